@@ -6,6 +6,7 @@ RayFBNNError
   StoreError             a store cannot be read or written
     StoreMissingError      the place to read has no store
     StoreExistsError       a new store would replace something; nothing is ever replaced
+    StoreForeignError      what is not ours lies where a store is made
     StoreBusyError         another process is running on this store
     StoreFullError         the disk is full; everything that is committed is kept
     StoreReadError         the system cannot read a file that is there
@@ -57,6 +58,12 @@ class StoreMissingError(StoreError):
 
 class StoreExistsError(StoreError):
     """The path to create already exists; nothing was changed."""
+
+    exit_code = 2
+
+
+class StoreForeignError(StoreError):
+    """Something that no store has left lies where a new one is made; nothing was changed."""
 
     exit_code = 2
 

@@ -8,6 +8,7 @@ import shutil
 import tarfile
 import tempfile
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -29,7 +30,7 @@ class TemporaryStore:
     def _make_folder(self) -> None:
         folder = tempfile.mkdtemp(prefix="rayfbnn-")
         self.path = Path(folder) / "run.zarr"
-        weakref.finalize(self, _remove, folder, os.getpid())
+        weakref.finalize(self, _remove, folder, os.lstat(folder), os.getpid())
 
     def __getstate__(self) -> bytes:
         archive = io.BytesIO()
@@ -43,7 +44,27 @@ class TemporaryStore:
             files.extractall(self.path.parent, filter="data")
 
 
-def _remove(folder: str, process: int) -> None:
-    """Remove a folder, unless this is another process than the one that made it, such as a fork of it."""
-    if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)
+def _remove(folder: str, made: os.stat_result, process: int) -> None:
+    """Remove the folder that was made, and nothing else that may have its name by now.
+
+    It stays where it is if this is another process than the one that made it, such as a fork of it.
+    """
+    if os.getpid() != process:
+        return
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.path.samestat(os.fstat(descriptor), made):
+                _empty(descriptor)
+                os.rmdir(folder)
+        finally:
+            os.close(descriptor)
+
+
+def _empty(folder: int) -> None:
+    """Remove all that is in an open folder; links are removed and not followed."""
+    for name in os.listdir(folder):
+        try:
+            os.unlink(name, dir_fd=folder)
+        except OSError:  # it is a folder
+            shutil.rmtree(name, ignore_errors=True, dir_fd=folder)

@@ -238,5 +238,5 @@ class CommitLog:
         moved = []
         for number, name in enumerate(reversed(blocks)):
             moved.append(folder / f"{taken + number:04d}-batch{batch:04d}-{name}")
-            self._fs.rename_new(self.folder(batch) / name, moved[-1])
+            self._fs.rename_new(self.folder(batch) / name, moved[-1], below=self._root)
         return moved

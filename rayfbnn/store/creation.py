@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -21,6 +22,15 @@ from rayfbnn.store.root import FORMAT, HEADS, LOCK
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import MOST_BYTES, Storage
 from rayfbnn.version import __version__
+
+_GROUPS = "(warmup_)?(posterior|sample_stats)|prior_predictive|state|observed_data|constant_data"
+_ARRAY = r"zarr\.json|c\.[\d.]*"
+_BATCH = r"lock|head\.json|\d+\.(json|block|segment)"
+# The keys of all files and folders of a store that has just been made; those of folders end with "/".
+_OURS = re.compile(
+    rf"zarr\.json|({_GROUPS})/(zarr\.json|[^/]+/({_ARRAY})?)?|commits/({_ARRAY}|lock|batch\d+/({_BATCH})?)?",
+    re.ASCII,
+)
 
 
 def create(
@@ -41,10 +51,15 @@ def create(
     _check_text(spec)
     length = Length.from_longest(header, spec)
     check_size(header, spec, length, free_bytes=fs.free_bytes(path.parent))
-    with fs.creation(path, f"{COMMITS}/{LOCK}") as building:
+    with fs.creation(path, f"{COMMITS}/{LOCK}", is_ours) as building:
         _build(fs, building, header, spec, data, kernel)
         if fill is not None:
             fill(building)
+
+
+def is_ours(key: str) -> bool:
+    """Return True for the key of a file, or with "/" at its end of a folder, that a creation may write."""
+    return _OURS.fullmatch(key) is not None
 
 
 def _check_text(spec: RunSpec) -> None:

@@ -26,7 +26,7 @@ def locked(fs: Storage, path: Place) -> Iterator[None]:
         except StoreBusyError as exc:
             raise StoreBusyError(f"{path}: is in use by {_in_words(fs, path)}; nothing was changed") from exc
         fs.write_atomic(holder, seal({"host": socket.gethostname(), "pid": os.getpid(), SEAL: NO_SEAL}))
-        stack.callback(fs.unlink, holder)
+        stack.callback(fs.unlink, holder, below=path)
         yield
 
 

@@ -157,7 +157,8 @@ class TuningLog:
             aside = self._root / COMMITS / DISCARDED
             self._fs.mkdir(aside)
             taken = len(self._fs.listdir(aside))
-            self._fs.rename_new(self.file(number), aside / f"{taken:04d}-tuning-{number:06d}.json")
+            kept = aside / f"{taken:04d}-tuning-{number:06d}.json"
+            self._fs.rename_new(self.file(number), kept, below=self._root)
 
     def content(self, number: int) -> bytes:
         """Compute the bytes of a record from what every batch committed; StoreError if one has not."""

@@ -37,12 +37,13 @@ def finish_extension(store: OpenStore) -> OpenStore:
 
 
 def _sweep(store: OpenStore) -> None:
-    arrays = [store.path / path for path in store.hierarchy.plans]
-    for folder in (*arrays, *(store.commits.folder(batch) for batch in range(store.header.n_batches))):
-        store.fs.sweep(folder)
+    folders = [store.path, *(store.path / path for path in store.hierarchy.plans)]
+    folders += (store.commits.folder(batch) for batch in range(store.header.n_batches))
+    for folder in folders:
+        store.fs.sweep(folder, below=store.path)
     if store.tuning.rounds and store.fs.exists(store.tuning.folder):
-        store.fs.sweep(store.tuning.folder)
+        store.fs.sweep(store.tuning.folder, below=store.path)
         store.fs.fsync_dir(store.tuning.folder)  # whoever made the last record may have died just before this
     verdicts = VerdictLog(store.fs, store.path, store.root.identity)
     if store.fs.exists(verdicts.folder):
-        store.fs.sweep(verdicts.folder)
+        store.fs.sweep(verdicts.folder, below=store.path)

@@ -93,6 +93,23 @@ def test_a_crash_at_any_call_of_create_leaves_nothing_or_all(every: int) -> None
             assert after.listdir(PATH.parent) == [PATH.name]
 
 
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.long)])
+def test_a_crash_while_a_crashed_creation_is_cleared_leaves_what_the_next_clears(every: int) -> None:
+    empty = MemoryDisk()
+    empty.mkdir(PATH.parent)
+    after_crashes = crashes(lambda calls: none(create(FileSystem(calls))), empty.copy(), "crash", every=90)
+    *_, left = (disk for disk in after_crashes if not disk.exists(PATH))
+    n_files = len(left.files())
+    assert n_files > 30 and left.listdir(PATH.parent) == [f".{PATH.name}.creating"]
+    work = crashes(
+        lambda calls: none(create(FileSystem(calls))), left.copy(), "crash", every=every, until=2 * n_files
+    )
+    for number, disk in enumerate(work):
+        for after in (disk, disk.after_power_loss(choices(number))):
+            assert create(FileSystem(after)).verify().ok
+            assert after.listdir(PATH.parent) == [PATH.name]
+
+
 @pytest.mark.parametrize("every", [19, pytest.param(1, marks=pytest.mark.long)])
 def test_a_crash_at_any_call_of_extend_leaves_the_old_run_or_the_new(every: int) -> None:
     start = half_way().copy()

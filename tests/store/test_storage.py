@@ -17,9 +17,11 @@ from rayfbnn.errors import (
     StoreCorruptError,
     StoreError,
     StoreExistsError,
+    StoreForeignError,
     StoreFullError,
     StoreReadError,
 )
+from rayfbnn.store.creation import is_ours
 from rayfbnn.store.storage.bucket import Bucket, Tag
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.objects import ObjectStorage
@@ -60,6 +62,10 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
 def folder(home: Home) -> Home:
     home[0].mkdir(home[1])
     return home
+
+
+def anything(key: str) -> bool:
+    return True
 
 
 def never(place: Place, content: bytes, existing: bytes) -> bool:
@@ -103,7 +109,7 @@ def test_what_is_missing_is_told_from_what_cannot_be_read(folder: Home) -> None:
     with pytest.raises(FileNotFoundError):
         storage.read(place / "none")
     assert not storage.exists(place / "none")
-    storage.unlink(place / "none")
+    storage.unlink(place / "none", below=place)
     storage.write_atomic(place / "file", b"")
     assert storage.exists(place / "file")
     assert storage.exists(place)
@@ -152,8 +158,8 @@ def test_a_rename_never_replaces(folder: Home) -> None:
     for name in ("a", "b"):
         storage.write_atomic(place / name, name.encode())
     with pytest.raises(StoreExistsError):
-        storage.rename_new(place / "a", place / "b")
-    storage.rename_new(place / "a", place / "c")
+        storage.rename_new(place / "a", place / "b", below=place)
+    storage.rename_new(place / "a", place / "c", below=place)
     assert storage.listdir(place) == ["b", "c"]
     assert storage.read(place / "c") == b"a"
 
@@ -186,20 +192,20 @@ def test_a_lock_is_held_once_and_let_go(folder: Home) -> None:
 
 def test_a_creation_is_there_at_its_end_and_never_replaces(home: Home) -> None:
     storage, place = home
-    with storage.creation(place, LOCK) as building:
+    with storage.creation(place, LOCK, anything) as building:
         storage.mkdir(building / "array")
         storage.write_files({building / "array" / "c.0": b"1"})
         storage.write_root(building / "zarr.json", b"root")
     assert storage.read(place / "array" / "c.0") == b"1"
     assert storage.is_taken(place)
-    with pytest.raises(StoreExistsError), storage.creation(place, LOCK) as building:
+    with pytest.raises(StoreExistsError), storage.creation(place, LOCK, anything) as building:
         storage.write_root(building / "zarr.json", b"other")
     assert storage.read(place / "zarr.json") == b"root"
 
 
 def test_a_creation_that_failed_leaves_nothing(home: Home) -> None:
     storage, place = home
-    with pytest.raises(StoreFullError), storage.creation(place, LOCK) as building:
+    with pytest.raises(StoreFullError), storage.creation(place, LOCK, anything) as building:
         storage.write_atomic(building / "file", b"")
         raise StoreFullError("failed")
     assert not storage.is_taken(place)
@@ -213,7 +219,8 @@ def test_a_file_system_without_links_is_refused_at_creation(tmp_path: Path, code
             raise OSError(code, os.strerror(code))
 
     storage = FileSystem(WithoutLinks())
-    with pytest.raises(StoreError, match="cannot write it"), storage.creation(tmp_path / "home", LOCK):
+    creating = storage.creation(tmp_path / "home", LOCK, anything)
+    with pytest.raises(StoreError, match="cannot write it"), creating:
         raise AssertionError
     assert storage.listdir(tmp_path) == []
 
@@ -221,9 +228,23 @@ def test_a_file_system_without_links_is_refused_at_creation(tmp_path: Path, code
 def test_a_creation_leaves_objects_of_others_alone() -> None:
     bucket, place = MemoryBucket(), ObjectPath("s3", "bucket", "home")
     bucket.put("home/thesis.tex", b"years")
-    with pytest.raises(StoreExistsError), ObjectStorage(bucket).creation(place, LOCK):
+    with pytest.raises(StoreExistsError), ObjectStorage(bucket).creation(place, LOCK, anything):
         raise AssertionError
     assert bucket.keys("home") == ["home/thesis.tex"]
+
+
+@pytest.mark.parametrize("key", ["thesis.tex", "posterior/io/thesis.tex", "commits/batch0000/thesis.tex"])
+def test_a_creation_clears_no_objects_of_others_beside_those_that_a_crash_left(key: str) -> None:
+    bucket, place = MemoryBucket(), ObjectPath("s3", "bucket", "home")
+    for name in (".creating", "posterior/zarr.json", key):
+        bucket.put(f"home/{name}", b"content")
+    before = bucket.keys("home")
+    with pytest.raises(StoreForeignError, match=key), ObjectStorage(bucket).creation(place, LOCK, is_ours):
+        raise AssertionError
+    assert bucket.keys("home") == before
+    bucket.delete(f"home/{key}")
+    with ObjectStorage(bucket).creation(place, LOCK, is_ours):
+        assert bucket.keys("home") == ["home/.creating", f"home/{LOCK}"]
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,8 @@ def _carry_out(store: OpenStore, steps: _Repair) -> None:
     for file in steps.chunks:
         store.fs.mkdir(aside)
         taken = len(store.fs.listdir(aside))
-        store.fs.rename_new(store.path / file, aside / f"{taken:04d}-{file.replace('/', '-')}")
+        kept = aside / f"{taken:04d}-{file.replace('/', '-')}"
+        store.fs.rename_new(store.path / file, kept, below=store.path)
 
 
 def _first_damaged_blocks(problems: list[Problem]) -> dict[int, int]:

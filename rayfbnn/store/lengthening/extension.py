@@ -59,7 +59,7 @@ def _set_coordinates(fs: Storage, path: Place, root: Root, plans: Mapping[str, A
             kept = set(plan.chunk_files(range(plan.shape[0])))
             for file in plan.chunk_files(range(root.before.n_draws)):
                 if file not in kept:
-                    fs.unlink(path / file)
+                    fs.unlink(path / file, below=path)
             fs.fsync_dir(path / plan.path)
 
 

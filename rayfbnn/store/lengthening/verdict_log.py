@@ -86,4 +86,5 @@ class VerdictLog:
         aside = self._root / COMMITS / DISCARDED
         self._fs.mkdir(aside)
         taken = len(self._fs.listdir(aside))
-        self._fs.rename_new(file, aside / f"{taken:04d}-verdict-{file.name}")
+        kept = aside / f"{taken:04d}-verdict-{file.name}"
+        self._fs.rename_new(file, kept, below=self._root)

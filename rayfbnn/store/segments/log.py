@@ -330,7 +330,7 @@ class BlockLog(CommitLog):
         Returns False, and removes the block, if a segment stands for its number: others have gone on.
         """
         if record.block < self._n_in_segments(record.batch, self._numbers(record.batch)[1]):
-            self._fs.unlink(self.file_of(record))
+            self._fs.unlink(self.file_of(record), below=self._root)
             return False
         self._single[record.batch, record.block] = record
         self._fs.write_atomic(self.head_file(record.batch), Head.from_record(record).to_bytes())
@@ -339,14 +339,14 @@ class BlockLog(CommitLog):
     def remove_block(self, record: Record) -> None:
         """Remove a block that a segment stands for, and forget its arrays."""
         self._contents.pop(record.digest, None)
-        self._fs.unlink(self.file_of(record))
+        self._fs.unlink(self.file_of(record), below=self._root)
 
     def remove_gathered(self, batch: int) -> None:
         """Remove the blocks that a segment stands for, which a crash has left, under the store's lock."""
         blocks, segments = self._numbers(batch)
         end = self._n_in_segments(batch, segments)
         for number in sorted(number for number in blocks if number < end):
-            self._fs.unlink(self.file(batch, number))
+            self._fs.unlink(self.file(batch, number), below=self._root)
 
     def discard(self, batch: int, first_block: int) -> list[Place]:
         """Set aside the blocks and segments of a batch from a block on, last first."""

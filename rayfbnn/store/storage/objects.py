@@ -16,11 +16,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreError, StoreExistsError, StoreReadError
+from rayfbnn.errors import (
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreExistsError,
+    StoreForeignError,
+    StoreReadError,
+)
 from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, TooLarge
 from rayfbnn.store.storage.lease import SECONDS, Lease
 from rayfbnn.store.storage.places import ObjectPath, Place
-from rayfbnn.store.storage.protocol import MOST_BYTES, Holds, Item, Result
+from rayfbnn.store.storage.protocol import MOST_BYTES, Holds, IsOurs, Item, Result
 
 _AT_ONCE = 16  # requests
 _ATTEMPTS = 20  # to replace a chunk that others replace at the same time
@@ -58,6 +65,9 @@ class ObjectStorage:
         return self._at_once((read, item) for item in items)
 
     def check_folders(self, places: Iterable[Place]) -> None:
+        """Do nothing: keys lead nowhere else."""
+
+    def check_files(self, places: Iterable[Place]) -> None:
         """Do nothing: keys lead nowhere else."""
 
     def listdir(self, place: Place) -> list[str]:
@@ -126,18 +136,18 @@ class ObjectStorage:
         )
         return {place: old for place, old in zip(files, replaced, strict=True) if old is not None}
 
-    def unlink(self, place: Place) -> None:
+    def unlink(self, place: Place, *, below: Place) -> None:
         """Remove an object; nothing if it is gone."""
         with _translated("remove", place):
             self._bucket.delete(_key(place))
 
-    def rename_new(self, source: Place, destination: Place) -> None:
+    def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:
         """Copy an object to a key that is not taken (else StoreExistsError), then remove it."""
         with _translated("read", source, StoreReadError):
             content = self._bucket.get(_key(source))[0]
         if not self.write_exclusive(destination, content):
             raise StoreExistsError(f"{destination}: already exists; choose another path, or remove it")
-        self.unlink(source)
+        self.unlink(source, below=below)
 
     def mkdir(self, place: Place) -> None:
         """Do nothing: there are no folders."""
@@ -145,7 +155,7 @@ class ObjectStorage:
     def fsync_dir(self, place: Place) -> None:
         """Do nothing: an object is durable when its put is answered."""
 
-    def sweep(self, place: Place) -> int:
+    def sweep(self, place: Place, *, below: Place) -> int:
         """Do nothing and return 0: no put leaves half an object."""
         return 0
 
@@ -167,7 +177,7 @@ class ObjectStorage:
         return nullcontext()
 
     @contextmanager
-    def creation(self, place: Place, lock: str) -> Iterator[Place]:
+    def creation(self, place: Place, lock: str, is_ours: IsOurs) -> Iterator[Place]:
         """Give `place` itself. What a creation that crashed has left there is cleared away before."""
         with self.lock(place / lock):
             if self.is_taken(place):
@@ -175,17 +185,29 @@ class ObjectStorage:
             marker = place / _CREATING
             kept = {_key(marker), _key(place / lock)}
             try:
+                self._check_ours(place, kept, is_ours)
                 self._probe(marker)
                 self._delete(key for key in self._keys(place) if key not in kept)
                 yield place
-            except (StoreBusyError, StoreExistsError):
+            except (StoreBusyError, StoreExistsError, StoreForeignError):
                 raise  # what is there may be what another creator has put meanwhile
             except StoreError:
                 with suppress(StoreError):  # the first error is the one to report
-                    self.unlink(place / _METADATA)  # from here on it is no store
+                    self.unlink(place / _METADATA, below=place)  # from here on it is no store
                     self._delete(key for key in self._keys(place) if key != _key(place / lock))
                 raise
-            self.unlink(marker)
+            self.unlink(marker, below=place)
+
+    def _check_ours(self, place: Place, kept: set[str], is_ours: IsOurs) -> None:
+        """Raise StoreForeignError if a key below a place is not one that a creation writes."""
+        below = f"{_key(place)}/"
+        for key in self._keys(place):
+            name = key.removeprefix(below)
+            if key not in kept and not is_ours(name):
+                raise StoreForeignError(
+                    f"{place}: has {name}, which is not left from the making of a store, so nothing in it was"
+                    " changed; move it elsewhere, or remove it"
+                )
 
     def write_root(self, place: Place, data: bytes) -> None:
         """Put the root metadata of a new store; StoreExistsError if there is one."""

@@ -11,28 +11,18 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from rayfbnn.errors import (
-    StoreBusyError,
-    StoreCorruptError,
-    StoreError,
-    StoreExistsError,
-    StoreFullError,
-    StoreReadError,
-)
+from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreExistsError
+from rayfbnn.store.storage.building import MARKER, PROBE, TEMPORARY, Building
+from rayfbnn.store.storage.os_errors import translated
 from rayfbnn.store.storage.places import Place
-from rayfbnn.store.storage.protocol import MOST_BYTES, PARTIAL, Holds, Item, Result
+from rayfbnn.store.storage.protocol import MOST_BYTES, PARTIAL, Holds, IsOurs, Item, Result
 from rayfbnn.store.storage.system_calls import SystemCalls
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-# A file cannot be there if a part of its path is no folder, or its name is longer than names can be.
-_MISSING = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
-_NO_FILE = {errno.ELOOP, errno.ENXIO, errno.EISDIR}
-_READING = {"read", "list", "look at"}
 # Errors that may be over when a file is read again: a network file system that was not there for a moment.
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR}
 _PAUSES = (0.1, 0.4)  # seconds before the second and the third attempt to read
@@ -51,7 +41,7 @@ class FileSystem:
         StoreCorruptError if it has more than `at_most` bytes, or is a link, a pipe or a device.
         """
         path = _local(place)
-        with _translated("read", place):
+        with translated("read", place):
             size = self._again(lambda: self._calls.size(path))
             if size > at_most:
                 raise StoreCorruptError(
@@ -68,12 +58,18 @@ class FileSystem:
         for place in places:
             if self.exists(place) and not self.is_directory(place):
                 raise StoreCorruptError(
-                    f"{place}: is no folder but a link or a file; files of a store lie in its own folders"
+                    f"{place}: is no folder but a link or a file; a store or a study has its own folders"
                 )
+
+    def check_files(self, places: Iterable[Place]) -> None:
+        """Raise StoreCorruptError if there is something else in the place of a file, such as a link."""
+        for place in places:
+            if self.exists(place) and not self._calls.is_file(_local(place)):
+                raise StoreCorruptError(f"{place}: is no file but a link, a pipe, a device or a folder")
 
     def listdir(self, place: Place) -> list[str]:
         """Return the names in a directory, in order."""
-        with _translated("list", place):
+        with translated("list", place):
             return sorted(self._again(lambda: self._calls.listdir(_local(place))))
 
     def _again(self, action: Callable[[], Result]) -> Result:
@@ -89,12 +85,12 @@ class FileSystem:
 
     def exists(self, place: Place) -> bool:
         """Return True if the name is taken, even by a broken link."""
-        with _translated("look at", place):
+        with translated("look at", place):
             return self._calls.exists(_local(place))
 
     def modified(self, place: Place) -> float:
         """Return the time a file was written, in seconds since 1970."""
-        with _translated("read", place):
+        with translated("read", place):
             return self._calls.modified(_local(place))
 
     def is_taken(self, place: Place) -> bool:
@@ -103,28 +99,47 @@ class FileSystem:
 
     def is_directory(self, place: Place) -> bool:
         """Return True if the name is that of a directory, not of a link to one."""
-        with _translated("look at", place):
+        with translated("look at", place):
             return self._calls.is_directory(_local(place))
 
     def free_bytes(self, place: Place) -> int:
         """Return the bytes that are left for this user on the disk of a folder."""
-        with _translated("look at", place):
+        with translated("look at", place):
             return self._calls.free_bytes(_local(place))
 
     def mkdir(self, place: Place) -> None:
-        """Make a directory; nothing if it is there."""
-        with _translated("make", place), suppress(FileExistsError):
-            self._calls.mkdir(_local(place))
+        """Make a directory; nothing if it is there. StoreCorruptError if a link or a file is there."""
+        try:
+            with translated("make", place):
+                self._calls.mkdir(_local(place))
+        except StoreExistsError:
+            self.check_folders([place])
 
     def fsync_dir(self, place: Place) -> None:
         """Make the names in a directory durable."""
-        with _translated("sync", place):
+        with translated("sync", place):
             self._calls.fsync_dir(_local(place))
 
-    def unlink(self, place: Place) -> None:
-        """Remove a file; nothing if it is gone."""
-        with _translated("remove", place), suppress(FileNotFoundError):
-            self._calls.unlink(_local(place))
+    def unlink(self, place: Place, *, below: Place) -> None:
+        """Remove a file below a folder; nothing if it is gone."""
+        path = _local(place)
+        with translated("remove", place), suppress(FileNotFoundError), self._folder(path.parent, below) as at:
+            self._calls.unlink(Path(path.name), at)
+
+    @contextmanager
+    def _folder(self, folder: Place, below: Place) -> Iterator[int]:
+        """Give a descriptor of a folder in `below`. No link leads to it but those in the path of `below`.
+
+        What is removed or renamed in it is where it seems to be, even if someone puts a link in the place of
+        a folder meanwhile.
+        """
+        with ExitStack() as stack:
+            descriptor = self._calls.open_folder(_local(below))
+            stack.callback(self._calls.close, descriptor)
+            for part in _local(folder).relative_to(_local(below)).parts:
+                descriptor = self._calls.open_inner(Path(part), descriptor)
+                stack.callback(self._calls.close, descriptor)
+            yield descriptor
 
     def write_atomic(self, place: Place, data: bytes) -> None:
         """Put `data` at `place`, synced: a reader, or a crash, finds the old content or the new, whole.
@@ -132,7 +147,7 @@ class FileSystem:
         The name itself is durable only after `fsync_dir` of the directory: one such call serves many files.
         """
         path = _local(place)
-        with _translated("write", path):
+        with translated("write", path):
             temporary = self._write_temporary(path, data)
             self._or_remove(temporary, lambda: self._calls.replace(temporary, path))
 
@@ -143,7 +158,7 @@ class FileSystem:
         Where the file system has no hard links the caller must hold a lock that keeps other writers away.
         """
         path = _local(place)
-        with _translated("write", path):
+        with translated("write", path):
             temporary = self._write_temporary(path, data)
             is_new = self._or_remove(temporary, lambda: self._publish(temporary, path))
             self._calls.fsync_dir(path.parent)
@@ -161,36 +176,30 @@ class FileSystem:
             self.fsync_dir(folder)
         return {}
 
-    def rename_new(self, source: Place, destination: Place) -> None:
-        """Move a file or directory to a name that is not taken (else StoreExistsError), durably."""
-        if self.exists(destination):
-            raise StoreExistsError(f"{destination}: already exists; choose another path, or remove it")
-        try:
-            self._calls.replace(_local(source), _local(destination))
-        except OSError as exc:
-            if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
-                raise StoreExistsError(
-                    f"{destination}: already exists; choose another path, or remove it"
-                ) from exc
-            raise _store_error("rename", source, exc) from exc
-        for directory in dict.fromkeys((destination.parent, source.parent)):
-            self.fsync_dir(directory)
+    def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:
+        """Move a file in a folder to a name in it that is not taken (else StoreExistsError), durably."""
+        old, new = _local(source), _local(destination)
+        with (
+            translated("rename", destination),
+            self._folder(old.parent, below) as at,
+            self._folder(new.parent, below) as to,
+        ):
+            if self._calls.exists(Path(new.name), to):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            self._calls.replace(Path(old.name), Path(new.name), at, to)
+            for descriptor in (to, at):
+                self._calls.fsync(descriptor)
 
-    def remove_tree(self, place: Place) -> None:
-        """Remove a directory and all in it."""
-        for name in self.listdir(place):
-            if self.is_directory(place / name):
-                self.remove_tree(place / name)
-            else:
-                self.unlink(place / name)
-        with _translated("remove", place):
-            self._calls.rmdir(_local(place))
-
-    def sweep(self, place: Place) -> int:
+    def sweep(self, place: Place, *, below: Place) -> int:
         """Remove what crashes left half written in a directory, and say how many files that was."""
-        partial = [name for name in self.listdir(place) if name.endswith(PARTIAL)]
-        for name in partial:
-            self.unlink(place / name)
+        with translated("remove", place), self._folder(place, below) as at:
+            with translated("list", place):
+                names = sorted(self._again(lambda: self._calls.listdir(at)))
+            ours = [Path(name) for name in names if TEMPORARY.fullmatch(name) or MARKER.fullmatch(name)]
+            partial = [name for name in ours if self._calls.is_file(name, at)]
+            for name in partial:
+                with suppress(FileNotFoundError):
+                    self._calls.unlink(name, at)
         return len(partial)
 
     @contextmanager
@@ -198,7 +207,7 @@ class FileSystem:
         """Hold the lock on the file `place`; StoreBusyError if it is held after `attempts`, 0.05 s apart."""
         for attempt in range(attempts):
             try:
-                with _translated("lock", place):
+                with translated("lock", place):
                     descriptor = self._calls.lock(_local(place))
                 break
             except StoreBusyError:
@@ -215,42 +224,23 @@ class FileSystem:
         return self.lock(place, attempts=200)
 
     @contextmanager
-    def creation(self, place: Place, lock: str) -> Iterator[Place]:
+    def creation(self, place: Place, lock: str, is_ours: IsOurs) -> Iterator[Place]:
         """Give a hidden folder beside `place`, which is renamed at the end: a crash leaves nothing there."""
-        building = place.parent / f".{place.name}.creating"
-        lock_file = building / lock
-        self.mkdir(building)
-        self.mkdir(lock_file.parent)
-        with self.lock(lock_file):  # two creators at once, or what a crash left to clear away
-            self._clear(building, keep=lock_file.parent.name)
-            self._clear(lock_file.parent, keep=lock_file.name)
-            try:
-                self._probe(lock_file.parent / "probe")
-                yield building
-                self.rename_new(building, place)
-            except (Exception, KeyboardInterrupt):
-                with suppress(StoreError):  # the first error is the one to report
-                    self.remove_tree(building)
-                raise
+        with Building(self._calls, _local(place), is_ours) as inside:
+            self._probe(inside / PROBE)
+            yield inside
 
     def write_root(self, place: Place, data: bytes) -> None:
         """Put the root metadata of a new store, which nobody sees before the store is renamed."""
         self.write_atomic(place, data)
 
-    def _probe(self, place: Place) -> None:
+    def _probe(self, place: Path) -> None:
         """Raise StoreError unless a file can be published here as a record is.
 
         The first commit would otherwise find out that links fail, after the first block was sampled.
         """
         self.write_exclusive(place, b"")
-        self.unlink(place)
-
-    def _clear(self, folder: Place, *, keep: str) -> None:
-        """Empty a folder of a creation that crashed, but for one name."""
-        for name in self.listdir(folder):
-            if name != keep:
-                inner = folder / name
-                self.remove_tree(inner) if self.is_directory(inner) else self.unlink(inner)
+        self.unlink(place, below=place.parent)
 
     def _write_temporary(self, path: Path, data: bytes) -> Path:
         """Write and sync the content to a file beside `path`, with a name that no other attempt uses."""
@@ -305,25 +295,3 @@ def _local(place: Place) -> Path:
     if not isinstance(place, Path):
         raise TypeError(f"{place} is not on a disk")
     return place
-
-
-@contextmanager
-def _translated(action: str, path: Place) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        if exc.errno in _MISSING and action in ("read", "list"):
-            raise FileNotFoundError(*exc.args) from exc  # what is missing means is for the caller to say
-        raise _store_error(action, path, exc) from exc
-
-
-def _store_error(action: str, path: Place, exc: OSError) -> StoreError:
-    reason = exc.strerror or str(exc)
-    if isinstance(exc, BlockingIOError):
-        return StoreBusyError(f"{path}: another process holds this lock")
-    if action in ("read", "lock") and exc.errno in _NO_FILE:
-        return StoreCorruptError(f"{path}: damaged: it is no file but a link, a pipe, a device or a folder")
-    if exc.errno in _FULL:
-        return StoreFullError(f"{path}: no space to write it ({reason}); what was committed before is kept")
-    error = StoreReadError if action in _READING else StoreError
-    return error(f"{path}: cannot {action} it: {reason}")

@@ -15,6 +15,9 @@ PARTIAL = ".partial"  # the end of the name of a file that is being written; a c
 # to be written, and the content that is there.
 Holds: TypeAlias = Callable[[Place, bytes, bytes], bool]
 
+# True for the key of a file that a creation writes, or of a folder that it makes, which ends with "/".
+IsOurs: TypeAlias = Callable[[str], bool]
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -40,6 +43,10 @@ class Storage(Protocol):
 
     def check_folders(self, places: Iterable[Place]) -> None:
         """Raise StoreCorruptError if one of the places is there and leads elsewhere, as a link does."""
+        ...
+
+    def check_files(self, places: Iterable[Place]) -> None:
+        """Raise StoreCorruptError if one of the places is there and is no file, such as a link to one."""
         ...
 
     def listdir(self, place: Place) -> list[str]:
@@ -86,24 +93,24 @@ class Storage(Protocol):
         """
         ...
 
-    def unlink(self, place: Place) -> None:
-        """Remove a file; nothing if it is gone."""
+    def unlink(self, place: Place, *, below: Place) -> None:
+        """Remove a file in the folder `below`; nothing if it is gone. No link in that folder is followed."""
         ...
 
-    def rename_new(self, source: Place, destination: Place) -> None:
-        """Move a file to a name that is not taken (else StoreExistsError), durably."""
+    def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:
+        """Move a file in the folder `below` to a name in it, durably; StoreExistsError if it is taken."""
         ...
 
     def mkdir(self, place: Place) -> None:
-        """Make a folder; nothing if it is there."""
+        """Make a folder; nothing if it is there. StoreCorruptError if a link or a file is there."""
         ...
 
     def fsync_dir(self, place: Place) -> None:
         """Make the names in a folder durable."""
         ...
 
-    def sweep(self, place: Place) -> int:
-        """Remove what crashes left half written in a folder, and say how many files that was."""
+    def sweep(self, place: Place, *, below: Place) -> int:
+        """Remove what crashes left half written in a folder that is in `below`; return how many files."""
         ...
 
     def lock(self, place: Place) -> AbstractContextManager[None]:
@@ -117,12 +124,14 @@ class Storage(Protocol):
         """
         ...
 
-    def creation(self, place: Place, lock: str) -> AbstractContextManager[Place]:
+    def creation(self, place: Place, lock: str, is_ours: IsOurs) -> AbstractContextManager[Place]:
         """Give the place to write a new store to. It is at `place` once the context ends without an error.
 
-        lock  key of the lock file in the store, which is held meanwhile
-        StoreExistsError if something is there, StoreError if the storage lacks an operation that the store
-        relies on.
+        lock     key of the lock of the store, which an object store holds meanwhile
+        is_ours  what a creation writes: nothing else is ever removed after one that crashed
+        StoreExistsError if something is there, StoreForeignError if something else is where it is made,
+        StoreBusyError if another process makes it, StoreError if the storage lacks an operation that the
+        store relies on.
         """
         ...
 

@@ -42,13 +42,20 @@ def commit_one(calls: SystemCalls) -> None:
 
 
 def crashes(
-    work: Callable[[SystemCalls], None], start: MemoryDisk, fault: str, *, every: int = 1
+    work: Callable[[SystemCalls], None],
+    start: MemoryDisk,
+    fault: str,
+    *,
+    every: int = 1,
+    until: int | None = None,
 ) -> Iterator[MemoryDisk]:
-    """The disk after a crash at each call that changes it, or at one of every `every` calls."""
+    """The disk after a crash at each call that changes it, or at one in `every` of the first `until`."""
     rehearsal = Failing(start.copy())
     work(rehearsal)
-    changing = [at for at, call in enumerate(rehearsal.log) if call not in {*READING, "close", "lock"}]
-    for at in changing[::every]:
+    changing = [
+        at for at, call in enumerate(rehearsal.log) if call not in {*READING, "close", "lock", "flock"}
+    ]
+    for at in changing[:until:every]:
         if fault == "torn" and rehearsal.log[at] != "write":
             continue
         disk = start.copy()

@@ -13,10 +13,11 @@ from typing import Any
 from rayfbnn.store.storage.system_calls import SystemCalls
 
 CALLS = (
-    "open_new write fsync close size read replace link unlink listdir exists is_directory free_bytes mkdir"
-    " rmdir fsync_dir lock sleep"
+    "open_new open_file open_folder open_inner inside is_same write fsync close size read replace link unlink"
+    " listdir exists is_directory is_file free_bytes mkdir rmdir fsync_dir lock flock sleep"
 ).split()
-READING = {"size", "read", "listdir", "exists", "is_directory", "free_bytes"}
+READING = {"size", "read", "listdir", "exists", "is_directory", "is_file", "free_bytes"}
+READING |= {"open_file", "open_folder", "open_inner", "inside", "is_same"}
 
 
 class Crash(BaseException):
@@ -84,15 +85,23 @@ class File:
 
 @dataclass(eq=False)
 class Folder:
-    """Current names, synced names, and the changes between: sets of names added, or None if removed."""
+    """Current names, synced names, and the changes between: sets of names added, or None if removed.
+
+    Nothing can be put into a folder that was removed while it was open.
+    """
 
     live: dict[str, File | Folder] = field(default_factory=dict)
     durable: dict[str, File | Folder] = field(default_factory=dict)
     pending: list[dict[str, File | Folder | None]] = field(default_factory=list)
+    is_removed: bool = False
 
     def change(self, **names: File | Folder | None) -> None:
         self.pending.append(names)
         _apply(self.live, names)
+
+    def sync(self) -> None:
+        self.durable = dict(self.live)
+        self.pending = []
 
 
 def _apply(names: dict[str, File | Folder], change: dict[str, File | Folder | None]) -> None:
@@ -113,7 +122,7 @@ class MemoryDisk(SystemCalls):
 
     def reboot(self) -> None:
         """End the process: its descriptors and locks are gone."""
-        self.open_files: dict[int, File] = {}
+        self.open_files: dict[int, File | Folder] = {}
         self.locks: dict[int, File] = {}
         self.numbers = count(3)
 
@@ -137,22 +146,22 @@ class MemoryDisk(SystemCalls):
         """All names and bytes that a process finds now, synced or not."""
         return _content(self.root)
 
-    def node(self, path: Path) -> File | Folder:
-        node: File | Folder = self.root
-        for part in path.parts[1:]:
+    def node(self, path: Path, at: int | None = None) -> File | Folder:
+        node: File | Folder = self.root if at is None else self.open_files[at]
+        for part in path.parts[1:] if at is None else path.parts:
             if not isinstance(node, Folder) or part not in node.live:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
             node = node.live[part]
         return node
 
-    def folder(self, path: Path) -> Folder:
-        node = self.node(path)
+    def folder(self, path: Path, at: int | None = None) -> Folder:
+        node = self.node(path, at)
         if not isinstance(node, Folder):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         return node
 
-    def file(self, path: Path) -> File:
-        node = self.node(path)
+    def file(self, path: Path, at: int | None = None) -> File:
+        node = self.node(path, at)
         if not isinstance(node, File):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         return node
@@ -171,26 +180,54 @@ class MemoryDisk(SystemCalls):
         if content is not None:
             self._new(path, File(content, content))
 
-    def _new(self, path: Path, node: File | Folder) -> None:
-        parent = self.folder(path.parent)
+    def _new(self, path: Path, node: File | Folder, at: int | None = None) -> None:
+        parent = self.folder(path.parent, at)
+        if parent.is_removed:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         if path.name in parent.live:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         parent.change(**{path.name: node})
 
-    def open_new(self, path: Path) -> int:
-        file = File()
-        self._new(path, file)
+    def _open(self, node: File | Folder) -> int:
         descriptor = next(self.numbers)
-        self.open_files[descriptor] = file
+        self.open_files[descriptor] = node
         return descriptor
 
+    def open_new(self, path: Path, at: int | None = None) -> int:
+        file = File()
+        self._new(path, file, at)
+        return self._open(file)
+
+    def open_file(self, path: Path, at: int) -> int:
+        return self._open(self.file(path, at))
+
+    def open_folder(self, path: Path) -> int:
+        return self._open(self.folder(path))
+
+    def open_inner(self, path: Path, at: int) -> int:
+        return self._open(self.folder(path, at))
+
+    def inside(self, descriptor: int, path: Path) -> Path:
+        return path
+
+    def is_same(self, descriptor: int, path: Path, at: int) -> bool:
+        return self.exists(path, at) and self.node(path, at) is self.open_files[descriptor]
+
+    def _opened(self, descriptor: int) -> File:
+        file = self.open_files[descriptor]
+        assert isinstance(file, File)
+        return file
+
     def write(self, descriptor: int, data: memoryview) -> int:
-        self.open_files[descriptor].live += bytes(data)
+        self._opened(descriptor).live += bytes(data)
         return len(data)
 
     def fsync(self, descriptor: int) -> None:
-        file = self.open_files[descriptor]
-        file.durable = file.live
+        node = self.open_files[descriptor]
+        if isinstance(node, Folder):
+            node.sync()
+        else:
+            node.durable = node.live
 
     def close(self, descriptor: int) -> None:
         self.open_files.pop(descriptor, None)
@@ -202,62 +239,74 @@ class MemoryDisk(SystemCalls):
     def read(self, path: Path) -> bytes:
         return self.file(path).live
 
-    def replace(self, source: Path, destination: Path) -> None:
-        node, old = self.node(source), self.folder(destination.parent).live.get(destination.name)
+    def replace(self, source: Path, destination: Path, at: int | None = None, to: int | None = None) -> None:
+        before, after = self.folder(source.parent, at), self.folder(destination.parent, to)
+        node, old = self.node(source, at), after.live.get(destination.name)
         if isinstance(old, Folder) and (old.live or isinstance(node, File)):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(destination))
-        if source.parent == destination.parent:
-            self.folder(source.parent).change(**{source.name: None, destination.name: node})
+        if before is after:
+            before.change(**{source.name: None, destination.name: node})
         else:
-            self.folder(destination.parent).change(**{destination.name: node})
-            self.folder(source.parent).change(**{source.name: None})
+            after.change(**{destination.name: node})
+            before.change(**{source.name: None})
 
     def link(self, source: Path, destination: Path) -> None:
         self._new(destination, self.file(source))
 
-    def unlink(self, path: Path) -> None:
-        self.file(path)
-        self.folder(path.parent).change(**{path.name: None})
+    def unlink(self, path: Path, at: int | None = None) -> None:
+        self.file(path, at)
+        self.folder(path.parent, at).change(**{path.name: None})
 
-    def listdir(self, path: Path) -> list[str]:
-        return list(self.folder(path).live)
+    def listdir(self, path: Path | int) -> list[str]:
+        folder = self.folder(path) if isinstance(path, Path) else self.folder(Path(), path)
+        return list(folder.live)
 
-    def exists(self, path: Path) -> bool:
+    def exists(self, path: Path, at: int | None = None) -> bool:
         try:
-            self.node(path)
+            self.node(path, at)
         except FileNotFoundError:
             return False
         return True
 
-    def is_directory(self, path: Path) -> bool:
-        return self.exists(path) and isinstance(self.node(path), Folder)
+    def is_directory(self, path: Path, at: int | None = None) -> bool:
+        return self.exists(path, at) and isinstance(self.node(path, at), Folder)
+
+    def is_file(self, path: Path, at: int | None = None) -> bool:
+        return self.exists(path, at) and isinstance(self.node(path, at), File)
 
     def free_bytes(self, path: Path) -> int:
         self.folder(path)
         return self.free
 
-    def mkdir(self, path: Path) -> None:
-        self._new(path, Folder())
+    def mkdir(self, path: Path, at: int | None = None) -> None:
+        self._new(path, Folder(), at)
 
-    def rmdir(self, path: Path) -> None:
-        if self.folder(path).live:
+    def rmdir(self, path: Path, at: int | None = None) -> None:
+        folder = self.folder(path, at)
+        if folder.live:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
-        self.folder(path.parent).change(**{path.name: None})
+        folder.is_removed = True
+        self.folder(path.parent, at).change(**{path.name: None})
 
     def fsync_dir(self, path: Path) -> None:
-        folder = self.folder(path)
-        folder.durable = dict(folder.live)
-        folder.pending = []
+        self.folder(path).sync()
 
     def lock(self, path: Path) -> int:
         if not self.exists(path):
             self._new(path, File())
-        file = self.file(path)
-        if any(held is file for held in self.locks.values()):
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
-        descriptor = next(self.numbers)
-        self.locks[descriptor] = file
+        descriptor = self._open(self.file(path))
+        try:
+            self.flock(descriptor)
+        except BlockingIOError:
+            self.close(descriptor)
+            raise
         return descriptor
+
+    def flock(self, descriptor: int) -> None:
+        file = self._opened(descriptor)
+        if any(held is file for held in self.locks.values()):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        self.locks[descriptor] = file
 
     def sleep(self, seconds: float) -> None:
         pass

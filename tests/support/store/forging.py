@@ -121,6 +121,22 @@ def outcome(store: Path) -> str:
     return said
 
 
+# The arguments of an event that are paths, each with that of the descriptor from which it is taken.
+_PATHS: dict[str, dict[int, int | None]] = {
+    "open": {0: None},
+    "os.listdir": {0: None},
+    "os.rename": {0: 2, 1: 3},
+    "os.link": {0: 2, 1: 3},
+    "os.remove": {0: 1},
+    "os.rmdir": {0: 1},
+    "os.mkdir": {0: 2},
+}
+
+
+def _from_folder(descriptor: int) -> Path:
+    return Path.cwd() if descriptor < 0 else Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+
 def _in_child(store: Path) -> str:
     outside: list[str] = []
     allowed = [str(store), *(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib"))]
@@ -128,13 +144,13 @@ def _in_child(store: Path) -> str:
     allowed += [entry for entry in sys.path if entry]
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in ("open", "os.listdir", "os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir"):
-            for path in arguments[: 2 if event in ("os.rename", "os.link") else 1]:
-                if isinstance(path, str | os.PathLike):
-                    parent, name = os.path.split(os.path.abspath(path))
-                    real = os.path.join(os.path.realpath(parent), name)
-                    if not real.startswith(tuple(allowed)):
-                        outside.append(f"{event} {real}")
+        for number, folder in _PATHS.get(event, {}).items():
+            path, at = arguments[number], arguments[folder] if folder is not None else -1
+            if isinstance(path, str | os.PathLike):
+                parent, name = os.path.split(os.path.abspath(_from_folder(at) / path))
+                real = os.path.join(os.path.realpath(parent), name)
+                if not real.startswith(tuple(allowed)):
+                    outside.append(f"{event} {real}")
 
     for number in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(number, signal.SIG_DFL)

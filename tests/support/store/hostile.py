@@ -76,6 +76,13 @@ def _links() -> Iterator[tuple[str, Attack]]:
     for name in (chunk, "zarr.json", "commits/batch0000/000001.json", "commits/lock"):
         yield f"{name} is a pipe", _in_place(name, os.mkfifo)
     yield "the holder is a pipe", _in_place("commits/holder.json", os.mkfifo)
+    half = "commits/batch0000/.000001.json.host-1-0.partial"
+    for kind, make in (
+        ("a link", lambda path: path.symlink_to(path.parents[3] / "outside" / "secret.txt")),
+        ("a folder", os.mkdir),
+        ("a pipe", os.mkfifo),
+    ):
+        yield f"a half-written file is {kind}", _in_place(half, make)
     yield "a chunk is a folder", _in_place(chunk, os.mkdir)
     yield (
         "a chunk is a loop of links",

@@ -1,0 +1,213 @@
+"""Making a store removes and changes nothing of others, whatever has the name of its hidden folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rayfbnn import api, cli
+from rayfbnn.errors import StoreBusyError, StoreExistsError, StoreForeignError
+from rayfbnn.store.creation import is_ours
+from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.system_calls import SystemCalls
+from rayfbnn.store.store import Store
+from tests.support.small import small_spec
+from tests.support.store.fits import SETTINGS, fit_spec, make_fit
+from tests.support.store.planted import PLANTS, content, leave_behind, make_victim
+from tests.support.store.toy import create
+
+SAMPLE = ("sample", "run.toml", "toy.zarr", "--workers", "0", "--no-progress")
+VERBS = {
+    "sample": SAMPLE,
+    "run": ("run", *SAMPLE[1:]),
+    "prior": ("prior", "run.toml", "toy.zarr", "--draws", "2"),
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a configuration, beside a folder of someone's files."""
+    make_victim(tmp_path / "victim")
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "run.toml").write_text(small_spec(folder).to_toml())
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def refusal(verb: str) -> str:
+    """What a verb says that refuses to make a store: one line with the name of the hidden folder."""
+    result = CliRunner().invoke(cli.app, list(VERBS[verb]))
+    assert result.exit_code == 2, result.output
+    assert ".toy.zarr.creating: " in result.stderr and "Traceback" not in result.output
+    return result.stderr
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_what_is_planted_is_refused_and_nothing_changes(name: str, here: Path) -> None:
+    PLANTS[name](here / "toy.zarr", here.parent / "victim")
+    before = content(here.parent)
+    with pytest.raises(StoreForeignError, match="move it elsewhere, or remove it"):
+        create(FileSystem(), here / "toy.zarr")
+    assert content(here.parent) == before
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        (verb, name)
+        for verb, names in {
+            "sample": ("a link to a folder", "a left folder with a file"),
+            "run": ("a broken link", "a folder with a file", "a left folder with a link to a folder"),
+            "prior": ("a link to a folder", "a pipe", "a store that someone renamed"),
+        }.items()
+        for name in names
+    ],
+)
+def test_a_verb_refuses_what_is_planted_in_one_line(verb: str, name: str, here: Path) -> None:
+    PLANTS[name](here / "toy.zarr", here.parent / "victim")
+    before = content(here.parent)
+    assert len(" ".join(refusal(verb).split())) < 400
+    assert content(here.parent) == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_refuses_everything_that_is_planted(verb: str, here: Path) -> None:
+    for name, plant in PLANTS.items():
+        place = here / name.replace(" ", "-")
+        place.mkdir()
+        plant(place / "toy.zarr", here.parent / "victim")
+        before = content(here.parent)
+        arguments = [*VERBS[verb]]
+        arguments[2] = str(place / "toy.zarr")
+        result = CliRunner().invoke(cli.app, arguments)
+        assert result.exit_code == 2, (name, result.output)
+        assert content(here.parent) == before, name
+
+
+@pytest.mark.parametrize("at", [1, 2, 4, 7, 12, 30, 90, 250, 400])
+def test_what_a_killed_creation_left_is_cleared_by_the_next(at: int, here: Path) -> None:
+    folder = leave_behind(here / "toy.zarr", at=at)
+    assert folder.is_dir() or at < 3
+    assert create(FileSystem(), here / "toy.zarr").verify().ok
+    assert not folder.exists()
+    assert not [path.name for path in (here / "toy.zarr").iterdir() if path.name.startswith(".")]
+
+
+def test_half_written_files_of_other_hosts_are_cleared(here: Path) -> None:
+    folder = leave_behind(here / "toy.zarr")
+    for name in (".zarr.json.host-1-0", "commits/.lock.a.b-c.example-77-12", ".probe.host-3-4"):
+        path = folder / f"{name}.partial"
+        path.write_text("")
+    assert create(FileSystem(), here / "toy.zarr").verify().ok
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(lambda path, v=version: create(FileSystem(), path, format_version=v) for version in (1, 2, 3, 4)),
+        lambda path: api.prior("run.toml", path, draws=5),
+        lambda path: api.prior("run.toml", path, draws=5, set=["dtype=float64"]),
+        lambda path: api.reject("exact.toml", path, draws=2),
+        *(lambda path, m=method: make_fit(path, fit_spec(path.parent, m)) for method in SETTINGS),
+    ],
+)
+def test_all_that_a_creation_writes_is_known_as_ours(
+    make: Callable[[Path], object], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it writes and removes again, such as the blocks of draws that it gathers, is ours too."""
+    (here / "exact.toml").write_text(small_spec(here, model__noise="3:3").to_toml())
+    written: set[str] = set()
+    for call in ("link", "replace", "mkdir"):
+        monkeypatch.setattr(SystemCalls, call, _noting(getattr(SystemCalls, call), call, written))
+    make(here / "toy.zarr")
+    assert len(written) > 20 and {"zarr.json", "commits/", "posterior/zarr.json"} <= written
+    assert {key for key in written if not is_ours(key)} == {"probe"}
+
+
+def _noting(call: Callable[..., None], name: str, written: set[str]) -> Callable[..., None]:
+    """The call, which notes the key of what it makes in a folder that is open."""
+
+    def noting(calls: SystemCalls, *arguments: Any) -> None:
+        path = arguments[0] if name == "mkdir" else arguments[1]
+        match = re.fullmatch(r"/proc/self/fd/\d+/(.+)", str(path))
+        if match is not None:
+            written.add(match[1] + "/" * (name == "mkdir"))
+        call(calls, *arguments)
+
+    return noting
+
+
+def test_an_empty_folder_is_taken_over(here: Path) -> None:
+    (here / ".toy.zarr.creating").mkdir()
+    assert create(FileSystem(), here / "toy.zarr").verify().ok
+    assert not (here / ".toy.zarr.creating").exists()
+
+
+def test_the_parent_folder_may_be_a_link(here: Path) -> None:
+    (here / "elsewhere").mkdir()
+    (here / "link").symlink_to("elsewhere")
+    leave_behind(here / "link" / "toy.zarr")
+    assert create(FileSystem(), here / "link" / "toy.zarr").verify().ok
+    assert [path.name for path in (here / "elsewhere").iterdir()] == ["toy.zarr"]
+
+
+def test_one_of_two_that_make_the_same_store_is_refused(here: Path) -> None:
+    storage = FileSystem()
+    with storage.creation(here / "toy.zarr", "lock", is_ours) as building:
+        storage.write_atomic(building / "zarr.json", b"")
+        before = content(here)
+        with pytest.raises(StoreBusyError, match="another process is making this store"):
+            create(FileSystem(), here / "toy.zarr")
+        assert content(here) == before
+    assert [path.name for path in (here / "toy.zarr").iterdir()] == ["zarr.json"]
+
+
+def attempt(place: Path) -> int:
+    """Make a store in another process and return its number, which ends with 0, or 1 if it is refused."""
+    child = os.fork()
+    if child == 0:
+        code = 2
+        try:
+            create(FileSystem(), place)
+            code = 0
+        except (StoreBusyError, StoreExistsError):
+            code = 1
+        finally:
+            os._exit(code)
+    return child
+
+
+@pytest.mark.parametrize("n_rounds", [3, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("is_left", [False, True], ids=["nothing there", "a left folder"])
+def test_exactly_one_of_three_that_make_a_store_at_once_makes_it(
+    is_left: bool, n_rounds: int, here: Path
+) -> None:
+    for number in range(n_rounds):
+        place = here / f"toy{number}.zarr"
+        if is_left:
+            leave_behind(place)
+        children = [attempt(place) for _ in range(3)]
+        codes = sorted(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+        assert codes == [0, 1, 1]
+        assert Store.open(place).verify().ok
+        assert not (here / f".{place.name}.creating").exists()
+
+
+def test_an_error_while_a_store_is_made_names_its_folder_and_not_a_descriptor(here: Path) -> None:
+    storage = FileSystem()
+    with (
+        pytest.raises(StoreExistsError, match=r"here/\.toy\.zarr\.creating/a: already") as error,
+        storage.creation(here / "toy.zarr", "lock", is_ours) as building,
+    ):
+        raise StoreExistsError(f"{building / 'a'}: already exists")
+    assert "/proc/" not in str(error.value)
+    assert not (here / ".toy.zarr.creating").exists()
