@@ -9,6 +9,7 @@ from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError, StoreExistsError
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.storage.building import hidden_name
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
@@ -50,8 +51,10 @@ def create_study(
     assert dataset is not None
     first = Member(0, seeds[0]).name
     _check_is_new(place, first)
-    for folder in (place, place / FOLDER):
-        storage.mkdir(folder)
+    if not storage.exists(place):  # which may be a link to an empty folder, since the user named it
+        storage.mkdir(place)
+    storage.mkdir(place / FOLDER)
+    storage.check_folders([place / FOLDER / first])
     planned = lengths(Configuration(0, (), specs[0][1].to_dict()), rule.looks)
     shortest = specs[0][1].with_iterations(planned[0])
     store = place / FOLDER / first
@@ -78,7 +81,7 @@ def _check_is_new(place: Place, first: str) -> None:
     except FileNotFoundError:
         return
     foreign = [name for name in names if name != FOLDER] + [
-        f"{FOLDER}/{name}" for name in members if name != first and not name.startswith(".")
+        f"{FOLDER}/{name}" for name in members if name not in (first, hidden_name(first))
     ]
     if foreign:
         raise ConfigError(

@@ -38,18 +38,25 @@ class StudyFiles:
         self.place, self.plan = place, plan
         self._storage = storage_of(place)
         self.members = Members(self._storage, place, plan)
-        self._additions = RecordLog(self._storage, place / _ADDITIONS, plan.identity, AdditionDocument)
+        self._additions = RecordLog(self._storage, place, [_ADDITIONS], plan.identity, AdditionDocument)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a study; ConfigError if something lies in its folder that is not of a study."""
+        """Open a study; ConfigError if something lies in its folder that is not of a study.
+
+        StoreCorruptError if a link is there in the place of a folder of the study, a member, or a log.
+        """
         place = place_of(path)
         storage = storage_of(place)
         study = cls(place, Plan.from_file(storage, place))
         foreign = [name for name in storage.listdir(place) if name not in _OURS and name[0] != "."]
         if foreign:
             raise ConfigError(f"{place}: {foreign[0]} is not of a study; move it elsewhere")
-        study.members.check_names()
+        looks = (_folder_of_looks(configuration.number) for configuration in study.configurations)
+        storage.check_folders(place / name for name in (FOLDER, FAILURES, _ADDITIONS, _LOOKS))
+        storage.check_folders(place / _LOOKS / name for name in looks)
+        names = study.members.names()  # before the seeds, to which another driver may add meanwhile
+        study.members.check(names, study.seeds())
         return study
 
     @property
@@ -74,8 +81,8 @@ class StudyFiles:
         return [Look.from_document(document) for document in self._look_log(configuration).all()]
 
     def _look_log(self, configuration: int) -> RecordLog[LookDocument]:
-        folder = self.place / _LOOKS / f"c{configuration:04d}"
-        return RecordLog(self._storage, folder, self.plan.identity, LookDocument)
+        folders = [_LOOKS, _folder_of_looks(configuration)]
+        return RecordLog(self._storage, self.place, folders, self.plan.identity, LookDocument)
 
     @property
     def is_complete(self) -> bool:
@@ -151,3 +158,7 @@ class StudyFiles:
             raise ConfigError(
                 f"configuration: must be from 0 to {len(self.configurations) - 1}, got {configuration}"
             )
+
+
+def _folder_of_looks(configuration: int) -> str:
+    return f"c{configuration:04d}"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreExistsError, StoreMismatchError
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.store.checking.documents import as_document
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
+from rayfbnn.store.storage.building import hidden_name
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.store import Store
@@ -19,7 +22,7 @@ from rayfbnn.study.documents import FailureDocument
 from rayfbnn.study.plan import Configuration, Plan
 
 FOLDER, FAILURES = "members", "failures"
-_NAME = re.compile(r"c(\d{4})-s(\d{10})\.zarr(\.log\.jsonl)?", re.ASCII)
+_NAME = re.compile(r"\.?c(\d{4})-s(\d{10})\.zarr(\.log\.jsonl|\.creating)?", re.ASCII)
 
 
 @dataclass(frozen=True, order=True)
@@ -48,7 +51,13 @@ class Members:
     @cached_property
     def first(self) -> Store:
         """The store that was made with the study; it has the training cases of all."""
-        return Store.open(self.place(Member(0, self._plan.seeds[0])))
+        return self._opened(Member(0, self._plan.seeds[0]))
+
+    def _opened(self, member: Member) -> Store:
+        """Open a member's store, which no link leads to."""
+        place = self.place(member)
+        self._storage.check_folders([self._folder / FOLDER, place])
+        return Store.open(place)
 
     def spec(self, member: Member) -> RunSpec:
         """Return the configuration of a member, with the length that all looks together have."""
@@ -61,7 +70,7 @@ class Members:
 
     def open(self, member: Member) -> Store:
         """Open a member's store; StoreMismatchError if it is of another configuration or of other data."""
-        store = Store.open(self.place(member))
+        store = self._opened(member)
         expected = self.spec(member).with_iterations(store.spec.phase[-1].iterations)
         lines = [line for line in differences(expected, store.spec) if not line.startswith("data.train:")]
         if store.root.header.data_hash != self._plan.data_hash:
@@ -74,6 +83,7 @@ class Members:
     def create(self, member: Member, iterations: int) -> None:
         """Make a member's store with a last phase of this length; nothing if another driver was first."""
         spec = self.spec(member).with_iterations(iterations)
+        self._storage.check_folders([self._folder / FOLDER])
         with suppress(StoreExistsError):
             Store.for_run(self.place(member), spec, self.first.data, kernel=kernel_for(spec))
 
@@ -102,15 +112,37 @@ class Members:
             raise StoreCorruptError(f"{place}: belongs to another study, or to another member")
         return document.reason
 
-    def check_names(self) -> None:
-        """Raise ConfigError if something lies among the members that is none."""
+    def names(self) -> list[str]:
+        """Return all names in the folder of the members; StoreCorruptError if there is no such folder."""
+        try:
+            return self._storage.listdir(self._folder / FOLDER)
+        except FileNotFoundError:
+            raise StoreCorruptError(f"{self._folder / FOLDER}: missing: the members of the study") from None
+
+    def check(self, names: Sequence[str], seeds: Sequence[int]) -> None:
+        """Check names in the folder of the members of these seeds.
+
+        ConfigError for one that is neither of a member, nor of its log, nor of a creation that crashed;
+        StoreCorruptError if a link has such a name.
+        """
         folder = self._folder / FOLDER
-        foreign = [name for name in self._storage.listdir(folder) if not self._is_ours(name)]
+        n_configurations, expected = len(self._plan.configurations), frozenset(seeds)
+        kinds = {name: _kind(name, n_configurations, expected) for name in names}
+        foreign = [name for name, kind in kinds.items() if kind is None]
         if foreign:
             raise ConfigError(f"{folder}: {foreign[0]} is no member of the study; move it elsewhere")
+        self._storage.check_files(folder / name for name, kind in kinds.items() if kind == "log")
+        self._storage.check_folders(folder / name for name, kind in kinds.items() if kind == "store")
 
-    def _is_ours(self, name: str) -> bool:
-        if name.startswith("."):  # a store that is being made
-            return True
-        match = _NAME.fullmatch(name)
-        return match is not None and int(match[1]) < len(self._plan.configurations)
+
+def _kind(name: str, n_configurations: int, seeds: Collection[int]) -> Literal["store", "log"] | None:
+    """Return what has a name among the members: a store, maybe unfinished, or a log; None if neither."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    member = Member(int(match[1]), int(match[2]))
+    if member.configuration >= n_configurations or member.seed not in seeds:
+        return None
+    if name == f"{member.name}.log.jsonl":
+        return "log"
+    return "store" if name in (member.name, hidden_name(member.name)) else None

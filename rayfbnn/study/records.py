@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from rayfbnn.errors import StoreCorruptError
@@ -18,10 +18,19 @@ _Record = TypeVar("_Record", bound=NumberedDocument)
 
 
 class RecordLog(Generic[_Record]):
-    """The records `<folder>/<number>.json`, counted from 1, of the study with the identity `study`."""
+    """The records `<number>.json`, counted from 1, of the study with the identity `study`.
 
-    def __init__(self, storage: Storage, folder: Place, study: str, model: type[_Record]) -> None:
-        self._storage, self._folder, self._study, self._model = storage, folder, study, model
+    They lie in the last of the folders below `root` that are given, each in the one before it.
+    """
+
+    def __init__(
+        self, storage: Storage, root: Place, folders: Sequence[str], study: str, model: type[_Record]
+    ) -> None:
+        self._storage, self._study, self._model = storage, study, model
+        self._folders: list[Place] = []
+        for name in folders:
+            root = root / name
+            self._folders.append(root)
 
     def all(self) -> list[_Record]:
         """Return the records in order; StoreCorruptError if one is damaged, missing or of another study."""
@@ -41,7 +50,7 @@ class RecordLog(Generic[_Record]):
 
     def put(self, number: int, document: dict[str, Any]) -> bool:
         """Write the record of a number unless it is there; True if it was written. It is durable then."""
-        for folder in (self._folder.parent, self._folder):
+        for folder in self._folders:
             self._storage.mkdir(folder)
             self._storage.fsync_dir(folder.parent)
         content = seal({"study": self._study, "number": number, **document, SEAL: NO_SEAL})
@@ -49,10 +58,10 @@ class RecordLog(Generic[_Record]):
 
     def _numbers(self) -> list[int]:
         try:
-            names = self._storage.listdir(self._folder)
+            names = self._storage.listdir(self._folders[-1])
         except FileNotFoundError:
             return []
         return [int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name))]
 
     def _place(self, number: int) -> Place:
-        return self._folder / f"{number:06d}.json"
+        return self._folders[-1] / f"{number:06d}.json"
