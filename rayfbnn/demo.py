@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -49,7 +50,7 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
         check_ray(workers, None)
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
-        if not (folder / name).exists():
+        if not os.path.lexists(folder / name):  # a broken link would lead the copy elsewhere
             shutil.copyfile(example() / name, folder / name)
     store, spec, cases = folder / "run.zarr", folder / "robot_arm.toml", folder / "test.csv"
     if store.exists():

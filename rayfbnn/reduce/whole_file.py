@@ -18,6 +18,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     """
     path = Path(os.path.realpath(path))
     unfinished = path.with_name(f".{path.name}.{os.urandom(4).hex()}.unfinished")
+    # Never through a link that someone has put there: the file is a new one.
+    os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o666))
     try:
         yield unfinished
         if path.exists():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
 import os
 import socket
+import stat
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +27,26 @@ _log = logging.getLogger(__name__)
 def log_file(place: Place) -> Path:
     """Return the file of a store's log: beside it, or in the current folder for a store in a bucket."""
     return (place.parent if isinstance(place, Path) else Path()) / f"{place.name}.log.jsonl"
+
+
+def _opened(file: Path) -> TextIO:
+    """Open a log to add lines to it, and make it if it is not there.
+
+    OSError for a link or a pipe, which leads elsewhere, and for a file that has another name too, because
+    that may be the name of someone else's.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(file, flags, 0o666)
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise OSError("it is a link") from exc
+        raise
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(descriptor)
+        raise OSError("it is a pipe, a device, or a file with another name too")
+    return open(descriptor, "a", encoding="utf-8", buffering=1)
 
 
 class JsonLog:
@@ -68,7 +90,8 @@ class JsonLog:
         try:
             self._file.write(json.dumps({**common, "store": str(self._store.path), **values}) + "\n")
         except OSError as exc:
-            _log.warning("%s: cannot be written any more: %s; the run goes on", self._file.name, exc)
+            file = log_file(self._store.path)
+            _log.warning("%s: cannot be written any more: %s; the run goes on", file, exc)
             self._close()
 
     def _close(self) -> None:
@@ -82,7 +105,7 @@ class JsonLog:
     def __enter__(self) -> Self:
         file = log_file(self._store.path)
         try:
-            self._file = file.open("a", encoding="utf-8", buffering=1)
+            self._file = _opened(file)
         except OSError as exc:
             _log.warning("%s: cannot be written: %s; the run goes on without a log", file, exc)
         self._write(

@@ -43,3 +43,18 @@ def test_a_kill_leaves_the_old_file(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     assert (tmp_path / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("target", ["other.txt", "new.txt", "."])
+def test_a_link_that_someone_put_in_the_way_is_not_written_through(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "other.txt").write_text("years of work")
+    monkeypatch.setattr(os, "urandom", bytes)  # a name that can be told before
+    planted = tmp_path / ".a.txt.00000000.unfinished"
+    planted.symlink_to(tmp_path / "outside" / target)
+    with pytest.raises(FileExistsError), whole_file(tmp_path / "a.txt") as unfinished:
+        unfinished.write_text("new")
+    assert planted.is_symlink() and not (tmp_path / "a.txt").exists()
+    assert [path.read_text() for path in (tmp_path / "outside").iterdir()] == ["years of work"]

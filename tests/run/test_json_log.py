@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +16,7 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.errors import ConfigError
+from rayfbnn.run import json_log
 from rayfbnn.run.json_log import log_file
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.storage.places import place_of
@@ -54,12 +57,38 @@ def test_a_log_that_cannot_be_written_does_not_stop_a_run(
     assert "the run goes on without a log" in caplog.text
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_gives_up_the_log_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "run.zarr.log.jsonl").symlink_to("/dev/full")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path, other: path.symlink_to(other),
+        lambda path, other: path.symlink_to(other.parent),
+        lambda path, other: path.symlink_to(other.parent / "new"),
+        lambda path, other: path.symlink_to("/dev/null"),
+        lambda path, other: path.hardlink_to(other),
+        lambda path, other: os.mkfifo(path),
+    ],
+    ids=["link to a file", "link to a folder", "broken link", "link to a device", "hard link", "pipe"],
+)
+def test_a_log_is_written_into_no_file_of_others(
+    make: Callable[[Path, Path], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "other.txt").write_text("years of work")
+    make(tmp_path / "run.zarr.log.jsonl", tmp_path / "outside" / "other.txt")
     with caplog.at_level(logging.WARNING):
         assert api.sample(small_spec(tmp_path), tmp_path / "run.zarr", log_format="json", **HERE).draws == 10
-    assert caplog.text.count("cannot be written any more") == 1
+    assert f"{tmp_path / 'run.zarr.log.jsonl'}: cannot be written: " in caplog.text
+    assert [path.read_text() for path in (tmp_path / "outside").iterdir()] == ["years of work"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_gives_up_the_log_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_log, "_opened", lambda file: open("/dev/full", "a", buffering=1))
+    with caplog.at_level(logging.WARNING):
+        assert api.sample(small_spec(tmp_path), tmp_path / "run.zarr", log_format="json", **HERE).draws == 10
+    assert caplog.text.count(f"{tmp_path / 'run.zarr.log.jsonl'}: cannot be written any more") == 1
 
 
 def test_the_log_of_a_store_in_a_bucket_is_in_the_current_folder() -> None:

@@ -47,7 +47,10 @@ class CachedFiles:
 
 
 def _remove_unused(folder: Path) -> None:
+    if folder.is_symlink():  # what it leads to is not ours
+        return
     oldest = time.time() - KEPT_SECONDS
     for path in folder.iterdir():
-        if path.stat().st_mtime < oldest:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        if path.lstat().st_mtime < oldest:
+            is_folder = path.is_dir() and not path.is_symlink()
+            shutil.rmtree(path, ignore_errors=True) if is_folder else path.unlink(missing_ok=True)

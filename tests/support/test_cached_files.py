@@ -52,5 +52,20 @@ def test_a_file_that_no_test_has_used_for_a_week_is_removed() -> None:
     assert list(CachedFiles("kind", "same").path.iterdir()) == [new]
 
 
+def test_nothing_behind_a_link_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "outside" / "folder").mkdir(parents=True)
+    (tmp_path / "outside" / "file").write_text("years of work")
+    files = CachedFiles("kind", "same")
+    (files.path / "link to a folder").symlink_to(tmp_path / "outside")
+    (files.path / "broken link").symlink_to(tmp_path / "new")
+    (tmp_path / "kind-of-others").symlink_to(tmp_path / "outside")
+    eight_days_ago = time.time() - 8 * 24 * 3600
+    for path in (*(tmp_path / "outside").iterdir(), *files.path.iterdir()):
+        os.utime(path, (eight_days_ago, eight_days_ago), follow_symlinks=False)
+    CachedFiles("kind", "same")
+    assert sorted(path.name for path in (tmp_path / "outside").iterdir()) == ["file", "folder"]
+    assert list(files.path.iterdir()) == []
+
+
 def _write(path: Path, texts: Iterator[str]) -> None:
     path.write_text(next(texts))

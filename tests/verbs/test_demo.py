@@ -56,6 +56,14 @@ def test_the_demo_samples_reports_and_says_where_the_pictures_are(tmp_path: Path
     assert len((tmp_path / "demo" / "predictions.csv").read_text().splitlines()) == 201
 
 
+@pytest.mark.parametrize("name", ["robot_arm.toml", "train.csv"])
+def test_the_demo_copies_nothing_through_a_broken_link(name: str, tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / name).symlink_to(tmp_path / "outside")
+    assert run_demo(tmp_path / "demo").exit_code == 2
+    assert not (tmp_path / "outside").exists()
+
+
 @pytest.mark.usefixtures("undrawn_pictures")
 def test_a_second_demo_only_reports_again(tmp_path: Path) -> None:
     first = run_demo(tmp_path / "demo")
