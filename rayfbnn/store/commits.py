@@ -23,7 +23,7 @@ class CommitLog:
     """
 
     def __init__(self, fs: Storage, root: Place, store: str, *, has_heads: bool) -> None:
-        self._fs, self._root, self._store, self._has_heads = fs, root, store, has_heads
+        self._fs, self._root, self._store, self.has_heads = fs, root, store, has_heads
         self._updates: dict[
             int, tuple[Record, RunUpdates]
         ] = {}  # by batch: the last record summed, and the sum
@@ -50,7 +50,7 @@ class CommitLog:
 
     def head(self, batch: int) -> Head | None:
         """Read the head of a batch; None in a store without heads."""
-        if not self._has_heads:
+        if not self.has_heads:
             return None
         return read_head(self._fs, self.head_file(batch), self._store, batch)
 
@@ -216,7 +216,7 @@ class CommitLog:
 
     def set_head(self, batch: int, n_blocks: int) -> None:
         """Let the head of a batch name its first `n_blocks` records and no others, durably."""
-        if not self._has_heads:
+        if not self.has_heads:
             return
         head = Head.from_record(self.read(batch, n_blocks - 1)) if n_blocks else Head(self._store, batch)
         self._fs.write_atomic(self.head_file(batch), head.to_bytes())

@@ -23,11 +23,14 @@ from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog
 
 
-def commit_log(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> CommitLog:
-    """Return the log of the commits of a store, as its format has them."""
+def commit_log(
+    fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan], *, headers_only: bool = False
+) -> CommitLog:
+    """Return the log of the commits of a store, as its format has them; `headers_only` as in BlockLog."""
     if not root.header.has_segments:
         return CommitLog(fs, path, root.identity, has_heads=root.has_heads)
-    return BlockLog(fs, path, root.identity, PayloadLayout.from_plans(root.header, root.spec, plans))
+    layout = PayloadLayout.from_plans(root.header, root.spec, plans)
+    return BlockLog(fs, path, root.identity, layout, headers_only=headers_only)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +58,13 @@ class OpenStore:
     is_pending: bool
 
     @staticmethod
-    def from_files(fs: Storage, path: Place, before: OpenStore | None = None) -> OpenStore:
+    def from_files(
+        fs: Storage, path: Place, before: OpenStore | None = None, *, headers_only: bool = False
+    ) -> OpenStore:
         """Read and check every metadata file of the store at `path`; commit records are not looked at.
 
         before  the same store as it was opened earlier, whose commit records need not be read again
+        headers_only  as in BlockLog
 
         StoreError if there is no store, StoreCorruptError if one of the files is damaged.
         """
@@ -73,7 +79,7 @@ class OpenStore:
             commits, rows = before.commits, before.rows
             rows.lengthen(header, plans)
         else:
-            commits = commit_log(fs, path, root, plans)
+            commits = commit_log(fs, path, root, plans, headers_only=headers_only)
             rows = RowDigests(header, plans, commits)
         check = ChunkCheck(path, header, root.fixed_chunks, rows)
         tail = Tail(header, commits, rows) if isinstance(commits, BlockLog) else None

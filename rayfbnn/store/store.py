@@ -150,14 +150,22 @@ class Store:
         )
 
     @staticmethod
-    def open(path: str | Place, *, fs: Storage | None = None, check_records: bool = True) -> Store:
+    def open(
+        path: str | Place,
+        *,
+        fs: Storage | None = None,
+        check_records: bool = True,
+        headers_only: bool = False,
+    ) -> Store:
         """Open the store at `path`; every metadata file and commit record is checked against its checksum.
 
         Without `check_records` a store with damaged records can be opened too, for `verify` and `repair`.
+        With `headers_only` the draws and states in the files of blocks are not read, and not checked before
+        they are asked for: enough to say how far a run is.
         """
         path = place_of(path)
         fs = storage_of(path) if fs is None else fs
-        store = Store(OpenStore.from_files(fs, path))
+        store = Store(OpenStore.from_files(fs, path, headers_only=headers_only))
         for batch in range(store.n_batches if check_records else 0):
             store.opened.rows.refresh(batch)
         return store

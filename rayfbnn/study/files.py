@@ -132,7 +132,7 @@ class StudyFiles:
             return True
         if not self.members.is_there(member):
             return False
-        store = self.members.open(member)
+        store = self.members.open(member, headers_only=True)
         configuration = self.configurations[member.configuration]
         missing = configuration.iterations - due.iterations
         needed = self.members.spec(member).total_iterations - missing

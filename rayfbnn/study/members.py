@@ -53,11 +53,11 @@ class Members:
         """The store that was made with the study; it has the training cases of all."""
         return self._opened(Member(0, self._plan.seeds[0]))
 
-    def _opened(self, member: Member) -> Store:
+    def _opened(self, member: Member, *, headers_only: bool = False) -> Store:
         """Open a member's store, which no link leads to."""
         place = self.place(member)
         self._storage.check_folders([self._folder / FOLDER, place])
-        return Store.open(place)
+        return Store.open(place, headers_only=headers_only)
 
     def spec(self, member: Member) -> RunSpec:
         """Return the configuration of a member, with the length that all looks together have."""
@@ -68,9 +68,12 @@ class Members:
         """Return True if the member's store has been made."""
         return self._storage.is_taken(self.place(member))
 
-    def open(self, member: Member) -> Store:
-        """Open a member's store; StoreMismatchError if it is of another configuration or of other data."""
-        store = self._opened(member)
+    def open(self, member: Member, *, headers_only: bool = False) -> Store:
+        """Open a member's store; StoreMismatchError if it is of another configuration or of other data.
+
+        headers_only  as of Store.open, for whoever asks only how far the member is
+        """
+        store = self._opened(member, headers_only=headers_only)
         expected = self.spec(member).with_iterations(store.spec.phase[-1].iterations)
         lines = [line for line in differences(expected, store.spec) if not line.startswith("data.train:")]
         if store.root.header.data_hash != self._plan.data_hash:

@@ -104,7 +104,7 @@ def status_of_study(study: StudyFiles) -> StudyStatus:
 def _member(study: StudyFiles, member: Member, due: Due | None) -> MemberStatus:
     reason = study.members.failure(member)
     is_there = study.members.is_there(member)
-    store = study.members.open(member) if is_there else None
+    store = study.members.open(member, headers_only=True) if is_there else None
     draws = 0 if store is None else store.committed_draws
     if reason is not None:
         return MemberStatus(member.seed, "failed", draws, reason)

@@ -182,7 +182,7 @@ def status(path: str | Path) -> Status:
     """
     from rayfbnn.run.status import status_of
 
-    return status_of(Store.open(path, check_records=False))
+    return status_of(Store.open(path, check_records=False, headers_only=True))
 
 
 def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> VerifyReport:

@@ -13,13 +13,14 @@ from rayfbnn.state import ChainState
 from rayfbnn.store.checking.heads import Head
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.records import Record, RunUpdates, seal_of
-from rayfbnn.store.segments.payload import PayloadLayout, joined, split
+from rayfbnn.store.segments.payload import PayloadLayout, joined, size_of_header, split
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Result, Storage
 
 _KINDS = ("block", "segment")
 _NAME = re.compile(r"([0-9]{6,15})\.(block|segment)")
 _ATTEMPTS = 5  # to read a batch whose blocks are gathered meanwhile
+_START_BYTES = 4 * 2**10  # of a file, in which the record of a block has one or two thousand
 _KEPT_BYTES = 64 * 2**20  # of the arrays that were read last, the newest apart
 
 
@@ -30,11 +31,17 @@ class BlockLog(CommitLog):
     whose draws lie in chunks, with the state after the last of them. It takes the place of its blocks, which
     are then removed; those that a crash left behind are not looked at. To whoever reads records a segment is
     one long block, which follows the block before its first and is followed by the one after its last.
+
+    headers_only  whether records are read without the draws and states that follow them in their files, for
+                  whoever asks only how far the run is. Arrays are then checked once they are asked for.
     """
 
-    def __init__(self, fs: Storage, root: Place, store: str, layout: PayloadLayout) -> None:
+    def __init__(
+        self, fs: Storage, root: Place, store: str, layout: PayloadLayout, *, headers_only: bool = False
+    ) -> None:
         super().__init__(fs, root, store, has_heads=True)
         self.layout = layout
+        self._headers_only = headers_only
         self._single: dict[tuple[int, int], Record] = {}  # blocks in no segment, by batch and number
         self._segments: dict[tuple[int, int], Record] = {}  # segments, by batch and first block
         self._contents: dict[str, memoryview] = {}  # arrays that were read last, by digest of their record
@@ -116,7 +123,7 @@ class BlockLog(CommitLog):
 
     def read_first(self, batch: int, first_block: int) -> Record:
         """Read the record that begins with a block: that of a segment, or of the block itself."""
-        return self._content(self.first_file(batch, first_block), batch, first_block)[0]
+        return self._record(self.first_file(batch, first_block), batch, first_block)
 
     def read(self, batch: int, block: int) -> Record:
         """Read the record that ends with a block: that of the block, or of the segment that it closes."""
@@ -133,11 +140,11 @@ class BlockLog(CommitLog):
 
     def read_block(self, batch: int, block: int) -> Record:
         """Read the record of a block that is in no segment, and check its arrays."""
-        return self._content(self.file(batch, block), batch, block)[0]
+        return self._record(self.file(batch, block), batch, block)
 
     def read_segment(self, batch: int, first_block: int) -> Record:
         """Read the record of a segment."""
-        return self._content(self.segment_file(batch, first_block), batch, first_block)[0]
+        return self._record(self.segment_file(batch, first_block), batch, first_block)
 
     def content(self, record: Record) -> memoryview:
         """Return the arrays in the file of a record; MissingFile if its block is in a segment now."""
@@ -171,6 +178,19 @@ class BlockLog(CommitLog):
                 raise
             return closing, self.content(closing)
 
+    def _record(self, path: Place, batch: int, first_block: int) -> Record:
+        """Read the record in a file, and check the arrays that follow it unless headers are enough."""
+        if not self._headers_only:
+            return self._content(path, batch, first_block)[0]
+        try:
+            start = self._fs.read_start(path, _START_BYTES)
+            n_bytes = size_of_header(start, path)
+            if n_bytes > len(start) == _START_BYTES:
+                start = self._fs.read_start(path, n_bytes)
+        except FileNotFoundError:
+            raise MissingFile(_missing(path, batch, first_block)) from None
+        return self._checked(split(start, path)[0], path, batch, first_block)
+
     def _content(self, path: Place, batch: int, first_block: int) -> tuple[Record, memoryview]:
         """Read a file, and check that it is whole and in its place."""
         try:
@@ -178,6 +198,12 @@ class BlockLog(CommitLog):
         except FileNotFoundError:
             raise MissingFile(_missing(path, batch, first_block)) from None
         header, payload = split(raw, path)
+        record = self._checked(header, path, batch, first_block)
+        self.layout.check(record, payload, path)
+        return record, payload
+
+    def _checked(self, header: bytes, path: Place, batch: int, first_block: int) -> Record:
+        """Return the record in a header; StoreCorruptError unless it is whole and in its place."""
         record = Record.from_bytes(header, path)
         is_segment = record.segment is not None
         if record.first_block > record.block:
@@ -193,8 +219,7 @@ class BlockLog(CommitLog):
                 f"{'' if record.store == self._store else ' of another store'},"
                 f" not of block {first_block} of batch {batch}"
             )
-        self.layout.check(record, payload, path)
-        return record, payload
+        return record
 
     def _keep(self, digest: str, payload: memoryview) -> None:
         """Keep the arrays of the blocks that were read last, since each array of draws asks for them."""

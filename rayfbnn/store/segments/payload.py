@@ -34,13 +34,24 @@ def joined(record: bytes, payload: bytes) -> bytes:
 
 def split(raw: bytes, path: Place) -> tuple[bytes, memoryview]:
     """Return the record and the arrays of a file; StoreCorruptError, naming `path`, if it is no such file."""
+    end = size_of_header(raw, path)
+    if end > len(raw):
+        raise _no_record(path)
+    return raw[_HEAD_BYTES:end], memoryview(raw)[end:]
+
+
+def size_of_header(raw: bytes, path: Place) -> int:
+    """Return where the arrays begin in a file that begins with `raw`; StoreCorruptError if nowhere."""
     line = raw[:_HEAD_BYTES]
     digits = line[len(_START) : -1]
     n = int(digits) if line.startswith(_START) and digits.isdigit() and line.endswith(b"\n") else -1
-    if not 0 <= n <= min(MOST_BYTES, len(raw) - _HEAD_BYTES):
-        raise StoreCorruptError(f"{path}: damaged: it does not begin with a record")
-    end = _HEAD_BYTES + n
-    return raw[_HEAD_BYTES:end], memoryview(raw)[end:]
+    if not 0 <= n <= MOST_BYTES:
+        raise _no_record(path)
+    return _HEAD_BYTES + n
+
+
+def _no_record(path: Place) -> StoreCorruptError:
+    return StoreCorruptError(f"{path}: damaged: it does not begin with a record")
 
 
 def state_arrays(state: ChainState | Mapping[str, Array] | None) -> dict[str, Array]:

@@ -62,6 +62,11 @@ class Bucket:
                 raise TooLarge(f"{result.meta['size']} bytes, where at most {at_most} are expected")
             return bytes(result.bytes()), _tag(result.meta)
 
+    def get_start(self, key: str, n_bytes: int) -> bytes:
+        """Return the first bytes of an object, which has some; FileNotFoundError if there is none."""
+        with _translated():
+            return bytes(self._objects.get_range(key, start=0, end=n_bytes))
+
     def put(self, key: str, data: bytes) -> Tag:
         """Put an object, whatever is there."""
         with _translated():

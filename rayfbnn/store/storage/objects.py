@@ -60,6 +60,11 @@ class ObjectStorage:
             except TooLarge as exc:
                 raise StoreCorruptError(f"{place}: damaged: {exc}") from None
 
+    def read_start(self, place: Place, n_bytes: int) -> bytes:
+        """Return the first bytes of an object; FileNotFoundError if there is none."""
+        with _translated("read", place, StoreReadError):
+            return self._bucket.get_start(_key(place), n_bytes)
+
     def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Return what `read` gives for each item, in order, with up to 16 requests at once."""
         return self._at_once((read, item) for item in items)

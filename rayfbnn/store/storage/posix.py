@@ -49,6 +49,16 @@ class FileSystem:
                 )
             return self._again(lambda: self._calls.read(path))
 
+    def read_start(self, place: Place, n_bytes: int) -> bytes:
+        """Return the first bytes of a file; FileNotFoundError if there is none.
+
+        StoreCorruptError if it is a link, a pipe or a device.
+        """
+        path = _local(place)
+        with translated("read", place):
+            self._again(lambda: self._calls.size(path))  # looks whether it is a file
+            return self._again(lambda: self._calls.read(path, n_bytes))
+
     def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Return what `read` gives for each item, one after the other."""
         return [read(item) for item in items]

@@ -37,6 +37,13 @@ class Storage(Protocol):
         """
         ...
 
+    def read_start(self, place: Place, n_bytes: int) -> bytes:
+        """Return the first bytes of a file, all of them if it has fewer; FileNotFoundError if there is none.
+
+        StoreCorruptError if it is no file.
+        """
+        ...
+
     def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Return what `read` gives for each item, in order; reads are at once where answers take long."""
         ...

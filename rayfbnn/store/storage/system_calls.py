@@ -74,10 +74,10 @@ class SystemCalls:
             raise OSError(errno.ENXIO, _NO_FILE)
         return status.st_size
 
-    def read(self, path: Path) -> bytes:
-        """Return the content of a file; a link is not followed."""
+    def read(self, path: Path, n_bytes: int = -1) -> bytes:
+        """Return the content of a file, or its first bytes; a link is not followed."""
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            return file.read()
+            return file.read(n_bytes)
 
     def modified(self, path: Path) -> float:
         """Return the time of a file's last change, in seconds since 1970."""

@@ -39,6 +39,15 @@ class MemoryBucket(Bucket):
                 raise TooLarge
             return content, {"e_tag": str(number)}
 
+    def get_start(self, key: str, n_bytes: int) -> bytes:
+        return self.get(key)[0][:n_bytes]
+
+    def modified(self, key: str) -> float:
+        with self.turn:
+            if key not in self.objects:
+                raise FileNotFoundError(key)
+            return float(self.objects[key][1])  # a second for each put
+
     def put(self, key: str, data: bytes) -> Tag:
         with self.turn:
             self.number += 1
@@ -124,7 +133,7 @@ def _passing(name: str) -> Callable[..., Any]:
     return call
 
 
-for _name in (*CHANGING, "get", "exists", "names", "keys"):
+for _name in (*CHANGING, "get", "get_start", "modified", "exists", "names", "keys"):
     setattr(FailingBucket, _name, _passing(_name))
 
 

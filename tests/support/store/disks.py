@@ -236,8 +236,9 @@ class MemoryDisk(SystemCalls):
     def size(self, path: Path) -> int:
         return len(self.file(path).live)
 
-    def read(self, path: Path) -> bytes:
-        return self.file(path).live
+    def read(self, path: Path, n_bytes: int = -1) -> bytes:
+        content = self.file(path).live
+        return content if n_bytes < 0 else content[:n_bytes]
 
     def replace(self, source: Path, destination: Path, at: int | None = None, to: int | None = None) -> None:
         before, after = self.folder(source.parent, at), self.folder(destination.parent, to)
