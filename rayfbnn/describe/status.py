@@ -39,20 +39,26 @@ def _driver(status: Status) -> str:
 
 def _row(batch: BatchStatus, status: Status) -> tuple[str, ...]:
     ago = batch.seconds_since_commit
+    unknown = "unknown" if batch.iteration else "-"  # there is nothing to know before the first commit
     return (
         f"{batch.first_chain}-{batch.last_chain}",
         f"{batch.iteration}/{status.total_iterations}",
         f"{batch.draws}/{status.total_draws}",
-        "-" if ago is None else f"{_time(ago)} ago",
-        _time(batch.seconds_of_block),
-        _time(batch.seconds_left),
+        unknown if ago is None else f"{_time(ago)} ago",
+        unknown if batch.seconds_of_block is None else _time(batch.seconds_of_block),
+        _time_left(batch, status),
     )
 
 
-def _time(seconds: float | None) -> str:
-    """Format seconds as 45 s, 12 min, 3.5 h or 2.1 days; "-" for None."""
-    if seconds is None or seconds != seconds:
-        return "-"
+def _time_left(batch: BatchStatus, status: Status) -> str:
+    """Return the time until a batch is complete; "-" where nobody is known to be at work."""
+    if batch.seconds_left is not None:
+        return _time(batch.seconds_left)
+    return "unknown" if status.at_work else "-"
+
+
+def _time(seconds: float) -> str:
+    """Format seconds as 45 s, 12 min, 3.5 h or 2.1 days."""
     for size, unit in ((86_400, "days"), (3600, "h")):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"

@@ -44,24 +44,68 @@ def current_costs(store: Store) -> list[int]:
     ]
 
 
-def work(spec: RunSpec, costs: list[int], iteration: int) -> float:
-    """Return the work of the iterations up to this one: their gradient evaluations, plus one for each.
+def iterations_by_phase(spec: RunSpec, first: int, last: int) -> dict[int, int]:
+    """Count the iterations from `first` to `last`, counted from 1, that each phase has; those with any."""
+    counts, start = {}, 1
+    for number, phase in enumerate(spec.phase):
+        end = start + phase.iterations - 1
+        count = min(last, end) - max(first, start) + 1
+        if count > 0:
+            counts[number] = count
+        start = end + 1
+    return counts
 
-    costs  gradient evaluations of an iteration of each phase
-    """
-    total = 0.0
-    for phase, cost in zip(spec.phase, costs, strict=True):
-        count = min(iteration, phase.iterations)
-        total += count * (1 + cost)
-        iteration -= count
-    return total
+
+class Pace:
+    """The seconds that a worker took for iterations, by phase, as blocks or their records say."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}
+        self._iterations: dict[int, int] = {}
+
+    def __bool__(self) -> bool:
+        """Return True if any iterations have been seen."""
+        return any(self._iterations.values())
+
+    def add(self, phase: int, seconds: float, iterations: int) -> None:
+        """Count iterations of a phase, and the seconds that they took."""
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
+        self._iterations[phase] = self._iterations.get(phase, 0) + iterations
+
+    def forget(self, phase: int) -> None:
+        """Forget a phase, whose iterations take another time from now on."""
+        self._seconds.pop(phase, None)
+        self._iterations.pop(phase, None)
+
+    def seconds_of(self, spec: RunSpec, costs: list[int], first: int, last: int) -> tuple[float, bool]:
+        """Return the seconds that iterations take one worker, and whether those of each phase are known.
+
+        For a phase of which none has been seen they follow from those of the last phase that has been, in
+        proportion to the gradient evaluations plus one, so that none is free. The draws of a fit have no
+        such relation to its steps: they are left out until some have been seen.
+
+        costs  gradient evaluations of an iteration of each phase
+        """
+        counts = iterations_by_phase(spec, first, last)
+        seen = [phase for phase, count in self._iterations.items() if count]
+        total, is_known = 0.0, True
+        for phase, count in counts.items():
+            if phase in seen:
+                total += count * self._seconds[phase] / self._iterations[phase]
+            elif seen and spec.fit is None:
+                latest = max(seen)
+                of_latest = self._seconds[latest] / self._iterations[latest]
+                total += count * of_latest * (1 + costs[phase]) / (1 + costs[latest])
+            else:
+                is_known = False
+        return total, is_known
 
 
 class Estimate:
-    """Rates and the time left, estimated from the Progress seen so far.
+    """Rates and the time left, estimated from the Progress seen in this run.
 
-    The work of an iteration is the number of its gradient evaluations plus one, so that none is free:
-    iterations of the first phases often are far shorter than later ones.
+    What a batch has left takes its worker a known time. It takes longer where batches wait for workers, or
+    for each other: in proportion to the batches that are not complete, for each that is at work on average.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,22 +113,45 @@ class Estimate:
         self._store = store
         self._clock = clock
         self._started = math.nan  # time at which the first block began
-        self._done_before: dict[int, int] = {}  # for each batch, its iterations before this run
-        self._done: dict[int, int] = {}  # for each batch, its iterations so far
-        self._block_start: dict[int, int] = {}  # for each batch, its iterations before its current block
+        total = store.spec.total_iterations
+        self._unfinished = {
+            batch for batch in range(store.n_batches) if store.progress(batch).iteration < total
+        }
+        self._latest: dict[int, Progress] = {}  # of each batch
+        self._paces: dict[int, Pace] = {}  # of each batch
+        self._rounds: dict[int, int | None] = {}  # the tuning round of each batch
+        self._busy_seconds = 0.0  # of all workers together
         self._costs: list[int] = []  # gradient evaluations of an iteration of each phase, as far as known
 
     def hear(self, progress: Progress) -> None:
         """Remember how far a batch is. This is cheap enough for every iteration, unlike `row`."""
-        if not self._done:
+        if not self._latest:
             self._started = self._clock() - progress.seconds
-        block_start = progress.iteration - progress.block_iterations
-        self._done_before.setdefault(progress.batch, block_start)
-        if self._block_start.get(progress.batch) != block_start:
-            # Settings change only between blocks. Looking them up at each iteration took a quarter as long as
-            # the sampling of the robot arm.
-            self._block_start[progress.batch], self._costs = block_start, current_costs(self._store)
-        self._done[progress.batch] = progress.iteration
+        before = self._latest.get(progress.batch)
+        if before is None or not _is_of_one_block(before, progress):
+            self._begin_block(progress)
+            seconds, iterations = progress.seconds, progress.block_iterations
+        else:
+            seconds = progress.seconds - before.seconds
+            iterations = progress.block_iterations - before.block_iterations
+        self._paces[progress.batch].add(progress.phase, seconds, iterations)
+        self._busy_seconds += seconds
+        self._latest[progress.batch] = progress
+        if progress.is_complete:
+            self._unfinished.discard(progress.batch)
+
+    def _begin_block(self, progress: Progress) -> None:
+        """Look up the settings, which change only between blocks, and forget the pace of other settings.
+
+        Looking them up at each iteration took a quarter as long as the sampling of the robot arm.
+        """
+        self._costs = current_costs(self._store)
+        current = round_of(self._store.tuning.rounds, progress.iteration - progress.block_iterations + 1)
+        number = None if current is None else current.number
+        pace = self._paces.setdefault(progress.batch, Pace())
+        if self._rounds.setdefault(progress.batch, number) != number:
+            pace.forget(progress.phase)
+            self._rounds[progress.batch] = number
 
     def row(self, progress: Progress) -> BatchRow:
         """Return the texts for one batch."""
@@ -101,7 +168,7 @@ class Estimate:
             acceptance=_acceptance(progress.acceptance, is_warmup=not is_kept),
             divergences=f"{progress.divergences} (warm-up {progress.warmup_divergences})",
             rate="-" if math.isnan(rate) or not is_kept else f"{rate:.3g}",
-            left=duration(self._seconds_left(progress.batch)) + self._reservation(progress),
+            left=self._left(progress) + self._reservation(progress),
         )
 
     def _reservation(self, progress: Progress) -> str:
@@ -118,14 +185,23 @@ class Estimate:
         current = round_of(rounds, progress.iteration)
         return "" if current is None else f", tuning {current.number + 1}/{len(rounds)}"
 
-    def _seconds_left(self, batch: int) -> float:
-        spec, costs = self._store.spec, self._costs
-        done = work(spec, costs, self._done[batch])
-        done_now = done - work(spec, costs, self._done_before[batch])
-        if done_now <= 0:
-            return math.nan
-        remaining = work(spec, costs, spec.total_iterations) - done
-        return remaining * (self._clock() - self._started) / done_now
+    def _left(self, progress: Progress) -> str:
+        """Return the time until a batch is complete as text."""
+        spec = self._store.spec
+        pace = self._paces[progress.batch]
+        first, last = progress.iteration + 1, spec.total_iterations
+        seconds, is_known = pace.seconds_of(spec, self._costs, first, last)
+        if not is_known and (spec.fit is None or not seconds):
+            return duration(math.nan)
+        n_waiting = len(self._unfinished) * (self._clock() - self._started)
+        share = max(1.0, n_waiting / self._busy_seconds) if self._busy_seconds > 0 else 1.0
+        return duration(seconds * share) + ("" if is_known else " and the draws")
+
+
+def _is_of_one_block(before: Progress, after: Progress) -> bool:
+    """Return True if the second is later in the same block; a worker that died has begun it again."""
+    starts = [one.iteration - one.block_iterations for one in (before, after)]
+    return starts[0] == starts[1] and before.block_iterations <= after.block_iterations
 
 
 def _acceptance(share: float, *, is_warmup: bool) -> str:

@@ -9,16 +9,22 @@ import math
 import os
 import socket
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from rayfbnn.errors import StoreError
-from rayfbnn.run.estimate import current_costs, work
-from rayfbnn.store.locking import read_holder
-from rayfbnn.store.records import Record
+from rayfbnn.run.estimate import Pace, current_costs, iterations_by_phase
+from rayfbnn.store.hierarchy import METADATA
+from rayfbnn.store.locking import has_lock_open, read_holder
+from rayfbnn.store.records import SECONDS, Record
+from rayfbnn.store.rounds import round_of
 from rayfbnn.store.store import Store
 
-_RECENT = 5  # blocks of a batch, from which its speed is taken
+_RECENT = 5  # blocks of a batch, from which its speed in a phase is taken
 _QUIET = 5.0  # times as long as its recent blocks took: a batch without a commit for so long is not at work
+_SKEW_SECONDS = 60.0  # by which the clocks of two machines may differ
+_CLOCK_SECONDS = 2.0  # the same for the lengths of times
+_LEAST_SHARE = 0.9  # of the seconds of all blocks that must have passed since the store was made
 _LEAST_QUIET = 120.0  # seconds; short blocks may wait for a disk, or for other batches
 
 
@@ -37,11 +43,13 @@ class BatchStatus:
     draws
         Number of committed draws of the posterior in each chain.
     seconds_since_commit
-        Seconds since its last commit; None before the first.
+        Seconds since its last commit; None before the first, and where the times of the files cannot be those
+        of the commits: in a copy of a store, or where the clocks of two machines disagree.
     seconds_of_block
-        Mean seconds between its recent commits; None before the second.
+        Mean seconds that workers took for its recent blocks, by their records; None where these do not say.
     seconds_left
-        Seconds until it is complete at the speed of its recent blocks; None where that is not known.
+        Seconds until it is complete at the speed of its recent blocks, with as many batches at work as now;
+        None where that is not known, or where nobody is known to be at work.
     """
 
     batch: int
@@ -101,68 +109,180 @@ class Status:
         return max(known) if len(known) == len(left) else None
 
 
+@dataclass(frozen=True)
+class _Course:
+    """The course of a batch so far: its status without the time left, and what that follows from.
+
+    committed  time of the last commit by the clock of the storage; None where it is not known
+    is_copied  whether its files are of a copy
+    newest     seconds of the last block, None where its record does not say
+    pace       of its recent blocks
+    """
+
+    status: BatchStatus
+    committed: float | None = None
+    is_copied: bool = False
+    newest: float | None = None
+    pace: Pace = field(default_factory=Pace)
+
+
 def status_of(store: Store, now: float | None = None) -> Status:
     """Return the status of a store; `now` is the time in seconds since 1970."""
     now = time.time() if now is None else now
-    costs = current_costs(store)
-    batches = tuple(_batch_status(store, batch, costs, now) for batch in range(store.n_batches))
+    total = store.spec.total_iterations
+    courses = [_course(store, batch, now) for batch in range(store.n_batches)]
+    batches = tuple(course.status for course in courses)
+    complete = all(batch.iteration >= total for batch in batches)
+    driver = _driver(store, is_copied=any(course.is_copied for course in courses))
+    at_work = False if driver is None else _is_at_work(driver, batches)
     updates = store.updates().kept
-    complete = all(batch.iteration >= store.spec.total_iterations for batch in batches)
-    driver = _driver(store)
     return Status(
         path=str(store.path),
-        total_iterations=store.spec.total_iterations,
+        total_iterations=total,
         total_draws=store.spec.kept_draws,
-        batches=batches,
+        batches=_with_times_left(store, courses) if at_work is True or complete else batches,
         acceptance=updates.acceptance,
         divergences=updates.divergences,
         driver=None if driver is None else f"{driver[0]} pid {driver[1]}",
-        at_work=False if driver is None else _is_at_work(driver, batches),
+        at_work=at_work,
         complete=complete,
     )
 
 
-def _batch_status(store: Store, batch: int, costs: list[int], now: float) -> BatchStatus:
+def _course(store: Store, batch: int, now: float) -> _Course:
     chains = store.batch_chains(batch)
-    last = store.last_record(batch)
     common = {"batch": batch, "first_chain": chains[0], "last_chain": chains[-1]}
-    if last is None:
-        return BatchStatus(**common, iteration=0, draws=0)
-    recent = list(store.commits.all(batch))[-_RECENT - 1 :]
-    earlier, committed = recent[0], _committed_at(store, recent[-1])
-    seconds, n_blocks = committed - _committed_at(store, earlier), recent[-1].block - earlier.block
-    left = None
-    if n_blocks and seconds > 0:
-        before = earlier.progress.iteration
-        done = work(store.spec, costs, last.progress.iteration)
-        rate = (done - work(store.spec, costs, before)) / seconds
-        left = (work(store.spec, costs, store.spec.total_iterations) - done) / rate if rate > 0 else math.nan
-    return BatchStatus(
+    records = list(store.commits.all(batch))
+    if not records:
+        return _Course(BatchStatus(**common, iteration=0, draws=0))
+    last = records[-1]
+    committed = _committed_at(store, last)
+    is_copied = _is_copied(store, last, committed)
+    if is_copied or (committed is not None and committed > now + _SKEW_SECONDS):  # or by another clock
+        committed = None
+    status = BatchStatus(
         **common,
         iteration=last.progress.iteration,
         draws=last.progress.draws,
-        seconds_since_commit=max(0.0, now - committed),
-        seconds_of_block=seconds / n_blocks if n_blocks else None,
-        seconds_left=left,
+        seconds_since_commit=None if committed is None else max(0.0, now - committed),
+        seconds_of_block=_seconds_of_block(records),
     )
+    return _Course(status, committed, is_copied, _seconds_of_block([last]), _pace(store, records))
 
 
-def _committed_at(store: Store, record: Record) -> float:
-    """Return the time at which a block was committed, or gathered, by the clock of the storage.
+def _recent(records: Sequence[Record]) -> list[Record]:
+    """Return the last records, the latest first, up to that with the fifth block from the end."""
+    newest = records[-1].block
+    return [record for record in reversed(records) if newest - record.block < _RECENT]
 
-    A block that was gathered since its record was read was so just now.
+
+def _n_blocks(record: Record) -> int:
+    return record.block - record.first_block + 1
+
+
+def _seconds_of_block(records: Sequence[Record]) -> float | None:
+    """Return the mean seconds of the recent blocks; None where a record does not say."""
+    recent = _recent(records)
+    if not all(SECONDS in record.progress.last for record in recent):
+        return None
+    seconds = sum(record.progress.last[SECONDS] for record in recent)
+    return seconds / sum(map(_n_blocks, recent)) if math.isfinite(seconds) else None
+
+
+def _pace(store: Store, records: Sequence[Record]) -> Pace:
+    """Return the seconds of the iterations of each phase, in the recent blocks of the phase.
+
+    In a phase that tunes only blocks of its last round count, since each round has other settings.
     """
+    pace, rounds = Pace(), store.tuning.rounds
+    left = dict.fromkeys(range(len(store.spec.phase)), _RECENT)  # blocks of each phase that may still count
+    tuned: dict[int, int] = {}  # the last round of each phase that tunes
+    for record in reversed(records):
+        seconds = record.progress.last.get(SECONDS, math.nan)
+        phases = iterations_by_phase(store.spec, record.first_iteration, record.progress.iteration)
+        current = round_of(rounds, record.first_iteration)
+        for phase, count in phases.items():
+            is_of_round = current is None or tuned.setdefault(phase, current.number) == current.number
+            if left[phase] > 0 and is_of_round and math.isfinite(seconds):
+                pace.add(phase, seconds * count / record.n_iterations, count)
+            left[phase] -= _n_blocks(record)
+    return pace
+
+
+def _with_times_left(store: Store, courses: Sequence[_Course]) -> tuple[BatchStatus, ...]:
+    """Return the status of each batch with the time that it has left.
+
+    If fewer batches are at work than are not complete, they take turns: each has its share of the workers,
+    and all of them together need the sum of their times, divided among the workers.
+    """
+    costs, total = current_costs(store), store.spec.total_iterations
+    known = next((course.pace for course in courses if course.pace), Pace())
+
+    def alone(course: _Course) -> float:
+        """Seconds that one worker needs; a batch that has not begun is taken to be like another."""
+        pace = course.pace or known
+        seconds, is_known = pace.seconds_of(store.spec, costs, course.status.iteration + 1, total)
+        return seconds if is_known else math.nan
+
+    unfinished = [course for course in courses if course.status.iteration < total]
+    n_workers = _n_at_work(unfinished)
+    all_together = sum(map(alone, unfinished)) / n_workers
+    share = max(1.0, len(unfinished) / n_workers)
+    statuses = []
+    for course in courses:
+        own = alone(course)
+        left = max(own, min(own * share, all_together)) if math.isfinite(all_together) else None
+        is_complete = course.status.iteration >= total
+        statuses.append(replace(course.status, seconds_left=0.0 if is_complete else left))
+    return tuple(statuses)
+
+
+def _n_at_work(courses: Sequence[_Course]) -> int:
+    """Return how many batches are at work at once: those whose last commit came during the newest block.
+
+    Each worker commits one block in the time that a block takes.
+    """
+    known = [course for course in courses if course.committed is not None]
+    if not known:
+        return 1
+    newest = max(known, key=lambda course: course.committed or 0.0)
+    began = (newest.committed or 0.0) - (newest.newest or 0.0)
+    return max(1, sum((course.committed or 0.0) > began for course in known))
+
+
+def _committed_at(store: Store, last: Record) -> float | None:
+    """Return the time of a batch's last commit by the clock of the storage; None where a file is gone.
+
+    It is the time of the head, which is written at each commit and never by gathering.
+    """
+    log = store.commits
     try:
-        return store.fs.modified(store.commits.file_of(record))
+        return store.fs.modified(log.head_file(last.batch) if log.has_heads else log.file_of(last))
     except FileNotFoundError:
-        return time.time()
+        return None
 
 
-def _driver(store: Store) -> tuple[str, int] | None:
-    """Return host and process id on record for the driver; None without a record that can be read."""
+def _is_copied(store: Store, last: Record, committed: float | None) -> bool:
+    """Return True if the times of a store's files cannot be those of the run: they are those of a copy.
+
+    Less time has passed between its root and the last commit of a batch than the blocks of the batch took.
+    """
+    seconds = last.progress.totals.get(SECONDS, 0.0)
+    if committed is None or not math.isfinite(seconds):
+        return False
+    return committed - store.fs.modified(store.path / METADATA) < _LEAST_SHARE * seconds - _CLOCK_SECONDS
+
+
+def _driver(store: Store, *, is_copied: bool) -> tuple[str, int] | None:
+    """Return host and process id on record for the driver; None without a record that can be read.
+
+    That of a copy may be the driver of the original.
+    """
     try:
         holder = read_holder(store.fs, store.path)
     except (FileNotFoundError, StoreError):
+        return None
+    if is_copied and not (holder.host == socket.gethostname() and has_lock_open(store.path, holder.pid)):
         return None
     return holder.host, holder.pid
 

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from rayfbnn.errors import StoreBusyError, StoreError
 from rayfbnn.store.catalogue import COMMITS
@@ -38,6 +39,28 @@ def read_holder(fs: Storage, path: Place) -> HolderDocument:
     holder = path / COMMITS / HOLDER
     document = unseal(fs.read(holder), holder)
     return as_document(HolderDocument, document, holder, "the process that runs a store")
+
+
+def has_lock_open(path: Place, pid: int) -> bool | None:
+    """Return whether a process of this machine has the lock file of a store open, as its driver has.
+
+    None where the system does not say: without /proc, for the process of another user, and for buckets.
+    """
+    if not isinstance(path, Path):
+        return None
+    try:
+        lock = os.stat(path / COMMITS / LOCK)
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return None
+    return any(_is_file(f"/proc/{pid}/fd/{name}", lock) for name in names)
+
+
+def _is_file(path: str, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), status)
+    except OSError:  # it was closed meanwhile
+        return False
 
 
 def _in_words(fs: Storage, path: Place) -> str:
