@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,10 +15,9 @@ from rayfbnn import api
 from rayfbnn.errors import ConfigError
 from rayfbnn.run import json_log
 from rayfbnn.run.json_log import log_file
-from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.storage.places import place_of
 from rayfbnn.store.store import Store
-from tests.support.small import make_store, small_spec
+from tests.support.small import small_spec
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 
@@ -99,47 +95,3 @@ def test_another_format_is_refused_before_anything_is_created(tmp_path: Path) ->
     with pytest.raises(ConfigError, match='log_format: must be "text" or "json", got "xml"'):
         api.sample(small_spec(tmp_path), tmp_path / "run.zarr", log_format="xml", **HERE)  # type: ignore[arg-type]
     assert not (tmp_path / "run.zarr").exists()
-
-
-class Recorder:
-    """A metric of Ray that keeps what it was told, by name and tags."""
-
-    values: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
-
-    def __init__(self, name: str, description: str, tag_keys: tuple[str, ...]) -> None:
-        self._series = self.values.setdefault(name, {})
-        self._tag_keys = set(tag_keys)
-
-    def inc(self, value: float, tags: dict[str, str]) -> None:
-        assert value > 0 and set(tags) == self._tag_keys  # as Ray demands
-        key = tuple(sorted(tags.items()))
-        self._series[key] = self._series.get(key, 0) + value
-
-    def set(self, value: float, tags: dict[str, str]) -> None:
-        assert set(tags) == self._tag_keys
-        self._series[tuple(sorted(tags.items()))] = value
-
-
-def test_metrics_count_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("ray.util.metrics")
-    module.Counter = module.Gauge = Recorder  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "ray.util.metrics", module)
-    monkeypatch.setattr(Recorder, "values", {})
-    from rayfbnn.run.on_ray.metrics import RayMetrics
-
-    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
-    sampler, failures = Sampler(store, worker="here"), 0
-    with RayMetrics(store, lambda: failures) as metrics:
-        while any(store.progress(batch).iteration < 18 for batch in range(store.n_batches)):
-            for batch in range(store.n_batches):
-                for progress in sampler.run_block(batch):
-                    metrics.update(progress)
-        failures = 2
-        metrics.update(replace(progress, block_iterations=1, acceptance=0.5, divergences=3))
-    totals = {name: sum(series.values()) for name, series in Recorder.values.items()}
-    n_blocks = sum(store.commits.n_blocks(batch) for batch in range(store.n_batches))
-    assert totals["rayfbnn_iterations"] == 5 * 18 + 1  # of the five chains, and of the made-up block
-    assert totals["rayfbnn_draws"] == 5 * 10 + 1
-    assert totals["rayfbnn_commits"] == n_blocks + 1
-    assert (totals["rayfbnn_failures"], totals["rayfbnn_divergences"]) == (2, 3)
-    assert len(Recorder.values["rayfbnn_seconds_behind"]) == store.n_batches
