@@ -30,7 +30,7 @@ def what_to_do(verdict: Verdict, iterations: int) -> str:
     steps = []
     if error is not None and error.chains < MIN_CHAINS:
         steps.append(f"set chains={MIN_CHAINS} or more, since fewer cannot be judged")
-    elif verdict.grade == "not usable" and error is not None and not error.has_drift:
+    elif verdict.grade == "not usable" and error is not None and not error.is_moving:
         enough = error.chains_that_would_do
         steps.append("use more chains" if enough is None else f"set chains={enough}")
     longer = verdict.iterations or 2 * iterations

@@ -14,13 +14,19 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.draws import Draws, output_blocks
+from rayfbnn.reduce.judging.on_the_way import (
+    PARTS,
+    change_of,
+    is_on_its_way,
+    root_mean_square,
+    squared_error,
+)
 from rayfbnn.reduce.quantities import noise_sigmas
 from rayfbnn.reduce.thinning import evenly_spaced, thinned
 
 MIN_CHAINS = 4  # with three the confidence bound is 4.4 times the estimate, with two 16 times
 MAX_ERROR = 0.2  # of the predictive standard deviation: costs 0.02 nats of log probability
 MISS_RATE = 0.05  # probability that an error which is too large is not seen
-_DRIFT_RATE = 0.01  # probability that a drift is reported where there is none
 _CASES = 50
 _DRAWS, _LEAST_DRAWS = 4_000, 50  # of all chains together, and of each; the chains tell the error
 _MEMORY_BYTES = 64e6
@@ -38,6 +44,7 @@ class AverageError:
     drift       change of the predictive mean from the first to the second half of the draws, root mean square
     has_drift   whether the drift is larger than chance allows, and larger than the limit
     chains, cases  how many were looked at
+    is_on_its_way  whether the chains still travel, so that their agreement does not tell where they will end
     """
 
     mean: float
@@ -48,6 +55,7 @@ class AverageError:
     has_drift: bool
     chains: int
     cases: int
+    is_on_its_way: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -58,7 +66,12 @@ class AverageError:
     def is_small(self) -> bool:
         """True if the error is within the limits, with 95 % confidence."""
         sd_is_small = math.isnan(self.sd_bound) or self.sd_bound <= MAX_ERROR / math.sqrt(2)
-        return self.is_known and self.mean_bound <= MAX_ERROR and sd_is_small and not self.has_drift
+        return self.is_known and self.mean_bound <= MAX_ERROR and sd_is_small and not self.is_moving
+
+    @property
+    def is_moving(self) -> bool:
+        """True if the chains have not come to rest, so that more of them would be no better."""
+        return self.has_drift or self.is_on_its_way
 
     @property
     def chains_that_would_do(self) -> int | None:
@@ -94,14 +107,16 @@ def average_error(runs: Sequence[Draws], *, inputs: Array | None = None) -> Aver
     chosen = inputs[evenly_spaced(len(inputs), _CASES)]
     at_most = max(_LEAST_DRAWS, _DRAWS // sum(run.n_chains for run in runs))
     moments = [_chain_moments(thinned(run, at_most), chosen) for run in runs]
-    halves = np.concatenate([means for means, _ in moments], axis=1)
-    variances = np.concatenate([variances for _, variances in moments], axis=0)
+    halves, parts = (np.concatenate([one[number] for one in moments], axis=1) for number in (0, 1))
+    variances = np.concatenate([one[2] for one in moments], axis=0)
     model = runs[0].store.spec.data_model
     labels = len(model.probability_columns(data.target_names)) // len(data.target_names)
-    return error_of_moments(halves, variances, n_cases=len(chosen), labels=labels)
+    return error_of_moments(halves, variances, n_cases=len(chosen), labels=labels, parts=parts)
 
 
-def error_of_moments(halves: Array, variances: Array, *, n_cases: int, labels: int = 0) -> AverageError:
+def error_of_moments(
+    halves: Array, variances: Array, *, n_cases: int, labels: int = 0, parts: Array | None = None
+) -> AverageError:
     """Return the error of averages over chains, given what each chain says of some values.
 
     Parameters
@@ -110,6 +125,8 @@ def error_of_moments(halves: Array, variances: Array, *, n_cases: int, labels: i
     variances : (n_chains, n_values)     predictive variances by each chain
     labels : int                         how many probabilities a target has: 0 for a number, 1 if the
                                          values are the probability of one of two labels
+    parts : (8, n_chains, n_values)      predictive means in eighths of each chain; without them it cannot be
+                                         seen whether chains are still on their way
     """
     n_chains = variances.shape[0]
     if n_chains < 2 or not (np.isfinite(halves).all() and np.isfinite(variances).all()):
@@ -120,42 +137,35 @@ def error_of_moments(halves: Array, variances: Array, *, n_cases: int, labels: i
     variances = variances + (means - means.mean(axis=0)) ** 2
     # In the log probability an error d of one of K probabilities costs d**2 / 2p, and their costs add up.
     scale = means.mean(axis=0) / labels if labels > 1 else variances.mean(axis=0)  # (n_values,)
-    mean = _root_mean_square(_squared_error(means), scale)
-    sd = _root_mean_square(_squared_error(variances) / 4, scale**2) if labels == 0 else math.nan
-    changes = halves[1] - halves[0]
-    drift = _root_mean_square(changes.mean(axis=0) ** 2, scale)
-    chance = _root_mean_square(_squared_error(changes), scale)
+    mean = root_mean_square(squared_error(means), scale)
+    sd = root_mean_square(squared_error(variances) / 4, scale**2) if labels == 0 else math.nan
+    drift, is_chance = change_of(halves, scale)
     factor = bound_factor(n_chains)
-    has_drift = drift > MAX_ERROR and drift > chance * _drift_factor(n_chains)
-    return AverageError(mean, factor * mean, sd, factor * sd, drift, has_drift, n_chains, n_cases)
+    return AverageError(
+        mean,
+        factor * mean,
+        sd,
+        factor * sd,
+        drift,
+        drift > MAX_ERROR and not is_chance,
+        n_chains,
+        n_cases,
+        parts is not None and len(parts) == PARTS and is_on_its_way(parts, scale, MAX_ERROR),
+    )
 
 
-def _squared_error(values: Array) -> Array:
-    """Squared standard error of the mean over independent chains, (n_values,)."""
-    return np.asarray(values.var(axis=0, ddof=1) / len(values))
+def _chain_moments(run: Draws, inputs: Array) -> tuple[Array, Array, Array]:
+    """Return what each chain says of some values: means in both halves, means in parts, and variances.
 
-
-def _root_mean_square(squares: Array, scale: Array) -> float:
-    """Root of the mean of squares / scale; a value that never varies has no error."""
-    return float(np.sqrt(np.divide(squares, scale, out=np.zeros_like(scale), where=scale > 0).mean()))
-
-
-@cache
-def _drift_factor(n_chains: int) -> float:
-    """How many standard errors a drift by chance stays below: Student's t on C - 1 degrees of freedom."""
-    from scipy.stats import t
-
-    return float(t.ppf(1 - _DRIFT_RATE / 2, n_chains - 1))
-
-
-def _chain_moments(run: Draws, inputs: Array) -> tuple[Array, Array]:
-    """Return the means of both halves (2, n_chains, n_values), and variances (n_chains, n_values), by chain.
-
-    A value is a target, or the probability of a label, at a case; all are on the network's scale.
+    A value is a target, or the probability of a label, at a case; all are on the network's scale. The parts
+    are quarters of each half, or the halves where the draws are fewer than eight. The shapes are (2,
+    n_chains, n_values), (n_parts, n_chains, n_values) and (n_chains, n_values).
     """
     data, model = run.store.data, run.store.spec.data_model
     standardized = (inputs - data.input_center) / data.input_scale
     sigmas = noise_sigmas(run)  # (n_targets, n_chains, n_draws)
+    part_of_draw = _parts(run.n_draws)
+    n_parts = int(part_of_draw[-1]) + 1
     sums: Array = None
     for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
         shape = outputs.shape[:2]
@@ -167,13 +177,22 @@ def _chain_moments(run: Draws, inputs: Array) -> tuple[Array, Array]:
                 for moment in model.moments(flat, sigma)
             )
             if sums is None:
-                sums = np.zeros((3, run.n_chains, len(means)))
-            is_late = np.arange(run.n_draws)[draws] >= run.n_draws // 2
-            sums[0, chains] += means[..., ~is_late].sum(axis=2).T
-            sums[1, chains] += means[..., is_late].sum(axis=2).T
-            sums[2, chains] += (means**2 + variances).sum(axis=2).T
-    n_first = run.n_draws // 2
+                sums = np.zeros((n_parts + 1, run.n_chains, len(means)))
+            for part in np.unique(part_of_draw[draws]):
+                sums[part, chains] += means[..., part_of_draw[draws] == part].sum(axis=2).T
+            sums[-1, chains] += (means**2 + variances).sum(axis=2).T
+    counts = np.bincount(part_of_draw, minlength=n_parts)
+    of_halves, n_first = sums[:-1].reshape(2, -1, *sums.shape[1:]).sum(axis=1), run.n_draws // 2
     with np.errstate(divide="ignore", invalid="ignore"):
-        halves = sums[:2] / np.array([n_first, run.n_draws - n_first])[:, None, None]
-        mean = sums[:2].sum(axis=0) / run.n_draws
-        return halves, np.maximum(sums[2] / run.n_draws - mean**2, 0)
+        halves = of_halves / np.array([n_first, run.n_draws - n_first])[:, None, None]
+        parts = sums[:-1] / counts[:, None, None]
+        mean = of_halves.sum(axis=0) / run.n_draws
+        return halves, parts, np.maximum(sums[-1] / run.n_draws - mean**2, 0)
+
+
+def _parts(n_draws: int) -> Array:
+    """Return the number of the part that each draw is in, (n_draws,)."""
+    n_first, of_half = n_draws // 2, PARTS // 2 if n_draws >= PARTS else 1
+    first = np.arange(n_first) * of_half // max(n_first, 1)
+    second = np.arange(n_draws - n_first) * of_half // max(n_draws - n_first, 1)
+    return np.concatenate([first, of_half + second])

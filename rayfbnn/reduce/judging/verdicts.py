@@ -173,11 +173,8 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
     remarks = [_error_sentence(error)] if math.isfinite(error.mean) and not is_unknown else []
     if not reasons:
         return Verdict("predictions", "converged", remarks=tuple(remarks), error=error)
-    if error.has_drift:
-        remarks.append(
-            f"the predictions still move: by {error.drift:.2g} of their standard deviation"
-            " from the first half of the draws to the second"
-        )
+    if error.is_moving:
+        remarks.append(_movement(error))
     is_stuck = bool(_stuck(evidence.found))
     grade: Grade = "not usable"
     if is_unknown:
@@ -191,8 +188,8 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
         grade, decided_by = "usable", ""
     else:
         # A drift makes chains look alike that are all on their way: it comes before their error.
-        decided_by = remarks[-1] if error.has_drift else remarks[0]
-        if not error.has_drift:
+        decided_by = remarks[-1] if error.is_moving else remarks[0]
+        if not error.is_moving:
             recommended.append(advice.chains_advice(error.chains, error.chains_that_would_do))
     return Verdict(
         "predictions",
@@ -203,6 +200,19 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
         iterations,
         error,
         decided_by,
+    )
+
+
+def _movement(error: AverageError) -> str:
+    """Say that the chains have not come to rest."""
+    if error.has_drift:
+        return (
+            f"the predictions still move: by {error.drift:.2g} of their standard deviation"
+            " from the first half of the draws to the second"
+        )
+    return (
+        "the chains are still on their way from where they started: that they agree does not tell where they"
+        " will end"
     )
 
 
