@@ -58,7 +58,10 @@ def create(
     ] = False,
     max_rhat: Annotated[float, typer.Option(help="Largest nested R-hat that is ok, above 1.")] = 1.01,
     max_mcse: Annotated[
-        float, typer.Option(help="Largest error of a mean that is ok, in standard deviations.")
+        float,
+        typer.Option(
+            help="Largest error of a mean that is ok, in standard deviations, with that by a shared drift."
+        ),
     ] = 0.05,
     least_draws: Annotated[int, typer.Option(help="Smallest number of draws of each chain.")] = 100,
     looks: Annotated[int, typer.Option(help="Number of looks at which the study may stop.")] = 4,

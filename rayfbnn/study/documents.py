@@ -9,7 +9,7 @@ from pydantic import Field
 from rayfbnn.store.checking.documents import Count, Digest, Document, Draws, Name, Plain, Seal, Whole
 from rayfbnn.study.grid import MOST_CONFIGURATIONS
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MOST_SEEDS = 10_000
 LARGEST_SEED = 2**32 - 1
 
@@ -57,6 +57,10 @@ class JudgedDocument(Document):
     sd: float | None
     rhat: float | None
     mcse: float | None
+    drift: float | None
+    late: float | None
+    growth: float | None
+    stuck: list[Seed]
     ok: bool
     apart: list[Seed]
 

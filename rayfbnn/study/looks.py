@@ -76,9 +76,12 @@ class Look:
     @property
     def max_rhat(self) -> float | None:
         """The largest nested R-hat; None if one is not known, or none was computed."""
-        values = [one.rhat for one in self.quantities.values()]
-        known = [value for value in values if value is not None]
-        return max(known) if known and len(known) == len(values) else None
+        return _largest([one.rhat for one in self.quantities.values()])
+
+    @property
+    def max_drift(self) -> float | None:
+        """The largest error of a mean by a drift that all members share, in standard deviations; likewise."""
+        return _largest([one.drift for one in self.quantities.values()])
 
     def to_document(self) -> dict[str, Any]:
         """Return the look as it is kept, but for its number."""
@@ -103,7 +106,7 @@ class Look:
             draws=document.draws,
             seeds=tuple(document.seeds),
             quantities={
-                name: Judged(**{**one.model_dump(), "apart": tuple(one.apart)})
+                name: Judged(**one.model_dump() | {"stuck": tuple(one.stuck), "apart": tuple(one.apart)})
                 for name, one in document.quantities.items()
             },
             failed={int(seed): reason for seed, reason in document.failed.items()},
@@ -112,6 +115,11 @@ class Look:
             reasons=tuple(document.reasons),
             action=document.action,
         )
+
+
+def _largest(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else None
 
 
 def due_look(looks: Sequence[Look], lengths: Sequence[int], seeds: tuple[int, ...]) -> Due | None:

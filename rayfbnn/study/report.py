@@ -20,7 +20,7 @@ from rayfbnn.study.ranking import rank
 from rayfbnn.study.status import ConfigurationStatus, StudyStatus, look_head, status_of_study
 from rayfbnn.verbs.arguments import check_output
 
-_SHOWN = 12  # quantities of a table and of a picture, those that agree least
+_SHOWN = 12  # quantities of a table and of a picture, those that fall short and agree least
 _OK = {None: "not complete", True: "ok", False: "not ok"}
 
 
@@ -63,10 +63,18 @@ def _verdict(status: StudyStatus) -> str:
                 len(one.members),
                 len(one.looks),
                 None if last is None else last.max_rhat,
+                None if last is None else last.max_drift,
                 _OK[one.ok],
             )
         )
-    head = ("configuration", "members", "looks", "largest nested R-hat", "verdict")
+    head = (
+        "configuration",
+        "members",
+        "looks",
+        "largest nested R-hat",
+        "largest shared drift / sd",
+        "verdict",
+    )
     return tables.paragraph(f"The study is {_OK[status.ok]}.") + tables.table(head, rows)
 
 
@@ -87,19 +95,27 @@ def _looks(configuration: ConfigurationStatus) -> str:
     )
     worst = _worst(last)
     rows = [
-        (name, one.mean, one.sd, one.rhat, one.mcse, ", ".join(map(str, one.apart)))
+        (name, one.mean, one.sd, one.rhat, one.mcse, one.drift, ", ".join(map(str, one.apart)))
         for name, one in ((name, last.quantities[name]) for name in worst)
     ]
-    head = ("quantity", "mean", "sd", "nested R-hat", "mcse / sd", "seeds farthest from the middle")
+    head = (
+        "quantity",
+        "mean",
+        "sd",
+        "nested R-hat",
+        "mcse / sd",
+        "shared drift / sd",
+        "seeds farthest from the middle",
+    )
     return "".join(parts) + tables.table(head, rows)
 
 
 def _worst(look: Look) -> list[str]:
-    """Return the names of the quantities that agree least, the worst first."""
+    """Return the names of the quantities that fall short and agree least, the worst first."""
 
-    def key(name: str) -> float:
-        value = look.quantities[name].rhat
-        return -math.inf if value is None else -value
+    def key(name: str) -> tuple[bool, float]:
+        one = look.quantities[name]
+        return one.ok, -math.inf if one.rhat is None else -one.rhat
 
     return sorted(look.quantities, key=key)[:_SHOWN]
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.study.nested import nested_rhat
+from rayfbnn.study.drift import LEAST_DRAWS, Drift, find_drift
+from rayfbnn.study.nested import nested_rhat_of_scores, rank_scores
 
 MOST_LOOKS = 1000
 _MOST_NAMED = 3  # members that are named for a quantity that falls short
@@ -24,12 +26,13 @@ class Rule:
     Attributes
     ----------
     max_rhat
-        Largest nested R-hat, above 1.
+        Largest nested R-hat, above 1. The variance of the chains' means may grow by at most its square
+        less 1 from the first half of the draws to the second, as a share of the variance.
     max_mcse
-        Largest Monte Carlo standard error of a quantity's mean over all members, in units of its standard
-        deviation. It is taken from how the members differ.
+        Largest error of a quantity's mean over all members, in units of its standard deviation: the Monte
+        Carlo standard error, taken from how the members differ, and the error by a drift that all share.
     least_draws
-        Smallest number of draws of each chain.
+        Smallest number of draws of each chain; a drift cannot be seen in fewer than four.
     looks
         Number of looks, evenly spaced over the iterations of the last phase that the configuration has.
     cases
@@ -61,18 +64,29 @@ class Rule:
 
 @dataclass(frozen=True)
 class Judged:
-    """A quantity as the rule sees it.
+    """A quantity as the rule sees it; None where a number is not known.
 
     Attributes
     ----------
     mean, sd
         Over all draws of all members.
     rhat
-        Nested R-hat; None where it is not known, for a quantity that never changes.
+        Nested R-hat; None for a quantity that never changes.
     mcse
-        Monte Carlo standard error of the mean, in units of the standard deviation; None as for `rhat`.
+        Monte Carlo standard error of the mean from how the members differ, in units of the standard
+        deviation.
+    drift
+        Error of the mean by a drift that all members share, in units of the standard deviation; 0 where
+        chance explains it. None for fewer than four draws.
+    late
+        Change from the third quarter of the draws to the last, likewise.
+    growth
+        Increase of the variance of the chains' means from the first half of the draws to the second, as a
+        share of the variance, likewise.
+    stuck
+        Seeds of the members of which a chain never changes.
     ok
-        Whether both keep the limits.
+        Whether everything keeps the limits.
     apart
         Seeds of the members whose means are farthest from the mean of all, where `ok` is False.
     """
@@ -81,6 +95,10 @@ class Judged:
     sd: float | None
     rhat: float | None
     mcse: float | None
+    drift: float | None
+    late: float | None
+    growth: float | None
+    stuck: tuple[int, ...]
     ok: bool
     apart: tuple[int, ...] = ()
 
@@ -92,15 +110,34 @@ def judge(values: Array, seeds: tuple[int, ...], rule: Rule) -> Judged:
     """
     means = values.mean(axis=(1, 2))
     sd = float(values.std())
-    rhat = nested_rhat(values)
+    scores = rank_scores(values)
     error = float(means.std(ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else math.nan
-    mcse = error / sd if sd > 0 else math.nan
-    ok = rhat <= rule.max_rhat and mcse <= rule.max_mcse  # False where one is NaN
-    apart: tuple[int, ...] = ()
-    if not ok:
-        order = np.argsort(-np.abs(means - np.median(means)), kind="stable")
-        apart = tuple(sorted(seeds[member] for member in order[:_MOST_NAMED]))
-    return Judged(_known(values.mean()), _known(sd), _known(rhat), _known(mcse), ok, apart)
+    drift = Drift(math.nan, math.nan, math.nan)
+    if scores is not None and values.shape[2] >= LEAST_DRAWS:
+        drift = find_drift(values, scores)
+    judged = Judged(
+        mean=_known(values.mean()),
+        sd=_known(sd),
+        rhat=_known(math.nan if scores is None else nested_rhat_of_scores(scores)),
+        mcse=_known(error / sd if sd > 0 else math.nan),
+        drift=_known(drift.shift),
+        late=_known(drift.late),
+        growth=_known(drift.growth),
+        stuck=_stuck(values, seeds),
+        ok=False,
+    )
+    if not _shortfalls(judged, rule):
+        return replace(judged, ok=True)
+    order = np.argsort(-np.abs(means - np.median(means)), kind="stable")
+    return replace(judged, apart=tuple(sorted(seeds[member] for member in order[:_MOST_NAMED])))
+
+
+def _stuck(values: Array, seeds: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the seeds of members with a chain that never changes, if the draws are enough to tell."""
+    if values.shape[2] < LEAST_DRAWS:
+        return ()
+    members = np.flatnonzero((np.ptp(values, axis=2) == 0).any(axis=1))
+    return tuple(sorted(seeds[member] for member in members))
 
 
 def _known(value: float) -> float | None:
@@ -110,20 +147,55 @@ def _known(value: float) -> float | None:
 def reasons(judged: dict[str, Judged], n_draws: int, failed: dict[int, str], rule: Rule) -> tuple[str, ...]:
     """Return a sentence for each way in which a study falls short; none if it may stop."""
     sentences = [f"seed {seed} failed: {reason}" for seed, reason in failed.items()]
-    if n_draws < rule.least_draws:
-        sentences.append(f"{n_draws} draws of each chain are fewer than {rule.least_draws}")
+    least_draws = max(rule.least_draws, LEAST_DRAWS)
+    if n_draws < least_draws:
+        sentences.append(f"{n_draws} draws of each chain are fewer than {least_draws}")
     for name, one in judged.items():
-        if one.ok:
-            continue
-        seeds = ", ".join(map(str, one.apart))
-        if one.rhat is None and one.sd == 0:
-            sentences.append(f"{name} never changes")
-        elif one.rhat is None or one.rhat > rule.max_rhat:
-            rhat = "is not finite" if one.rhat is None else f"{one.rhat:g} is above {rule.max_rhat:g}"
-            sentences.append(f"{name}: nested R-hat {rhat}; seeds farthest from the middle: {seeds}")
-        else:
-            error = "is not known" if one.mcse is None else f"{one.mcse:g} sd is above {rule.max_mcse:g}"
-            sentences.append(
-                f"{name}: the error of its mean {error}; seeds farthest from the middle: {seeds}"
-            )
+        sentences += [f"{name}{words}" for words in _shortfalls(one, rule)]
     return tuple(sentences)
+
+
+def _shortfalls(one: Judged, rule: Rule) -> list[str]:
+    """Return in words, after the name of a quantity, each way in which it falls short."""
+    if one.rhat is None and one.sd == 0:
+        return [" never changes"]
+    words = [*_disagreement(one, rule), *_drift(one, rule)]
+    if one.stuck:
+        words.append(f" never changes in a chain of each of these seeds: {_listed(one.stuck)}")
+    return words
+
+
+def _disagreement(one: Judged, rule: Rule) -> Iterator[str]:
+    """Say by how much members differ, if that is above the limits."""
+    farthest = f"seeds farthest from the middle: {_listed(one.apart)}"
+    if one.rhat is None or one.rhat > rule.max_rhat:
+        rhat = "is not finite" if one.rhat is None else f"{one.rhat:g} is above {rule.max_rhat:g}"
+        yield f": nested R-hat {rhat}; {farthest}"
+    elif one.mcse is None or one.mcse > rule.max_mcse:
+        error = "is not known" if one.mcse is None else f"{one.mcse:g} sd is above {rule.max_mcse:g}"
+        yield f": the error of its mean {error}; {farthest}"
+
+
+def _drift(one: Judged, rule: Rule) -> Iterator[str]:
+    """Say how all members move alike, if that is above the limits."""
+    mcse, drift, late, growth = (number or 0.0 for number in (one.mcse, one.drift, one.late, one.growth))
+    if late > 0:
+        yield (
+            f": its mean or spread still changes in all members alike, by {late:g} sd from the third quarter"
+            " of the draws to the last"
+        )
+    elif drift > 0 and math.hypot(mcse, drift) > rule.max_mcse:
+        yield (
+            ": early draws differ from late ones in all members alike, which puts its mean or spread off by"
+            f" {drift:g} sd; with the error of {mcse:g} sd that is above {rule.max_mcse:g}"
+        )
+    if growth > 0 and math.sqrt(1 + growth) > rule.max_rhat:
+        yield (
+            ": its chains still move apart: the variance of their means grows by"
+            f" {growth:g} of the whole from the first half of the draws to the second, above"
+            f" {rule.max_rhat**2 - 1:.2g}"
+        )
+
+
+def _listed(seeds: tuple[int, ...]) -> str:
+    return ", ".join(map(str, seeds))

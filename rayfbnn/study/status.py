@@ -131,12 +131,14 @@ def _paragraph(configuration: ConfigurationStatus) -> str:
 
 
 def look_head(look: Look) -> str:
-    """Return a look in one line: draws, members, the largest R-hat, and the decision."""
-    rhat = "not known" if look.max_rhat is None else f"{look.max_rhat:.4g}"
+    """Return a look in one line: draws, members, the largest R-hat and drift, and the decision."""
+    rhat, drift = (
+        "not known" if value is None else f"{value:.4g}" for value in (look.max_rhat, look.max_drift)
+    )
     words = {"stop": "ok", "continue": "not ok, going on", "end": "not ok"}[look.action]
     return (
         f"look {look.number}: {look.draws} draws of each chain of {len(look.seeds)} members,"
-        f" largest nested R-hat {rhat}: {words}"
+        f" largest nested R-hat {rhat}, largest shared drift {drift} sd: {words}"
     )
 
 
