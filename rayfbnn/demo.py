@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +12,7 @@ from rayfbnn import api
 from rayfbnn.describe.results import diagnosis_text, prediction_text
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
+from rayfbnn.output.whole_file import whole_file, whole_files
 from rayfbnn.run.on_ray.cluster import check_ray
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
@@ -48,10 +48,11 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
         raise ConfigError(f"folder: {folder} is a file; give the path of a folder")
     if not folder.exists():
         check_ray(workers, None)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        if not os.path.lexists(folder / name):  # a broken link would lead the copy elsewhere
-            shutil.copyfile(example() / name, folder / name)
+    with whole_files(folder):
+        for name in FILES:
+            if not os.path.lexists(folder / name):  # a broken link would lead the copy elsewhere
+                with whole_file(folder / name) as file:
+                    file.write((example() / name).read_bytes())
     store, spec, cases = folder / "run.zarr", folder / "robot_arm.toml", folder / "test.csv"
     if store.exists():
         api.resume(store, spec=_as_long(spec, store), workers=workers, progress=progress)

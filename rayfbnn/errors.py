@@ -15,6 +15,8 @@ RayFBNNError
   WorkerError            workers died more often than max_failures allows
     ClusterGoneError       the Ray cluster does not answer any more; everything that is committed is kept
   SamplingError          the sampler cannot start or continue
+  OutputError            a file of results cannot be written
+    OutputFullError        the disk is full; the old file is kept
   CheckFailed            two samples differ by more than chance allows
 
 `exit_code` is the exit code of the command: 2 for wrong input or a wrong STORE; 73 for a store that is
@@ -113,6 +115,16 @@ class ClusterGoneError(WorkerError):
 
 class SamplingError(RayFBNNError):
     """Sampling cannot start or continue: the first energy is not finite, or no proposal is accepted."""
+
+
+class OutputError(RayFBNNError):
+    """A file of results cannot be written: which, and why. The old file is kept, and nothing of the new."""
+
+
+class OutputFullError(OutputError):
+    """The disk is full, or a quota or limit is reached; the old file is kept, and nothing of the new one."""
+
+    exit_code = 75
 
 
 class CheckFailed(RayFBNNError):

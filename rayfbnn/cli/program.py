@@ -14,7 +14,7 @@ import typer
 
 from rayfbnn import __version__
 from rayfbnn.describe import results
-from rayfbnn.errors import RayFBNNError
+from rayfbnn.errors import NO_SPACE, RayFBNNError
 from rayfbnn.output.printing import answer, guard_streams, say, tell
 
 if TYPE_CHECKING:
@@ -69,6 +69,11 @@ def _register(group: typer.Typer, function: Command) -> Command:
         except RayFBNNError as exc:
             say(f"rayfbnn {name}: {exc}")
             raise typer.Exit(exc.exit_code) from None
+        except OSError as exc:
+            if exc.errno not in NO_SPACE:
+                raise
+            say(f"rayfbnn {name}: {exc.filename or 'a file'}: no space to write it ({exc.strerror})")
+            raise typer.Exit(START_AGAIN) from None
         except KeyboardInterrupt as exc:
             say(f"rayfbnn {name}: {exc if str(exc) else 'stopped'}")
             raise typer.Exit(INTERRUPTED) from None

@@ -11,6 +11,10 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
+from rayfbnn.output.whole_file import output_errors
+
+_TEMPORARY = "the folder for temporary files (TMPDIR)"
+
 
 class TemporaryStore:
     """A place for a store that is removed together with this object, or when Python ends.
@@ -28,7 +32,8 @@ class TemporaryStore:
         self._make_folder()
 
     def _make_folder(self) -> None:
-        folder = tempfile.mkdtemp(prefix="rayfbnn-")
+        with output_errors(_TEMPORARY):
+            folder = tempfile.mkdtemp(prefix="rayfbnn-")
         self.path = Path(folder) / "run.zarr"
         weakref.finalize(self, _remove, folder, os.lstat(folder), os.getpid())
 
@@ -40,7 +45,7 @@ class TemporaryStore:
 
     def __setstate__(self, archive: bytes) -> None:
         self._make_folder()
-        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        with output_errors(self.path), tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(self.path.parent, filter="data")
 
 

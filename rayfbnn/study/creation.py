@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source
-from rayfbnn.errors import ConfigError, StoreExistsError
+from rayfbnn.errors import ConfigError, RayFBNNError, StoreExistsError
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.storage.building import hidden_name
@@ -51,6 +54,8 @@ def create_study(
     assert dataset is not None
     first = Member(0, seeds[0]).name
     _check_is_new(place, first)
+    folders = (place, place / FOLDER)
+    new = [folder for folder in folders if isinstance(folder, Path) and not os.path.lexists(folder)]
     if not storage.exists(place):  # which may be a link to an empty folder, since the user named it
         storage.mkdir(place)
     storage.mkdir(place / FOLDER)
@@ -59,7 +64,13 @@ def create_study(
     shortest = specs[0][1].with_iterations(planned[0])
     store = place / FOLDER / first
     if not storage.is_taken(store):
-        Store.for_run(store, shortest, dataset, kernel=kernel_for(shortest))
+        try:
+            Store.for_run(store, shortest, dataset, kernel=kernel_for(shortest))
+        except RayFBNNError:
+            for folder in reversed(new):
+                with suppress(OSError):  # something else is in it
+                    folder.rmdir()
+            raise
     elif Store.open(store).data.hash != dataset.hash or Store.open(store).spec != shortest:
         raise StoreExistsError(f"{store}: is of another study that was not completed; remove {place} first")
     write_plan(storage, place, specs, seeds, rule, dataset.hash)

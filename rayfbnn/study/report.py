@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rayfbnn.data import Source
 from rayfbnn.markup import tables
+from rayfbnn.output.whole_file import whole_file
 from rayfbnn.reduce.pictures.panels import Axes
-from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.reporting.page import Section, check_installed, page
 from rayfbnn.reporting.pictures import beside, picture
 from rayfbnn.store.storage.places import is_address
@@ -48,8 +48,8 @@ def write_report(study: StudyFiles, out: Path, data: Source | None) -> Path:
         sections.insert(1, Section("ranking", "Ranking", (("", _ranking(study, data)),)))
     n_members = sum(len(one.members) for one in status.configurations)
     text = page("Study", f"{study.place}: {n_members} members", sections)
-    with whole_file(out) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+    with whole_file(out) as file:
+        file.write(text.encode())
     return out
 
 

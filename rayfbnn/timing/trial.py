@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.operation import AUTO, Settings, Tunable
+from rayfbnn.output.whole_file import output_errors
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.run.running import run_rounds
@@ -38,7 +39,9 @@ def tried_settings(spec: RunSpec, dataset: Dataset, *, seconds: float) -> Mappin
     """
     one_batch = {**spec.to_dict(), "chains": min(spec.chains, spec.chains_per_batch)}
     spec = RunSpec.from_dict(one_batch).resolved(spec.encoding)
-    with tempfile.TemporaryDirectory() as folder:
+    with output_errors("the folder for temporary files (TMPDIR)"):
+        temporary = tempfile.TemporaryDirectory()
+    with temporary as folder:
         store = Store.for_run(Path(folder) / "trial.zarr", spec, dataset, kernel=kernel_for(spec))
         planned, end = store.tuning.rounds, time.monotonic() + seconds
         with store.lock(), InProcess() as executor:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.reduce.whole_file import whole_file
+from rayfbnn.output.whole_file import whole_file
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
@@ -79,7 +79,7 @@ def annealed(spec: RunSpec, dataset: Dataset, folder: Path, *, runs: int, progre
         )
     estimate = Annealed(runs, found.log_marginal_likelihood, found.standard_error, found.effective_runs)
     with whole_file(file) as unfinished:
-        unfinished.write_text(json.dumps(asdict(estimate)))
+        unfinished.write(json.dumps(asdict(estimate)).encode())
     return estimate
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.data import Dataset, Source, is_path, read_training
 from rayfbnn.errors import ConfigError, StoreExistsError
+from rayfbnn.output.whole_file import check_takes_files
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.root import store_around
 from rayfbnn.store.storage.homes import storage_of
@@ -118,7 +119,7 @@ def check_new_path(path: Place) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Raise ConfigError unless the folder that `path` is in exists and can be written to."""
+    """Raise ConfigError unless the folder that `path` is in exists and takes files."""
     folder = path.absolute().parent
     if len(os.fsencode(path.name)) > _LONGEST_NAME:
         raise ConfigError(f"{path}: the name is longer than {_LONGEST_NAME} bytes; give a shorter one")
@@ -126,6 +127,7 @@ def check_folder(path: Path) -> None:
         raise ConfigError(f"{path}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"{path}: the folder {folder} cannot be written to; give another path")
+    check_takes_files(path.absolute())
 
 
 def check_output(path: Path, *, inputs: Sequence[Path]) -> None:

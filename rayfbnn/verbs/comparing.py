@@ -15,9 +15,9 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases, read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
+from rayfbnn.output.whole_file import make_folder, whole_file, whole_files
 from rayfbnn.reduce.fits.summary import fit_summary
 from rayfbnn.reduce.judging.heat import heat_warning
-from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.run.fitting.fits import checked_state_shapes
 from rayfbnn.run.progress import show_text
 from rayfbnn.spec.methods import METHODS, BbbKeys, LaplaceKeys, MapKeys, VepKeys
@@ -111,7 +111,7 @@ def compare(
     inputs, targets = _cases_with_targets(data, resolved)
     if not folder.exists():
         check_ray(workers, None)
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     stores = {name: _fitted(spec, folder, name, workers=workers, progress=progress) for name in names}
     if reference is None:
         reference = stores[_REFERENCE]
@@ -132,9 +132,10 @@ def compare(
         estimate = annealed(resolved, dataset, folder, runs=annealing_runs, progress=progress)
         rows[exact_row] = _with_evidence(rows[exact_row], estimate)
     comparison = Comparison(called, rows, reasons)
-    with whole_file(folder / "compare.csv") as unfinished:
-        comparison.to_frame().to_csv(unfinished, index=False)
-    picture(comparison, stores, folder / "compare.png")
+    with whole_files(folder):
+        with whole_file(folder / "compare.csv") as file:
+            comparison.to_frame().to_csv(file, index=False)
+        picture(comparison, stores, folder / "compare.png")
     return comparison
 
 

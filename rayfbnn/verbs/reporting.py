@@ -13,7 +13,7 @@ import numpy as np
 from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
-from rayfbnn.reduce.whole_file import whole_file
+from rayfbnn.output.whole_file import whole_file
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import check_folder, check_output, open_for_predictions
 
@@ -84,8 +84,8 @@ def report(
             for label, store, cases in zip(labels, stores, every_case, strict=True)
         ]
         text = report_html(runs, tell)
-    with whole_file(out) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+    with whole_file(out) as page:
+        page.write(text.encode())
     return out
 
 

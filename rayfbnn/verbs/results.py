@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.whole_file import whole_file, whole_files
 from rayfbnn.reduce.formulas import without_formulas
-from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     check_counts,
@@ -25,6 +25,7 @@ from rayfbnn.verbs.arguments import (
 )
 
 if TYPE_CHECKING:
+    from rayfbnn.arrays import Array
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.fits.diagnosis import FitDiagnosis
@@ -233,17 +234,16 @@ def plot(
     list of Path
         The files of the pictures.
     """
-    from rayfbnn.reduce.diagnostics import Diagnosis
-    from rayfbnn.reduce.pictures import along_input, convergence, objective, predicted, relevance, survival
+    from rayfbnn.reduce.pictures import along_input
 
     store, folder = open_without_first(path, skip), Path(out)
     _check_plot_arguments(store, folder, data, input_name)
     if store.kind == "prior":
-        folder.mkdir(exist_ok=True)
-        return [
-            along_input.function_lines(store, folder / "functions.png", input_name=input_name),
-            along_input.predictive_bands([store], folder / "bands.png", input_name=input_name),
-        ]
+        with whole_files(folder):
+            return [
+                along_input.function_lines(store, folder / "functions.png", input_name=input_name),
+                along_input.predictive_bands([store], folder / "bands.png", input_name=input_name),
+            ]
     cases = None
     if data is not None:
         inputs, targets = read_cases(data, store.spec)
@@ -254,7 +254,24 @@ def plot(
             )
         cases = predict(path, data=data, skip=skip), inputs, targets
     diagnosis = None if store.kind == "approximate" else diagnose(path, skip=skip)
-    folder.mkdir(exist_ok=True)
+    with whole_files(folder):
+        return _pictures(store, folder, diagnosis, cases, input_name)
+
+
+def _pictures(
+    store: Store,
+    folder: Path,
+    diagnosis: Diagnosis | FitDiagnosis | None,
+    cases: tuple[Prediction, Array, Array] | None,
+    input_name: str | None,
+) -> list[Path]:
+    """Draw the pictures of a run or of an approximation, and return their files.
+
+    cases  predictions with their inputs and targets, if there are any
+    """
+    from rayfbnn.reduce.diagnostics import Diagnosis
+    from rayfbnn.reduce.pictures import along_input, convergence, objective, predicted, relevance, survival
+
     pictures = []
     if isinstance(diagnosis, Diagnosis):
         pictures = [
@@ -312,8 +329,8 @@ def _check_table_path(path: Path, inputs: list[Path]) -> None:
 
 
 def _write_table(table: Any, path: Path) -> None:
-    with whole_file(path) as unfinished:
+    with whole_file(path) as file:
         if path.suffix == ".csv":
-            without_formulas(table).to_csv(unfinished, index=False)
+            without_formulas(table).to_csv(file, index=False)
         else:
-            table.to_parquet(unfinished, index=False)
+            table.to_parquet(file, index=False)

@@ -85,7 +85,7 @@ def save_blank(figure: Figure, file: Any, **options: Any) -> None:
     """Write an empty picture, as drawing takes longer than all the rest together."""
     if isinstance(file, str | Path):
         Path(file).touch()
-    else:
+    elif options["format"] == "svg":
         file.write("<svg />")
 
 

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeAlias
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.reduce.whole_file import whole_file
+from rayfbnn.output.whole_file import whole_file
 
 Figure: TypeAlias = Any  # matplotlib's, or a part of one
 
@@ -77,8 +77,10 @@ def figure_with_axes(
 
 def save(figure: Figure, path: str | Path) -> Path:
     """Write the figure as a PNG file, and return its path."""
-    with whole_file(path) as unfinished:
-        figure.savefig(unfinished, format="png", dpi=_DPI)
+    picture = io.BytesIO()  # into a file Pillow's own code would write, and hide why it cannot
+    figure.savefig(picture, format="png", dpi=_DPI)
+    with whole_file(path) as file:
+        file.write(picture.getbuffer())
     return Path(path)
 
 

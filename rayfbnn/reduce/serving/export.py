@@ -13,9 +13,9 @@ from rayfbnn.data.encoding import Encoding
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.network import summed_inputs
 from rayfbnn.model.wiring import Wiring
+from rayfbnn.output.whole_file import whole_file
 from rayfbnn.reduce.fits.linear import check_own_networks
 from rayfbnn.reduce.held import hold
-from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def exported(store: Store, numbers: Array) -> dict[str, Array]:
 
 def write(arrays: dict[str, Array], path: Path) -> None:
     """Write the arrays to a .npz file that needs no pickle, whole or not at all."""
-    with whole_file(path) as unfinished, unfinished.open("wb") as file:
+    with whole_file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 

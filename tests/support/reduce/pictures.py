@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -15,8 +14,8 @@ def leave_undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     Drawing takes about four fifths of the time of a picture, most of it for the measuring of text.
     """
 
-    def write_signature(figure: Any, path: Path, **_: Any) -> None:
-        Path(path).write_bytes(b"\x89PNG\r\n\x1a\n")
+    def write_signature(figure: Any, file: BinaryIO, **_: Any) -> None:
+        file.write(b"\x89PNG\r\n\x1a\n")
 
     if find_spec("matplotlib"):
         monkeypatch.setattr("matplotlib.figure.Figure.savefig", write_signature)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rayfbnn.reduce.whole_file import whole_file
+from rayfbnn.output.whole_file import whole_file
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old")
     with whole_file(tmp_path / "a.txt") as unfinished:
-        unfinished.write_text("new")
+        unfinished.write(b"new")
         assert (tmp_path / "a.txt").read_text() == "old"
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "new"}
 
@@ -22,15 +22,15 @@ def test_a_file_is_replaced(tmp_path: Path) -> None:
 def test_an_error_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old")
     with pytest.raises(ValueError, match="halfway"), whole_file(tmp_path / "a.txt") as unfinished:
-        unfinished.write_text("half")
+        unfinished.write(b"half")
         raise ValueError("halfway")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
 
 
 def test_two_that_write_the_same_file_do_not_mix(tmp_path: Path) -> None:
     with whole_file(tmp_path / "a.txt") as first, whole_file(tmp_path / "a.txt") as second:
-        first.write_text("first")
-        second.write_text("second")
+        first.write(b"first")
+        second.write(b"second")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "first"}
 
 
@@ -39,7 +39,7 @@ def test_a_kill_leaves_the_old_file(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         with whole_file(tmp_path / "a.txt") as unfinished:
-            unfinished.write_text("half")
+            unfinished.write(b"half")
             os.kill(os.getpid(), signal.SIGKILL)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     assert (tmp_path / "a.txt").read_text() == "old"

@@ -1,0 +1,135 @@
+"""Files of results: each is written whole or not at all, and what goes wrong is said in one line."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import BinaryIO
+
+from rayfbnn.errors import NO_SPACE, ConfigError, OutputError, OutputFullError, RayFBNNError
+
+# Errors that come again until another path is given; any other may pass.
+_WRONG_PATH = {
+    getattr(errno, name)
+    for name in (
+        *("EACCES", "EPERM", "EROFS", "ENOENT", "ENOTDIR", "EISDIR", "EEXIST", "ENAMETOOLONG", "ELOOP"),
+        *("EINVAL", "ENODEV", "ENXIO", "EOPNOTSUPP", "ETXTBSY", "EBUSY", "EXDEV"),
+    )
+}
+_waiting: ContextVar[list[tuple[Path, Path]] | None] = ContextVar("_waiting", default=None)
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[BinaryIO]:
+    """Give a new file, which gets the name `path` if nothing went wrong; the old file stays until then.
+
+    A link is followed, and a file that is replaced keeps its permissions. Each call writes to a hidden file
+    of its own beside `path`, so that two processes that write the same file do not mix; the one that is later
+    replaces the other's. The content is durable before the name is: a power loss leaves the old file or the
+    new one.
+
+    OutputFullError without space, ConfigError if no file can be written there, OutputError if writing fails
+    for another reason.
+    """
+    target = Path(os.path.realpath(path))
+    unfinished = _beside(target)
+    with output_errors(path):
+        file = _create(unfinished)
+        try:
+            with file:
+                yield file
+                file.flush()
+                if target.exists():
+                    os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
+                os.fsync(file.fileno())
+            waiting = _waiting.get()
+            if waiting is None:
+                unfinished.replace(target)
+            else:
+                waiting.append((unfinished, target))
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def whole_files(folder: Path) -> Iterator[None]:
+    """Make a folder unless it is there; files written meanwhile get their names together, at the end.
+
+    If anything goes wrong, none of them does, and a folder that was made here is gone again.
+    """
+    is_new, waiting = make_folder(folder), list[tuple[Path, Path]]()
+    before = _waiting.set(waiting)
+    try:
+        yield
+        for unfinished, target in waiting:
+            with output_errors(target):
+                unfinished.replace(target)
+    except BaseException:
+        for unfinished, _ in waiting:
+            unfinished.unlink(missing_ok=True)
+        if is_new:
+            with suppress(OSError):  # something else is in it
+                folder.rmdir()
+        raise
+    finally:
+        _waiting.reset(before)
+
+
+def make_folder(folder: Path) -> bool:
+    """Make a folder, and those above it, unless it is there; return True if it was made."""
+    with output_errors(folder):
+        is_new = not folder.is_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+    return is_new
+
+
+def check_takes_files(path: Path) -> None:
+    """Raise the error of `whole_file` unless a file can be made beside `path`; it is gone again afterwards.
+
+    Permissions do not tell: a folder of /proc seems writable to root, and takes no file.
+    """
+    probe = _beside(path)
+    try:
+        _create(probe).close()
+        probe.unlink()
+    except OSError as exc:
+        raise output_error(path, exc, f"no file can be made in {path.parent}: ") from exc
+
+
+@contextmanager
+def output_errors(path: str | Path) -> Iterator[None]:
+    """Turn an OSError into the error that says, in one line, why `path` cannot be written."""
+    try:
+        yield
+    except OSError as exc:
+        raise output_error(path, exc) from exc
+
+
+def output_error(path: str | Path, error: OSError, what: str = "") -> RayFBNNError:
+    """Return the error that says in one line why an output cannot be written; `what` begins the reason."""
+    reason = what + (error.strerror or str(error))
+    if error.errno in NO_SPACE:
+        return OutputFullError(
+            f"{path}: no space to write it ({reason}); nothing of it is left, and an old file is as it was;"
+            " make space, or give another path"
+        )
+    if error.errno in _WRONG_PATH:
+        return ConfigError(f"out: {path} cannot be written ({reason}); give another path")
+    return OutputError(f"{path}: cannot be written: {reason}")
+
+
+def _beside(path: Path) -> Path:
+    """Return a hidden name beside a path that nothing has."""
+    return path.with_name(f".{path.name}.{os.urandom(4).hex()}.unfinished")
+
+
+def _create(path: Path) -> BinaryIO:
+    """Open a new file. It is never one that is there, nor one that a link leads to."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o666), "wb")
