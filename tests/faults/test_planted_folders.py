@@ -152,6 +152,14 @@ def test_an_empty_folder_is_taken_over(here: Path) -> None:
     assert not (here / ".toy.zarr.creating").exists()
 
 
+def test_folders_and_empty_files_of_an_older_version_are_cleared(here: Path) -> None:
+    for folder in ("commits/batch0000", "posterior/io"):
+        (here / ".toy.zarr.creating" / folder).mkdir(parents=True)
+    (here / ".toy.zarr.creating" / "commits" / "lock").touch()
+    assert create(FileSystem(), here / "toy.zarr").verify().ok
+    assert not (here / ".toy.zarr.creating").exists()
+
+
 def test_the_parent_folder_may_be_a_link(here: Path) -> None:
     (here / "elsewhere").mkdir()
     (here / "link").symlink_to("elsewhere")

@@ -67,9 +67,9 @@ class SystemCalls:
         """Close a file, or let go of a lock."""
         os.close(descriptor)
 
-    def size(self, path: Path) -> int:
+    def size(self, path: Path, at: int | None = None) -> int:
         """Return the bytes of a file; OSError (ENXIO) if it is a link, a pipe, a device or a folder."""
-        status = os.lstat(path)
+        status = os.stat(path, dir_fd=at, follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.ENXIO, _NO_FILE)
         return status.st_size

@@ -233,8 +233,8 @@ class MemoryDisk(SystemCalls):
         self.open_files.pop(descriptor, None)
         self.locks.pop(descriptor, None)
 
-    def size(self, path: Path) -> int:
-        return len(self.file(path).live)
+    def size(self, path: Path, at: int | None = None) -> int:
+        return len(self.file(path, at).live)
 
     def read(self, path: Path, n_bytes: int = -1) -> bytes:
         content = self.file(path).live

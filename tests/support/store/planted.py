@@ -132,6 +132,10 @@ PLANTS: dict[str, Plant] = {
     "a folder with a folder": _hidden(lambda path, victim: (path / "photos").mkdir(parents=True)),
     "a folder with a file deep in it": _with_files("posterior/io/photos/thesis.txt"),
     "a folder with files named as those of a store": _with_files("zarr.json", "commits/lock"),
+    "a folder with an empty file": _hidden(lambda path, v: (path.mkdir(), (path / "thesis.txt").touch())),
+    "a folder with a pipe named as a file of a store": _hidden(
+        lambda path, victim: (path.mkdir(), os.mkfifo(path / "zarr.json"))
+    ),
     "a folder with a link to a folder": _hidden(
         lambda path, victim: (path.mkdir(), (path / "commits").symlink_to(victim / "commits"))
     ),
