@@ -130,7 +130,8 @@ def status_of(store: Store, now: float | None = None) -> Status:
     """Return the status of a store; `now` is the time in seconds since 1970."""
     now = time.time() if now is None else now
     total = store.spec.total_iterations
-    courses = [_course(store, batch, now) for batch in range(store.n_batches)]
+    made = store.fs.modified(store.path / METADATA)
+    courses = [_course(store, batch, made, now) for batch in range(store.n_batches)]
     batches = tuple(course.status for course in courses)
     complete = all(batch.iteration >= total for batch in batches)
     driver = _driver(store, is_copied=any(course.is_copied for course in courses))
@@ -149,7 +150,7 @@ def status_of(store: Store, now: float | None = None) -> Status:
     )
 
 
-def _course(store: Store, batch: int, now: float) -> _Course:
+def _course(store: Store, batch: int, made: float, now: float) -> _Course:
     chains = store.batch_chains(batch)
     common = {"batch": batch, "first_chain": chains[0], "last_chain": chains[-1]}
     records = list(store.commits.all(batch))
@@ -157,7 +158,7 @@ def _course(store: Store, batch: int, now: float) -> _Course:
         return _Course(BatchStatus(**common, iteration=0, draws=0))
     last = records[-1]
     committed = _committed_at(store, last)
-    is_copied = _is_copied(store, last, committed)
+    is_copied = committed is not None and _is_copied(last, committed - made)
     if is_copied or (committed is not None and committed > now + _SKEW_SECONDS):  # or by another clock
         committed = None
     status = BatchStatus(
@@ -262,15 +263,13 @@ def _committed_at(store: Store, last: Record) -> float | None:
         return None
 
 
-def _is_copied(store: Store, last: Record, committed: float | None) -> bool:
+def _is_copied(last: Record, passed: float) -> bool:
     """Return True if the times of a store's files cannot be those of the run: they are those of a copy.
 
-    Less time has passed between its root and the last commit of a batch than the blocks of the batch took.
+    passed  seconds from the root to the last commit of a batch, whose blocks cannot have taken more
     """
     seconds = last.progress.totals.get(SECONDS, 0.0)
-    if committed is None or not math.isfinite(seconds):
-        return False
-    return committed - store.fs.modified(store.path / METADATA) < _LEAST_SHARE * seconds - _CLOCK_SECONDS
+    return math.isfinite(seconds) and passed < _LEAST_SHARE * seconds - _CLOCK_SECONDS
 
 
 def _driver(store: Store, *, is_copied: bool) -> tuple[str, int] | None:
