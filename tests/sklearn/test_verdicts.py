@@ -26,8 +26,9 @@ def test_what_to_do_has_numbers_where_there_are_any() -> None:
     assert "set iterations=5600 (" in what_to_do(replace(VERDICT, iterations=5600), 4000)
     hopeless = replace(VERDICT, error=replace(ERROR, mean=100.0))
     assert what_to_do(hopeless, 4000).startswith("What to do: use more chains; or")
-    drifting = replace(VERDICT, error=replace(ERROR, has_drift=True))
-    assert what_to_do(drifting, 4000).startswith("What to do: set iterations=8000 (with warm_start=True")
+    for moving in ({"has_drift": True}, {"is_on_its_way": True}):
+        drifting = replace(VERDICT, error=replace(ERROR, **moving))
+        assert what_to_do(drifting, 4000).startswith("What to do: set iterations=8000 (with warm_start=True")
     few = replace(VERDICT, grade="cannot tell", error=replace(ERROR, chains=3))
     assert "set chains=4 or more, since fewer cannot be judged; or set iterations=" in what_to_do(few, 10)
 
