@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from rayfbnn.study.rule import Judged, judge, reasons
 from tests.support.model.exact_linear import exact_outputs, linear_data, linear_spec
 from tests.support.pages import ROOT
 from tests.support.study import stop_tables
-from tests.support.study.simulated import members_agree
+from tests.support.study.simulated import Simulated, members_agree
 
 RULE = Rule()
 FALSE_STOPS = 0.05  # the share of studies that docs/studies.md promises at most
@@ -47,8 +48,9 @@ def test_a_shift_is_the_error_that_early_draws_cause() -> None:
         (lambda t: np.where(t < 5, 50.0, 0.0), "early draws differ from late ones in all members alike"),
     ],
 )
-def test_a_drift_of_the_mean_is_a_reason_though_members_agree(moved: object, words: str) -> None:
-    assert callable(moved)
+def test_a_drift_of_the_mean_is_a_reason_though_members_agree(
+    moved: Callable[[Array], Array], words: str
+) -> None:
     one = judged(normal(10, 4, 400) + moved(np.arange(400)))
     assert members_agree(one, RULE) and not one.ok
     (reason,) = reasons({"y[0]": one}, 400, {}, RULE)
@@ -153,6 +155,25 @@ def test_thinning_hides_no_drift(every: int) -> None:
     values = stop_tables.common(0.995, 10, 10, 8).draw(np.random.default_rng(2))
     one = judged(values[:, :, ::every])
     assert one.drift is not None and one.drift > 0.05 and not one.ok
+
+
+def n_ok(draw: Callable[[int], Array]) -> int:
+    """How many of ten studies the rule lets stop."""
+    return sum(judged(draw(study)).ok for study in range(10))
+
+
+def slow_below_noise(rho: float, study: int) -> Array:
+    """A slow part three times as wide as the noise, in 100 draws from a start at its standard deviation."""
+    slow = Simulated(rho, spread=0.0, common=1.0, looks=(100,)).draw(np.random.default_rng(study))
+    return 3 * slow + normal(20, 4, 100, seed=100 + study)
+
+
+def test_the_rule_is_as_blind_as_the_page_says() -> None:
+    """Drifts below the noise in 100 draws of 20 members of four chains, and which of them more draws show."""
+    assert n_ok(lambda study: normal(20, 4, 100, seed=study) + 0.001 * np.arange(100)) >= 8
+    assert n_ok(lambda study: normal(20, 4, 800, seed=study) + 0.001 * np.arange(800)) == 0
+    assert n_ok(lambda study: slow_below_noise(0.9999, study)) <= 3
+    assert n_ok(lambda study: slow_below_noise(0.99999, study)) >= 8
 
 
 @pytest.mark.long
