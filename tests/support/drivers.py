@@ -52,9 +52,13 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, output, errors
 
 
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
-    """Wait until the condition holds, but no longer than PATIENCE or the life of the process."""
-    deadline = time.monotonic() + PATIENCE
+def wait_until(
+    condition: Callable[[], bool],
+    process: subprocess.Popen[str] | subprocess.Popen[bytes] | None = None,
+    patience: float = PATIENCE,
+) -> None:
+    """Wait until the condition holds, but no longer than so many seconds or the life of the process."""
+    deadline = time.monotonic() + patience
     while not condition():
         if process is not None and process.poll() is not None:
             raise AssertionError(f"the driver ended early: {process.communicate()}")

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.support.cluster.session import free_port
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol")
 _SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 _CONF = """
@@ -102,7 +104,7 @@ def slurm(folder: Path) -> Iterator[Slurm]:
         (folder / name).mkdir()
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o400)
-    ports = [_free_port(), _free_port()]
+    ports = [free_port(), free_port()]
     conf = _CONF.format(
         folder=folder,
         controller=ports[0],
@@ -136,9 +138,3 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
