@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import math
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -412,6 +413,27 @@ def test_targets_out_of_their_range_are_refused(tmp_path: Path, name: str) -> No
     raw = small(model=model)
     message = _sample_is_refused(RunSpec.from_dict(raw, base_dir=tmp_path), tmp_path)
     assert "row 3, column y" in message and expected in message
+
+
+@pytest.mark.parametrize("value", [1e30, -1e30])
+@pytest.mark.parametrize("column", ["a", "b", "y"])
+def test_values_of_either_sign_are_too_large_for_float32(value: float, column: str) -> None:
+    values = np.ones((3, 3))
+    values[1, ["a", "b", "y"].index(column)] = value
+    columns = {"input_names": ["a", "b"], "target_names": ["y"]}
+    make_dataset(values[:, :2], values[:, 2:], **columns)
+    with pytest.raises(DataError, match=f"row 2, column {column}: .*1e[+]30 .*too large for float32"):
+        make_dataset(values[:, :2], values[:, 2:], **columns, dtype="float32")
+
+
+def test_the_log_scale_counts_the_observed_cases_of_each_target() -> None:
+    targets = np.array([[2.0, 10.0], [6.0, np.nan], [np.nan, 20.0], [4.0, np.nan]])
+    scales = [math.sqrt(8 / 3), 5.0]  # of 2, 6 and 4, and of 10 and 20
+    names = {"input_names": ["a"], "target_names": ["y", "z"]}
+    data = make_dataset(np.ones((4, 1)), targets, **names, standardize=["targets"])
+    np.testing.assert_allclose(data.target_scale, scales)
+    assert data.log_scale == pytest.approx(3 * math.log(scales[0]) + 2 * math.log(scales[1]))
+    assert make_dataset(np.ones((4, 1)), targets, **names).log_scale == 0
 
 
 def test_hash_and_range_do_not_depend_on_pieces() -> None:

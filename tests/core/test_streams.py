@@ -19,6 +19,10 @@ from rayfbnn.streams import MAX_SEED, Purpose, Streams, philox
 from tests.support.exactness import chi2_p_value, ks_p_value, square_p_value
 from tests.support.known_answers import KNOWN_ANSWERS, KNOWN_ANSWERS_OF_7_ROUNDS
 
+PLAIN_AND_COMPILED = pytest.mark.parametrize(
+    "streams_class", [Streams, choose.streams_class("cpu")], ids=["plain", "compiled"]
+)
+
 
 def streams(n_chains: int = 4, *, seed: int = 1, first: int = 0) -> Streams:
     return Streams(seed, np.arange(first, first + n_chains, dtype=np.uint64), iteration=3, operation=2)
@@ -83,6 +87,42 @@ def test_normals_are_normal_also_in_pairs() -> None:
     assert square_p_value(values[:, 0], values[:, 1]) > 1e-5
 
 
+def test_normals_of_single_precision_are_built_from_the_documented_words() -> None:
+    """Words w, x: radius from w/2 rounded down, angle from x as a signed number, its lowest bit the sign.
+
+    The words come from seven rounds, and the four numbers of a block lie 16 places apart.
+    """
+    values = streams(2, seed=99, first=5).single_normal(Purpose.FRICTION, (128,), index=7)
+    assert values.dtype == np.float32
+    use = int(Purpose.FRICTION) | 7 << 14
+    for chain, block in itertools.product(range(2), range(32)):
+        words = philox(
+            tuple(np.array([word], dtype=np.uint64) for word in (block, use, 2, 3)),
+            tuple(np.array([word], dtype=np.uint64) for word in (99, 5 + chain)),
+            rounds=7,
+        )
+        numbers: list[float] = []
+        for w, x in np.array(words, dtype=int).reshape(2, 2):
+            radius = math.sqrt(-2 * math.log((w // 2 + 0.5) / 2**31))
+            odd = x | 1
+            angle = math.pi / 2 * (odd - 2**32 if odd >= 2**31 else odd) / 2**31
+            numbers += [(-1) ** (x % 2) * radius * math.cos(angle), radius * math.sin(angle)]
+        first = block // 16 * 64 + block % 16
+        assert values[chain, first : first + 64 : 16] == pytest.approx(numbers, abs=1e-5)
+
+
+@PLAIN_AND_COMPILED
+def test_normals_of_single_precision_are_standard_normal(streams_class: type[Streams]) -> None:
+    """Kolmogorov's statistic, and the correlation of numbers of one block and of neighbouring blocks."""
+    numbers = streams_class(7, np.arange(20, dtype=np.uint64), 3).single_normal(Purpose.FRICTION, (4, 5000))
+    values = numbers.astype(np.float64)
+    assert stats.kstest(values.ravel(), "norm").pvalue > 1e-4
+    limit = 5 / np.sqrt(values[:, 0].size)
+    for other in (np.roll(values, 1, axis=1), np.roll(values, 1, axis=2), np.roll(values, 1, axis=0)):
+        for power in (1, 2):
+            assert abs(np.corrcoef((values**power).ravel(), (other**power).ravel())[0, 1]) < limit
+
+
 @pytest.mark.parametrize("shape", [0.0005, 0.025, 0.25, 0.9, 1.0, 1.5, 10.0, 1e4])
 def test_log_gammas_have_their_distribution(shape: float) -> None:
     log_values = streams(50_000).log_gamma(shape, Purpose.PRECISION_COMMON)
@@ -103,7 +143,7 @@ def test_log_gamma_takes_a_shape_for_each_value() -> None:
         assert np.array_equal(together[:, column], alone[:, column])
 
 
-@pytest.mark.parametrize("streams_class", [Streams, choose.streams_class("cpu")], ids=["plain", "compiled"])
+@PLAIN_AND_COMPILED
 def test_a_piece_of_a_request_has_the_bits_of_the_whole(streams_class: type[Streams]) -> None:
     source = streams_class(3, np.arange(50, dtype=np.uint64), iteration=2, operation=1)
     whole = source.uniform(Purpose.NOISE_CASE, (41,), attempt=2)

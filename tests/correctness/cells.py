@@ -413,6 +413,7 @@ CELLS: tuple[Cell, ...] = (
     Cell("one layer", "group", "real", "marginal, both", every_time=True),
     Cell("one layer", "every level", "t, each target", "marginal, both", 1.6),
     Cell("one layer", "fixed", "real, noise fixed", "marginal, outputs", 1.6),
+    Cell("offsets", "parameter", "real, noise fixed", "marginal, outputs", 2.2),
     Cell("one layer", "vague", "class", "marginal, precisions"),
     Cell("offsets", "group, parameter", "t, missing", "marginal, outputs", 2.2),
     Cell("every connection", "group", "real, each target", "marginal, both", 1.6),

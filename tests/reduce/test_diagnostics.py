@@ -48,6 +48,12 @@ def test_statistics_are_those_of_arviz() -> None:
     assert row.to_dict() == pytest.approx(expected)
 
 
+def test_a_quantity_that_never_changes_has_a_mean_alone() -> None:
+    row = summarize({"x": np.full((4, 50), 3.0)}).loc["x"]
+    assert (row["mean"], row["sd"]) == (3, 0)
+    assert row[["rhat", "ess_bulk", "ess_tail", "mcse"]].isna().all()
+
+
 def test_a_chain_elsewhere_is_named() -> None:
     store = independent()
     store.stats["log_prior"][2] += 3

@@ -8,11 +8,12 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rayfbnn.describe.results import diagnosis_text
 from rayfbnn.reduce.diagnostics import Diagnosis, diagnose
-from rayfbnn.reduce.judging.advice import rounded_up
+from rayfbnn.reduce.judging.advice import iterations_that_would_do, rounded_up
 from tests.support.store.standin_store import make_spec, make_store, normal
 
 FIXED = '[{"op": "sample-sigmas"}, {"op": "heatbath"}, {"op": "hybrid", "steps": 7, "stepsize": 0.3}]'
@@ -201,6 +202,21 @@ def test_iterations_that_would_do_follow_from_the_effective_sample_size() -> Non
     advice = f"go on with: rayfbnn resume run.zarr --iterations {row['iterations']:.0f}"
     assert advice in diagnosis.hyperparameters.advice
     assert diagnosis.quantities.drop("log_prior")["iterations"].isna().all()
+
+
+@pytest.mark.parametrize(("max_rhat", "factor"), [(1.02, (1.05**2 - 1) / (1.02**2 - 1)), (1.0, np.inf)])
+def test_iterations_that_would_do_follow_from_rhat_where_it_asks_for_more(
+    max_rhat: float, factor: float
+) -> None:
+    """1 / (R-hat**2 - 1) grows with the draws, whatever the effective sample size still lacks."""
+    spec = store_with().spec
+    for ess in (300.0, 1e6):
+        row = pd.Series({"rhat": 1.05, "ess_bulk": ess, "ess_tail": 2 * ess})
+        needed = iterations_that_would_do(row, spec, 200, max_rhat=max_rhat, min_ess=400)
+        if np.isinf(factor):
+            assert np.isnan(needed)
+        else:
+            assert needed == rounded_up(400 + 200 * (factor - 1)) > 600
 
 
 @pytest.mark.parametrize(("value", "expected"), [(7.2, 8), (401, 410), (1600, 1600), (16010, 17000)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -38,6 +39,22 @@ def test_few_and_many_draws_give_nearly_one_if_stationary_and_more_if_not(n_draw
     remembered = stationary + 0.5 * np.random.default_rng(8).standard_normal((16, 1, 1))
     assert nested_rhat(remembered) > 1.06
     assert nested_rhat(stationary * np.linspace(0.2, 3, 16)[:, None, None]) > 1.06  # the tails differ
+
+
+@pytest.mark.parametrize("n_draws", [1, 2, 3])
+@pytest.mark.parametrize("is_tail", [False, True])
+def test_few_draws_are_judged_by_normal_scores_of_their_ranks(n_draws: int, is_tail: bool) -> None:
+    """Vehtari et al. (2021), eq. 14: the score of rank r among S draws is Phi^-1((r - 3/8) / (S + 1/4))."""
+    apart = np.array([0.1, 1.0, 10.0])[:, None, None]
+    values = normal(3, 4, n_draws) * apart if is_tail else normal(3, 4, n_draws) + apart
+    folded = np.abs(values - np.median(values))
+    expected = []
+    for one in (values, folded):
+        ranks = [1 + (one < value).sum() for value in one.ravel()]
+        scores = [NormalDist().inv_cdf((rank - 3 / 8) / (one.size + 1 / 4)) for rank in ranks]
+        expected.append(plain_nested_rhat(np.reshape(scores, one.shape)))
+    assert (expected[1] > expected[0]) == is_tail
+    assert nested_rhat(values) == pytest.approx(max(expected))
 
 
 def test_ranks_take_values_without_variance() -> None:

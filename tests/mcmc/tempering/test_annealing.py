@@ -177,6 +177,14 @@ def test_standard_errors_are_as_large_as_the_scatter_of_repeated_estimates() -> 
     assert 0.8 < claimed / scatter < 1.25  # the scatter of 200 estimates is known to 5 %
 
 
+def test_effective_runs_are_the_number_of_equal_weights() -> None:
+    """Weights 1, 1 and 2, whatever the scale: (1 + 1 + 2)**2 / (1 + 1 + 4)."""
+    unequal = normaliser(np.log([1.0, 1.0, 2.0]) - 900)
+    assert unequal.effective_runs == pytest.approx(16 / 6)
+    assert normaliser(np.full(7, -900.0)).effective_runs == pytest.approx(7)
+    assert normaliser(np.array([-900.0, -np.inf, -np.inf])).effective_runs == pytest.approx(1)
+
+
 def test_runs_do_not_depend_on_their_batch() -> None:
     target = linear_problem("0.5:3")
     streams = Streams(3, np.arange(6, dtype=np.uint64))

@@ -35,6 +35,7 @@ BY_NAME = {
     "t noise": "offsets | group, parameter | t, missing | marginal, outputs",
     "dual": "every connection | group | real, each target | marginal, both",
     "t weights": "every connection | parameter | real, missing | marginal, outputs",
+    "t weights of two targets": "offsets | parameter | real, noise fixed | marginal, outputs",
     "missing": "adjustments | group | real, missing | marginal, both",
     "adjustments": "adjustments past a layer | group | real | marginal, both",
     "precisions": "adjustments | group | t | marginal, precisions",
@@ -53,7 +54,7 @@ def on(module: ModuleType, *replacements: tuple[str, str]) -> dict[str, ModuleTy
     return {"posterior": sampled_with(bug)}
 
 
-LONG = ("t weights", "every level", "adjustments")
+LONG = ("t weights", "t weights of two targets", "every level", "adjustments")
 
 
 @pytest.mark.parametrize(  # "common" is run anyway
@@ -89,6 +90,27 @@ def test_the_cells_have_both_forms() -> None:
         return density.layer.is_dual
 
     assert is_dual("dual") and not is_dual("common") and not is_dual("t noise")
+
+
+@pytest.mark.parametrize(
+    ("levels", "data", "n_systems"),
+    [
+        ("fixed", "real", 1),
+        ("fixed", "real, noise fixed", 1),
+        ("group, unit", "real, noise fixed", 1),
+        ("parameter", "real, noise fixed", 2),
+        ("every level", "real, noise fixed", 2),
+        ("fixed", "real, each target", 2),
+        ("fixed", "real, missing", 2),
+    ],
+)
+def test_targets_share_a_matrix_only_if_noise_and_priors_are_alike(
+    levels: str, data: str, n_systems: int
+) -> None:
+    """Parameters with t priors have precisions of their own for each target."""
+    density = posterior_of(cells.Cell("one layer", levels, data, "marginal, outputs")).marginal(("outputs",))
+    assert isinstance(density, marginal.OutputMarginal)
+    assert density.layer.n_systems == n_systems
 
 
 _AFTER = "return target.complete(state, moved, streams), info"
@@ -249,6 +271,11 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         ("n_systems=1 if _targets_are_alike(posterior) else network.outputs", "n_systems=1"),
         "two targets",
     ),
+    "t weights of two targets in one matrix": (
+        output_layer,
+        ("math.isinf(group.prior.alphas[2])", "math.isinf(group.prior.alphas[1])"),
+        "t weights of two targets",
+    ),
     "integrated prior without alpha": (
         integrated,
         ("(alpha + group.size) / 2 * xp.log(rate)", "group.size / 2 * xp.log(rate)"),
@@ -270,10 +297,14 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", some_long(MUTANTS, ["adjustments not in the integrated prior"]))
+LONG_MUTANTS = ("adjustments not in the integrated prior", "t weights of two targets in one matrix")
+
+
+@pytest.mark.parametrize("name", some_long(MUTANTS, LONG_MUTANTS))
 def test_mutant_is_killed(name: str) -> None:
     module, replacement, cell = MUTANTS[name]
-    assert not judged(MARGINAL[cell], n_chains=QUICK, name=f", {name}", **on(module, replacement)).is_exact
+    n_chains = MARGINAL[cell].n_chains if name in LONG_MUTANTS else QUICK
+    assert not judged(MARGINAL[cell], n_chains=n_chains, name=f", {name}", **on(module, replacement)).is_exact
 
 
 def drift_and_difference(**modules: ModuleType) -> tuple[float, float]:

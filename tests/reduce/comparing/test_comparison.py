@@ -55,6 +55,24 @@ def test_scores_are_those_of_predict(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["binary", "class"])
+def test_the_calibration_error_is_the_one_by_hand(kind: str) -> None:
+    """Fifteen bins of the largest probability; in each, the gap between its sum and the right guesses."""
+    store, other = make_store(make_spec(kind)), make_store(make_spec(kind, seed=2), seed=5)
+    unseen = make_data(store.spec, 40, seed=41)
+    unseen.targets[3, 0] = np.nan
+    rows, _ = compare(store, {"other": other}, unseen.inputs, unseen.targets)
+    table, gaps = predict([other], unseen.inputs).table, np.zeros(15)
+    for name, labels in zip(store.spec.data.targets, unseen.targets.T, strict=True):
+        for case in np.flatnonzero(~np.isnan(labels)):
+            ones = [f"p_{label}" for label in (0, 1, 2)] if kind == "class" else [f"{name}_p"]
+            p = table.loc[case, ones].to_numpy()
+            p = p if kind == "class" else np.append(1 - p, p)
+            gaps[int(15 * p.max())] += (p.argmax() == labels[case]) - p.max()
+    n_known = np.isfinite(unseen.targets).sum()
+    assert rows["other"].values["ece"] == pytest.approx(np.abs(gaps).sum() / n_known)
+
+
+@pytest.mark.parametrize("kind", ["binary", "class"])
 def test_the_expected_error_rate_is_that_of_predict_where_all_targets_are_known(kind: str) -> None:
     store, other = make_store(make_spec(kind)), make_store(make_spec(kind, seed=2), seed=5)
     unseen = make_data(store.spec, 9, seed=41)
