@@ -35,6 +35,21 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# How many of MUTANTS mechanical mutants the quick tests kill: hours on one core, and resumed where it was stopped.
+# Which tests call which function is recorded once; remove the file to record it again.
+MUTANTS ?= 200
+MUTATION := .benchmarks/mutants
+MUTATION_TESTS := $(addprefix tests/,approximate core data describe mcmc model reduce ring run spec store study correctness)
+
+.PHONY: mutants
+mutants: $(MUTATION)/functions.jsonl
+	nice -n 5 $(BIN)/python -m tests.mutation.run --mutants $(MUTANTS)
+
+$(MUTATION)/functions.jsonl: | $(VENV)/.installed-dev
+	@mkdir -p $(@D) && rm -f $@.part
+	nice -n 5 $(BIN)/python -m pytest -p tests.mutation.covering --functions-of-tests $@.part \
+	    -m "not long and not ray and not gpu" $(MUTATION_TESTS); [ $$? -le 1 ] && mv $@.part $@
+
 # The tests of a device that need neither pydantic, Ray nor Zarr, for a machine that has CuPy but not those.
 DEVICE_TESTS := tests/kernels/cuda/test_on_device.py tests/kernels/cuda/test_on_device_alone.py \
     tests/model/test_device.py tests/core/test_streams.py tests/selftest/test_on_device.py \

@@ -167,6 +167,25 @@ def test_precisions_reach_a_fixed_point_of_their_distributions() -> None:
     assert state["precisions"][0, columns["noise"]] == pytest.approx(beta, rel=0.02)
 
 
+@pytest.mark.parametrize(("precisions", "due"), [("expected", [15, 20, 25]), ("fixed", [])])
+def test_precisions_are_updated_at_each_refresh_after_a_quarter_of_the_steps(
+    precisions: str, due: list[int]
+) -> None:
+    settings = module.VariationalSettings(steps=41, samples=2, refresh=5, precisions=precisions)
+    method = Variational(linear(io="1:2", noise="0.4:2").target, settings)
+    random, updated = streams("refresh", 2), []
+    state = method.initial(random)
+    for number in range(1, 28):
+        before, (state, _) = state["precisions"], method.step(state, random.at(iteration=number))
+        updated += [number] if (state["precisions"] != before).any() else []
+    assert updated == due
+
+
+def test_a_fit_is_complete_only_after_all_its_steps() -> None:
+    method, state = fit(steps=20, rate=1e-9)
+    assert not method.is_complete(state)
+
+
 def test_draws_have_the_density_that_is_given_with_them() -> None:
     method, state = fit(steps=40)
     positions, precisions, log_q = method.draws(state, streams("draws", 2), 4000)

@@ -219,6 +219,7 @@ def test_longer_requests_begin_with_the_shorter() -> None:
 
 
 def test_extreme_seeds_chains_and_iterations_are_allowed() -> None:
+    assert MAX_SEED == 2**32 - 1
     far = Streams(MAX_SEED, np.array([2**32 - 1], dtype=np.uint64), iteration=2**32 - 1, operation=2**32 - 1)
     assert 0 < far.uniform(Purpose.ACCEPT)[0] < 1
 

@@ -43,6 +43,22 @@ def test_each_column_becomes_the_inputs_that_its_kind_says() -> None:
     assert spec.network.inputs == len(NAMES) + 1
 
 
+@pytest.mark.parametrize(
+    ("n_levels", "n_rows", "is_read"),
+    [(10, 10, True), (11, 21, False), (11, 22, True), (100, 200, True), (101, 900, False)],
+)
+def test_texts_are_levels_up_to_half_as_many_as_rows(n_levels: int, n_rows: int, is_read: bool) -> None:
+    """Ten levels are always read, and more than a hundred never are."""
+    rows = range(n_rows)
+    table = pd.DataFrame({"x": rows, "text": [f"level {row % n_levels}" for row in rows], "y": rows})
+    spec = table_spec(exclude=[])
+    if is_read:
+        assert len(read_training(spec, table)[1].input_names) == 1 + n_levels
+        return
+    with pytest.raises(DataError, match=f"column text: has {n_levels} different texts in {n_rows} rows"):
+        read_training(spec, table)
+
+
 def test_inputs_of_0_and_1_are_not_standardised() -> None:
     _, data = read_training(table_spec(**FULL), mixed_table())
     is_scaled = dict(zip(data.input_names, data.input_scale != 1, strict=True))

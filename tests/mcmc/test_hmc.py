@@ -235,9 +235,9 @@ def test_accepted_as_often_as_the_free_energies_say() -> None:
     assert abs(z) < 4.4  # 1e-5 if correct
 
 
-def window_choice_p_value(hybrid) -> float:
+def window_choice_p_value(hybrid, *, steps: int = 6, window: int = 3) -> float:
     """Compare 20,000 updates from one start with the exact probabilities of their final states."""
-    steps, window, stepsize, n = 6, 3, 0.35, 20_000
+    stepsize, n = 0.35, 20_000
     one, _ = start(1, seed=6)
     _, streams = start(n, seed=6)
     state = ChainState(*(np.repeat(array, n, axis=0) for array in vars(one).values()))
@@ -261,8 +261,9 @@ def window_choice_p_value(hybrid) -> float:
     return float(scipy.special.chdtrc(len(counts) - 1, ((counts - expected) ** 2 / expected).sum()))
 
 
-def test_state_is_chosen_in_proportion_to_its_weight() -> None:
-    assert window_choice_p_value(hmc.hybrid) > 1e-5
+@pytest.mark.parametrize(("steps", "window"), [(6, 3), (3, 3)], ids=["apart", "overlapping"])
+def test_state_is_chosen_in_proportion_to_its_weight(steps: int, window: int) -> None:
+    assert window_choice_p_value(hmc.hybrid, steps=steps, window=window) > 1e-5
 
 
 WINDOW_MUTANTS = {
@@ -280,6 +281,11 @@ WINDOW_MUTANTS = {
 @pytest.mark.parametrize("name", WINDOW_MUTANTS)
 def test_mutant_of_the_windows_is_killed(name: str) -> None:
     assert window_choice_p_value(mutant(hmc, WINDOW_MUTANTS[name]).hybrid) < 1e-5
+
+
+def test_one_random_number_for_two_states_of_overlapping_windows_is_seen() -> None:
+    wrong = mutant(hmc, ("window + 1, gumbel[:, 0])", "window + 1, gumbel[:, 1])"))
+    assert window_choice_p_value(wrong.hybrid, steps=3, window=3) < 1e-5
 
 
 def is_reversed_on_acceptance_only(hybrid) -> bool:

@@ -135,6 +135,8 @@ def test_a_case_that_can_just_succeed_is_not_given_up() -> None:
 def test_the_most_that_could_have_been_expected_is_a_bound(n_accepted: int) -> None:
     chance = scipy.special.pdtr(n_accepted, most_expected(n_accepted))  # the probability of so few or fewer
     assert 1e-16 < chance <= 1e-6
+    mean = most_expected(n_accepted)
+    assert np.exp(-((mean - n_accepted) ** 2) / (2 * mean)) == pytest.approx(1e-6)  # Chernoff's bound
 
 
 def test_the_last_count_of_proposals_does_not_depend_on_the_size_of_a_round() -> None:

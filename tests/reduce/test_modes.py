@@ -51,6 +51,15 @@ def test_a_difference_below_two_standard_deviations_is_no_mode() -> None:
     assert len(modes(values)) == 1
 
 
+def test_a_difference_that_chance_allows_to_slow_chains_is_no_mode() -> None:
+    """Chains that cross their range once tell little of their mean: 2.4 standard deviations may be chance."""
+    slow = np.linspace(-1, 1, 100) + 0.01 * normal(6, (4, 100))
+    apart = np.array([0.0, 0, 0, 2.4])[:, None] * slow.std()
+    assert len(modes(slow + apart)) == 1
+    fast = normal(6, (4, 100))
+    assert len(modes(fast + np.array([0.0, 0, 0, 2.4])[:, None])) == 2
+
+
 def test_chains_that_never_change_are_apart_by_their_values() -> None:
     values = np.repeat(np.array([[1.0], [1.0], [5.0]]), 10, axis=1)
     assert [mode.chains for mode in modes(values)] == [(0, 1), (2,)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
@@ -268,3 +269,9 @@ def test_a_slice_that_is_never_found_is_an_error_with_advice() -> None:
     state, streams = start(3)
     with pytest.raises(SamplingError, match="slice-1 found no point .* smaller stepsize"):
         slice_1.slice_1(state, streams, target=gaussian(3), stepsize=1e308, stepsize_jitter=-9.0)
+
+
+@pytest.mark.parametrize("operation", [Slice1(stepsize=1.0), Metropolis1(stepsize=1.0)])
+def test_descriptions_say_which_parameters_have_turns(operation: Slice1 | Metropolis1) -> None:
+    assert "each parameter in turn" in operation.description()
+    assert "one parameter at random" in replace(operation, random=True).description()

@@ -287,6 +287,14 @@ def test_rounds_that_went_less_far_do_not_hide_what_others_saw() -> None:
     assert choosing._best_length([near, far, near], 4) == 16
 
 
+def test_sums_of_two_measurements_go_as_far_as_the_shorter() -> None:
+    far, near = curve(a=[0.1, 0.4, 1.6]), curve(a=[0.1, 0.4])
+    for total in (far + near, near + far):
+        assert total.lengths == near.lengths
+        assert len(total.acceptance) == len(total.jumps) == len(total.lengths)
+        assert total.jumps == tuple((2 * jump,) for (jump,) in near.jumps)
+
+
 def test_automatic_operations_are_found_once_wherever_they_are() -> None:
     from rayfbnn.mcmc.operations import Repeat
 

@@ -10,6 +10,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
+from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.likelihood import count, heteroscedastic, survival
 from rayfbnn.model.likelihood.hazard import Hazard
 from rayfbnn.model.likelihood.registry import data_model_from_spec
@@ -53,6 +54,31 @@ def test_draws_do_not_depend_on_the_batch(name: str, dtype: str) -> None:
         for what, values in everything(target, batch).items():
             expected = whole[what][batch.start : batch.stop]
             assert np.array_equal(values, expected, equal_nan=True), f"{what}, chains {batch}"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_labels_are_drawn_with_their_probabilities_however_far_outputs_are_apart(dtype: type) -> None:
+    model = data_model_from_spec(ModelSpec("class", classes=3))
+    n = 3_000
+    outputs = np.empty((2, 3, n), dtype=dtype)
+    outputs[0] = np.array([-2000.0, 1000.0, 0.0])[:, None]
+    outputs[1] = np.log([0.2, 0.3, 0.5])[:, None] + 5_000
+    labels = model.draw(outputs, NO_NOISE, streams("labels", 2))[:, 0]
+    assert (labels[0] == 1).all()
+    shares = np.bincount(labels[1].astype(int), minlength=3) / n
+    np.testing.assert_allclose(shares, [0.2, 0.3, 0.5], atol=4 * 0.5 / np.sqrt(n))
+
+
+@pytest.mark.parametrize("size", [0.1, 1.0, 30.0])
+def test_the_typical_square_of_an_output_is_the_mean_square_of_the_targets(size: float) -> None:
+    model = data_model_from_spec(ModelSpec("real", PriorSpec.parse("1", key="noise")))
+    rows = size * np.array([[1.0, 2.0], [3.0, 0.0]])
+    assert model.typical_output_square(rows, None) == pytest.approx(3.5 * size**2)
+    observed = np.array([[1.0, 1.0], [1.0, 0.0]])
+    assert model.typical_output_square(rows, observed) == pytest.approx(14 / 3 * size**2)
+    of_chains = model.typical_output_square(np.stack([rows, 2 * rows]), None)
+    assert of_chains == pytest.approx([3.5 * size**2, 14 * size**2])
+    assert model.typical_output_square(0 * rows, None) == 1
 
 
 @pytest.mark.parametrize("missing", [False, True])
