@@ -95,6 +95,18 @@ def test_gradients_are_counted(optimizer: str, monkeypatch: pytest.MonkeyPatch) 
     assert states[-1]["gradients"].tolist() == [calls["potential_and_gradient"]]
 
 
+def test_the_momentum_decays_from_the_first_factor_to_the_last() -> None:
+    """The logarithm of what is lost goes evenly from that of 1/2 to that of 1/10."""
+    target = linear().target
+    settings: dict[str, Any] = {"optimizer": "leapfrog", "steps": 5, "rate": 0.1, "precisions": "fixed"}
+    _, states, _ = fit(target, first_decay=0.5, last_decay=0.9, **settings)
+    expected = 1 - np.exp(np.linspace(np.log(0.5), np.log(0.1), 5))
+    for before, after, factor in zip(states, states[1:], expected, strict=False):
+        half = 0.1 * target.stepsizes(before["precisions"]) / 2
+        undamped = before["first"] - half * before["second"] - half * after["second"]
+        np.testing.assert_allclose(after["first"], factor * undamped, rtol=1e-10)
+
+
 def test_leapfrog_and_lbfgs_find_minima_of_one_depth() -> None:
     """From the same starts in a network, in whose landscape several minima lie."""
     target = small_network()

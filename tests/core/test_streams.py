@@ -43,6 +43,12 @@ def test_philox_gives_the_known_answers(
     assert [int(word[0]) for word in words] == expected
 
 
+def test_every_purpose_has_a_number_of_its_own() -> None:
+    numbers = [int(purpose) for purpose in Purpose.__members__.values()]
+    assert len(set(numbers)) == len(numbers)
+    assert all(0 < number < 2**8 for number in numbers)
+
+
 def test_uniform_is_built_from_the_documented_counter() -> None:
     """Key (seed, chain), counter (block, purpose, operation, iteration), 52 bits from two words."""
     values = streams(2, seed=99, first=5).uniform(Purpose.ACCEPT, (3,), index=7, attempt=1)

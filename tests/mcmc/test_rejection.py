@@ -44,6 +44,18 @@ def test_accepting_all_or_by_another_power_is_killed() -> None:
         assert ks_p_value(position[:, 0] ** 2) < 1e-5
 
 
+def test_proposals_have_an_operation_that_no_run_has() -> None:
+    """So a run and its check share no random numbers, even with one seed."""
+    places = []
+
+    def propose(streams: Streams) -> tuple[Array, Array, Array]:
+        places.append((streams.seed, streams.iteration, streams.operation))
+        return triangle(streams)
+
+    drawn(propose, seed=3, draws=500)
+    assert set(places) == {(3, 1, 2**32 - 1)} and len(places) > 1
+
+
 def test_as_many_draws_as_asked_for_and_their_own_precisions() -> None:
     for draws in (1, 7, 1_000):
         position, precisions = drawn(draws=draws)

@@ -68,7 +68,7 @@ def _run_and_exit(tests: Sequence[str], file: str, code: CodeType | None, second
         signal.alarm(_LONGEST)
         if code is not None:
             sys.meta_path.insert(0, _Finder(file, code))
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutants", "-m", ""]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutants"]
         exit_code = pytest.main([*options, *tests], plugins=[_Reporter(writer)])
     finally:
         os._exit(exit_code)

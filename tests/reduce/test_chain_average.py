@@ -164,6 +164,10 @@ def test_two_runs_of_one_posterior_are_averaged_together() -> None:
     assert both.chains == 8
 
 
-def test_moments_that_overflow_leave_the_error_unknown() -> None:
-    halves = np.full((2, 8, 1), np.inf)
-    assert not error_of_moments(halves, np.ones((8, 1)), n_cases=1).is_known
+@pytest.mark.parametrize("what", ["all means", "one mean", "one variance"])
+def test_moments_that_overflow_leave_the_error_unknown(what: str) -> None:
+    halves, variances = np.zeros((2, 8, 2)), np.ones((8, 2))
+    assert error_of_moments(halves, variances, n_cases=2).is_known
+    where = {"all means": halves, "one mean": halves[1, 3, :1], "one variance": variances[3, :1]}[what]
+    where[...] = np.inf
+    assert not error_of_moments(halves, variances, n_cases=2).is_known

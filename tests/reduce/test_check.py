@@ -86,6 +86,21 @@ def test_few_effective_draws_are_a_reason() -> None:
     assert any("effective draws below 100: x" in reason for reason in result.reasons)
 
 
+@pytest.mark.parametrize(
+    "what", ["few draws", "few exact draws", "an infinite draw", "an infinite exact draw"]
+)
+def test_what_cannot_be_tested_is_a_reason_and_has_its_means_alone(what: str) -> None:
+    ours, exact = normal(1, (4, 100)), normal(2, (1, 400))
+    if what.startswith("few"):
+        ours, exact = (ours[:, :3], exact) if what == "few draws" else (ours, exact[:, :3])
+    else:
+        (ours if what == "an infinite draw" else exact)[0, 1] = np.inf
+    result = compare({"x": (ours, exact)}, false_alarm_rate=1e-3)
+    assert result.table.loc["x", ["z", "p_mean", "ks", "p_ks", "ess"]].isna().all()
+    assert result.table.loc["x", "mean_mcmc"] == ours.mean()
+    assert result.reasons == ("too few draws, or values that are not finite: x",)
+
+
 def pair(**settings: Any) -> tuple[Any, Any]:
     mcmc = make_store(SPEC, n_draws=300)
     exact = make_store(

@@ -84,6 +84,28 @@ def test_a_store_of_many_blocks_has_few_files_and_reads_each_once(tmp_path: Path
     assert max(calls.reads[path] for path in disk.files() if path.name.endswith(".block")) <= 3
 
 
+def test_blocks_that_a_crash_has_left_beside_their_segment_are_removed_by_the_next_driver(
+    tmp_path: Path,
+) -> None:
+    phase = [{"iterations": 3, "operations": [{"op": "heatbath"}]}]
+    spec = toy_spec(chains=1, chains_per_batch=1, draws_per_block=1, phase=phase)
+    path = tmp_path / "run.zarr"
+    store = create(FileSystem(), path, spec)
+    with store.lock():
+        for number in range(3):
+            store.commit(0, independent_block(store, number))
+        draws = store.read_positions()
+        blocks = {file: file.read_bytes() for file in path.rglob("*.block")}
+        store.gather(0, everything=True)
+    assert len(blocks) == 3 and not any(file.exists() for file in blocks)
+    for file, content in blocks.items():
+        file.write_bytes(content)
+    with Store.open(path, fs=FileSystem()).lock():
+        pass
+    assert not any(file.exists() for file in blocks)
+    assert (Store.open(path, fs=FileSystem()).read_positions() == draws).all()
+
+
 def test_chunks_gathered_one_at_a_time_are_those_gathered_together(monkeypatch: pytest.MonkeyPatch) -> None:
     disks = [half_way().copy(), half_way().copy()]
     for disk, n_bytes in zip(disks, (0, gathering._BYTES_AT_ONCE), strict=True):

@@ -60,12 +60,12 @@ def test_draws_do_not_depend_on_the_batch(name: str, dtype: str) -> None:
 def test_labels_are_drawn_with_their_probabilities_however_far_outputs_are_apart(dtype: type) -> None:
     model = data_model_from_spec(ModelSpec("class", classes=3))
     n = 3_000
-    outputs = np.empty((2, 3, n), dtype=dtype)
-    outputs[0] = np.array([-2000.0, 1000.0, 0.0])[:, None]
-    outputs[1] = np.log([0.2, 0.3, 0.5])[:, None] + 5_000
-    labels = model.draw(outputs, NO_NOISE, streams("labels", 2))[:, 0]
-    assert (labels[0] == 1).all()
-    shares = np.bincount(labels[1].astype(int), minlength=3) / n
+    far_apart = np.array([[1000.0, 0, -2000], [-2000, 1000, 0], [-2000, 0, 1000]])
+    near = np.log([[0.2, 0.3, 0.5]]) + 500
+    outputs = np.repeat(np.concatenate([far_apart, near])[:, :, None], n, axis=2).astype(dtype)
+    labels = model.draw(outputs, NO_NOISE, streams("labels", 4))[:, 0]
+    assert (labels[:3] == np.arange(3)[:, None]).all()
+    shares = np.bincount(labels[3].astype(int), minlength=3) / n
     np.testing.assert_allclose(shares, [0.2, 0.3, 0.5], atol=4 * 0.5 / np.sqrt(n))
 
 
