@@ -7,11 +7,13 @@ imported when it is first used, so that `import rayfbnn` alone is quick and need
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from rayfbnn.version import __version__
 
+TYPE_CHECKING = False  # that of `typing`, whose import takes a third of the time before `cli` handles signals
 if TYPE_CHECKING:
+    from typing import Any
+
     from rayfbnn.api import (
         bench,
         check,

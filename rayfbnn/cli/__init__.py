@@ -1,35 +1,36 @@
-"""The verbs as commands of the shell, with the names and parameters that they have in Python."""
+"""The verbs as commands of the shell, with the names and parameters that they have in Python.
 
-# Each import registers its commands, which `rayfbnn --help` lists in this order.
-from rayfbnn.cli import sampling  # isort: split
+The commands (commands.py) are imported when they are needed, so that a signal finds its handler in place
+before Python begins to import them.
+"""
 
-from rayfbnn.cli import jobs  # isort: split
+from __future__ import annotations
 
-from rayfbnn.cli import results  # isort: split
+import sys
 
-from rayfbnn.cli import inspection  # isort: split
+TYPE_CHECKING = False  # as in the package's __init__.py
+if TYPE_CHECKING:
+    from typing import Any
 
-from rayfbnn.cli import independent  # isort: split
+    from rayfbnn.cli.commands import INTERRUPTED, NOT_CONVERGED, START_AGAIN, app
 
-from rayfbnn.cli import comparing  # isort: split
+__all__ = ["INTERRUPTED", "NOT_CONVERGED", "START_AGAIN", "app", "main"]
 
-from rayfbnn.cli import study  # isort: split
 
-from rayfbnn.cli import demonstration
-from rayfbnn.cli.program import INTERRUPTED, NOT_CONVERGED, START_AGAIN, app, main
+def main() -> None:
+    """Run the program `rayfbnn` with the arguments of the shell."""
+    from rayfbnn.run.signals import code_of_stopped, exit_on_signal
 
-__all__ = [
-    "INTERRUPTED",
-    "NOT_CONVERGED",
-    "START_AGAIN",
-    "app",
-    "comparing",
-    "demonstration",
-    "independent",
-    "inspection",
-    "jobs",
-    "main",
-    "results",
-    "sampling",
-    "study",
-]
+    command = sys.argv[2:3] if sys.argv[1:2] == ["study"] else sys.argv[1:2]
+    with exit_on_signal(code_of_stopped("".join(command))):
+        from rayfbnn.cli import commands
+
+        commands.main()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rayfbnn.cli import commands
+
+    return getattr(commands, name)

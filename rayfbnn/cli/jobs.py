@@ -28,9 +28,10 @@ from rayfbnn.cli.parameters import (
     Until,
     Workers,
 )
-from rayfbnn.cli.program import NOT_CONVERGED, START_AGAIN, command, print_run
+from rayfbnn.cli.program import NOT_CONVERGED, command, print_run
 from rayfbnn.errors import ConfigError, StoreReadError, WorkerError
 from rayfbnn.output.printing import answer, say
+from rayfbnn.run.signals import START_AGAIN
 
 
 @command
@@ -61,9 +62,8 @@ def run(
     time was over) it must not be started again; after 73 another process is at work.
     """
     from rayfbnn import api
-    from rayfbnn.run.signals import interrupt_on_signal
 
-    with start_again("run"), interrupt_on_signal():
+    with start_again("run"):
         summary = api.sample_or_resume(
             spec,
             path,

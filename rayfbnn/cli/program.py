@@ -16,13 +16,12 @@ from rayfbnn import __version__
 from rayfbnn.describe import results
 from rayfbnn.errors import NO_SPACE, RayFBNNError
 from rayfbnn.output.printing import answer, guard_streams, say, tell
+from rayfbnn.run.signals import START_AGAIN, code_of_stopped, interrupt_on_signal
 
 if TYPE_CHECKING:
     from rayfbnn.run.running import RunSummary
 
-INTERRUPTED = 130  # the exit code of a process that SIGINT ended
 NOT_CONVERGED = 3
-START_AGAIN = 75  # "try again later" of sysexits.h
 
 app = typer.Typer(
     name="rayfbnn",
@@ -65,7 +64,8 @@ def _register(group: typer.Typer, function: Command) -> Command:
     @functools.wraps(function)
     def with_exit_code(*args: Any, **kwargs: Any) -> None:
         try:
-            function(*args, **kwargs)
+            with interrupt_on_signal():
+                function(*args, **kwargs)
         except RayFBNNError as exc:
             say(f"rayfbnn {name}: {exc}")
             raise typer.Exit(exc.exit_code) from None
@@ -76,7 +76,7 @@ def _register(group: typer.Typer, function: Command) -> Command:
             raise typer.Exit(START_AGAIN) from None
         except KeyboardInterrupt as exc:
             say(f"rayfbnn {name}: {exc if str(exc) else 'stopped'}")
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(code_of_stopped(function.__name__)) from None
         except MemoryError as exc:
             say(f"rayfbnn {name}: out of memory: {exc or 'no more is left'}")
             raise typer.Exit(1) from None

@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+TYPE_CHECKING = False  # as in the package's __init__.py
+if TYPE_CHECKING:
+    from typing import Any
+
+# The signals that ask a program to end, and who sends them; docs/running.md has them with the exit codes.
+STOPPING = {
+    signal.SIGINT: "Ctrl-C; LSF (`bkill`)",
+    signal.SIGTERM: "Slurm at the time limit, `scancel` and a preemption; Kubernetes; `docker stop`; `kill`",
+    signal.SIGHUP: "a terminal that is closed, an ssh connection that is lost",
+    signal.SIGXCPU: "the system at a limit of processor time (`ulimit -t`)",
+    signal.SIGUSR1: "Slurm before the time limit (`--signal=USR1@180`); Grid Engine before a pause",
+    signal.SIGUSR2: "Grid Engine before it kills (`qsub -notify`); LSF at the time limit",
+}
+INTERRUPTED = 130  # the exit code of a process that SIGINT ended
+START_AGAIN = 75  # "try again later" of sysexits.h
+GRACE_SECONDS = 15.0  # Slurm and Kubernetes send SIGKILL 30 seconds after SIGTERM, if nothing else is set
+_ALWAYS_OURS = (signal.SIGINT, signal.SIGTERM)
+_URGENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the others warn, SIGXCPU every second
 _SAME_SECONDS = 2.0  # Slurm sends SIGTERM to every process of a job, and a script may pass it on once more
 _NOTE = (
     "stopping: the iterations under way are finished and committed;"
     f" again, after {_SAME_SECONDS:g} seconds: stop at once"
 )
+
+
+def code_of_stopped(command: str) -> int:
+    """Return the exit code of a command that a signal stopped; `run` and `study run` are for schedulers."""
+    return START_AGAIN if command == "run" else INTERRUPTED
+
+
+class _Handler:
+    """A handler of this file, which the next one may replace."""
+
+    def __init__(self, handle: Callable[[int], None]) -> None:
+        self._handle = handle
+
+    def __call__(self, number: int, frame: object) -> None:
+        self._handle(number)
 
 
 @contextmanager
@@ -22,24 +57,21 @@ def stop_on_signal(
     note: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Request a stop at the first SIGINT or SIGTERM, and raise KeyboardInterrupt at a second.
+    """Request a stop at the first of the signals STOPPING, and raise KeyboardInterrupt at a second.
 
-    A signal within two seconds of the first counts as the first. `note` is called with a line that says what
-    happens, and `clock` gives the time in seconds.
+    A signal within two seconds of the first counts as the first, and so does one that only warns. `note` is
+    called with a line that says what happens, and `clock` gives the time in seconds.
     """
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
-        yield
-        return
     first: float | None = None
 
-    def handle(number: int, frame: object) -> None:
+    def handle(number: int) -> None:
         nonlocal first
         cancel_alarm()
         if first is None:
             first = clock()
             request_stop()
             note(_NOTE)
-        elif clock() - first > _SAME_SECONDS:
+        elif number in _URGENT and clock() - first > _SAME_SECONDS:
             raise KeyboardInterrupt
 
     with _handler(handle):
@@ -48,14 +80,14 @@ def stop_on_signal(
 
 @contextmanager
 def interrupt_on_signal() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the first SIGINT or SIGTERM, and ignore all later ones.
+    """Raise KeyboardInterrupt at the first of the signals STOPPING, and ignore all later ones.
 
-    It is for what a command does before and after `stop_on_signal`. Without it SIGTERM would end the process
-    there, with no exit code that tells why.
+    It is for what a command does before and after `stop_on_signal`. Without it the signal would end the
+    process there, with no exit code that tells why.
     """
     is_first = True
 
-    def handle(number: int, frame: object) -> None:
+    def handle(number: int) -> None:
         nonlocal is_first
         cancel_alarm()
         if is_first:
@@ -64,6 +96,41 @@ def interrupt_on_signal() -> Iterator[None]:
 
     with _handler(handle):
         yield
+
+
+@contextmanager
+def postponed_signals() -> Iterator[None]:
+    """Let the signals STOPPING wait until the end of the context; it is for what must not be broken off."""
+    came: list[int] = []
+    with _handler(came.append):
+        yield
+    for number in came[:1]:
+        signal.raise_signal(number)
+
+
+@contextmanager
+def exit_on_signal(code: int) -> Iterator[None]:
+    """End the process with an exit code at a signal that no handler inside the context takes.
+
+    It is for the program's first moments, in which Python imports, and for its last: once the program has
+    ended with a code of its own, a signal ends the process with that code. The handlers stay for the rest of
+    the process.
+    """
+    note = b"rayfbnn: stopped before it began\n"
+
+    def handle(number: int) -> None:
+        with suppress(Exception):  # the signal may have come in the midst of a write
+            os.write(2, note)
+            sys.stdout.flush()
+        os._exit(code)
+
+    _set_handlers(_Handler(handle))
+    atexit.register(_ignore_signals)  # called last: what is registered later is called before
+    try:
+        yield
+    except SystemExit as exc:
+        code, note = exc.code if isinstance(exc.code, int) else int(exc.code is not None), b""
+        raise
 
 
 def cancel_alarm() -> None:
@@ -77,10 +144,37 @@ def cancel_alarm() -> None:
 
 
 @contextmanager
-def _handler(handle: Callable[[int, object], None]) -> Iterator[None]:
-    previous = {number: signal.signal(number, handle) for number in STOPPING}
+def _handler(handle: Callable[[int], None]) -> Iterator[None]:
+    previous = _set_handlers(_Handler(handle))
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _set_handlers(handler: _Handler) -> dict[signal.Signals, Any]:
+    """Set the handler of all signals that are ours, and return what handled them before.
+
+    Outside of the main thread, which alone may set handlers, there is none.
+    A SIGHUP that is ignored stays so, because that is what `nohup` is for. A program that uses this package
+    may have handlers of its own for other signals than Ctrl-C and SIGTERM.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    previous = {number: signal.getsignal(number) for number in STOPPING}
+    ours = {number: before for number, before in previous.items() if _is_ours(number, before)}
+    for number in ours:
+        signal.signal(number, handler)
+    return ours
+
+
+def _is_ours(number: signal.Signals, before: object) -> bool:
+    return number in _ALWAYS_OURS or before is signal.SIG_DFL or isinstance(before, _Handler)
+
+
+def _ignore_signals() -> None:
+    """Ignore the signals where this file handles them: as it ends, Python would put back the default."""
+    for number in STOPPING:
+        if isinstance(signal.getsignal(number), _Handler):
+            signal.signal(number, signal.SIG_IGN)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rayfbnn.run.signals import STOPPING, interrupt_on_signal, stop_on_signal
+from rayfbnn.run.signals import STOPPING, interrupt_on_signal, postponed_signals, stop_on_signal
 
 
 class Recorder:
@@ -36,6 +36,48 @@ def test_signals_within_two_seconds_of_the_first_count_as_one() -> None:
 
 
 @pytest.mark.parametrize("number", STOPPING)
+def test_every_signal_stops_a_run(number: signal.Signals) -> None:
+    run = Recorder()
+    with stop_on_signal(run.stop, run.notes.append):
+        send(number)
+    assert run.stops == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGUSR1, signal.SIGUSR2])
+def test_a_later_signal_that_only_warns_changes_nothing(number: signal.Signals) -> None:
+    """The system sends SIGXCPU every second, until the process ends or the hard limit is reached."""
+    run = Recorder()
+    with stop_on_signal(run.stop, run.notes.append, clock=lambda: run.now):
+        for run.now in (100.0, 103.0, 200.0):
+            send(number)
+    assert run.stops == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1])
+@pytest.mark.parametrize("before", [signal.SIG_IGN, lambda number, frame: None])
+def test_a_signal_that_is_ignored_or_handled_by_others_stays_so(number: signal.Signals, before: Any) -> None:
+    """`nohup` ignores SIGHUP; a program that uses the package may have a handler of its own."""
+    previous = signal.signal(number, before)
+    try:
+        run = Recorder()
+        with interrupt_on_signal(), stop_on_signal(run.stop, run.notes.append):
+            send(number)
+            assert signal.getsignal(number) is before
+        assert run.stops == 0
+    finally:
+        signal.signal(number, previous)
+
+
+@pytest.mark.parametrize("number", STOPPING)
+def test_a_postponed_signal_comes_at_the_end(number: signal.Signals) -> None:
+    is_done = False
+    with pytest.raises(KeyboardInterrupt), interrupt_on_signal(), postponed_signals():
+        send(number)
+        is_done = True
+    assert is_done
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_later_signal_interrupts(number: signal.Signals) -> None:
     run = Recorder()
     with pytest.raises(KeyboardInterrupt), stop_on_signal(run.stop, run.notes.append, clock=lambda: run.now):
