@@ -114,11 +114,10 @@ def run(
     on one machine or many. Exit code 0 means that all members agree, 3 that they do not and no look is left,
     75 "start me again".
     """
-    from rayfbnn.run.signals import interrupt_on_signal
     from rayfbnn.study import Study
     from rayfbnn.study.status import study_text
 
-    with start_again("study run"), interrupt_on_signal():
+    with start_again("study run"):
         status = Study.open(path).run(
             workers=workers,
             address=address,
@@ -150,7 +149,8 @@ def status(path: Folder, as_json: AsJson = False) -> None:
     from rayfbnn.study.status import study_text
 
     current = Study.open(path).status()
-    answer(json.dumps(asdict(current) | {"ok": current.ok}) if as_json else study_text(current))
+    more = {"ok": current.ok, "drivers": current.drivers(), "drivers_perhaps": current.drivers(None)}
+    answer(json.dumps(asdict(current) | more) if as_json else study_text(current))
 
 
 @command

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from rayfbnn.errors import StoreError
 from rayfbnn.run.estimate import Pace, current_costs, iterations_by_phase
@@ -148,6 +149,14 @@ def status_of(store: Store, now: float | None = None) -> Status:
         at_work=at_work,
         complete=complete,
     )
+
+
+def driver_of(store: Store) -> tuple[str | None, bool | None]:
+    """Return the driver of a store, and whether it is at work, as `status_of` does."""
+    if _driver(store, is_copied=False) is None:
+        return None, False
+    status = status_of(store)
+    return status.driver, status.at_work
 
 
 def _course(store: Store, batch: int, made: float, now: float) -> _Course:
@@ -310,4 +319,13 @@ def _is_alive(pid: int) -> bool:
         return False
     except (OSError, OverflowError):
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Return True if a process has ended and nobody has asked how; in a container it may stay so for ever."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] == "Z"

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import NoReturn
 
 from rayfbnn import errors
 from rayfbnn.errors import RayFBNNError, WorkerError
-from rayfbnn.output.printing import answer, guard_streams, say_from_handler
+from rayfbnn.output.printing import answer, guard_streams, say, say_from_handler
 from rayfbnn.run.on_ray.cluster import ONE_THREAD
-from rayfbnn.run.signals import interrupt_on_signal, stop_on_signal
+from rayfbnn.run.signals import GRACE_SECONDS, START_AGAIN, interrupt_on_signal, stop_on_signal
 from rayfbnn.study.driving import Driving, drive, show
 from rayfbnn.study.files import StudyFiles
 
-_STOPPED = 75
+_ROOT = str(Path(__file__).resolve().parents[2])
 _LOOK_SECONDS = 0.2  # between two looks at the processes
 
 
@@ -30,6 +35,7 @@ class Drivers:
         self._max_failures = how.max_failures
         self._count = count
         self._is_stopping = self._is_stopped = False
+        self._stop_by = math.inf  # on the monotonic clock
         self._processes: list[subprocess.Popen[str]] = []
 
     def run(self) -> None:
@@ -42,7 +48,7 @@ class Drivers:
         with stop_on_signal(self._stop, say_from_handler):
             try:
                 self._processes = [self._start() for _ in range(self._count)]
-                while self._processes:
+                while self._processes and time.monotonic() < self._stop_by:
                     process = self._processes[0]
                     try:
                         process.wait(_LOOK_SECONDS)
@@ -58,16 +64,17 @@ class Drivers:
                         )
             finally:
                 self._stop()
-                for process in self._processes:
-                    process.wait()
+                self._wait()
         if self._is_stopped:
             raise KeyboardInterrupt("stopped; what was committed is kept")
 
     def _start(self) -> subprocess.Popen[str]:
-        code = "from rayfbnn.study.processes import main; main()"
+        # -P: not from the current folder. Where this package comes from is searched last, if Python does not
+        # find the package by itself.
+        code = f"import sys; sys.path.append({_ROOT!r}); from rayfbnn.study.processes import main; main()"
         return subprocess.Popen(
-            [sys.executable, "-c", code, self._arguments],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-P", "-c", code, self._arguments],
+            stdin=subprocess.PIPE,  # ends with this process
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **ONE_THREAD},
@@ -76,16 +83,28 @@ class Drivers:
     def _stop(self) -> None:
         """Ask the processes to commit what they have in hand, and to end. A signal handler may call this."""
         self._is_stopping = True
+        self._stop_by = min(self._stop_by, time.monotonic() + GRACE_SECONDS)
         for process in self._processes:
             if process.poll() is None:
                 process.terminate()
 
+    def _wait(self) -> None:
+        """Wait for the processes, and kill those that do not end in time: they are stopped, or hang."""
+        for process in self._processes:
+            try:
+                process.wait(max(0.0, self._stop_by - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self._is_stopped = True
+                process.kill()
+                process.wait()
+                say(f"driver {process.pid} of the study: no end in time after the signal, killed")
+
     def _ended(self, process: subprocess.Popen[str]) -> int:
         """Act on the end of a process: 1 if it died and was replaced, else 0."""
-        output = "" if process.stdout is None else process.stdout.read()
+        output, _ = process.communicate()
         if process.returncode == 0:
             return 0
-        if process.returncode == _STOPPED or self._is_stopping:
+        if process.returncode == START_AGAIN or self._is_stopping:
             self._is_stopped = True
             self._stop()
             return 0
@@ -101,13 +120,23 @@ def main() -> None:
     arguments = json.loads(sys.argv[1])
     try:
         with interrupt_on_signal():
+            threading.Thread(target=_end_with_parent, daemon=True).start()
             how = Driving(**arguments["how"])
             show(drive(StudyFiles.open(arguments["folder"]), how), how)
     except KeyboardInterrupt:
-        sys.exit(_STOPPED)
+        sys.exit(START_AGAIN)
     except RayFBNNError as exc:
         answer(json.dumps([type(exc).__name__, str(exc)]))
         sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    """End this process once the one that started it is gone: as a signal ends it, and then at once."""
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _raise(output: str) -> NoReturn:

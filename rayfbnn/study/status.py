@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from rayfbnn.run.status import driver_of
 from rayfbnn.study.members import Member
 
 if TYPE_CHECKING:
@@ -26,12 +28,18 @@ class MemberStatus:
         Number of draws that every chain has.
     reason
         Why it failed; "" if it did not.
+    driver
+        Host and process id of the driver that has it, or had it when it was killed; None where there is none.
+    at_work
+        Whether that driver is at work: True, False, or None where this machine cannot tell.
     """
 
     seed: int
     state: Literal["not begun", "under way", "ready", "failed"]
     draws: int = 0
     reason: str = ""
+    driver: str | None = None
+    at_work: bool | None = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,14 @@ class StudyStatus:
         verdicts = [one.ok for one in self.configurations]
         return None if None in verdicts else all(verdicts)
 
+    def drivers(self, at_work: bool | None = True) -> list[str]:
+        """Return the drivers that have members in hand: host and process id of each.
+
+        at_work  True for those that are at work, None for those of which this machine cannot tell
+        """
+        members = [member for one in self.configurations for member in one.members]
+        return sorted({m.driver for m in members if m.driver is not None and m.at_work is at_work})
+
 
 def status_of_study(study: StudyFiles) -> StudyStatus:
     """Return how far a study is; nothing is locked or changed."""
@@ -106,18 +122,35 @@ def _member(study: StudyFiles, member: Member, due: Due | None) -> MemberStatus:
     is_there = study.members.is_there(member)
     store = study.members.open(member, headers_only=True) if is_there else None
     draws = 0 if store is None else store.committed_draws
+    driver, at_work = (None, False) if store is None else driver_of(store)
     if reason is not None:
-        return MemberStatus(member.seed, "failed", draws, reason)
+        return MemberStatus(member.seed, "failed", draws, reason, driver, at_work)
     if store is None:
         return MemberStatus(member.seed, "not begun")
     is_ready = due is None or study.is_ready(member, due)
-    return MemberStatus(member.seed, "ready" if is_ready else "under way", draws)
+    return MemberStatus(member.seed, "ready" if is_ready else "under way", draws, "", driver, at_work)
 
 
 def study_text(status: StudyStatus) -> str:
-    """Return a line for the study and a paragraph for each configuration."""
+    """Return a line for the study, one for its drivers, and a paragraph for each configuration."""
     verdict = {None: "not complete", True: "ok: all members agree", False: "not ok"}[status.ok]
-    return "\n".join([f"{status.path}: {verdict}", *(_paragraph(one) for one in status.configurations)])
+    paragraphs = [_paragraph(one) for one in status.configurations]
+    return "\n".join([f"{status.path}: {verdict}", *_driver_lines(status), *paragraphs])
+
+
+def _driver_lines(status: StudyStatus) -> Iterator[str]:
+    """Yield who is at work, and who may be; nothing on a complete study at which nobody is."""
+    at_work, perhaps = status.drivers(), status.drivers(None)
+    if perhaps:
+        yield f"perhaps at work, on other machines: {_counted(perhaps)}"
+    if at_work or (status.ok is None and not perhaps):
+        yield f"at work: {_counted(at_work)}"
+
+
+def _counted(drivers: list[str]) -> str:
+    if not drivers:
+        return "no driver"
+    return f"{len(drivers)} driver{'s' if len(drivers) > 1 else ''}: {', '.join(drivers)}"
 
 
 def _paragraph(configuration: ConfigurationStatus) -> str:
