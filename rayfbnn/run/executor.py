@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
@@ -36,8 +37,11 @@ class Executor(Protocol):
         """
         ...
 
-    def request_stop(self) -> None:
-        """Let `run` end when the iterations under way are committed. A signal handler may call this."""
+    def request_stop(self, within: float = math.inf) -> None:
+        """Let `run` end when the iterations under way are committed. A signal handler may call this.
+
+        within  seconds after which `run` ends in any case: workers that are still at it are killed
+        """
         ...
 
     def __enter__(self) -> Self: ...
@@ -76,8 +80,11 @@ class InProcess:
             if store.progress(batch).iteration < last:
                 waiting.append(batch)
 
-    def request_stop(self) -> None:
-        """End `run` after the iterations under way, which are committed; a signal handler may call this."""
+    def request_stop(self, within: float = math.inf) -> None:
+        """End `run` after the iterations under way, which are committed, however long they take.
+
+        A signal handler may call this.
+        """
         self._stop.set()
 
     def __enter__(self) -> Self:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from socket import gethostname
 from typing import Literal, TypeAlias
@@ -21,7 +22,7 @@ from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.metrics import RayMetrics
 from rayfbnn.run.progress import Display, display
 from rayfbnn.run.sampler import Progress
-from rayfbnn.run.signals import stop_on_signal
+from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
 from rayfbnn.store.store import Store
 
 _BLOCKS_BETWEEN_LOOKS = 64
@@ -107,7 +108,7 @@ def run_to_end(
             with (
                 display(store, show=progress) as shown,
                 _executor(store, len(batches), workers, address, max_failures) as executor,
-                stop_on_signal(executor.request_stop, shown.note),
+                stop_on_signal(partial(executor.request_stop, GRACE_SECONDS), shown.note),
                 _stop_at(executor, deadline),
                 _observers(store, executor, address, log_format) as observers,
             ):

@@ -9,27 +9,32 @@ from typing import Any
 
 from rayfbnn.errors import RayFBNNError, WorkerError
 from rayfbnn.output.printing import say_from_handler
+from rayfbnn.run.executor import worker_name
 from rayfbnn.run.on_ray.actors import current_node
-from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, connect, first_line
+from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, cause_of, connect
+from rayfbnn.run.on_ray.killing import Deadline, kill_processes
 from rayfbnn.run.on_ray.nodes import NodeWatch, warn_of_death, warn_of_leaving
-from rayfbnn.run.signals import stop_on_signal
+from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
 from rayfbnn.study.driving import Driving, drive, show
 from rayfbnn.study.files import StudyFiles
 
 _LOOK_SECONDS = 0.5  # between two looks at the tasks
+_KILL_SECONDS = 5.0  # for the driver to hear of tasks that were killed at the deadline
 
 
 @dataclass(frozen=True)
 class _Node:
-    """The first that a task yields: Ray's id of its node."""
+    """The first that a task yields: its process, as `worker_name` says, and Ray's id of its node."""
 
+    worker: str
     name: str
 
 
 @dataclass(eq=False)
 class _Task:
-    """A task as the driver knows it: its node, "" until it has begun, and whether it was told to leave it."""
+    """A task as the driver knows it: its process and node, "" until it has begun, and whether it leaves."""
 
+    worker: str = ""
     node: str = ""
     is_leaving: bool = False
 
@@ -56,6 +61,7 @@ class ClusterDrivers:
         self._tasks: dict[Any, _Task] = {}  # by Ray's generator of their lines
         self._failures = 0
         self._is_stopping = self._is_over = False
+        self._deadline = Deadline(self._kill)
 
     @property
     def count(self) -> int:
@@ -68,13 +74,14 @@ class ClusterDrivers:
         KeyboardInterrupt if they were stopped, the error of a task that failed, WorkerError if more died than
         may, ClusterGoneError if the head of the cluster does not answer any more.
         """
-        with stop_on_signal(self._request_stop, say_from_handler), self._watch:
+        with stop_on_signal(self._request_stop, say_from_handler), self._watch, self._deadline:
             show(self._all_lines(), self._how)
         if self._is_stopping:
             raise KeyboardInterrupt("stopped; what was committed is kept")
 
     def _request_stop(self) -> None:
         """Let the tasks commit what they have in hand, and end. A signal handler may call this."""
+        self._deadline.set(GRACE_SECONDS)
         self._is_stopping = True
 
     def _all_lines(self) -> Iterator[str]:
@@ -89,6 +96,8 @@ class ClusterDrivers:
                 is_told = True
                 self._cancel()
             if not self._tasks:
+                return
+            if self._deadline.is_past(_KILL_SECONDS):
                 return
             yield from self._new_lines()
 
@@ -117,7 +126,8 @@ class ClusterDrivers:
                 self._ended(self._tasks.pop(reference), exc)
                 continue
             if isinstance(line, _Node):
-                self._tasks[reference].node = line.name
+                task = self._tasks[reference]
+                task.worker, task.node = line.worker, line.name
             else:
                 yield line
 
@@ -139,7 +149,7 @@ class ClusterDrivers:
             self._cancel()
             raise WorkerError(
                 f"{self._failures} drivers of the study died, more than max_failures ="
-                f" {self._how.max_failures} allows; what was committed is kept: {first_line(how)}"
+                f" {self._how.max_failures} allows; what was committed is kept: {cause_of(how)}"
             ) from how
 
     def _is_lost(self, node: str) -> bool:
@@ -154,8 +164,16 @@ class ClusterDrivers:
         for reference in self._tasks:
             self._ray.cancel(reference)
 
+    def _kill(self) -> None:
+        """Kill the tasks that have not ended: one that is stopped or hangs would never do so."""
+        begun = [(task.worker, task.node) for task in list(self._tasks.values()) if task.worker]
+        if begun:
+            names = ", ".join(worker for worker, _ in begun)
+            say_from_handler(f"{names}: no end in time after the signal, killed")
+            kill_processes(self._ray, begun)
+
 
 def _lines(folder: str, how: Driving) -> Iterator[_Node | str]:
     """Drive a study as a task of a cluster."""
-    yield _Node(current_node())
+    yield _Node(worker_name(), current_node())
     yield from drive(StudyFiles.open(folder), how)

@@ -6,17 +6,21 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from rayfbnn.errors import ConfigError, WorkerError
+from rayfbnn.run.on_ray.guard import Guard
 from rayfbnn.run.on_ray.machine import WITHOUT_RAY, check_machine
 from rayfbnn.run.on_ray.nodes import cluster_is_gone
 from rayfbnn.run.on_ray.output import log_what_ray_reports
 from rayfbnn.run.on_ray.token import check_token, make_token
-from rayfbnn.run.signals import cancel_alarm
+from rayfbnn.run.signals import GRACE_SECONDS, cancel_alarm, postponed_signals
 
 # One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -27,10 +31,12 @@ WORKER_ENVIRONMENT = {
     # Chains that travel between owners of parts: through Ray's object store, which takes what is above 100 kB
     # if nothing is said, a message costs 1 ms more. From about 1 MB on the store is cheaper.
     "RAY_max_direct_call_object_size": str(2**19),
+    "PYTHONSAFEPATH": "1",  # a worker imports nothing from the folder in which it is started
 }
 _CONNECT_SECONDS = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_START_SECONDS = 30.0  # for a start under way, once the run is to stop
+_guards: list[Guard] = []  # of the Ray that was started here
+_START_SECONDS = GRACE_SECONDS  # for a start under way, once the run is to stop
 _OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
 
 
@@ -84,7 +90,13 @@ def _in_one_line(where: str, advice: str) -> Iterator[None]:
 def _join(ray: Any, address: str) -> None:
     # Ray tries for 14 minutes to join a cluster that is gone; each of these two attempts takes 40 s.
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "2")
-    _start(ray, address=address, log_to_driver=False, logging_level=logging.ERROR)
+    _start(
+        ray,
+        address=address,
+        job_config=None if "://" in address else _own_path(),  # Ray's client would have to pickle it
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
     log_what_ray_reports()  # for good: this process stays connected after its result
 
 
@@ -92,16 +104,21 @@ def _start_here(ray: Any, workers: int | None) -> None:
     make_token()
     inherited = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
     os.environ.update(WORKER_ENVIRONMENT)  # the workers on this machine inherit it
+    _guards.append(Guard())
     try:
         _start(
             ray,
             address="local",
+            job_config=_own_path(),
             num_cpus=workers,
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
             object_store_memory=_OBJECT_STORE_BYTES,
         )
+    except BaseException:
+        _end_guards()
+        raise
     finally:
         for name, value in inherited.items():
             _restore(name, value)
@@ -141,13 +158,45 @@ def _start(ray: Any, **options: Any) -> None:
         cancel_alarm()
     if interrupt is not None:
         if has_ended.is_set():
-            ray.shutdown()
+            stop_ray(ray)
         raise KeyboardInterrupt("stopped while Ray was starting") from interrupt
     if errors:  # Ray may also mean to end this process by SystemExit
         error = errors[0]
         raise (
             error if isinstance(error, Exception) else RuntimeError("its processes do not answer")
         ) from error
+
+
+def stop_ray(ray: Any) -> None:
+    """Stop the Ray that was started here, with whatever of it does not end by itself."""
+    with postponed_signals():
+        ray.shutdown()
+        _end_guards()
+
+
+def _end_guards() -> None:
+    while _guards:
+        _guards.pop().end()
+
+
+def _own_path() -> Any:
+    """Return the configuration of a job whose workers do not search the driver's folders for modules.
+
+    Ray puts the folder of the driver's script, and the current folder, before all others on the path of its
+    workers, which would import a file `statistics.py` there in place of Python's. Ray leaves them out where a
+    job has a folder of its own. None, for Ray's own way, if this package is in one of them and nowhere else.
+    """
+    first, *others = map(os.path.realpath, sys.path)
+    root = str(Path(__file__).resolve().parents[3])
+    if root == first and root not in others:
+        return None
+    from ray.job_config import JobConfig
+
+    class OwnPath(JobConfig):
+        def _runtime_env_has_working_dir(self) -> bool:
+            return True
+
+    return OwnPath()
 
 
 def _import_ray(address: str | None) -> Any:
@@ -214,3 +263,14 @@ def _restore(name: str, value: str | None) -> None:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the name of its class."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def cause_of(error: Exception) -> str:
+    """Return why a worker died in one line: its own error if it had one, else what Ray says of its end.
+
+    Either is the last line of Ray's message that follows an indented one, of a traceback or of a list.
+    """
+    lines = str(error).rstrip().splitlines()
+    causes = [line for before, line in pairwise(lines) if before[:1].isspace() and not line[:1].isspace()]
+    cause = causes[-1] if causes else first_line(error)
+    return cause.partition("Worker exit detail: ")[2].partition(" Some common causes")[0] or cause

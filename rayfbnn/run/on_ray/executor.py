@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -12,7 +13,8 @@ from typing import Any, Self
 
 from rayfbnn.errors import RayFBNNError, WorkerError
 from rayfbnn.run.on_ray.actors import Actor, Actors, Question
-from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, connect, first_line
+from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, cause_of, connect, stop_ray
+from rayfbnn.run.on_ray.killing import Deadline, kill_processes
 from rayfbnn.run.on_ray.nodes import NodeWatch, warn_of_death, warn_of_leaving, workers_in_words
 from rayfbnn.run.on_ray.output import result_alone_on_stdout
 from rayfbnn.run.on_ray.owners import Owners
@@ -25,6 +27,7 @@ _DOUBT_SECONDS = 5.0  # a head that is silent for so long is not asked for anyth
 _FATE_SECONDS = 60.0  # for Ray to know what became of a worker that cannot be reached
 _HOMES_PER_OWNER = 2  # so that an owner has work while the chains of a batch are elsewhere
 _FINISH_SECONDS = 60.0  # for the other actors to commit what they have done, before an error ends the run
+_KILL_SECONDS = 5.0  # for the driver to hear of workers that were killed at the deadline
 _LAST_SECONDS = 10.0  # the same where the head is gone
 
 
@@ -54,6 +57,7 @@ class RayExecutor:
         self._max_failures = max_failures
         self._gpus_per_worker = gpus_per_worker
         self._stop = threading.Event()
+        self._deadline = Deadline(self._kill_busy)
         self._waiting: deque[int] = deque()
         self._until: int | None = None
         self._deaths: Counter[int | None] = Counter()  # by batch, since its last commit; None: not yet ready
@@ -88,6 +92,8 @@ class RayExecutor:
                 self._waiting.clear()
                 if not self._n_busy:
                     return
+                if self._deadline.is_past(_KILL_SECONDS):
+                    return
             self._check_head()
             self._leave_nodes()
             self._follow_nodes(store_path)
@@ -97,19 +103,24 @@ class RayExecutor:
                 if progress is not None:
                     yield progress
 
-    def request_stop(self) -> None:
-        """End `run` after the iterations under way, which are committed; a signal handler may call this."""
+    def request_stop(self, within: float = math.inf) -> None:
+        """End `run` after the iterations under way, which are committed; a signal handler may call this.
+
+        within  seconds after which workers that have not committed theirs are killed
+        """
+        self._deadline.set(within)
         self._stop.set()
 
     def __enter__(self) -> Self:
         self._context.enter_context(result_alone_on_stdout())
         self._context.enter_context(self._watch)
+        self._context.enter_context(self._deadline)
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         with self._context:
             if self._is_ours:
-                self._ray.shutdown()
+                stop_ray(self._ray)
             elif self._watch.seconds_silent() < _DOUBT_SECONDS:
                 for actor in self._actors:
                     self._actors.remove(actor)
@@ -119,6 +130,14 @@ class RayExecutor:
     @property
     def _n_busy(self) -> int:
         return sum(actor.batch is not None for actor in self._actors)
+
+    def _kill_busy(self) -> None:
+        """Kill the workers that have not ended: a worker that is stopped or hangs would never do so."""
+        busy = [actor for actor in self._actors if actor.batch is not None]
+        if busy:
+            names = ", ".join(actor.name for actor in busy)
+            _log.warning("%s: no end in time after the signal, killed; what was committed is kept", names)
+            kill_processes(self._ray, [(actor.name, actor.node) for actor in busy])
 
     def _check_head(self) -> None:
         """Raise ClusterGoneError if the head has been silent for too long."""
@@ -239,6 +258,10 @@ class RayExecutor:
 
         WorkerError if too many have died at the same block, or as they started.
         """
+        if self._deadline.is_past():
+            self._remove(actor)
+            self._put_back(actor)
+            return
         nodes = self._watch.look_again()
         if actor.node and actor.node not in nodes.alive - nodes.draining:
             self._remove_node(actor.node)
@@ -253,9 +276,9 @@ class RayExecutor:
             raise WorkerError(
                 f"{workers_in_words(self._deaths[batch])} died {doing}, one after another, more than"
                 f" max_failures = {self._max_failures} allows; the last was {actor.name}:"
-                f" {first_line(cause)}. What was committed is kept: `resume` continues from there"
+                f" {cause_of(cause)}. What was committed is kept: `resume` continues from there"
             ) from cause
-        _log.warning("%s died: %s; it is replaced", actor.name, first_line(cause))
+        _log.warning("%s died: %s; it is replaced", actor.name, cause_of(cause))
 
     def _remove_node(self, node: str) -> None:
         """Remove all actors of a node that died; this counts for no block, because no block is its cause."""

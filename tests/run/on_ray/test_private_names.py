@@ -20,6 +20,7 @@ ray = pytest.importorskip("ray")
 NAMES = {
     "ray._private.worker.print_to_stdstream": "run/on_ray/output.py",
     "ray._private.state.state.get_draining_nodes": "run/on_ray/nodes.py",
+    "ray.job_config.JobConfig._runtime_env_has_working_dir": "run/on_ray/cluster.py",
 }
 _PRIVATE = re.compile(r"\b(?:import ray\._\w+|ray\._\w+|_raylet)[\w.]*")
 
