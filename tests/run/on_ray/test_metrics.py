@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -289,8 +290,8 @@ def test_a_run_without_the_extra_says_so_in_one_line(tmp_path: Path) -> None:
 
 def test_the_page_shows_the_file_of_cluster() -> None:
     page = (ROOT / "docs" / "running.md").read_text()
-    (shown,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
-    assert shown in CONFIGURATION.read_text()
+    (shown,) = re.findall(r"^    scrape_configs:\n(?:    .*\n)+", page, flags=re.MULTILINE)
+    assert textwrap.dedent(shown) in CONFIGURATION.read_text()
     for name in (*metrics._COUNTS, "rayfbnn_acceptance", "rayfbnn_seconds_behind"):
         assert f"`ray_{name}" in page
 
