@@ -106,7 +106,7 @@ def test_spot_workers_come_and_go_during_a_study(spot: Autoscaler, tmp_path: Pat
         driver.kill()
     assert driver.returncode in (0, 3), errors
     alone = Study.open(tmp_path / "alone")
-    alone.run(workers=0, progress=False)
+    alone.run(workers=2, progress=False)
     looks = [sorted((tmp_path / name / "looks").rglob("*.json")) for name in ("study", "alone")]
     assert [file.read_bytes() for file in looks[0]] == [file.read_bytes() for file in looks[1]] != []
     for seed in study.seeds():

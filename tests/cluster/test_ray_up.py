@@ -7,12 +7,14 @@ as in the file: the token that is copied, what the setup writes, how Ray is star
 from __future__ import annotations
 
 import getpass
+import hashlib
 import os
 import re
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,12 @@ def laptop(request: pytest.FixtureRequest) -> Iterator[Laptop]:
             # A machine of a cloud has a file for the shell, before which the setup puts its line.
             (folder / "there" / ".bashrc").write_text(f"export PATH={client}:$PATH\n")
             yield Laptop(folder, client, request.param, free_port())
+        # Ray makes a folder for the sockets of its connections, and leaves it there.
+        name = hashlib.sha256(folder.name.encode()).hexdigest()[:10]
+        for sockets in Path("/tmp").glob(f"ray_ssh_*/{name}"):
+            with suppress(OSError):  # a connection is still there
+                sockets.rmdir()
+                sockets.parent.rmdir()
 
 
 def test_a_run_on_a_cluster_of_ray_up_has_the_draws_of_one_process(laptop: Laptop, tmp_path: Path) -> None:
