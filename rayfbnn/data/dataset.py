@@ -78,6 +78,23 @@ class Dataset:
         n_observed = np.isfinite(self.targets).sum(axis=0)
         return float((n_observed * np.log(self.target_scale)).sum())
 
+    def check_range(
+        self, inputs: Array, targets: Array | None, *, dtype: str, source: str, is_training: bool = True
+    ) -> None:
+        """Refuse cases, as on file, that are too large for the network's arithmetic once standardised.
+
+        DataError names `source`, row and column.
+        """
+        advice = "change its unit or standardise" if is_training else "correct it, or leave the row out"
+        for cases in slices_of_cases(len(inputs), 8 * self.n_inputs):
+            parts = [(inputs[cases], self.input_names, self.input_center, self.input_scale)]
+            if targets is not None:
+                parts.append((targets[cases], self.target_names, self.target_center, self.target_scale))
+            for values, names, center, scale in parts:
+                with np.errstate(over="ignore"):
+                    standardized = (values - center) / scale
+                _check_range(values, standardized, names, dtype, source, advice, first=cases.start)
+
     @cached_property
     def hash(self) -> str:
         """SHA-256 of what the cases are: names, shape and values in order, not of the file they came from."""
@@ -131,10 +148,7 @@ def make_dataset(
         target_center,
         target_scale,
     )
-    for cases in slices_of_cases(dataset.n_cases, 8 * dataset.n_inputs):
-        standardized = dataset.standardized(inputs[cases])
-        _check_range(standardized, input_names, dtype, source, first=cases.start)
-    _check_range(dataset.standardized_targets, target_names, dtype, source)
+    dataset.check_range(inputs, targets, dtype=dtype, source=source)
     return dataset
 
 
@@ -187,7 +201,14 @@ def _standardization(
 
 
 def _check_range(
-    standardized: Array, names: Sequence[str], dtype: str, source: str, *, first: int = 0
+    values: Array,
+    standardized: Array,
+    names: Sequence[str],
+    dtype: str,
+    source: str,
+    advice: str,
+    *,
+    first: int,
 ) -> None:
     """Refuse values whose square the network's arithmetic cannot hold: every energy would be infinite.
 
@@ -197,7 +218,9 @@ def _check_range(
     is_large = np.abs(standardized) > limit
     if is_large.any():
         row, column = (int(index) for index in np.argwhere(is_large)[0])
+        value, number = values[row, column], standardized[row, column]
+        what = f"{value:g}" if value == number else f"{value:g}, {number:g} once standardised,"
         raise DataError(
-            f"{source}: row {first + row + 1}, column {names[column]}: {standardized[row, column]:g} is above"
-            f" {limit:.1g}, too large for {dtype} arithmetic; change its unit or standardise"
+            f"{source}: row {first + row + 1}, column {names[column]}: {what} is beyond {limit:.2g}, too"
+            f" large for {dtype} arithmetic; {advice}"
         )

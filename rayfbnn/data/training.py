@@ -48,12 +48,15 @@ def read_training_file(data: Source, spec: RunSpec) -> Dataset:
     return _dataset(_training_table(data, spec), spec)
 
 
-def read_cases(data: Source, spec: RunSpec) -> tuple[Array, Array | None]:
+def read_cases(data: Source, spec: RunSpec, training: Dataset | None = None) -> tuple[Array, Array | None]:
     """Return cases to predict, as on file: inputs (n_cases, n_inputs) and, if they are there, targets.
 
     The columns are found by the names of the training data, and encoded as those were. Targets are None if
     there is no column of a target at all, and NaN where a cell is empty. The columns of an array are the
     inputs in their order, or all columns that the training table had besides the targets.
+
+    training  the training cases, by which these are standardised: DataError for a case that is then too large
+              for the network's arithmetic
     """
     encoding = spec.encoding or Encoding.from_numbers(spec.input_names)
     names = [encoding.source_names, encoding.columns]
@@ -61,9 +64,12 @@ def read_cases(data: Source, spec: RunSpec) -> tuple[Array, Array | None]:
     if table.n_rows == 0:
         raise DataError(f"{table.source}: no rows below the header; at least one case is needed")
     inputs = encode_inputs(table, encoding)
-    if not any(name in table.names for name in spec.data.targets):
-        return inputs, None
-    return inputs, encode_targets(table, encoding, spec.data.targets, spec.data.censored, spec.data_model)
+    targets = None
+    if any(name in table.names for name in spec.data.targets):
+        targets = encode_targets(table, encoding, spec.data.targets, spec.data.censored, spec.data_model)
+    if training is not None:
+        training.check_range(inputs, targets, dtype=spec.dtype, source=table.source, is_training=False)
+    return inputs, targets
 
 
 def _training_table(data: Source, spec: RunSpec) -> Table:

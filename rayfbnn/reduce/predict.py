@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate", "expected_error_rate")
 _ROWS_SHOWN = 10  # in a notebook
+_FAR = 100.0  # times as far out as every training case: vague priors reach infinity nearer than that
+_SQUARE_IS_LARGE = 1e15  # float32 holds the sums of squares of smaller outputs
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class Prediction:
         return json.dumps(document)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # infinities are looked for in the table
 def predict(
     stores: Sequence[Store],
     inputs: Array,
@@ -150,11 +153,46 @@ def predict(
     if contributions:
         columns = contribution_columns(runs, inputs, memory_bytes=memory_bytes)
         table = _with_columns(table, columns)
+    _check_far_cases(table, inputs, targets, stores[0])
     summary = _summary(table, n_draws)
     phase = early_phase(stores[0])
     if phase is not None:
         table["early_phase"] = summary["early_phase"] = phase
     return Prediction(summary, table)
+
+
+def first_infinity(table: pd.DataFrame) -> tuple[int, str] | None:
+    """Return row, counted from 0, and column of the first infinite number in a table; None without one."""
+    numbers = table.select_dtypes("number")
+    places = np.argwhere(np.isinf(numbers.to_numpy(dtype=np.float64)))
+    return None if len(places) == 0 else (int(places[0, 0]), str(numbers.columns[places[0, 1]]))
+
+
+def _check_far_cases(table: pd.DataFrame, inputs: Array, targets: Array | None, store: Store) -> None:
+    """Raise DataError for an infinite prediction of a case that is far outside the training cases.
+
+    The infinite standard deviation of t noise with at most two degrees of freedom is no such prediction.
+    """
+    model, data = store.spec.data_model, store.data
+    if getattr(model, "alpha", math.inf) <= 2:
+        table = table[[name for name in table if not str(name).endswith("_sd")]]
+    place = first_infinity(table)
+    if place is None:
+        return
+    row, column = place
+    values = np.concatenate([inputs[row], [] if targets is None else targets[row]])
+    n_known = len(values)
+    center = np.concatenate([data.input_center, data.target_center])[:n_known]
+    training = np.hstack([data.inputs, data.targets])[:, :n_known]
+    reach = np.nanmax(np.abs(training - center), axis=0)
+    excess = np.nan_to_num(np.abs(values - center) / np.maximum(reach, np.finfo(float).tiny))
+    farthest = int(excess.argmax())
+    if excess[farthest] > _FAR:
+        name = (*data.input_names, *data.target_names)[farthest]
+        raise DataError(
+            f"data: row {row + 1}, column {name}: {values[farthest]:g} is so far from the training cases that"
+            f" {column} is not finite; correct it, or leave the row out"
+        )
 
 
 def _with_columns(table: pd.DataFrame, columns: dict[str, Array]) -> pd.DataFrame:
@@ -310,6 +348,8 @@ def _mean_mcse(outputs: Array, runs: Sequence[Draws]) -> Array:
     n_common = min(run.n_draws for run in runs)
     pieces = [part[..., part.shape[-1] - n_common :] for part in _by_chain(outputs, runs)]
     chains = np.concatenate(pieces, axis=2) if len(pieces) > 1 else pieces[0]
+    if np.abs(chains).max(initial=0) > _SQUARE_IS_LARGE:
+        chains = chains.astype(np.float64)
     share = chains.shape[2] * n_common / outputs.shape[2]
     return mcse_mean(chains) * math.sqrt(share)
 

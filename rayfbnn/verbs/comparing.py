@@ -108,7 +108,7 @@ def compare(
     resolved, dataset = read_training(spec, None)
     _check_methods(resolved, dataset, names)
     check_annealing(resolved, annealing_runs)
-    inputs, targets = _cases_with_targets(data, resolved)
+    inputs, targets = _cases_with_targets(data, resolved, dataset)
     if not folder.exists():
         check_ray(workers, None)
     make_folder(folder)
@@ -170,9 +170,9 @@ def _check_methods(spec: RunSpec, dataset: Dataset, methods: Sequence[str]) -> N
             asked.check_data(dataset.n_cases)
 
 
-def _cases_with_targets(data: Source, spec: RunSpec) -> tuple[Array, Array]:
+def _cases_with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple[Array, Array]:
     """Return the test cases as on file, (n_cases, n_inputs) and (n_cases, n_targets)."""
-    inputs, targets = read_cases(data, spec)
+    inputs, targets = read_cases(data, spec, training)
     if targets is None:
         raise ConfigError("data: the test cases have no targets to compare predictions with; add them")
     return inputs, targets

@@ -45,6 +45,6 @@ def function_values(
     if draws is not None:
         check_counts(least=1, draws=draws)
     store = open_without_first(path, skip)
-    inputs, _ = read_cases(data, store.spec)
+    inputs, _ = read_cases(data, store.spec, store.data)
     run = committed(store)
     return labelled_functions(run if draws is None else thinned(run, draws), inputs)

@@ -97,7 +97,7 @@ def _cases(store: Store, data: Source | None) -> Cases:
         return Cases.chosen_from(
             store.data.inputs, store.data.targets, "the training cases", is_held_out=False
         )
-    inputs, targets = read_cases(data, store.spec)
+    inputs, targets = read_cases(data, store.spec, store.data)
     named = str(data) if is_path(data) else "the table"
     if targets is None:
         raise ConfigError(

@@ -77,6 +77,7 @@ def predict(
         predictions, for these cases and from some of the draws; there is no verdict on an earlier phase.
     """
     from rayfbnn.reduce.judging.of_predictions import verdict_on_predictions
+    from rayfbnn.reduce.predict import first_infinity
     from rayfbnn.reduce.predict import predict as reduce_predict
 
     paths = [path] if isinstance(path, str | Path) else path
@@ -86,7 +87,7 @@ def predict(
         raise ConfigError("path: no store given; give one or several")
     if out is not None:
         _check_table_path(Path(out), [path for store in stores for path in _input_files(store, data)])
-    inputs, targets = read_cases(data, stores[0].spec)
+    inputs, targets = read_cases(data, stores[0].spec, stores[0].data)
     prediction = reduce_predict(stores, inputs, targets, contributions=contributions)
     prediction = replace(prediction, verdict=verdict_on_predictions(stores, inputs))
     if prediction.verdict is not None and not prediction.verdict.ok:
@@ -94,6 +95,8 @@ def predict(
             "%s; what to do: rayfbnn diagnose %s --for predictions", prediction.verdict.warning, paths[0]
         )
     if out is not None:
+        if place := first_infinity(prediction.table):
+            _log.warning("%s: row %d: %s is infinite", out, place[0] + 1, place[1])
         _write_table(prediction.table, Path(out))
     return prediction
 
@@ -159,7 +162,7 @@ def diagnose(
     store = open_without_first(path, skip)
     if warning := heat_warning(store):
         _log.warning("%s", warning)
-    inputs = None if data is None else read_cases(data, store.spec)[0]
+    inputs = None if data is None else read_cases(data, store.spec, store.data)[0]
     return reduce_diagnose(
         store, cases=cases, max_rhat=max_rhat, min_ess=min_ess, inputs=inputs, decisive=decisive
     )
@@ -246,7 +249,7 @@ def plot(
             ]
     cases = None
     if data is not None:
-        inputs, targets = read_cases(data, store.spec)
+        inputs, targets = read_cases(data, store.spec, store.data)
         if targets is None:
             named = data if is_path(data) else "the table"
             raise ConfigError(

@@ -445,5 +445,5 @@ def test_hash_and_range_do_not_depend_on_pieces() -> None:
     expected = hashlib.sha256(names.encode() + inputs.tobytes() + targets.tobytes()).hexdigest()
     assert data.hash == expected
     inputs[-2, 1] = 1e30
-    with pytest.raises(DataError, match=f"row {len(inputs) - 1}, column b: 1e[+]30 is above"):
+    with pytest.raises(DataError, match=f"row {len(inputs) - 1}, column b: 1e[+]30 is beyond"):
         make_dataset(inputs, targets, **columns, dtype="float32")

@@ -22,6 +22,7 @@ _CASES = 10
 _DRAWS, _LEAST_DRAWS = 4_000, 100  # of all chains together, and of each: enough for an ESS of 400
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a case may be far out
 def verdict_on_predictions(stores: Sequence[Store], inputs: Array) -> Verdict | None:
     """Judge predictions that average over one or several runs; None unless all are of Markov chains.
 

@@ -99,7 +99,7 @@ class Predictor:
             raise ConfigError(
                 f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}"
             )
-        inputs, targets = _cases(data, self._held.spec)
+        inputs, targets = _cases(data, self._held)
         return predict([self._held], inputs, targets, memory_bytes=memory_bytes)
 
     def mean(self, data: Source) -> Array:
@@ -112,7 +112,7 @@ class Predictor:
         data
             The cases, as for `predict`.
         """
-        inputs, _ = _cases(data, self._held.spec)
+        inputs, _ = _cases(data, self._held)
         return predictive_mean(self._held, inputs, memory_bytes=self._max_memory)
 
     def quantiles(self, data: Source, probabilities: Sequence[float]) -> Array:
@@ -125,7 +125,7 @@ class Predictor:
         probabilities
             Strictly between 0 and 1. ConfigError names one that is not, and refuses targets that are labels.
         """
-        inputs, _ = _cases(data, self._held.spec)
+        inputs, _ = _cases(data, self._held)
         return predictive_quantiles(self._held, inputs, probabilities, memory_bytes=self._max_memory)
 
     def sample(self, data: Source, n_samples: int, *, seed: int) -> Array:
@@ -143,7 +143,7 @@ class Predictor:
         seed
             Of the random numbers, from 0 to 2**32 - 1; equal seeds give equal samples.
         """
-        inputs, _ = _cases(data, self._held.spec)
+        inputs, _ = _cases(data, self._held)
         return predictive_sample(self._held, inputs, n_samples, seed=seed)
 
     def __repr__(self) -> str:
@@ -152,18 +152,22 @@ class Predictor:
         return f"Predictor({names}: {self.n_draws} draws, Monte Carlo error {self.mcse:.2g} sd{early})"
 
 
-def _cases(data: Source, spec: RunSpec) -> tuple[Array, Array | None]:
+def _cases(data: Source, held: Store) -> tuple[Array, Array | None]:
     """Return inputs, (n_cases, n_inputs), and targets if they are there.
 
     Arrays of numbers that the network is given as they are need not become a table, which takes longer than
     to predict a row.
     """
+    spec = held.spec
     if isinstance(data, np.ndarray | list):
         values = np.atleast_2d(np.asarray(data))
         if values.dtype.kind in "fiu" and _is_plain(spec) and np.isfinite(values).all():
-            return values.astype(np.float64), None
+            inputs = values.astype(np.float64)
+            if inputs.ndim == 2 and inputs.shape[1] == held.data.n_inputs:
+                held.data.check_range(inputs, None, dtype=spec.dtype, source="data", is_training=False)
+            return inputs, None
         data = values
-    return read_cases(data, spec)
+    return read_cases(data, spec, held.data)
 
 
 def _is_plain(spec: RunSpec) -> bool:
