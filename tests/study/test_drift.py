@@ -40,6 +40,24 @@ def test_a_shift_is_the_error_that_early_draws_cause() -> None:
     assert drift.late == 0 and drift.growth == 0
 
 
+def test_a_late_drift_is_the_change_between_the_last_two_quarters() -> None:
+    values = normal(10, 4, 1000)
+    values[:, :, 750:] += 1
+    drift = find_drift(values, rank_scores(values) or pytest.fail("no scores"))
+    second_half = values[:, :, 500:]
+    change = values[:, :, 750:].mean() - values[:, :, 500:750].mean()
+    assert drift.late == pytest.approx(change / second_half.std(), rel=0.05)
+
+
+def test_growth_is_that_of_the_variance_of_the_means_of_chains() -> None:
+    """In the second half each chain lies about one standard deviation to one side: half of the draws."""
+    values = normal(20, 4, 1000)
+    values[:, :, 500:] += normal(20, 4, 1, seed=3)
+    drift = find_drift(values, rank_scores(values) or pytest.fail("no scores"))
+    expected = (values[:, :, 500:].mean(axis=2).var() - values[:, :, :500].mean(axis=2).var()) / values.var()
+    assert drift.growth == pytest.approx(expected, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("moved", "words"),
     [

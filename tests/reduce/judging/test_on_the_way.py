@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.signal
+import scipy.stats
 
 from rayfbnn import api
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.diagnostics import diagnose
 from rayfbnn.reduce.effective import ess_bulk, ess_tail, rhat
 from rayfbnn.reduce.judging.chain_average import AverageError, error_of_moments
-from rayfbnn.reduce.judging.on_the_way import PARTS
+from rayfbnn.reduce.judging.on_the_way import PARTS, is_on_its_way, move_apart
 from rayfbnn.store.store import Store
 from tests.support.model.exact_linear import exact_outputs, linear_data, linear_spec
 
@@ -91,6 +92,31 @@ def test_chains_that_stay_in_different_modes_are_not_on_their_way() -> None:
     generator = np.random.default_rng(3)
     for run in simulated(0.5, None, n_chains=8, count=20):
         assert not error_of(run + 3 * generator.integers(0, 2, (8, 1, 1))).is_on_its_way
+
+
+def test_the_error_of_a_drift_that_slows_down_is_that_of_a_geometric_series() -> None:
+    """Quarters at 1, 1/2, 1/4 and 1/8 from the end, below noise: their mean is 15/32 off."""
+    parts = 2 * np.random.default_rng(4).standard_normal((PARTS, 100_000, 1))
+    parts += np.repeat([1, 1 / 2, 1 / 4, 1 / 8], 2)[:, None, None]
+    assert is_on_its_way(parts, np.ones(1), 0.9 * 15 / 32)
+    assert not is_on_its_way(parts, np.ones(1), 1.1 * 15 / 32)
+
+
+@pytest.mark.parametrize("change", [0.05, -0.05])
+def test_a_steady_drift_may_end_anywhere(change: float) -> None:
+    parts = np.random.default_rng(4).standard_normal((PARTS, 100_000, 1))
+    parts += change * np.arange(PARTS)[:, None, None]
+    assert is_on_its_way(parts, np.ones(1), 2.0)  # the whole change is 0.35
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_chains_move_apart_where_sums_and_differences_of_their_halves_are_correlated(seed: int) -> None:
+    first, noise = np.random.default_rng(seed).standard_normal((2, 12, 1))
+    second = 1.3 * first + 0.5 * noise
+    test = scipy.stats.pearsonr((second + first).ravel(), (second - first).ravel(), alternative="greater")
+    assert move_apart(first, second, test.pvalue * 1.01)
+    assert not move_apart(first, second, test.pvalue * 0.99)
+    assert not move_apart(second, first, 0.4)
 
 
 @pytest.mark.parametrize("stepsize", [0.008, 0.002, 0.0005])
