@@ -66,6 +66,9 @@ def _run_and_exit(tests: Sequence[str], file: str, code: CodeType | None, second
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
         resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
         signal.alarm(_LONGEST)
+        for name in [name for name in sys.modules if name.startswith(("rayfbnn.", "tests."))]:
+            if not name.endswith("._cpu"):  # a compiled module is loaded once
+                del sys.modules[name]
         if code is not None:
             sys.meta_path.insert(0, _Finder(file, code))
         options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutants"]

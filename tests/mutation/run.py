@@ -91,14 +91,13 @@ def table(mutants: Iterable[Mutant], results: dict[str, Record]) -> str:
             lines += [f"survived: {mutant.key}"] if what == "survived" else []
             counts[mutant.file.split("/")[0]][what] += 1
             counts["all"][what] += 1
-    for folder, n in sorted(counts.items()):
+    for folder, n in sorted(counts.items(), key=lambda pair: (pair[0] == "all", pair[0])):
         lines.append(
             f"{folder:12}" + ", ".join(f"{n[what]:3} {what}" for what in ("killed", "survived", "equivalent"))
         )
     n = counts["all"]
-    return "\n".join(
-        [*lines, f"{n['killed'] / max(1, n['killed'] + n['survived']):.1%} of those that are not equivalent"]
-    )
+    share = n["killed"] / max(1, n["killed"] + n["survived"])
+    return "\n".join([*lines, f"{share:.1%} of those that are not equivalent are killed"])
 
 
 def _read(name: str) -> list[Record]:
