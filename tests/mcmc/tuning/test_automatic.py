@@ -13,8 +13,9 @@ import pytest
 
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.operation import automatic
+from rayfbnn.mcmc.operation import Settings, Tuning, automatic
 from rayfbnn.mcmc.operations import Heatbath, Hybrid
+from rayfbnn.mcmc.trajectories import trajectory_length
 from rayfbnn.mcmc.tuning import choosing, measured, measuring
 from rayfbnn.mcmc.tuning.measured import Measured
 from rayfbnn.mcmc.tuning.measuring import Probe
@@ -285,6 +286,14 @@ def test_a_mutant_of_the_choice_of_length_is_seen(bug: tuple[str, str], measured
 def test_rounds_that_went_less_far_do_not_hide_what_others_saw() -> None:
     far, near = curve(a=[0.1, 0.4, 1.6]), curve(a=[0.1, 0.4])
     assert choosing._best_length([near, far, near], 4) == 16
+
+
+def test_measured_trajectories_are_counted_with_all_their_steps() -> None:
+    settings = {AUTOMATIC: Settings(stepsize=0.1, steps=4, longest=32)}
+    assert trajectory_length(AUTOMATIC, Tuning(settings, is_measured=True)) == 32
+    assert trajectory_length(AUTOMATIC, Tuning(settings)) == 4
+    assert trajectory_length(AUTOMATIC, Tuning({})) == trajectory_length(AUTOMATIC, None) == 0
+    assert trajectory_length(replace(AUTOMATIC, steps=7), Tuning(settings, is_measured=True)) == 7
 
 
 def test_sums_of_two_measurements_go_as_far_as_the_shorter() -> None:
