@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from rayfbnn.errors import StoreBusyError, StoreError
+from rayfbnn.errors import StoreBusyError, StoreError, StoreFullError
+from rayfbnn.store.creation import is_ours
 from rayfbnn.store.segments.gathering import gather
 from rayfbnn.store.storage.bucket import Bucket, Tag
 from rayfbnn.store.storage.objects import ObjectStorage
@@ -92,6 +93,29 @@ def test_a_crash_at_any_write_of_create_leaves_nothing_or_all(fault: str, every:
                 opened(bucket)
             store = create(storage(bucket), PLACE)
         assert store.verify().problems == ()
+        with store.lock():  # the next start
+            assert not bucket.exists(f"{PLACE.key}/.creating")
+
+
+@EVERY
+def test_a_crash_at_any_write_of_a_creation_that_fails_leaves_a_place_that_can_be_used(every: int) -> None:
+    """The creation fails after its last object, so that everything it wrote has to be removed."""
+
+    def create_in_vain(bucket: Bucket) -> None:
+        inner = ObjectStorage(bucket)
+        with suppress(StoreFullError), inner.creation(PLACE, "commits/lock", is_ours) as building:
+            names = ("constant_data", "posterior", "sample_stats")
+            inner.write_files({building / name / "zarr.json": b"{}" for name in names})
+            inner.write_root(building / "zarr.json", b"root")
+            raise StoreFullError("full")
+
+    for at in chosen(n_changes(create_in_vain, MemoryBucket()), every if every == 1 else 3):
+        bucket = MemoryBucket()
+        with pytest.raises(Crash):
+            create_in_vain(FailingBucket(bucket, at=at))
+        if not bucket.exists(f"{PLACE.key}/zarr.json"):
+            create(storage(bucket), PLACE)
+            assert not bucket.exists(f"{PLACE.key}/.creating")
 
 
 @EVERY

@@ -17,7 +17,7 @@ from rayfbnn.store.storage.places import ObjectPath, place_of
 from rayfbnn.store.store import Store
 from tests.support.drivers import finish, iterations_done, slow_spec, start, wait_until
 from tests.support.small import assert_same_draws, make_store, small_spec
-from tests.support.store.servers import s3_server
+from tests.support.store.servers import azure_server, s3_server
 
 ADDRESS = "s3://bucket/runs/run.zarr"
 
@@ -25,6 +25,12 @@ ADDRESS = "s3://bucket/runs/run.zarr"
 @pytest.fixture(scope="module")
 def server() -> Iterator[dict[str, str]]:
     with s3_server() as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def azure() -> Iterator[dict[str, str]]:
+    with azure_server() as environment:
         yield environment
 
 
@@ -37,11 +43,19 @@ def records(address: str) -> int:
     return sum(not key.endswith("head.json") for key in keys)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("scheme", "kills"),
+    [
+        ("s3", 1),
+        pytest.param("s3", 10, marks=pytest.mark.long),
+        pytest.param("az", 3, marks=pytest.mark.long),
+    ],
+)
 def test_a_run_in_a_bucket_killed_and_resumed_has_the_bits_of_a_local_run(
-    tmp_path: Path, server: dict[str, str], kills: int
+    tmp_path: Path, request: pytest.FixtureRequest, scheme: str, kills: int
 ) -> None:
-    address = f"s3://bucket/runs/{kills}.zarr"
+    request.getfixturevalue({"s3": "server", "az": "azure"}[scheme])
+    address = f"{scheme}://bucket/runs/{kills}.zarr"
     spec = slow_spec(tmp_path, iterations=20 * (kills + 1), steps=40, chains=2)
     make_store(address, spec)
     for kill in range(kills):

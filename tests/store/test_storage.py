@@ -1,4 +1,4 @@
-"""The storage protocol, over folders, buckets in memory, and a server of S3's requests on loopback."""
+"""The storage protocol, over folders, buckets in memory, and servers of S3 and Azure on loopback."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.storage.system_calls import SystemCalls
 from tests.support.store.buckets import MemoryBucket, half_way, opened
-from tests.support.store.servers import ENVIRONMENT, s3_server
+from tests.support.store.servers import ENVIRONMENT, azure_server, s3_server
 
 Home = tuple[Storage, Place]
 LOCK = "commits/lock"
@@ -42,7 +42,13 @@ def server() -> Iterator[dict[str, str]]:
         yield environment
 
 
-@pytest.fixture(params=["posix", "memory", "obstore", "moto"])
+@pytest.fixture(scope="module")
+def azure() -> Iterator[dict[str, str]]:
+    with azure_server() as environment:
+        yield environment
+
+
+@pytest.fixture(params=["posix", "memory", "obstore", "moto", pytest.param("azure", marks=pytest.mark.long)])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     """The storage, and a place in it where nothing is."""
     if request.param == "posix":
@@ -54,7 +60,9 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
         from obstore.store import MemoryStore
 
         return ObjectStorage(Bucket(MemoryStore()), lease_seconds=3), place
-    request.getfixturevalue("server")
+    if request.param == "azure":
+        place = ObjectPath("az", "bucket", place.key)
+    request.getfixturevalue("azure" if request.param == "azure" else "server")
     return ObjectStorage(Bucket.from_place(place), lease_seconds=3), place
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import re
+import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.storage.places import ObjectPath
+from rayfbnn.store.storage.reasons import reason, wrong_endpoint
 
 Tag = dict[str, str | None]  # names the version of an object, for a put that replaces no other version
 
 _RETRIES: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
-_SECRETS = re.compile(r"\?\S+|(?<=://)[^/\s]*@")  # the options and the user of a URL may hold credentials
+_PAUSES = (0.1, 0.2, 0.4, 0.8)  # seconds, before a put is tried again after a conflict with another request
 
 
 class Changed(Exception):
@@ -47,8 +49,10 @@ class Bucket:
             from obstore.store import AzureStore, GCSStore, S3Store
         except ImportError as exc:
             raise ConfigError(f'{place}: needs obstore; pip install "rayfbnn[objects]"') from exc
+        if wrong := wrong_endpoint(os.environ):
+            raise ConfigError(f"{wrong}: must be the address of a server, such as https://host:9000")
         homes: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-        with _translated():
+        with _answered():
             return Bucket(homes[place.scheme](place.bucket, retry_config=_RETRIES))
 
     def get(self, key: str, at_most: int = sys.maxsize) -> tuple[bytes, Tag]:
@@ -56,7 +60,7 @@ class Bucket:
 
         TooLarge, before anything is read, if it has more than `at_most` bytes.
         """
-        with _translated():
+        with _answered():
             result = self._objects.get(key)
             if result.meta["size"] > at_most:
                 raise TooLarge(f"{result.meta['size']} bytes, where at most {at_most} are expected")
@@ -69,22 +73,45 @@ class Bucket:
 
     def put(self, key: str, data: bytes) -> Tag:
         """Put an object, whatever is there."""
-        with _translated():
-            return _tag(self._objects.put(key, data))
+        return self._put(key, data, "overwrite", has_changed=lambda: False)
 
     def put_new(self, key: str, data: bytes) -> Tag:
         """Put an object where there is none, else Changed."""
-        with _translated():
-            return _tag(self._objects.put(key, data, mode="create", use_multipart=False))
+        return self._put(key, data, "create", has_changed=lambda: self.exists(key))
 
     def put_unchanged(self, key: str, data: bytes, tag: Tag) -> Tag:
         """Replace the object that has this tag; Changed if another is there, or none."""
-        with _translated():
-            return _tag(self._objects.put(key, data, mode=tag, use_multipart=False))
+        return self._put(key, data, tag, has_changed=lambda: self._tag_at(key) != tag)
+
+    def _put(self, key: str, data: bytes, mode: Any, *, has_changed: Callable[[], bool]) -> Tag:
+        """Put an object, and try again after a refusal that no change explains.
+
+        A server answers HTTP 409 where its condition failed, and also where two requests met, which says
+        nothing of the condition.
+        """
+        for pause in (*_PAUSES, None):
+            try:
+                with _translated():
+                    return _tag(self._objects.put(key, data, mode=mode, use_multipart=False))
+            except FileNotFoundError:
+                raise BucketError("there is no such bucket") from None
+            except Changed:
+                if has_changed():
+                    raise
+                if pause is not None:
+                    time.sleep(pause)
+        raise BucketError("each put met another request (HTTP 409 or 412)")
+
+    def _tag_at(self, key: str) -> Tag | None:
+        try:
+            with _answered():
+                return _tag(self._objects.head(key))
+        except FileNotFoundError:
+            return None
 
     def delete(self, key: str) -> None:
         """Remove an object; nothing if it is gone."""
-        with _translated():
+        with _answered():
             try:
                 self._objects.delete(key)
             except FileNotFoundError:
@@ -92,7 +119,7 @@ class Bucket:
 
     def exists(self, key: str) -> bool:
         """Return True if there is an object with this key."""
-        with _translated():
+        with _answered():
             try:
                 self._objects.head(key)
             except FileNotFoundError:
@@ -101,19 +128,19 @@ class Bucket:
 
     def modified(self, key: str) -> float:
         """Return the time an object was put, in seconds since 1970; FileNotFoundError if there is none."""
-        with _translated():
+        with _answered():
             return float(self._objects.head(key)["last_modified"].timestamp())
 
     def names(self, key: str) -> list[str]:
         """Return the next names of all keys below `key`, in order."""
-        with _translated():
+        with _answered():
             listed = self._objects.list_with_delimiter(f"{key}/")
         keys = [*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])]
         return sorted(inner.rstrip("/").rpartition("/")[2] for inner in keys)
 
     def keys(self, key: str) -> list[str]:
         """Return all keys below `key`, in order."""
-        with _translated():
+        with _answered():
             return sorted(meta["path"] for page in self._objects.list(f"{key}/") for meta in page)
 
 
@@ -123,20 +150,24 @@ def _tag(meta: Any) -> Tag:
 
 @contextmanager
 def _translated() -> Iterator[None]:
+    """Raise our errors for those of the library, whose own text is not to be in any traceback."""
     from obstore import exceptions
 
     try:
         yield
     except FileNotFoundError:
-        raise
-    except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as exc:
-        raise Changed from exc
+        raise FileNotFoundError("no such object") from None
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+        raise Changed from None
     except exceptions.BaseError as exc:
-        # Not "from exc": a traceback would show the library's own text.
-        raise BucketError(_reason(exc)) from None
+        raise BucketError(reason(exc)) from None
 
 
-def _reason(exc: Exception) -> str:
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    first = _SECRETS.sub("...", lines[0]) if lines else ""
-    return f"{type(exc).__name__}: {first[:200]}"
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Do as `_translated` for a request without a condition, so that a conflict is an error of the server."""
+    try:
+        with _translated():
+            yield
+    except Changed:
+        raise BucketError("the server answers with a conflict (HTTP 409 or 412)") from None

@@ -172,6 +172,7 @@ class ObjectStorage:
             lease.acquire()
         self._lease = lease
         try:
+            self._clear_marker(place.parent.parent)
             yield
         finally:
             self._lease = None
@@ -199,7 +200,9 @@ class ObjectStorage:
             except StoreError:
                 with suppress(StoreError):  # the first error is the one to report
                     self.unlink(place / _METADATA, below=place)  # from here on it is no store
-                    self._delete(key for key in self._keys(place) if key != _key(place / lock))
+                    self._delete(key for key in self._keys(place) if key not in kept)
+                    # The marker goes last: without it a kill would leave objects that seem others'.
+                    self.unlink(marker, below=place)
                 raise
             self.unlink(marker, below=place)
 
@@ -219,6 +222,13 @@ class ObjectStorage:
         if not self.write_exclusive(place, data):
             raise StoreExistsError(f"{place}: already exists; choose another path, or remove it")
 
+    def _clear_marker(self, place: Place) -> None:
+        """Remove what a creation left that was killed after its last object, the root metadata."""
+        with _translated("look at", place, StoreReadError):
+            keys = (_key(place / _CREATING), _key(place / _METADATA))
+            if all(map(self._bucket.exists, keys)):
+                self._bucket.delete(keys[0])
+
     def _probe(self, place: Place) -> None:
         """Raise StoreError unless the server refuses the two kinds of put that it must refuse.
 
@@ -226,11 +236,8 @@ class ObjectStorage:
         """
         key = _key(place)
         with _translated("write", place):
-            try:
-                old = self._bucket.put(key, uuid.uuid4().hex.encode())
-                self._bucket.put(key, uuid.uuid4().hex.encode())
-            except FileNotFoundError:
-                raise StoreError(f"{place}: cannot write it: there is no such bucket") from None
+            old = self._bucket.put(key, uuid.uuid4().hex.encode())
+            self._bucket.put(key, uuid.uuid4().hex.encode())
             with suppress(Changed):
                 self._bucket.put_new(key, b"")
                 raise StoreError(_UNFIT.format(place, "If-None-Match: *"))
@@ -244,14 +251,19 @@ class ObjectStorage:
             return None
         with _translated("write", place):
             for _ in range(_ATTEMPTS):
-                existing, tag = self._bucket.get(_key(place))
+                try:
+                    existing, tag = self._bucket.get(_key(place))
+                except FileNotFoundError:
+                    raise BucketError("it was removed while it was written") from None
                 if holds(place, content, existing):
                     return None
                 try:
                     self._bucket.put_unchanged(_key(place), content, tag)
                     return existing
-                except (Changed, BucketError) as exc:  # look again: it may be ours, with its answer lost
-                    last = exc
+                except Changed:
+                    last = "it has changed"
+                except BucketError as exc:  # look again: it may be ours, with its answer lost
+                    last = str(exc)
         raise StoreBusyError(f"{place}: is replaced by other processes again and again ({last})")
 
     def _is_there(self, place: Place, data: bytes) -> bool:
