@@ -15,6 +15,7 @@ from rayfbnn.output.printing import say
 from rayfbnn.output.whole_file import whole_file, whole_files
 from rayfbnn.run.on_ray.cluster import check_ray
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.storage.places import place_of
 from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
 
     The folder gets the configuration, the data, the store run.zarr, predictions.csv and the pictures.
     """
+    if not isinstance(place_of(folder), Path):
+        raise ConfigError(f"folder: must be on a disk, got {place_of(folder)}")
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"folder: {folder} is a file; give the path of a folder")

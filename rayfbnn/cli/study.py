@@ -87,7 +87,7 @@ def create(
         rule=Rule(max_rhat, max_mcse, least_draws, looks, cases),
     )
     n_members = len(study.configurations) * len(study.seeds())
-    tell(f"{study.place}: {n_members} members; run them with: rayfbnn study run {path}")
+    tell(f"{study.place}: {n_members} members; run them with: rayfbnn study run {study.typed}")
 
 
 @command
@@ -138,8 +138,9 @@ def add(path: Folder, seeds: Seeds) -> None:
     """
     from rayfbnn.study import Study
 
-    added = Study.open(path).add(_seeds(seeds))
-    tell(f"{path}: added the seeds {', '.join(map(str, added))}; go on with: rayfbnn study run {path}")
+    study = Study.open(path)
+    added = ", ".join(map(str, study.add(_seeds(seeds))))
+    tell(f"{study.typed}: added the seeds {added}; go on with: rayfbnn study run {study.typed}")
 
 
 @command

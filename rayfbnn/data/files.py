@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.paths import near_paths
+from rayfbnn.data.paths import check_on_disk, near_paths
 from rayfbnn.data.sizes import check_csv_size, check_parquet_size
 from rayfbnn.data.tables import Table, short
 from rayfbnn.errors import DataError
@@ -75,6 +75,7 @@ def is_whole(path: Path, n_rows: int) -> Array:
 
 def _check_is_table_file(path: Path) -> None:
     """Raise DataError for a path at which there is no file, or one of a kind that is not read."""
+    check_on_disk(path, "data")
     if not os.path.isfile(path):  # False also where no file can have the name
         reason = (
             "is a folder" if os.path.isdir(path) else f"there is no such file{near_paths(path, _SUFFIXES)}"

@@ -24,7 +24,7 @@ from rayfbnn.sklearn.resuming import configuration_to_resume
 from rayfbnn.sklearn.stores import TemporaryStore
 from rayfbnn.sklearn.tables import inputs_table, training_table
 from rayfbnn.sklearn.verdicts import warn_unless_ok
-from rayfbnn.store.storage.places import is_address
+from rayfbnn.store.storage.places import is_address, place_of
 from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
@@ -178,8 +178,10 @@ class BayesianNetwork(BaseEstimator):
         return self._place if is_possible else None
 
     def _new_place(self) -> TemporaryStore | Path:
-        if is_address(self.store):
-            raise ConfigError(f"store: must be on a disk, got {self.store}; rayfbnn.sample takes buckets")
+        if self.store is not None and is_address(self.store):
+            raise ConfigError(
+                f"store: must be on a disk, got {place_of(self.store)}; rayfbnn.sample takes buckets"
+            )
         return TemporaryStore() if self.store is None else Path(self.store).absolute()
 
     def _seed(self) -> int:

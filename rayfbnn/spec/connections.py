@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rayfbnn.data.paths import check_on_disk
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import NetworkSpec, destination
 from rayfbnn.model.connections import Connections, Generated, Table
@@ -42,6 +43,7 @@ def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
             key = f"network.connections.{name}"
             if len(keys) > 1 or not isinstance(keys["file"], str):
                 raise ConfigError(f"{key}: a file needs its name, and no other keys, got {short(keys)}")
+            check_on_disk(keys["file"], f"{key}.file")
             path = base_dir / keys["file"]
             if not os.path.isfile(path):  # nor a pipe, which would wait, or a device, which has no end
                 named = short(keys["file"])

@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_
 
 from rayfbnn.data.dataset import INPUTS_TOGETHER
 from rayfbnn.data.encoding import Encoding
+from rayfbnn.data.paths import check_on_disk
 from rayfbnn.data.selection import is_pattern
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import AUTO
@@ -344,6 +345,8 @@ class RunSpec(Record):
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
         self._encoding = info.context
+        if self.data.train is not None:
+            check_on_disk(self.data.train, "data.train")
         self._fill_fit()
         if self.network_keys.has_default_priors:
             self._fill_sections()

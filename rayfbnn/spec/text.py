@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rayfbnn.data.paths import near_paths
+from rayfbnn.data.paths import check_on_disk, near_paths
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec.messages import RIGHT, short
 
@@ -23,6 +23,7 @@ _MAX_DEPTH = 20  # of nested tables and arrays; Python's own recursion limit wou
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file; ConfigError if it cannot be read."""
+    check_on_disk(path, "configuration")
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as exc:

@@ -9,7 +9,7 @@ from typing import Self
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.run.running import unfinished_batches
 from rayfbnn.store.storage.homes import storage_of
-from rayfbnn.store.storage.places import Place, place_of
+from rayfbnn.store.storage.places import Place, as_typed, place_of
 from rayfbnn.study.documents import AdditionDocument, LookDocument
 from rayfbnn.study.looks import Due, Look, due_look, take_look
 from rayfbnn.study.members import FAILURES, FOLDER, Member, Members
@@ -58,6 +58,11 @@ class StudyFiles:
         names = study.members.names()  # before the seeds, to which another driver may add meanwhile
         study.members.check(names, study.seeds())
         return study
+
+    @property
+    def typed(self) -> str:
+        """The folder or the address as a command takes it."""
+        return as_typed(self.place)
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:

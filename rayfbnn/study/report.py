@@ -12,7 +12,6 @@ from rayfbnn.output.whole_file import whole_file
 from rayfbnn.reduce.pictures.panels import Axes
 from rayfbnn.reporting.page import Section, check_installed, page
 from rayfbnn.reporting.pictures import beside, picture
-from rayfbnn.store.storage.places import is_address
 from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.looks import Look
 from rayfbnn.study.members import Member
@@ -30,7 +29,7 @@ def write_report(study: StudyFiles, out: Path, data: Source | None) -> Path:
     data  cases with targets, by which the configurations are ranked
     """
     check_installed()
-    inputs = [] if data is None or not isinstance(data, str | Path) or is_address(data) else [Path(data)]
+    inputs = [] if data is None or not isinstance(data, str | Path) else [Path(data)]
     check_output(out, inputs=inputs)
     status = status_of_study(study)
     several = len(status.configurations) > 1

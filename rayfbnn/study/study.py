@@ -13,7 +13,7 @@ from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.plan import checked_seeds
 from rayfbnn.study.rule import Rule
 from rayfbnn.study.status import StudyStatus, status_of_study
-from rayfbnn.verbs.arguments import Spec, check_folder, check_log_format, check_workers
+from rayfbnn.verbs.arguments import Spec, check_folder, check_log_format, check_workers, output_path
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.predict import Prediction
@@ -180,4 +180,4 @@ class Study(StudyFiles):
         """
         from rayfbnn.study.report import write_report
 
-        return write_report(self, Path(out), data)
+        return write_report(self, output_path(out), data)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.data import Dataset, Source, is_path, read_training
+from rayfbnn.data.paths import check_on_disk
 from rayfbnn.errors import ConfigError, StoreExistsError
 from rayfbnn.output.whole_file import check_takes_files
 from rayfbnn.spec import RunSpec
@@ -52,7 +53,7 @@ def read_run_data(spec: RunSpec, data: Source | None) -> tuple[RunSpec, Dataset]
     return spec.with_train(path and path.resolve()), dataset
 
 
-def open_without_first(path: str | Path, skip: int) -> Store:
+def open_without_first(path: str | Place, skip: int) -> Store:
     """Open a store for reading, without the first `skip` draws of each chain.
 
     Of an approximation there are the draws of the starts that count.
@@ -64,7 +65,7 @@ def open_without_first(path: str | Path, skip: int) -> Store:
     return with_members(without_first(Store.open(path), skip))
 
 
-def open_for_predictions(path: str | Path, skip: int) -> Store:
+def open_for_predictions(path: str | Place, skip: int) -> Store:
     """Open a store for reading; one whose draws have not begun is read by its earlier phases, with a warning.
 
     Without any draw nothing can be skipped, so that `skip` then raises ConfigError as for any other store.
@@ -104,6 +105,12 @@ def place_given(path: str | Path) -> Place:
     return place_of(path) if is_address(path) else Path(path)
 
 
+def output_path(out: str | Path) -> Path:
+    """Return the path of a file or folder to write; ConfigError for an address."""
+    check_on_disk(out, "out")
+    return Path(out)
+
+
 def check_new_path(path: Place) -> None:
     """Raise an error unless a store can be created at `path`; nothing is ever replaced."""
     if not isinstance(path, Path):
@@ -120,6 +127,7 @@ def check_new_path(path: Place) -> None:
 
 def check_folder(path: Path) -> None:
     """Raise ConfigError unless the folder that `path` is in exists and takes files."""
+    check_on_disk(path, "path")
     folder = path.absolute().parent
     if len(os.fsencode(path.name)) > _LONGEST_NAME:
         raise ConfigError(f"{path}: the name is longer than {_LONGEST_NAME} bytes; give a shorter one")

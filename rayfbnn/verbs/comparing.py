@@ -23,7 +23,7 @@ from rayfbnn.run.progress import show_text
 from rayfbnn.spec.methods import METHODS, BbbKeys, LaplaceKeys, MapKeys, VepKeys
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.annealing import annealed, check_annealing
-from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, read_spec
+from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, output_path, read_spec
 from rayfbnn.verbs.jobs import sample_or_resume
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def compare(
     from rayfbnn.reduce.comparing.table import Comparison
     from rayfbnn.run.on_ray.cluster import check_ray
 
-    spec, folder, names = read_spec(spec, set), Path(out), _read_methods(methods, exact)
+    spec, folder, names = read_spec(spec, set), output_path(out), _read_methods(methods, exact)
     check_decisive(decisive)
     _check_folder(folder)
     reference = None if exact is None else Store.open(exact)

@@ -12,7 +12,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.run.cores import n_cores
 from rayfbnn.store.storage.places import is_address
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_run_data, read_spec
+from rayfbnn.verbs.arguments import Spec, check_counts, check_device, place_given, read_run_data, read_spec
 from rayfbnn.verbs.forecasting import forecast_text
 
 if TYPE_CHECKING:
@@ -45,12 +45,13 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
     from rayfbnn.describe.schedule import describe_rounds, describe_tuning
 
     if isinstance(what, str | Path) and (is_address(what) or os.path.isdir(what)):
+        place = place_given(what)
         if set:
             raise ConfigError(
-                f"set: the configuration of the store {what} is fixed, got {set[0]}; leave it out"
+                f"set: the configuration of the store {place} is fixed, got {set[0]}; leave it out"
             )
         if data is not None:
-            raise ConfigError(f"data: the store {what} has its own copy of the training cases; leave it out")
+            raise ConfigError(f"data: the store {place} has its own copy of the training cases; leave it out")
         store = Store.open(what)
         return (
             describe(store.spec, store=store)

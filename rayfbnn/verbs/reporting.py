@@ -14,8 +14,9 @@ from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
 from rayfbnn.output.whole_file import whole_file
+from rayfbnn.store.storage.places import Place, as_typed, place_of
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import check_folder, check_output, open_for_predictions
+from rayfbnn.verbs.arguments import check_folder, check_output, open_for_predictions, output_path
 
 if TYPE_CHECKING:
     from rayfbnn.reporting.runs import Cases
@@ -58,17 +59,17 @@ def report(
     from rayfbnn.reporting.report import report_html
     from rayfbnn.reporting.runs import read_run
 
-    paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
-    if not paths:
+    places = [place_of(one) for one in ([path] if isinstance(path, str | Path) else path)]
+    if not places:
         raise ConfigError("path: no store given; give one or several")
-    out = Path(out)
+    out = output_path(out)
     if out.suffix not in (".html", ".htm"):
         raise ConfigError(f"out: must end in .html, got {out}")
     if os.path.isdir(out):
         raise ConfigError(f"out: {out} is a folder; give the path of an .html file")
     check_folder(out)
     check_installed()
-    stores = [open_for_predictions(one, skip) for one in paths]
+    stores = [open_for_predictions(one, skip) for one in places]
     trained = [file for store in stores if (file := store.spec.train_path) is not None]
     check_output(out, inputs=trained + ([Path(data)] if isinstance(data, str | Path) else []))
     every_case = [_cases(store, data) for store in stores]
@@ -77,7 +78,7 @@ def report(
         if progress:
             say(f"report: {what}")
 
-    labels = _labels(paths)
+    labels = _labels(places)
     with np.errstate(over="ignore", invalid="ignore"):  # vague priors reach as far as infinity
         runs = [
             read_run(label, store, cases, tell)
@@ -106,10 +107,13 @@ def _cases(store: Store, data: Source | None) -> Cases:
     return Cases.chosen_from(inputs, targets, named, is_held_out=True)
 
 
-def _labels(paths: Sequence[Path]) -> list[str]:
+def _labels(places: Sequence[Place]) -> list[str]:
     """Return the names of the stores, in full where two of them have the same name."""
-    names = [path.resolve().name for path in paths]
-    counts = Counter(names)
-    if len({path.resolve() for path in paths}) < len(paths):
+    resolved = [place.resolve() if isinstance(place, Path) else place for place in places]
+    counts = Counter(place.name for place in resolved)
+    if len(set(resolved)) < len(resolved):
         raise ConfigError("path: the same store is given twice; give each store once")
-    return [name if counts[name] == 1 else str(path) for name, path in zip(names, paths, strict=True)]
+    return [
+        found.name if counts[found.name] == 1 else as_typed(place)
+        for found, place in zip(resolved, places, strict=True)
+    ]

@@ -14,6 +14,7 @@ from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.whole_file import whole_file, whole_files
 from rayfbnn.reduce.formulas import without_formulas
+from rayfbnn.store.storage.places import as_typed
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     check_counts,
@@ -22,6 +23,7 @@ from rayfbnn.verbs.arguments import (
     check_output,
     open_for_predictions,
     open_without_first,
+    output_path,
 )
 
 if TYPE_CHECKING:
@@ -86,13 +88,15 @@ def predict(
     if not stores:
         raise ConfigError("path: no store given; give one or several")
     if out is not None:
-        _check_table_path(Path(out), [path for store in stores for path in _input_files(store, data)])
+        _check_table_path(output_path(out), [path for store in stores for path in _input_files(store, data)])
     inputs, targets = read_cases(data, stores[0].spec, stores[0].data)
     prediction = reduce_predict(stores, inputs, targets, contributions=contributions)
     prediction = replace(prediction, verdict=verdict_on_predictions(stores, inputs))
     if prediction.verdict is not None and not prediction.verdict.ok:
         _log.warning(
-            "%s; what to do: rayfbnn diagnose %s --for predictions", prediction.verdict.warning, paths[0]
+            "%s; what to do: rayfbnn diagnose %s --for predictions",
+            prediction.verdict.warning,
+            as_typed(stores[0].path),
         )
     if out is not None:
         if place := first_infinity(prediction.table):
@@ -239,7 +243,7 @@ def plot(
     """
     from rayfbnn.reduce.pictures import along_input
 
-    store, folder = open_without_first(path, skip), Path(out)
+    store, folder = open_without_first(path, skip), output_path(out)
     _check_plot_arguments(store, folder, data, input_name)
     if store.kind == "prior":
         with whole_files(folder):

@@ -14,6 +14,7 @@ from rayfbnn.verbs.arguments import (
     check_output,
     open_for_predictions,
     open_without_first,
+    output_path,
 )
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def export(
     from rayfbnn.reduce.serving import export as exporting
 
     _check_thinning(draws, max_mcse)
-    out = Path(out)
+    out = output_path(out)
     if out.suffix != ".npz":
         raise ConfigError(f"out: must end in .npz, got {out}")
     if os.path.isdir(out):

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from rayfbnn import api
+from rayfbnn.cli import app
 from rayfbnn.errors import StoreExistsError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.storage.bucket import Bucket
@@ -119,6 +121,48 @@ def test_no_object_holds_a_credential(finished: RunSpec, server: dict[str, str])
     bucket = Bucket.from_place(place_of(ADDRESS))
     for key in bucket.keys("runs/run.zarr"):
         assert secret not in bucket.get(key)[0], key
+
+
+def said(*words: object) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code in (0, 3), result.output
+    return result.output + result.stderr
+
+
+def assert_address_is_whole(text: str, address: str) -> None:
+    assert address in text
+    assert "s3:/b" not in text
+
+
+def test_a_study_in_a_bucket_is_named_by_its_address(finished: RunSpec, tmp_path: Path) -> None:
+    spec, address = tmp_path / "run.toml", "s3://bucket/studies/one"
+    spec.write_text(finished.to_toml())
+    for words in (
+        ["create", address, spec, "--seeds", 2, "--data", finished.train_path],
+        ["add", address, "--seeds", 1],
+        ["status", address],
+    ):
+        assert_address_is_whole(said("study", *words), address)
+    assert "rayfbnn study run s3://bucket/studies/one" in said("study", "add", address, "--seeds", 1)
+
+
+@pytest.mark.parametrize("verb", ["show", "status"])
+def test_a_store_in_a_bucket_is_named_by_its_address(finished: RunSpec, verb: str) -> None:
+    assert_address_is_whole(said(verb, ADDRESS), ADDRESS)
+
+
+@pytest.mark.long
+def test_advice_and_titles_name_the_address(
+    finished: RunSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said("predict", ADDRESS, "--data", finished.train_path)
+    assert_address_is_whole(caplog.text, ADDRESS)
+    said("report", ADDRESS, "--out", tmp_path / "page.html", "--no-progress")
+    assert "s3:/b" not in (tmp_path / "page.html").read_text()
+    address = "s3://bucket/elsewhere/run.zarr"
+    api.sample(finished, address, workers=0, progress=False)
+    said("report", ADDRESS, address, "--out", tmp_path / "page.html", "--no-progress")
+    assert_address_is_whole((tmp_path / "page.html").read_text(), address)
 
 
 @pytest.mark.long

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from rayfbnn.data.paths import scheme_of
 from rayfbnn.errors import ConfigError
 
 SCHEMES = ("s3", "gs", "az")
 _ADDRESS = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?!/)(.*)", re.DOTALL)  # pathlib makes one / of two
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# What follows a scheme and may hold a credential: options, a user or a password, or a name that says so.
+_SECRET = re.compile(
+    r"[?#]|^[^/]*[@:%]|:.*@|(sig|signature|token|secret|password|credential|access_?key)[\w-]*(=|%3d)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -63,10 +69,15 @@ def place_of(place: str | Place) -> Place:
         return place
     match = _ADDRESS.fullmatch(str(place))
     if match is None:
+        if (unknown := scheme_of(place)) is not None:
+            raise ConfigError(
+                f"{unknown}:// address: a store is on a disk, or at an address such as s3://bucket/run.zarr,"
+                " gs://bucket/run.zarr or az://container/run.zarr"
+            )
         return Path(place).absolute()
     scheme, rest = match.groups()
     bucket, _, key = rest.partition("/")
-    if "@" in bucket or "?" in rest:
+    if _SECRET.search(rest):
         # The address is not repeated, because it may hold a secret.
         raise ConfigError(
             f"{scheme}:// address: must hold no user, password or options; credentials come from the"
