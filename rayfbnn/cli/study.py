@@ -14,6 +14,8 @@ from rayfbnn.cli.parameters import Address, AsJson, LogFormat, Set, ShowProgress
 from rayfbnn.cli.program import NOT_CONVERGED, app, command_of
 from rayfbnn.output.printing import answer, tell
 
+_MOST_DIGITS = 20  # of a seed
+
 study_app = typer.Typer(
     no_args_is_help=True,
     help="Run many seeds of a configuration, or of a grid of configurations, as one study with a verdict.",
@@ -216,7 +218,8 @@ def _seeds(text: str) -> int | list[int]:
     from rayfbnn.errors import ConfigError
 
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise ConfigError(f'seeds: must be a number such as 20, or seeds such as 1,2,5, got "{text}"')
+    if not all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in parts):
+        shown = text if len(text) <= 80 else f"{text[:77]}..."
+        raise ConfigError(f'seeds: must be a number such as 20, or seeds such as 1,2,5, got "{shown}"')
     numbers = [int(part) for part in parts]
     return numbers[0] if len(numbers) == 1 else numbers

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.opening import open_ordinary
 from rayfbnn.data.paths import check_on_disk, near_paths
-from rayfbnn.data.sizes import check_csv_size, check_parquet_size
+from rayfbnn.data.sizes import check_columns, check_csv_size, check_parquet_size
 from rayfbnn.data.tables import Table, short
 from rayfbnn.errors import DataError
+from rayfbnn.memory import bytes_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 _NEEDED = "a CSV (.csv, .csv.gz) or Parquet (.parquet) file is needed"
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq")
 _EXCEL_SUFFIXES = (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods")
+_LONGEST_HEADER = 10_000_000  # characters
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 # The first bytes of files that are often taken for CSV, with what they are and what to do.
 _SIGNATURES = {
@@ -77,9 +80,9 @@ def _check_is_table_file(path: Path) -> None:
     """Raise DataError for a path at which there is no file, or one of a kind that is not read."""
     check_on_disk(path, "data")
     if not os.path.isfile(path):  # False also where no file can have the name
-        reason = (
-            "is a folder" if os.path.isdir(path) else f"there is no such file{near_paths(path, _SUFFIXES)}"
-        )
+        reason = f"there is no such file{near_paths(path, _SUFFIXES)}"
+        if os.path.exists(path):
+            reason = "is a folder" if os.path.isdir(path) else "is not an ordinary file"
         raise DataError(f"{path}: {reason}; {_NEEDED}")
     if path.suffix.lower() in _EXCEL_SUFFIXES:
         raise DataError(
@@ -89,7 +92,7 @@ def _check_is_table_file(path: Path) -> None:
     if path.suffix.lower() in (".parquet", ".pq"):
         return
     try:
-        with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
+        with open_ordinary(path) as raw, gzip.open(raw) if _is_gzip(path) else raw as file:
             first_bytes = file.read(4)
     except (OSError, EOFError, zlib.error) as exc:
         raise DataError(f"{path}: cannot be read: {getattr(exc, 'strerror', '') or exc}; {_NEEDED}") from exc
@@ -132,7 +135,12 @@ def _check_separator(path: Path) -> None:
     A header without a comma names one column at most, which is not enough for an input and a target.
     """
     with _open_csv(path) as lines:
-        header = lines.readline(100_000).strip()
+        header = lines.readline(_LONGEST_HEADER + 1).strip()
+    if len(header) > _LONGEST_HEADER:
+        raise DataError(
+            f"{path}: the first line has more than {bytes_text(_LONGEST_HEADER)}, as no header has; {_NEEDED}"
+        )
+    check_columns(path, header.count(",") + 1)
     if "," in header:
         return
     for separator, what in _SEPARATORS.items():

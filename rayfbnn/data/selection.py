@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from rayfbnn.data.tables import Table, listed
+from rayfbnn.data.tables import Table, listed, short
 from rayfbnn.errors import DataError
 
 if TYPE_CHECKING:
     from rayfbnn.spec.sections import DataSpec
+
+_LONGEST_PATTERN = 1000  # characters
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,11 @@ def _matching(table: Table, pattern: str, names: Sequence[str], *, key: str) -> 
         return [pattern]
     if not is_pattern(pattern):
         table.column(pattern)  # raises the error that names the nearest column
-    matching = [name for name in names if fnmatchcase(name, pattern)]
+    is_usable = len(pattern) <= _LONGEST_PATTERN
+    matching = [name for name in names if is_usable and fnmatchcase(name, pattern)]
     if not matching:
         raise DataError(
-            f"{table.source}: data.{key}: no column fits {pattern!r}; the columns are: {listed(table.names)}"
+            f"{table.source}: data.{key}: no column fits {short(pattern)!r};"
+            f" the columns are: {listed(table.names)}"
         )
     return matching

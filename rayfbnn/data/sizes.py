@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+from rayfbnn.data.parquet_sizes import unpacked_sizes
 from rayfbnn.errors import DataError
 from rayfbnn.memory import bytes_text, memory_of_machine
 
@@ -12,7 +13,10 @@ _MEMORY_OF_TEXT = 8  # bytes of memory for a byte of a CSV file, all of whose ce
 _MEMORY_OF_CELL = 16  # bytes of memory for a cell of a Parquet file, and a copy
 # A table of numbers shrinks to a third, one of few different values to a twentieth.
 _LARGEST_RATIO, _ALWAYS_UNPACKED = 100, 100_000_000
+_ALWAYS_TAKEN = 64_000_000  # of a Parquet file, whose cells are held more than once while it is read
+_MOST_COLUMNS = 100_000
 _PIECE = 2**20
+_COPIES = 2  # of a Parquet file's cells: as they are read, and as a table
 
 
 def check_csv_size(path: Path, *, is_gzip: bool) -> None:
@@ -27,18 +31,45 @@ def check_csv_size(path: Path, *, is_gzip: bool) -> None:
         )
 
 
+def check_columns(path: Path, n_columns: int) -> None:
+    """Raise DataError for a table of more columns than are read."""
+    if n_columns > _MOST_COLUMNS:
+        raise DataError(f"{path}: has {n_columns} columns; a table must have at most {_MOST_COLUMNS}")
+
+
 def check_parquet_size(path: Path) -> None:
-    """Raise DataError for a Parquet file whose table is too large for memory; ValueError if it is none."""
+    """Raise DataError for a Parquet file that is too large for memory, or a small one of a huge table.
+
+    A file can have one long text for millions of cells, so that the sizes it names say little of what it
+    holds. Texts are counted without being written out. ValueError if it is no Parquet file.
+    """
     import pyarrow.parquet
 
-    metadata = pyarrow.parquet.read_metadata(path)
-    needed, memory = metadata.num_rows * metadata.num_columns * _MEMORY_OF_CELL, memory_of_machine()
-    if needed > memory:
-        raise DataError(
-            f"{path}: has {metadata.num_rows} rows of {metadata.num_columns} columns, which take"
-            f" {bytes_text(needed)} of memory; this machine has {bytes_text(memory)}; take fewer rows or"
-            " columns"
-        )
+    size, memory = path.stat().st_size, memory_of_machine()
+    most = max(_ALWAYS_TAKEN, _LARGEST_RATIO * size)
+    with pyarrow.parquet.ParquetFile(path) as file:
+        metadata = file.metadata
+        check_columns(path, metadata.num_columns)
+        needed = metadata.num_rows * metadata.num_columns * _MEMORY_OF_CELL
+        if needed > memory:
+            raise DataError(
+                f"{path}: has {metadata.num_rows} rows of {metadata.num_columns} columns, which take"
+                f" {bytes_text(needed)} of memory; this machine has {bytes_text(memory)}; take fewer rows or"
+                " columns"
+            )
+    n_bytes = 0
+    for n in unpacked_sizes(path):
+        n_bytes += n
+        if n_bytes > most:
+            raise DataError(
+                f"{path}: a Parquet file of {bytes_text(size)} that holds more than {bytes_text(most)}, as no"
+                " ordinary table does; write it without repeated texts if you trust it"
+            )
+        if n_bytes * _COPIES > memory:
+            raise DataError(
+                f"{path}: holds more than {bytes_text(n_bytes)}, which take {bytes_text(n_bytes * _COPIES)}"
+                f" of memory to read; this machine has {bytes_text(memory)}; take fewer rows or columns"
+            )
 
 
 def _unpacked_size(path: Path, size: int) -> int:

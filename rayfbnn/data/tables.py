@@ -47,7 +47,7 @@ class Table:
         count = self.names.count(name)
         if count == 0:
             raise DataError(
-                f"{self.source}: no column named {name}{near_name(name, self.names)};"
+                f"{self.source}: no column named {short(name)}{near_name(name[:200], self.names)};"
                 f" the columns are: {listed(self.names)}"
             )
         if count > 1:

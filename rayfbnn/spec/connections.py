@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rayfbnn.data.opening import read_at_most
 from rayfbnn.data.paths import check_on_disk
-from rayfbnn.errors import ConfigError
+from rayfbnn.data.sizes import check_parquet_size
+from rayfbnn.errors import ConfigError, DataError
+from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import NetworkSpec, destination
 from rayfbnn.model.connections import Connections, Generated, Table
 from rayfbnn.numerals import read_number
@@ -18,6 +21,7 @@ from rayfbnn.spec.messages import nearest, short
 
 _COLUMNS = ("source", "destination", "weight")
 _MAX_WEIGHT = 10_000_000
+_MOST_BYTES, _MOST_ROWS = 32_000_000, 1_000_000  # of a file: no store holds so many connections
 _KINDS = {
     "dense": ("sources", "destinations"),
     "conv1d": ("size", "channels", "filters", "window", "stride", "padding"),
@@ -48,6 +52,10 @@ def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
             if not os.path.isfile(path):  # nor a pipe, which would wait, or a device, which has no end
                 named = short(keys["file"])
                 raise ConfigError(f"{key}.file: {named} cannot be read: there is no such file")
+            content = read_at_most(path, _MOST_BYTES)
+            if content is None or content.count(b"\n") > _MOST_ROWS:
+                most = f"{bytes_text(_MOST_BYTES)} or {_MOST_ROWS} rows"
+                raise ConfigError(f"{key}.file: {path} has more than {most}; use a generator")
             connections[name] = _read(path, key=f"{key}.file")
     return raw
 
@@ -58,7 +66,10 @@ def _read(path: Path, *, key: str) -> dict[str, list[int]]:
         import pandas as pd
 
         try:
+            check_parquet_size(path)
             frame = pd.read_parquet(path)
+        except DataError as exc:
+            raise ConfigError(f"{key}: {exc}") from exc
         except (OSError, ValueError) as exc:
             raise ConfigError(f"{key}: {path} cannot be read: {exc}") from exc
         columns = {str(name): frame[name].tolist() for name in frame.columns}

@@ -22,6 +22,8 @@ WEIGHTS_REFUSED = (
 )
 _WEIGHTS = ("sample_weight", "sample_weights", "weight", "weights")
 
+_MOST_MESSAGES = 100
+
 # The right kind of value for every key of a configuration; messages end with it.
 RIGHT = {
     "seed": f"a whole number from 0 to {MAX_WORD}",
@@ -162,15 +164,17 @@ def messages(error: ValidationError, sections: Mapping[tuple[str, ...], Collecti
     sections  section, such as ("network", "hidden") -> the keys that it can have
     """
     wrong = error.errors(include_url=False)
+    more = len(wrong) - _MOST_MESSAGES
     # pydantic also calls a list too short when its elements are wrong; a line for the elements is enough.
     inside = {details["loc"][:n] for details in wrong for n in range(len(details["loc"]))}
-    return list(
+    lines = list(
         dict.fromkeys(
             _message(details, sections)
-            for details in wrong
+            for details in wrong[:_MOST_MESSAGES]
             if not (details["type"] == "too_short" and details["loc"] in inside)
         )
     )
+    return [*lines, f"and {more} more"] if more > 0 else lines
 
 
 def _message(details: ErrorDetails, sections: Mapping[tuple[str, ...], Collection[str]]) -> str:
@@ -243,5 +247,7 @@ def short(value: object) -> str:
     """Return a value as messages show it, in at most 80 characters."""
     if isinstance(value, int) and abs(value) >= 2**63:  # Python refuses to print more than 4,300 digits
         return f"a number of {value.bit_length()} bits"
+    if isinstance(value, str):
+        value = value[:200]  # a text may be a megabyte long
     text = json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace").decode()
     return text if len(text) <= 80 else f"{text[:77]}..."

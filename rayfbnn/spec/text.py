@@ -14,25 +14,56 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rayfbnn.data.opening import read_at_most
 from rayfbnn.data.paths import check_on_disk, near_paths
 from rayfbnn.errors import ConfigError
+from rayfbnn.memory import bytes_text
 from rayfbnn.spec.messages import RIGHT, short
 
 _MAX_DEPTH = 20  # of nested tables and arrays; Python's own recursion limit would not name a key
+_MOST_BYTES = 500_000  # of a TOML file or an override, which tomllib reads in a second
+_MOST_KEYS = 10_000  # of a table; lists may have more elements
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
+# A key is at the start of a line, or after a bracket or a comma.
+_DEEP_KEY = re.compile(
+    rf"(?:^|[\[{{,])[ \t]*+({_PART}(?:\.[ \t]*+{_PART}){{{_MAX_DEPTH},}}+)", re.MULTILINE | re.ASCII
+)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file; ConfigError if it cannot be read."""
     check_on_disk(path, "configuration")
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
-    except OSError as exc:
-        hint = "" if os.path.lexists(path) else near_paths(path, [".toml"])
-        raise ConfigError(f"{path}: cannot be read: {exc.strerror}{hint}; give a TOML file") from exc
-    except UnicodeDecodeError as exc:
-        raise ConfigError(f"{path}: byte {exc.start} is not UTF-8; TOML files are UTF-8 text") from exc
-    except (ValueError, RecursionError) as exc:  # ValueError itself: a number of over 4,300 digits
+        content = read_at_most(path, _MOST_BYTES)
+        if content is None:
+            raise ConfigError(
+                f"{path}: has more than {bytes_text(_MOST_BYTES)}, and no configuration needs that; name"
+                ' columns by patterns such as "x*", and give connections in a file of their own'
+            )
+        return _tables(content.decode("utf-8-sig"), str(path))
+    except (OSError, ValueError) as exc:
+        if isinstance(exc, UnicodeDecodeError):
+            raise ConfigError(f"{path}: byte {exc.start} is not UTF-8; TOML files are UTF-8 text") from exc
+        if isinstance(exc, OSError):
+            hint = "" if os.path.lexists(path) else near_paths(path, [".toml"])
+            raise ConfigError(f"{path}: cannot be read: {exc.strerror}{hint}; give a TOML file") from exc
         raise ConfigError(f"{path}: is not valid TOML: {exc}") from exc
+
+
+def _tables(text: str, where: str) -> dict[str, Any]:
+    """Return the tables of a TOML text; ValueError if it is none, ConfigError for a key of too many parts.
+
+    tomllib takes memory by the square of the parts of a key.
+    """
+    if deep := _DEEP_KEY.search(text):
+        raise ConfigError(
+            f"{where}: the key {short(deep[1])} has more than {_MAX_DEPTH} parts; no configuration is nested"
+            " so deep"
+        )
+    try:
+        return tomllib.loads(text)
+    except RecursionError as exc:
+        raise ValueError(f"nested too deep: {exc}") from exc
 
 
 def plain(value: Any, *, key: str = "", depth: int = 0) -> Any:
@@ -43,11 +74,21 @@ def plain(value: Any, *, key: str = "", depth: int = 0) -> Any:
     """
     if depth > _MAX_DEPTH:
         raise ConfigError(f"{key[:80]}: nested more than {_MAX_DEPTH} deep; no configuration needs that")
+    if value is None or isinstance(value, float):
+        return value
+    if isinstance(value, int) and abs(value) < 2**63:  # a TOML file has no larger integers
+        return value
+    if isinstance(value, str) and _is_unicode(value):
+        return value
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json", exclude_none=True, by_alias=True)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {name: inner for name, inner in dataclasses.asdict(value).items() if inner is not None}
     if isinstance(value, Mapping):
+        if len(value) > _MOST_KEYS:
+            raise ConfigError(
+                f"{key or 'configuration'}: has {len(value)} keys; it must have at most {_MOST_KEYS}"
+            )
         for name in value:
             if not isinstance(name, str):
                 raise ConfigError(f"{key or 'configuration'}: keys must be text, got {short(name)}")
@@ -57,12 +98,6 @@ def plain(value: Any, *, key: str = "", depth: int = 0) -> Any:
         }
     if isinstance(value, list | tuple):
         return [plain(inner, key=f"{key}[{i}]", depth=depth + 1) for i, inner in enumerate(value)]
-    if value is None or isinstance(value, float):
-        return value
-    if isinstance(value, int) and abs(value) < 2**63:  # a TOML file has no larger integers
-        return value
-    if isinstance(value, str) and _is_unicode(value):
-        return value
     right = RIGHT.get(re.split(r"[.\[]", key)[-1], "text, a number, true or false, a list or a table")
     raise ConfigError(f"{key or 'configuration'}: must be {right}, got {short(value)}")
 
@@ -81,6 +116,8 @@ def override(raw: dict[str, Any], text: str) -> None:
 
     The key paths phase.0.keep and phase[0].keep mean the same.
     """
+    if len(text) > _MOST_BYTES:
+        raise ConfigError(f"override: {short(text)} has {len(text)} characters, more than {_MOST_BYTES}")
     path, equals, value = text.partition("=")
     parts = re.findall(r"[^.\[\]\s]+", path)
     if not equals or not parts:
@@ -115,8 +152,8 @@ def override(raw: dict[str, Any], text: str) -> None:
 def _override_value(key: str, text: str) -> Any:
     """Return the value of a text in TOML, or else the text itself: 0.5:0.2 and train.csv need no quotes."""
     try:
-        parsed = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
+        parsed = _tables(f"value = {text}", "override")
+    except ValueError:
         return text
     if list(parsed) != ["value"]:
         raise ConfigError(f"{key}: has more than one line, got {short(text)}; it must be one value")

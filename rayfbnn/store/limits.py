@@ -107,6 +107,11 @@ def check_size(
             must_be = f"it must be at most {most}" if most else "not even 1 fits"
             sizes_in_words = what.format(bytes_text(needed(value)), bytes_text(available))
             raise ConfigError(f"{key}: {sizes_in_words}; {must_be}, got {value}")
+    check_counts(header, length)
+
+
+def check_counts(header: Header, length: Length) -> None:
+    """Raise ConfigError, naming the key, for more chains or draws than a store holds."""
     for key, most, n in (
         ("chains", MOST_CHAINS, header.chains),
         (length.key, MOST_DRAWS, max(header.n_draws, header.n_warmup_draws)),

@@ -9,7 +9,7 @@ import numpy as np
 
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import FORMAT_VERSION, Header, Kind, StateShapes, array_plans
-from rayfbnn.store.limits import Sizes
+from rayfbnn.store.limits import Length, Sizes, check_counts
 from rayfbnn.store.metadata import metadata_files
 from rayfbnn.store.rounds import rounds
 
@@ -88,7 +88,10 @@ def chunk_draws(header: Header, spec: RunSpec) -> int:
 
 
 def planned_size(spec: RunSpec, n_cases: int) -> tuple[int, int]:
-    """Return about how many files the store of a run has once it is complete, and their bytes."""
+    """Return about how many files the store of a run has once it is complete, and their bytes.
+
+    ConfigError for more chains or draws than a store holds.
+    """
     header = new_header(
         spec,
         kind="mcmc",
@@ -102,6 +105,7 @@ def planned_size(spec: RunSpec, n_cases: int) -> tuple[int, int]:
         data_hash="",
         format_version=FORMAT_VERSION,
     )
+    check_counts(header, Length.from_longest(header, spec))
     plans = array_plans(header, spec)
     n_segments = len(rounds(spec)) + len(spec.phase)
     n_chunks = 0

@@ -13,7 +13,7 @@ from rayfbnn.store.storage.places import Place, as_typed, place_of
 from rayfbnn.study.documents import AdditionDocument, LookDocument
 from rayfbnn.study.looks import Due, Look, due_look, take_look
 from rayfbnn.study.members import FAILURES, FOLDER, Member, Members
-from rayfbnn.study.plan import FILE, Configuration, Plan, checked_seeds, lengths
+from rayfbnn.study.plan import FILE, Configuration, Plan, checked_seeds, lengths, numbered_seeds
 from rayfbnn.study.records import RecordLog
 
 _ADDITIONS, _LOOKS = "additions", "looks"
@@ -118,7 +118,7 @@ class StudyFiles:
         """
         present = self.seeds()
         if isinstance(seeds, int):
-            seeds = range(max(present) + 1, max(present) + 1 + seeds)
+            seeds = numbered_seeds(seeds, after=max(present))
         new = checked_seeds(list(seeds))
         taken = [seed for seed in new if seed in present]
         if taken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Sequence
 
@@ -38,15 +39,13 @@ def grid(vary: Sequence[str]) -> list[tuple[str, ...]]:
         if len(set(values)) < len(values):
             raise ConfigError(f'vary: {key} has the same value twice in "{text}"')
         axes[key] = values
-    combinations = [
+    count = math.prod(len(values) for values in axes.values())
+    if count > MOST_CONFIGURATIONS:
+        raise ConfigError(f"vary: {count} configurations are more than the {MOST_CONFIGURATIONS} of a study")
+    return [
         tuple(f"{key}={value}" for key, value in zip(axes, values, strict=True))
         for values in itertools.product(*axes.values())
     ]
-    if len(combinations) > MOST_CONFIGURATIONS:
-        raise ConfigError(
-            f"vary: {len(combinations)} configurations are more than the {MOST_CONFIGURATIONS} of a study"
-        )
-    return combinations
 
 
 def _values(text: str) -> list[str]:

@@ -140,6 +140,13 @@ def write_plan(
     storage.fsync_dir(folder)
 
 
+def numbered_seeds(count: int, *, after: int = 0) -> range:
+    """Return `count` seeds, those after the number `after`; ConfigError for more than a study has."""
+    if count > MOST_SEEDS:
+        raise ConfigError(f"seeds: {count} are more than the {MOST_SEEDS} of a study")
+    return range(after + 1, after + 1 + count)
+
+
 def checked_seeds(seeds: Sequence[Any]) -> tuple[int, ...]:
     """Return seeds as they are; ConfigError for none, for one twice, and for one that is no seed."""
     if not seeds:

@@ -10,7 +10,7 @@ from rayfbnn.data import Source
 from rayfbnn.run.cores import n_cores
 from rayfbnn.store.storage.places import place_of
 from rayfbnn.study.files import StudyFiles
-from rayfbnn.study.plan import checked_seeds
+from rayfbnn.study.plan import checked_seeds, numbered_seeds
 from rayfbnn.study.rule import Rule
 from rayfbnn.study.status import StudyStatus, status_of_study
 from rayfbnn.verbs.arguments import Spec, check_folder, check_log_format, check_workers, output_path
@@ -74,7 +74,7 @@ class Study(StudyFiles):
         place = place_of(path)
         if isinstance(place, Path):
             check_folder(place)
-        numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
+        numbers = numbered_seeds(seeds) if isinstance(seeds, int) else seeds
         shared = ["initial={from_prior=true, shared=true}"] if superchains else []
         create_study(
             place,
