@@ -79,7 +79,7 @@ def here(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("every", [211, pytest.param(23, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [307, pytest.param(23, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("name", "is_link"), [("", True), ("", False), ("posterior", True), ("commits/batch0000", True)]
 )
