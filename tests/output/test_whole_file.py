@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rayfbnn.errors import ConfigError
 from rayfbnn.output.whole_file import whole_file
 
 
@@ -54,7 +55,7 @@ def test_a_link_that_someone_put_in_the_way_is_not_written_through(
     monkeypatch.setattr(os, "urandom", bytes)  # a name that can be told before
     planted = tmp_path / ".a.txt.00000000.unfinished"
     planted.symlink_to(tmp_path / "outside" / target)
-    with pytest.raises(FileExistsError), whole_file(tmp_path / "a.txt") as unfinished:
-        unfinished.write_text("new")
+    with pytest.raises(ConfigError, match="File exists"), whole_file(tmp_path / "a.txt") as unfinished:
+        unfinished.write(b"new")
     assert planted.is_symlink() and not (tmp_path / "a.txt").exists()
     assert [path.read_text() for path in (tmp_path / "outside").iterdir()] == ["years of work"]
