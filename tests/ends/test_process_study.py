@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rayfbnn.study import Rule, Study
-from tests.ends.command import is_alive
+from tests.ends.command import LONG_PATIENCE, is_alive
 from tests.support.drivers import PATIENCE, descendants, finish, slow_spec, start, wait_until
 from tests.support.small import small_spec
 
@@ -26,14 +26,16 @@ def driven(tmp_path: Path) -> Iterator[tuple[Study, subprocess.Popen[str], list[
     """A study with two driver processes at work, their parent, and their process ids."""
     spec = slow_spec(tmp_path, chains=2, chains_per_batch=2)
     study = Study.create(tmp_path / "study", spec, seeds=2, rule=Rule(looks=1, least_draws=5))
-    parent = start("study", "run", study.place, "--workers", 2)
-    wait_until(lambda: len(study.status().drivers()) == 2, parent)
-    drivers = [pid for pid, command in descendants(parent.pid) if "study.processes" in command]
-    yield study, parent, drivers
-    for pid in (parent.pid, *drivers):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    parent.communicate()
+    parent, drivers = start("study", "run", study.place, "--workers", 2), list[int]()
+    try:
+        wait_until(lambda: len(study.status().drivers()) == 2, parent, LONG_PATIENCE)
+        drivers += [pid for pid, command in descendants(parent.pid) if "study.processes" in command]
+        yield study, parent, drivers
+    finally:
+        for pid in (parent.pid, *drivers):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        parent.communicate()
 
 
 def _draws(study: Study) -> list[int]:
@@ -49,7 +51,7 @@ def test_drivers_commit_and_end_once_their_parent_is_killed(
     assert [int(name.rpartition(" ")[2]) for name in names] == sorted(drivers) and len(drivers) == 2
     before = _draws(study)
     parent.kill()
-    wait_until(lambda: not any(map(is_alive, drivers)))
+    wait_until(lambda: not any(map(is_alive, drivers)), patience=LONG_PATIENCE)
     after = study.status()
     assert after.drivers() == after.drivers(None) == []
     assert all(new >= old for new, old in zip(_draws(study), before, strict=True))
