@@ -245,7 +245,7 @@ CSV: dict[str, Callable[[Path], object]] = {
     "many.csv": lambda path: path.write_bytes(b",".join([b"c"] * 1_000_000) + b"\n"),
     "empty.csv": lambda path: path.write_bytes(b"," * 3_000_000 + b"y\n1,2\n"),
     "zeros.csv": lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 500 * 2**20),
-    "sparse.csv": lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 2**45),
+    "sparse.csv": lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 2**42),
     "archive.csv.gz": _archive,
     "fifo.csv": os.mkfifo,
     "link.csv": lambda path: path.symlink_to("/dev/zero"),
