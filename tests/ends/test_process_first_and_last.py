@@ -92,4 +92,5 @@ def test_a_run_under_way_ends_with_75_at_every_signal(tmp_path: Path, number: si
     process.stderr.readline()  # the first line of progress
     process.send_signal(number)
     code, _, errors = finish(process)
-    assert code == 75 and "start it again" in errors
+    assert code == 75, errors
+    assert "start it again" in errors

@@ -18,6 +18,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.output import printing
 from rayfbnn.output.printing import LastingStream, say, say_from_handler
+from rayfbnn.run import json_log
 from rayfbnn.run.progress import LiveTable, display
 from rayfbnn.store.store import Store
 from rayfbnn.study import Study
@@ -316,10 +317,10 @@ def test_everything_is_printed_in_one_place() -> None:
     assert wrong == []
 
 
-def test_lines_of_json_go_on_without_their_file(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_run_goes_on_when_its_log_is_on_a_full_disk(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "new.zarr.log.jsonl").symlink_to("/dev/full")
+    monkeypatch.setattr(json_log, "_opened", lambda file: open("/dev/full", "a", buffering=1))
     api.sample(small_spec(tmp_path), tmp_path / "new.zarr", workers=0, progress=False, log_format="json")
     assert Store.open(tmp_path / "new.zarr").committed_draws == 10
     assert f"cannot be written any more: [Errno 28] {NO_SPACE}; the run goes on" in caplog.text

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rayfbnn.run.on_ray import cluster
-from rayfbnn.run.on_ray.guard import Guard, processes_of_session
+from rayfbnn.run.on_ray.guard import processes_of_session
 from rayfbnn.run.on_ray.killing import Deadline
 from tests.ends.command import is_alive
 from tests.support.drivers import descendants, finish, iterations_done, slow_spec, start, wait_until
@@ -22,10 +22,31 @@ from tests.support.drivers import descendants, finish, iterations_done, slow_spe
 SLEEPER = "import sys, time; kept = open(sys.argv[1], 'w'); print(flush=True); time.sleep(60)"
 
 
+DRIVER = (
+    "from rayfbnn.run.on_ray.guard import Guard; guard = Guard(); print(flush=True); input(); guard.end()"
+)
+
+
 @pytest.fixture
-def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that has a log open, as those of a session of Ray that this process began have."""
-    folder = tmp_path / f"session_2026-01-02_03-04-05_678901_{os.getpid()}" / "logs"
+def driver() -> Iterator[subprocess.Popen[str]]:
+    """A process with a guard, which it calls at a line on standard input.
+
+    It is not the process of the tests: the guard would end the session of Ray that other tests share.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path, driver: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that has a log open, as those of a session of Ray that the driver began have."""
+    folder = tmp_path / f"session_2026-01-02_03-04-05_678901_{driver.pid}" / "logs"
     folder.mkdir(parents=True)
     command = [sys.executable, "-c", SLEEPER, str(folder / "raylet.out")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -36,23 +57,36 @@ def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def test_the_guard_ends_what_is_left_of_the_session(sleeper: subprocess.Popen[str]) -> None:
-    Guard().end()
+def test_the_guard_ends_what_is_left_of_the_session(
+    driver: subprocess.Popen[str], sleeper: subprocess.Popen[str]
+) -> None:
+    driver.communicate("end\n", timeout=30)
     assert sleeper.wait(10) == -signal.SIGKILL
 
 
-def test_the_guard_ends_a_process_that_is_stopped(sleeper: subprocess.Popen[str]) -> None:
+def test_the_guard_ends_a_process_that_is_stopped(
+    driver: subprocess.Popen[str], sleeper: subprocess.Popen[str]
+) -> None:
     sleeper.send_signal(signal.SIGSTOP)
-    Guard().end()
+    driver.communicate("end\n", timeout=30)
     assert sleeper.wait(10) == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("driver", ["another", "a later one with the same number"])
-def test_processes_of_other_sessions_are_left_alone(sleeper: subprocess.Popen[str], driver: str) -> None:
-    pid = os.getpid() + (driver == "another")
-    started = 0 if driver == "another" else 2**62
+def test_the_guard_ends_the_session_of_a_driver_that_is_killed(
+    driver: subprocess.Popen[str], sleeper: subprocess.Popen[str]
+) -> None:
+    driver.kill()
+    assert sleeper.wait(30) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("which", ["another", "a later one with the same number"])
+def test_processes_of_other_sessions_are_left_alone(
+    driver: subprocess.Popen[str], sleeper: subprocess.Popen[str], which: str
+) -> None:
+    pid = driver.pid + (which == "another")
+    started = 0 if which == "another" else 2**62
     assert list(processes_of_session(pid, started)) == []
-    assert list(processes_of_session(os.getpid(), 0)) == [sleeper.pid]
+    assert list(processes_of_session(driver.pid, 0)) == [sleeper.pid]
 
 
 def test_the_deadline_is_the_earliest_and_kills_once() -> None:
