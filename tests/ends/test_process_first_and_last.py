@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.drivers import finish, slow_spec, start
+from tests.support.marks import some_long
 
 # Programs that say when Python imports the commands, or when their work is done, and then wait for a signal.
 _IMPORTING = """
@@ -84,7 +85,9 @@ def test_a_signal_after_the_result_does_not_change_the_exit_code(number: signal.
     assert _signalled(_ENDING, number, *arguments, when) == (0, "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number", some_long([signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1], [signal.SIGHUP, signal.SIGUSR1])
+)
 def test_a_run_under_way_ends_with_75_at_every_signal(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "run.toml").write_text(slow_spec(tmp_path).to_toml())
     process = start("run", tmp_path / "run.toml", tmp_path / "run.zarr", "--workers", 0)

@@ -84,6 +84,7 @@ def _rayfbnn(folder: Path, *arguments: object) -> subprocess.CompletedProcess[st
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=3 * PATIENCE)
 
 
+@pytest.mark.long
 def test_drivers_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
     spec = small_spec(tmp_path, chains=2, chains_per_batch=2)
     Study.create(tmp_path / "study", spec, seeds=2, rule=Rule(9, 9, 5, 1, 3))

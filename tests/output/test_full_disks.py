@@ -22,6 +22,7 @@ from rayfbnn.errors import ConfigError, OutputError, OutputFullError
 from rayfbnn.output.whole_file import whole_file, whole_files
 from rayfbnn.sklearn.stores import TemporaryStore
 from rayfbnn.study import Rule, Study
+from tests.support.marks import some_long
 from tests.support.small import small_spec
 
 VERBS: dict[str, tuple[str, ...]] = {
@@ -96,7 +97,7 @@ def _refused_without_space(result: Any, out: Path) -> None:
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", some_long(VERBS, ["new.html"]))
 def test_a_full_disk_ends_with_75_and_leaves_nothing(
     folder: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -110,7 +111,7 @@ def test_a_full_disk_ends_with_75_and_leaves_nothing(
     assert tree(small_disk) == before
 
 
-@pytest.mark.parametrize("name", REPLACED)
+@pytest.mark.parametrize("name", some_long(REPLACED, ["new.html", "plots/traces.png"]))
 def test_a_limit_of_file_sizes_ends_with_75_and_keeps_the_old_output(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 
-def some_long(names: Collection[str], long: Collection[str]) -> list[Any]:
-    """Parameters by name. Those in `long` get the mark `long`, and each of these must be among the names."""
+def some_long(names: Collection[Any], long: Collection[Any]) -> list[Any]:
+    """Parameters, such as names. Those in `long` get the mark `long`, and each of these must be among the names."""
     assert set(long) <= set(names), set(long) - set(names)
     return [pytest.param(name, marks=pytest.mark.long) if name in long else name for name in names]
 
