@@ -348,7 +348,7 @@ def _mean_mcse(outputs: Array, runs: Sequence[Draws]) -> Array:
     n_common = min(run.n_draws for run in runs)
     pieces = [part[..., part.shape[-1] - n_common :] for part in _by_chain(outputs, runs)]
     chains = np.concatenate(pieces, axis=2) if len(pieces) > 1 else pieces[0]
-    if np.abs(chains).max(initial=0) > _SQUARE_IS_LARGE:
+    if max(chains.max(initial=0), -chains.min(initial=0)) > _SQUARE_IS_LARGE:
         chains = chains.astype(np.float64)
     share = chains.shape[2] * n_common / outputs.shape[2]
     return mcse_mean(chains) * math.sqrt(share)

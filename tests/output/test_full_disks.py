@@ -21,6 +21,7 @@ from rayfbnn import api, cli
 from rayfbnn.errors import ConfigError, OutputError, OutputFullError
 from rayfbnn.output.whole_file import whole_file, whole_files
 from rayfbnn.sklearn.stores import TemporaryStore
+from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
 from tests.support.marks import some_long
 from tests.support.small import small_spec
@@ -157,7 +158,8 @@ def test_a_place_that_takes_no_files_is_refused_before_anything_is_computed(
 ) -> None:
     if not Path(place).is_dir():
         pytest.skip(f"there is no {place} here")
-    monkeypatch.setattr("rayfbnn.reduce.predict.predict", None)
+    for name_of_reader in ("read_positions", "read_precisions"):
+        monkeypatch.setattr(Store, name_of_reader, None)
     result = invoked(folder, VERBS[name], Path(place) / name, monkeypatch)
     assert result.exit_code == 2, result.output
     assert place in result.stderr

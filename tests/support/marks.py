@@ -10,7 +10,7 @@ import pytest
 
 
 def some_long(names: Collection[Any], long: Collection[Any]) -> list[Any]:
-    """Parameters, such as names. Those in `long` get the mark `long`, and each of these must be among the names."""
+    """Parameters of which those in `long` get the mark `long`; each of these must be among the names."""
     assert set(long) <= set(names), set(long) - set(names)
     return [pytest.param(name, marks=pytest.mark.long) if name in long else name for name in names]
 

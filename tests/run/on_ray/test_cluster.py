@@ -49,6 +49,15 @@ def test_the_limit_of_open_files_is_raised_as_far_as_ray_needs(monkeypatch: pyte
     assert limits == [(512, 4096)]
 
 
+@pytest.fixture
+def guards(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Guards of stand-ins for Ray, which end nothing: the Ray that other tests share is of this process."""
+    ended: list[str] = []
+    monkeypatch.setattr(cluster, "_guards", [])
+    monkeypatch.setattr(cluster, "Guard", lambda: SimpleNamespace(end=lambda: ended.append("ended")))
+    return ended
+
+
 class RayThatCannotStart:
     """A stand-in for Ray whose start raises an error."""
 
@@ -75,7 +84,7 @@ ERRORS = [
 @pytest.mark.parametrize("address", [None, "auto"])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_whatever_ray_raises_as_it_starts_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException, address: str | None
+    monkeypatch: pytest.MonkeyPatch, guards: list[str], error: BaseException, address: str | None
 ) -> None:
     monkeypatch.setattr(cluster, "_import_ray", lambda address: RayThatCannotStart(error))
     with interrupt_on_signal(), pytest.raises(WorkerError) as raised:
@@ -83,6 +92,7 @@ def test_whatever_ray_raises_as_it_starts_is_one_line(
     assert "\n" not in str(raised.value)
     assert ("joined" if address else "--workers 0") in str(raised.value)
     assert not any(thread.name == "rayfbnn-ray" for thread in threading.enumerate())
+    assert guards == ([] if address else ["ended"])
 
 
 @pytest.fixture
@@ -131,7 +141,7 @@ class RayThatHandlesSigterm:
         self.is_stopped = self.is_started
 
 
-@pytest.mark.usefixtures("sigterm")
+@pytest.mark.usefixtures("sigterm", "guards")
 @pytest.mark.parametrize("address", [None, "auto"])
 def test_the_handler_of_sigterm_outlives_the_start_of_ray(
     monkeypatch: pytest.MonkeyPatch, address: str | None
@@ -146,7 +156,7 @@ def test_the_handler_of_sigterm_outlives_the_start_of_ray(
     assert callable(signal.getsignal(signal.SIGTERM))
 
 
-@pytest.mark.usefixtures("sigterm")
+@pytest.mark.usefixtures("sigterm", "guards")
 @pytest.mark.parametrize("address", [None, "auto"])
 def test_sigterm_while_ray_starts_stops_it_once_it_has_started(
     monkeypatch: pytest.MonkeyPatch, address: str | None
