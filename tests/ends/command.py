@@ -22,6 +22,7 @@ VERBS = ("run", "study run", "predict", "sample --method bbb")
 _AFTER_SECONDS = 5.0  # from the end of the command to the look at its processes
 LONG_PATIENCE = 240.0  # seconds, for a command to begin or to end on a busy machine
 _CASES = 20_000  # to predict, which takes some five seconds
+_STEPS = 9_000_000  # of a fit, which takes minutes
 PROGRAM = [sys.executable, "-c", "from rayfbnn.cli import main; main()"]
 
 
@@ -70,7 +71,7 @@ class Command:
             out = places / "out.csv"
             arguments = ("predict", *self.stores, "--data", self.folder / "many.csv", "--out", out)
         else:
-            fit = ("--method", "bbb", *self.options)
+            fit = ("--method", "bbb", *self.options, "--set", f"methods.bbb.steps={_STEPS}")
             arguments = ("sample", self.folder / "run.toml", *self.stores, *fit)
         self.process = subprocess.Popen(
             [*PROGRAM, *map(str, arguments)],

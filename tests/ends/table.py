@@ -21,7 +21,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.ends.command import PROGRAM, VERBS, Command, Seen, command_of
+from tests.ends.command import PROGRAM, VERBS, Command, Seen
+from tests.support.drivers import descendants
 from tests.support.pages import ROOT
 
 PAGE = ROOT / "docs" / "running.md"
@@ -128,7 +129,7 @@ def of_stopped_worker(verb: str, folder: Path) -> Seen | None:
         return None
     command = Command(verb, folder, ("--workers", 2))
     command.wait_for_work()
-    workers = [pid for pid in command.look() if _is_worker(command_of(pid))]
+    workers = [pid for pid, line in descendants(command.process.pid) if _is_worker(line)]
     os.kill(workers[0], signal.SIGSTOP)
     command.process.send_signal(signal.SIGTERM)
     return command.end()
