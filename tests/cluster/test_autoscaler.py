@@ -92,7 +92,7 @@ def test_spot_workers_come_and_go_during_a_run(spot: Autoscaler, tmp_path: Path,
 
 
 def test_spot_workers_come_and_go_during_a_study(spot: Autoscaler, tmp_path: Path) -> None:
-    spec = slow_spec(tmp_path, iterations=1500, chains=2)
+    spec = slow_spec(tmp_path, iterations=5000, chains=2)
     study = Study.create(tmp_path / "study", spec, seeds=3, rule=Rule(looks=1, least_draws=5, cases=3))
     shutil.copytree(str(study.place), tmp_path / "alone")
     driver = start(spot, "study", "run", study.place, "--workers", 2)
