@@ -1,1 +1,1 @@
-"""What leaves the program besides stores: text on the standard streams, and files of results."""
+"""The output of the program besides stores: text on the standard streams, and files of results."""

@@ -27,7 +27,7 @@ _TAG = re.compile(r"^[\w./:-]+:(\d[\w.-]*)$|^[\w./:-]+@sha256:[0-9a-f]{64}$")
 
 
 def open_doors(text: str) -> list[str]:
-    """What lets strangers into the cluster that a file starts; nothing for a file that starts none."""
+    """Return each way by which strangers get into the cluster of a file; none if it starts no cluster."""
     commands = [
         line for line in text.splitlines() if "ray start" in line and not line.lstrip().startswith("#")
     ]
@@ -85,7 +85,7 @@ def test_ray_up_carries_the_token_to_every_machine(name: str) -> None:
 
 
 def rights(document: Any) -> Iterator[str]:
-    """What a manifest's containers may do that they need not."""
+    """Yield the rights that the containers of a manifest have and do not need."""
     for pod in pods(document):
         of_pod = pod["spec"].get("securityContext") or {}
         for container in [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]:

@@ -28,7 +28,7 @@ PROGRAM = [sys.executable, "-c", "from rayfbnn.cli import main; main()"]
 
 @dataclass
 class Seen:
-    """What was seen of an end: the exit code, what is wrong with what is kept, and who is still there."""
+    """An end as it was seen: the exit code, damage or loss in the store, and processes that are left."""
 
     code: int
     wrong: str

@@ -42,7 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refusal(verb: str) -> str:
-    """What a verb says that refuses to make a store: one line with the name of the hidden folder."""
+    """Return the message of a refused verb: one line with the name of the hidden folder."""
     result = CliRunner().invoke(cli.app, list(VERBS[verb]))
     assert result.exit_code == 2, result.output
     assert ".toy.zarr.creating: " in result.stderr and "Traceback" not in result.output

@@ -1,4 +1,4 @@
-"""Whether chains are still on their way, so that their agreement does not tell where they will end."""
+"""Tests whether chains still move: their agreement then does not tell where they will end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ray needs of this machine before it can start: open files, a temporary folder, and ports."""
+"""Checks that Ray can start on this machine: open files, a temporary folder, and ports."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _COUNTS = {
     "rayfbnn_divergences": "Updates that diverged after the warm-up",
     "rayfbnn_failures": "Workers that died",
 }
-# What Ray's agent of a node imports before it offers metrics; `pip install "ray[default]"` installs all.
+# Modules that Ray's agent on a node imports before it offers metrics; `ray[default]` installs all.
 _PARTS = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry", "prometheus_client")
 
 

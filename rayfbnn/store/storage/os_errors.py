@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rayfbnn.errors import (
+    NO_SPACE,
     StoreBusyError,
     StoreCorruptError,
     StoreError,
@@ -18,7 +19,6 @@ from rayfbnn.store.storage.places import Place
 
 NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}  # what opening a link as a folder gives, if it is not followed
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # A file cannot be there if a part of its path is no folder, or its name is longer than names can be.
 _MISSING = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 _NO_FILE = {errno.ELOOP, errno.ENXIO, errno.EISDIR}
@@ -54,7 +54,7 @@ def store_error(action: str, place: Place, exc: OSError) -> StoreError:
         return StoreCorruptError(
             f"{place}: nothing was changed, because a part of its path is a link or a file"
         )
-    if exc.errno in _FULL:
+    if exc.errno in NO_SPACE:
         return StoreFullError(f"{place}: no space to write it ({reason}); what was committed before is kept")
     error = StoreReadError if action in _READING else StoreError
     return error(f"{place}: cannot {action} it: {reason}")

@@ -13,7 +13,7 @@ from rayfbnn.errors import ConfigError
 SCHEMES = ("s3", "gs", "az")
 _ADDRESS = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?!/)(.*)", re.DOTALL)  # pathlib makes one / of two
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# What follows a scheme and may hold a credential: options, a user or a password, or a name that says so.
+# Parts of an address that may hold a credential: options, a user or password, or a name that says so.
 _SECRET = re.compile(
     r"[?#]|^[^/]*[@:%]|:.*@|(sig|signature|token|secret|password|credential|access_?key)[\w-]*(=|%3d)",
     re.IGNORECASE | re.DOTALL,

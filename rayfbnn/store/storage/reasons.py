@@ -13,7 +13,7 @@ _HTTP = (
     "the server's address begins with http://; use https, or allow it by AWS_ALLOW_HTTP=true"
     " (AZURE_ALLOW_HTTP, GOOGLE_ALLOW_HTTP)"
 )
-# What obstore's text may contain -> what is said of it; the first that is found counts.
+# Words in a message of obstore -> the reason given to the user; the first that is found counts.
 _SIGNS = {
     "BadScheme": _HTTP,
     "dns error": "the name of the server is not known",
