@@ -13,17 +13,17 @@ import argparse
 import os
 import re
 import signal
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
 from tests.ends.command import PROGRAM, VERBS, Command, Seen
 from tests.support.drivers import descendants
 from tests.support.pages import ROOT
+from tests.support.small_disks import small_disk
 
 PAGE = ROOT / "docs" / "running.md"
 
@@ -48,7 +48,7 @@ def of_full_store(verb: str, folder: Path) -> Seen | None:
     """See a command whose store is on a disk that becomes full; None where no such disk can be made."""
     if verb == "predict":
         return None  # it writes no store
-    with _small_disk(folder / "disk") as disk:
+    with small_disk(folder / "disk", "32m") as disk:
         if disk is None:
             return None
         command = Command(verb, folder, store_folder=disk)
@@ -67,7 +67,7 @@ def of_full_output(verb: str, folder: Path) -> Seen | None:
             command.wait_for_work()
             command.process.send_signal(signal.SIGTERM)
             return command.end()
-    with _small_disk(folder / "disk") as disk:
+    with small_disk(folder / "disk", "32m") as disk:
         if disk is None:
             return None
         _fill(disk)
@@ -137,18 +137,6 @@ def of_stopped_worker(verb: str, folder: Path) -> Seen | None:
 
 def _is_worker(command: str) -> bool:
     return command.startswith("ray::Worker") or "rayfbnn.study.processes" in command
-
-
-@contextmanager
-def _small_disk(place: Path) -> Iterator[Path | None]:
-    """Mount a disk of 32 MB at a place; None where this process may not."""
-    place.mkdir()
-    with ExitStack() as stack:
-        mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(place)]
-        is_there = subprocess.run(mount, capture_output=True).returncode == 0
-        if is_there:
-            stack.callback(subprocess.run, ["umount", "-l", str(place)], check=True)
-        yield place if is_there else None
 
 
 def _fill(disk: Path) -> None:

@@ -179,14 +179,15 @@ def test_a_file_size_limit_is_a_full_disk(tmp_path: Path) -> None:
     path = tmp_path / "toy.zarr"
     step(create(FileSystem(), path), 0)
     limited = """
-        import resource, sys
+        import sys
         from rayfbnn.errors import StoreFullError
         from rayfbnn.store.store import Store
+        from tests.support.small_disks import small_files
         from tests.support.store.toy import run_to_end
         store = Store.open(sys.argv[1])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
         try:
-            run_to_end(store)
+            with small_files(400):
+                run_to_end(store)
         except StoreFullError as error:
             print(error)
             sys.exit(error.exit_code)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import resource
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
 from tests.support.marks import some_long
 from tests.support.small import small_spec
+from tests.support.small_disks import small_disk, small_files
 
 VERBS: dict[str, tuple[str, ...]] = {
     "new.csv": ("predict", "run.zarr", "--data", "train.csv", "--out", "OUT"),
@@ -54,27 +52,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@contextmanager
-def _small_files(n_bytes: int) -> Iterator[None]:
-    """No file may become larger than so many bytes: writes fail with EFBIG."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 kB; skipped where this user cannot mount one."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(disk)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("needs the right to mount a file system")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 kB."""
+    with small_disk(tmp_path / "disk", "8k") as disk:
+        if disk is None:
+            pytest.skip("needs the right to mount a file system")
+        yield disk
 
 
 def invoked(folder: Path, arguments: tuple[str, ...], out: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -100,16 +84,16 @@ def _refused_without_space(result: Any, out: Path) -> None:
 
 @pytest.mark.parametrize("name", some_long(VERBS, ["new.html"]))
 def test_a_full_disk_ends_with_75_and_leaves_nothing(
-    folder: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    folder: Path, disk: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    (small_disk / "filling").write_bytes(bytes(8192))
-    before = tree(small_disk)
-    result = invoked(folder, VERBS[name], small_disk / name, monkeypatch)
+    (disk / "filling").write_bytes(bytes(8192))
+    before = tree(disk)
+    result = invoked(folder, VERBS[name], disk / name, monkeypatch)
     if name in ("study", "prior.zarr"):  # the draws planned are refused as more than the disk has room for
         assert (result.exit_code, "of which 0 bytes are left" in result.stderr) == (2, True)
     else:
-        _refused_without_space(result, small_disk / name)
-    assert tree(small_disk) == before
+        _refused_without_space(result, disk / name)
+    assert tree(disk) == before
 
 
 @pytest.mark.parametrize("name", some_long(REPLACED, ["new.html", "plots/traces.png"]))
@@ -121,7 +105,7 @@ def test_a_limit_of_file_sizes_ends_with_75_and_keeps_the_old_output(
     old.write_text("old")
     before = tree(tmp_path)
     out = name.partition("/")[0]
-    with _small_files(256):
+    with small_files(256):
         result = invoked(folder, VERBS[out], tmp_path / out, monkeypatch)
     _refused_without_space(result, tmp_path / name)
     assert tree(tmp_path) == before
@@ -249,14 +233,14 @@ def test_files_that_belong_together_appear_together(tmp_path: Path, is_new: bool
 
 
 def test_estimators_say_that_their_temporary_disk_is_full(
-    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+    disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
     store = TemporaryStore()
     store.path.mkdir()
     (store.path / "draws").write_bytes(b"1" * 3000)
     pickled = pickle.dumps(store)
-    (small_disk / "filling").write_bytes(bytes(4096))
+    (disk / "filling").write_bytes(bytes(4096))
     with pytest.raises(OutputFullError, match="no space to write it"):
         pickle.loads(pickled)
     monkeypatch.setattr(tempfile, "tempdir", "/proc")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from rayfbnn.run.on_ray.machine import check_machine
 from tests.support.drivers import descendants, finish, slow_spec, start
 from tests.support.marks import some_long
 from tests.support.small import small_spec, write_train
+from tests.support.small_disks import small_disk, small_files
 
 pytest.importorskip("ray")
 VARIABLES = ("RAY_TMPDIR", "TMPDIR") if sys.platform == "linux" else ("RAY_TMPDIR",)
@@ -112,26 +112,18 @@ def test_ray_looks_at_its_own_variable_first(here: Path, monkeypatch: pytest.Mon
 
 
 def test_a_full_disk_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mount = ("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(here))
-    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("needs the right to mount a disk")
-    try:
-        monkeypatch.setenv("TMPDIR", str(here))
+    with small_disk(here / "disk", "64k") as disk:
+        if disk is None:
+            pytest.skip("needs the right to mount a disk")
+        monkeypatch.setenv("TMPDIR", str(disk))
         with pytest.raises(ConfigError, match="^TMPDIR: .*No space left on device"):
             check_machine()
-    finally:
-        subprocess.run(["umount", str(here)], check=True)
 
 
 def test_files_that_may_not_be_large_are_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     monkeypatch.setenv("TMPDIR", str(here))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limits[1]))
-    try:
-        with pytest.raises(ConfigError, match="^TMPDIR: .*File too large"):
-            check_machine()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with small_files(2**16), pytest.raises(ConfigError, match="^TMPDIR: .*File too large"):
+        check_machine()
 
 
 CHECK = "from rayfbnn.run.on_ray.machine import check_machine; check_machine(); print('fit')"
