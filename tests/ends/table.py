@@ -22,8 +22,8 @@ from typing import TypeAlias
 
 from tests.ends.command import PROGRAM, VERBS, Command, Seen
 from tests.support.drivers import descendants
+from tests.support.output.small_disks import small_disk
 from tests.support.pages import ROOT
-from tests.support.small_disks import small_disk
 
 PAGE = ROOT / "docs" / "running.md"
 

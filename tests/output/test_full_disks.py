@@ -21,8 +21,8 @@ from rayfbnn.sklearn.stores import TemporaryStore
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
 from tests.support.marks import some_long
+from tests.support.output.small_disks import small_disk, small_files
 from tests.support.small import small_spec
-from tests.support.small_disks import small_disk, small_files
 
 VERBS: dict[str, tuple[str, ...]] = {
     "new.csv": ("predict", "run.zarr", "--data", "train.csv", "--out", "OUT"),

@@ -17,8 +17,8 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.run.on_ray.machine import check_machine
 from tests.support.drivers import descendants, finish, slow_spec, start
 from tests.support.marks import some_long
+from tests.support.output.small_disks import small_disk, small_files
 from tests.support.small import small_spec, write_train
-from tests.support.small_disks import small_disk, small_files
 
 pytest.importorskip("ray")
 VARIABLES = ("RAY_TMPDIR", "TMPDIR") if sys.platform == "linux" else ("RAY_TMPDIR",)
