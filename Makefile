@@ -60,12 +60,12 @@ GPU_JOBS ?= 8
 
 .PHONY: test-gpu bench-gpu
 test-gpu:
-	$(GPU_PYTHON) -m tests.benchmarks.device_session --only
+	$(GPU_PYTHON) -m tests.benchmarks.device.session --only
 	CUPY_CACHE_DIR=$(CURDIR)/.cupy_cache $(GPU_PYTHON) -m pytest -m gpu -n $(GPU_JOBS) --timeout=240 $(DEVICE_TESTS)
 
 # Smoke, tests, benchmarks, sanitizers and a profile, in order of risk; results go to .benchmarks/device/.
 bench-gpu:
-	$(GPU_PYTHON) -m tests.benchmarks.device_session --jobs $(GPU_JOBS)
+	$(GPU_PYTHON) -m tests.benchmarks.device.session --jobs $(GPU_JOBS)
 
 # Registers, spills and blocks of the CUDA kernels, compiled for devices that are not there, against the kept table.
 .PHONY: registers registers-write

@@ -1,6 +1,6 @@
 """All that is to be done on a device, in order of risk: smoke, tests, benchmarks, sanitizers and a profile.
 
-    python -m tests.benchmarks.device_session [--seconds 3600] [--only STEP ...] [--out FOLDER]
+    python -m tests.benchmarks.device.session [--seconds 3600] [--only STEP ...] [--out FOLDER]
 
 Each step is a process of its own with a limit of time, so that no step keeps the others from running. A line
 of JSON for each step, with device, date and commit, is added to FOLDER/session.jsonl, and each step's output
@@ -66,7 +66,7 @@ def steps(out: Path, *, jobs: int) -> list[Step]:
     kernels, others = [], []
     for file in device_tests():
         (kernels if file.startswith("tests/kernels/") else others).append(file)
-    smoke = [*python, "tests.benchmarks.device_smoke"]
+    smoke = [*python, "tests.benchmarks.device.smoke"]
     sanitize = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
     profile = [
         "ncu",

@@ -1,6 +1,6 @@
 """A minute's look at a device: each way of launching a kernel, once, and whether its numbers are right.
 
-    python -m tests.benchmarks.device_smoke [--small] [--only CHECK ...] [--without-pool] [--out FILE]
+    python -m tests.benchmarks.device.smoke [--small] [--only CHECK ...] [--without-pool] [--out FILE]
 
 A line of JSON for each check. A check that fails does not keep the others from running, and the
 exit code is then 1.

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import device_session, device_smoke
-from tests.benchmarks.device_session import Step
+from tests.benchmarks.device import session, smoke
+from tests.benchmarks.device.session import Step
 from tests.benchmarks.machine import ROOT
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy.install import installed
@@ -57,7 +57,7 @@ def needed_by(files: list[Path]) -> set[str]:
 
 
 def test_the_tests_of_a_device_are_listed_and_need_little() -> None:
-    listed = {ROOT / file for file in device_session.device_tests()}
+    listed = {ROOT / file for file in session.device_tests()}
     # Split, so that this file has none of them. Parameters of every_backend are marked where they are made.
     marks = "pytest.mark." + "gpu", 'usefixtures("' + 'cupy")', "params=every_" + "backend("
     marked = {
@@ -76,8 +76,8 @@ def test_a_file_that_needs_more_is_seen() -> None:
 def test_a_session_without_a_device_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(device_session, "about_device", lambda: "No module named 'cupy'")
-    assert device_session.main(["--out", str(tmp_path / "out")]) == device_session.NO_DEVICE
+    monkeypatch.setattr(session, "about_device", lambda: "No module named 'cupy'")
+    assert session.main(["--out", str(tmp_path / "out")]) == session.NO_DEVICE
     assert capsys.readouterr().err == "there is no device here: No module named 'cupy'\n"
     assert not (tmp_path / "out").exists()
 
@@ -95,9 +95,9 @@ def test_no_step_keeps_the_others_from_running(
         Step("lacks", 60, python(""), program="no-such-program"),
         Step("last", 60, python("")),
     ]
-    monkeypatch.setattr(device_session, "about_device", lambda: {"device": "a card"})
-    monkeypatch.setattr(device_session, "steps", lambda out, *, jobs: steps)
-    assert device_session.main(["--out", str(tmp_path)]) == 1
+    monkeypatch.setattr(session, "about_device", lambda: {"device": "a card"})
+    monkeypatch.setattr(session, "steps", lambda out, *, jobs: steps)
+    assert session.main(["--out", str(tmp_path)]) == 1
     rows = [json.loads(line) for line in (tmp_path / "session.jsonl").read_text().splitlines()]
     assert [(row["step"], row["status"]) for row in rows] == [
         ("passes", "ok"),
@@ -112,15 +112,15 @@ def test_no_step_keeps_the_others_from_running(
 
 
 def test_the_steps_of_a_session_are_in_order_of_risk() -> None:
-    steps = device_session.steps(Path("out"), jobs=8)
+    steps = session.steps(Path("out"), jobs=8)
     names = [step.name for step in steps]
     assert names.index("smoke") == 0 and names.index("tests-kernels") < names.index("benchmarks")
     for step in steps:
         assert step.command[0] == (step.program or sys.executable)
         files = [part for part in step.command if part.startswith("tests/")]
         assert all((ROOT / file).exists() for file in files)
-    chosen = [set(device_session.device_tests()) & set(step.command) for step in steps]
-    assert set.union(*chosen) == set(device_session.device_tests())
+    chosen = [set(session.device_tests()) & set(step.command) for step in steps]
+    assert set.union(*chosen) == set(session.device_tests())
 
 
 @pytest.fixture
@@ -131,17 +131,17 @@ def cupy() -> Iterator[Any]:
 
 @needs_gxx
 def test_the_smoke_checks_pass_on_the_stand_in(cupy: Any) -> None:
-    chip = partial(device_smoke.against_array_code, chains=2, n_steps=2, compiled=device_smoke.launched)
+    chip = partial(smoke.against_array_code, chains=2, n_steps=2, compiled=smoke.launched)
     for check, most in (
-        (partial(device_smoke.streams, 20), 1e-9),
-        (device_smoke.graph, 0.0),
-        (partial(chip, "2-4-1/20", expected="a warp a chain"), device_smoke.FLOAT32),
-        (partial(chip, "2-40-1/20", expected="a block a chain"), device_smoke.FLOAT32),
-        (partial(device_smoke.whole_update, "2-4-1/20", 2, 6), device_smoke.ENERGY),
+        (partial(smoke.streams, 20), 1e-9),
+        (smoke.graph, 0.0),
+        (partial(chip, "2-4-1/20", expected="a warp a chain"), smoke.FLOAT32),
+        (partial(chip, "2-40-1/20", expected="a block a chain"), smoke.FLOAT32),
+        (partial(smoke.whole_update, "2-4-1/20", 2, 6), smoke.ENERGY),
     ):
-        result = device_smoke.run(check, most)
+        result = smoke.run(check, most)
         assert result["ok"], result
-    wrong = device_smoke.run(partial(chip, "2-4-1/20", expected="products"), 1.0)
+    wrong = smoke.run(partial(chip, "2-4-1/20", expected="products"), 1.0)
     assert not wrong["ok"] and "is run by" in wrong["error"]
 
 
