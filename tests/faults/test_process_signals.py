@@ -107,6 +107,7 @@ def test_a_killed_driver_leaves_a_store_that_another_takes_over(tmp_path: Path, 
     _is_a_prefix(path, undisturbed)
 
 
+@pytest.mark.long
 def test_a_run_stopped_by_signals_again_and_again_ends_with_the_same_bits(
     tmp_path: Path, undisturbed: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_boston_is_split_in_halves_without_a_case_in_both() -> None:
     assert not set(halves[0][1:]) & set(halves[1][1:])
 
 
+@pytest.mark.long
 def test_all_of_mnist_is_prepared_from_a_folder_and_fitted(tmp_path: Path) -> None:
     """The configuration is that for all images; two test images stand for 10,000, and 20 for 60,000."""
     source, example = tmp_path / "data", ROOT / "examples" / "approximations" / "mnist"

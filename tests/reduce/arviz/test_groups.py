@@ -15,6 +15,7 @@ from rayfbnn.reduce.functions import function_values
 from rayfbnn.reduce.held import spread
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
+from tests.support.marks import some_long
 from tests.support.model.runs import MODELS, spec_of
 from tests.support.small import small_spec
 
@@ -73,7 +74,7 @@ def test_the_lp_of_a_tempered_run_is_of_what_was_sampled(tmp_path: Path) -> None
     assert "log_likelihood" not in rayfbnn.to_datatree(tmp_path / "run.zarr").children
 
 
-@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("missing", some_long([False, True], [False]))
 @pytest.mark.parametrize("name", MODELS)
 def test_pointwise_log_likelihoods_are_those_of_the_predictions(
     name: str, missing: bool, tmp_path: Path

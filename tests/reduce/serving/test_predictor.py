@@ -17,6 +17,7 @@ from rayfbnn.reduce.serving.monte_carlo import thin
 from rayfbnn.reduce.serving.predictor import Predictor
 from rayfbnn.store.store import Store
 from tests.support.data.tables import FULL, mixed_table, table_keys
+from tests.support.marks import some_long
 from tests.support.small import small_spec
 from tests.support.store.standin_store import make_spec, make_store, normal
 
@@ -92,7 +93,7 @@ def test_tables_are_encoded_as_by_predict(tmp_path: Path) -> None:
         predictor.predict([[20.0, "mauve", True, "S", 21.0]])
 
 
-@pytest.mark.parametrize("kind", ["real", "binary"])
+@pytest.mark.parametrize("kind", some_long(["real", "binary"], ["real"]))
 def test_many_rows_take_no_more_memory_than_asked(kind: str) -> None:
     """The outputs of 2000 rows in all 800 draws are 26 MB, in float64."""
     spec = make_spec(kind)
