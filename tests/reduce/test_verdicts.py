@@ -259,6 +259,29 @@ def test_longer_trajectories_are_only_advised_where_their_length_is_fixed() -> N
     assert "longer trajectories" not in automatic
 
 
+@pytest.mark.parametrize(
+    ("units", "weights", "advised"),
+    [
+        ((6,), ("ih0", "ho0"), "12 in place of 6"),
+        ((6, 9), ("ih0", "h0h1", "ho1"), "12 and 18 in place of 6 and 9"),
+        ((64,), ("ih0", "ho0"), None),
+        ((), ("io",), None),
+    ],
+)
+def test_more_units_are_advised_where_chains_are_in_modes(
+    units: tuple[int, ...], weights: tuple[str, ...], advised: str | None
+) -> None:
+    layers = ", ".join(f'{{ units = {n}, activation = "tanh" }}' for n in units)
+    priors = ", ".join(f'{name} = "1:4"' for name in (*weights, "bo"))
+    network = {"network__hidden": f"[{layers}]", "network__priors": f"{{ {priors} }}"}
+    advice = " ".join(judge(with_modes(0.5, **network)).predictions.advice)
+    assert "fewer hidden units" not in advice
+    if advised is None:
+        assert "hidden units" not in advice
+    else:
+        assert f"more hidden units ({advised}, at about twice the time)" in advice
+
+
 def test_two_chains_that_agree_have_converged() -> None:
     """Few chains are judged by R-hat alone, because the error of their average cannot be told."""
     assert judge(store_with(chains=2, n_draws=1000)).predictions.grade == "converged"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 RHAT_IN_REACH = 1.1
 _VAGUE = 1.0  # alphas below let a sigma wander over orders of magnitude
 _MOST_ITERATIONS = 10**9
+_WIDE = 64  # units, from which on more were not seen to help
 
 
 def iterations_that_would_do(
@@ -70,7 +71,7 @@ def stepsize_advice(spec: RunSpec) -> str:
 
 def mode_advice(spec: RunSpec) -> str:
     """Say what may let the chains move between modes."""
-    ways = [*_longer_trajectories(spec), *_less_vague(spec), "fewer hidden units"]
+    ways = [*_more_units(spec), *_longer_trajectories(spec), *_less_vague(spec)]
     return (
         "no number of iterations can be promised while chains stay in different modes; to let them move,"
         f" sample anew with {_either(ways)}"
@@ -116,6 +117,14 @@ def _longer_trajectories(spec: RunSpec) -> Iterator[str]:
         steps = getattr(operation, "steps", AUTO)
         if steps != AUTO:
             yield f"longer trajectories (steps of {operation.op} in phase[{last}], here {steps})"
+
+
+def _more_units(spec: RunSpec) -> Iterator[str]:
+    """Name wider hidden layers, whose chains agree more often (docs/decisions/0024)."""
+    units = [layer.units for layer in spec.network.hidden]
+    if units and max(units) < _WIDE:
+        now, then = (" and ".join(map(str, numbers)) for numbers in (units, [2 * n for n in units]))
+        yield f"more hidden units ({then} in place of {now}, at about twice the time)"
 
 
 def _float64(spec: RunSpec) -> Iterator[str]:
