@@ -20,6 +20,7 @@ import os
 import resource
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,22 @@ def configuration(table: Table) -> dict[str, Any]:
     return {"data": {"train": "train.csv", "targets": table.target_names}, "model": {"kind": table.kind}}
 
 
-def run(table: Table, folder: Path, *, overrides: list[str], seconds: float) -> dict[str, Any]:
-    """Sample, predict and diagnose in this process."""
+def run(
+    table: Table,
+    folder: Path,
+    *,
+    overrides: list[str],
+    seconds: float,
+    changed: Callable[[RunSpec], RunSpec] = lambda spec: spec,
+) -> dict[str, Any]:
+    """Sample, predict and diagnose in this process.
+
+    changed  makes the run's configuration from the default with its overrides
+    """
     for part in ("train", "test"):
         table.frame(part).to_csv(folder / f"{part}.csv", index=False)
     spec, dataset = read_training(RunSpec.from_dict(configuration(table), overrides, base_dir=folder))
+    spec = changed(spec)
     path = folder / "run.zarr"
     started = time.process_time()
     store = Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
@@ -76,6 +88,7 @@ def run(table: Table, folder: Path, *, overrides: list[str], seconds: float) -> 
         "draws": store.committed_draws,
         "chains": store.n_chains,
         "settings": settings(store),
+        "network": describe_network(spec),
     }
     if store.committed_draws < MIN_DRAWS:
         return result
@@ -87,6 +100,21 @@ def settings(store: Store) -> list[list[Any]]:
     if not store.tuning.rounds:
         return []
     return [[found.stepsize, found.steps, *found.scales] for found in store.tuning.latest()[1].values()]
+
+
+def describe_network(spec: RunSpec) -> str:
+    """The units of each hidden layer, and the priors."""
+    layers = "-".join(str(layer.units) for layer in spec.network.hidden)
+    return " ".join([layers, *(f"{name}={text}" for name, text in spec.network_keys.priors.items())])
+
+
+def kind_of(quantity: str) -> str:
+    """The kind of a quantity: outputs, log_likelihood, noise, or sigmas (with what else is of the prior)."""
+    if quantity == "log_likelihood":
+        return quantity
+    if quantity.startswith("sigma_noise"):
+        return "noise"
+    return "outputs" if is_of_predictions(quantity) else "sigmas"
 
 
 def judged(path: Path) -> dict[str, Any]:
@@ -107,6 +135,9 @@ def judged(path: Path) -> dict[str, Any]:
             "ess": least.min(),
             "ess_of": least.idxmin(),
         }
+    for kind, part in quantities.groupby(quantities.index.map(kind_of)):
+        result[f"{kind}_rhat"] = part["rhat"].max()
+        result[f"{kind}_ess"] = part[["ess_bulk", "ess_tail"]].min(axis=None)
     sigmas = quantities["mean"][quantities.index.str.startswith(("sigma_", "log_likelihood"))]
     result["means"] = {name: round(value, 3) for name, value in sigmas.items()}
     result["acceptance"] = diagnosis.acceptance
