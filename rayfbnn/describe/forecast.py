@@ -24,8 +24,8 @@ def describe_forecast(forecast: Forecast) -> str:
     if forecast.lengths:
         steps = " and ".join(str(length) for length in forecast.lengths)
         lines.append(
-            f"  the run finds the lengths of its trajectories itself: this is for {steps} steps, with which"
-            f" their search begins; with the longest it would be {duration(forecast.longest)};"
+            f"  the run finds the lengths of its trajectories itself: this is for {steps} steps, which are"
+            f" usual for such a network; with the longest it would be {duration(forecast.longest)};"
             " sample corrects the time left on the way"
         )
     if forecast.changes:

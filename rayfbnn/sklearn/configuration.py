@@ -49,9 +49,8 @@ def configuration(
     keys = copy.deepcopy(base)
     _set_data(keys, parameters, targets)
     _set_model(keys, parameters, kinds)
-    _set_hidden(keys, parameters)
     _set_run(keys, parameters, seed)
-    resolved, _ = read_training(RunSpec.from_dict(keys), table)
+    resolved = _with_hidden(keys, parameters, table)
     constant = {} if resolved.encoding is None else resolved.encoding.constant
     if constant and "inputs" not in keys["data"]:
         keys["data"]["exclude"] = [*keys["data"].get("exclude", []), *constant]
@@ -64,7 +63,7 @@ def configuration(
 def base_keys(spec: Any) -> Keys:
     """Return the keys of a configuration: of a TOML file, dictionaries, or a RunSpec; none for None."""
     if isinstance(spec, RunSpec):
-        return spec.to_dict()
+        return spec.written()
     if isinstance(spec, str | Path):
         keys = with_tables(read_toml(Path(spec)), Path(spec).parent)
     elif spec is None or isinstance(spec, Mapping):
@@ -101,19 +100,26 @@ def _set_model(keys: Keys, parameters: Mapping[str, Any], kinds: Sequence[str]) 
         model["noise"] = parameters["noise"]
 
 
-def _set_hidden(keys: Keys, parameters: Mapping[str, Any]) -> None:
+def _with_hidden(keys: Keys, parameters: Mapping[str, Any], table: Source) -> RunSpec:
+    """Write the hidden layers that parameters name into the keys, and return the run on these cases."""
     sizes, activation = parameters["hidden_layer_sizes"], parameters["activation"]
-    if sizes is None and activation is None:
-        return
-    network = keys.setdefault("network", {})
-    layers = network.get("hidden", [{"units": layer.units} for layer in DEFAULT_HIDDEN])
     if sizes is not None:
         sizes = [sizes] if not isinstance(sizes, Sequence) else sizes
-        layers = [{"units": size} for size in sizes]
-    default = DEFAULT_HIDDEN[0].activation
-    if activation is not None:
-        layers = [{**layer, "activation": activation} for layer in layers]
-    network["hidden"] = [{"activation": default, **layer} for layer in layers]
+        default = DEFAULT_HIDDEN[0].activation
+        layers = [{"units": size, "activation": default} for size in sizes]
+        keys.setdefault("network", {})["hidden"] = layers
+    resolved, _ = read_training(RunSpec.from_dict(keys), table)
+    if activation is None:
+        return resolved
+    layers = _layers(resolved)
+    keys.setdefault("network", {})["hidden"] = [{**layer, "activation": activation} for layer in layers]
+    return RunSpec.from_dict(keys).resolved(resolved.encoding)
+
+
+def _layers(spec: RunSpec) -> list[dict[str, Any]]:
+    """Return the hidden layers as a configuration writes them."""
+    layers: list[dict[str, Any]] = spec.to_dict()["network"]["hidden"]
+    return layers
 
 
 def _set_run(keys: Keys, parameters: Mapping[str, Any], seed: int) -> None:
@@ -150,6 +156,7 @@ def _set_priors(keys: Keys, parameters: Mapping[str, Any], resolved: RunSpec, *,
             is_real=chosen.is_real,
             **{"relevance": chosen.usual_relevance} | named,
         )
+        network.setdefault("hidden", _layers(resolved))
         keys["data"].setdefault("standardize", list(resolved.data.standardize))
         if resolved.model_keys.noise is not None:
             keys["model"].setdefault("noise", resolved.model_keys.noise)

@@ -16,10 +16,15 @@ from rayfbnn.model.marginal.output_layer import why_outputs_stay
 from rayfbnn.spec.sections import PhaseSpec
 
 KEPT_ITERATIONS_OF_LARGE = 1000
+# For the default network of many cases, whose predictions agree long before (docs/decisions/0017).
+_KEPT_ITERATIONS_OF_WIDE = 2000
 _MOST_TUNING_ITERATIONS, _MOST_TUNING_ITERATIONS_OF_LARGE = 500, 200
 # Cases times inputs of a large table, docs/decisions/0018.
 _LARGE = 60_000
-# Chains of a large table do not gain from one another, and fewer in a batch keep more cores busy.
+# Cases from which on the default network of many cases has hybrid too.
+_LARGE_WIDE = 3000
+# Chains of a large table or of wide layers do not gain from one another, and fewer in a batch keep more
+# cores busy.
 CHAINS_PER_BATCH_OF_LARGE = 2
 # In these iterations the sigmas of weights stay at their start: drawn while weights are zero, they collapse.
 _FIRST_ITERATIONS = 40
@@ -31,9 +36,12 @@ _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
 _MAX_SIGMAS = 100  # networks with more do not rescale them one by one: each costs an energy
 
 
-def is_large_table(*, n_cases: int, n_inputs: int) -> bool:
-    """Return True if a table is so large that nearly all of the time goes into gradients."""
-    return n_cases * n_inputs >= _LARGE
+def is_large_table(*, n_cases: int, n_inputs: int, is_wide: bool = False) -> bool:
+    """Return True if a table is so large that nearly all of the time goes into gradients.
+
+    is_wide  whether its network is the default one for many cases
+    """
+    return n_cases * n_inputs >= _LARGE or (is_wide and n_cases >= _LARGE_WIDE)
 
 
 def default_phases(
@@ -43,13 +51,15 @@ def default_phases(
     is_tempered: bool,
     iterations: int | None = None,
     is_large: bool = False,
+    is_wide: bool = False,
     is_divided: bool = False,
 ) -> tuple[PhaseSpec, ...]:
     """Return one or two phases that tune, then one of `iterations` whose draws are kept.
 
     The first phase holds the sigmas of the weights fixed. The second one is half as long as the kept phase,
     and at most 500 iterations, or 200 for a large table. If `iterations` is None, the kept phase has as
-    many of hybrid-marginal or of hybrid as is usual for the data model, or 1000 for a large table.
+    many of hybrid-marginal or of hybrid as is usual for the data model, or 2000 for the default network of
+    many cases, or 1000 for a large table.
     A data model may do without the first (`starts_with_sigmas_held`).
 
     Where the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the
@@ -64,7 +74,12 @@ def default_phases(
     leaves_outputs = bool(network.hidden) and not is_divided
     leaves_outputs = leaves_outputs and not why_outputs_stay(network, model, is_tempered=is_tempered)
     if iterations is None:
-        iterations = _kept_iterations(model, leaves_outputs=leaves_outputs, is_large=is_large)
+        if is_large:
+            iterations = KEPT_ITERATIONS_OF_LARGE
+        elif is_wide:
+            iterations = _KEPT_ITERATIONS_OF_WIDE
+        else:
+            iterations = model.usual_marginal_iterations if leaves_outputs else model.usual_iterations
     if leaves_outputs and not is_large:
         first = HybridMarginal(over=("outputs",), steps=AUTO, **_AUTOMATIC)
         later = HybridMarginal(over=("outputs", "precisions"), steps=AUTO, **_AUTOMATIC)
@@ -89,13 +104,6 @@ def default_annealing() -> tuple[Operation, ...]:
     It therefore needs no tuning.
     """
     return (SampleSigmas(), Heatbath(), Hybrid(steps=20, stepsize=0.3, stepsize_jitter=-0.2))
-
-
-def _kept_iterations(model: DataModel, *, leaves_outputs: bool, is_large: bool) -> int:
-    """Return the length of the kept phase of a configuration that does not say it."""
-    if is_large:
-        return KEPT_ITERATIONS_OF_LARGE
-    return model.usual_marginal_iterations if leaves_outputs else model.usual_iterations
 
 
 def _n_sigmas(network: NetworkSpec) -> int:

@@ -25,7 +25,7 @@ class NetworkKeys(Record):
     Both exist because the keys keep the text of the configuration, with names of columns and priors such as
     "x0.5:2", which a store records and `to_toml` writes back; `NetworkSpec` holds the values in use.
 
-    hidden       the hidden layers; one of 8 tanh units if they are left out, or of 32 for classes of pictures
+    hidden       the hidden layers; those of spec/default_network.py if they are left out
     priors       group of parameters -> its prior in FBM's notation; adjustments (ah0, ao) have an alpha
                  instead. A group with the prior "-" is left out, as if it were not named. Without this key,
                  `has_default_priors`, a configuration has those of spec/default_network.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,12 +17,12 @@ from rayfbnn.data.paths import check_on_disk
 from rayfbnn.data.selection import is_pattern
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import AUTO
-from rayfbnn.model.architecture import ModelSpec, NetworkSpec
+from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
 from rayfbnn.spec.column_checks import check_columns
 from rayfbnn.spec.connections import with_tables
-from rayfbnn.spec.default_network import HIDDEN_OF_READINGS, default_noise, default_priors
+from rayfbnn.spec.default_network import HIDDEN_OF_MANY, default_hidden, default_noise, default_priors
 from rayfbnn.spec.defaults import CHAINS_PER_BATCH_OF_LARGE, default_phases, is_large_table
 from rayfbnn.spec.known_keys import known_keys
 from rayfbnn.spec.messages import MAX_WORD, messages, short
@@ -129,6 +130,10 @@ class RunSpec(Record):
         """
         return RunSpec._from_keys(self._as_written, self._base_dir, encoding)
 
+    def written(self) -> dict[str, Any]:
+        """Return the keys that were given, without what is filled in."""
+        return copy.deepcopy(self._as_written)
+
     def to_dict(self) -> dict[str, Any]:
         """Return every key with its value, defaults included, as dictionaries, lists, text and numbers."""
         keys = self.model_dump(mode="json", exclude_none=True, by_alias=True)
@@ -146,6 +151,8 @@ class RunSpec(Record):
             del keys["chains_per_batch"]
         if not self.network_keys.priors and self.network_keys.has_default_priors:
             del keys["network"]["priors"]
+            if "hidden" not in self.network_keys.model_fields_set:
+                del keys["network"]["hidden"]
         return keys
 
     def to_json(self) -> str:
@@ -313,8 +320,8 @@ class RunSpec(Record):
             inputs = INPUTS_TOGETHER if self._are_readings else "inputs"
             sides = (inputs, "targets") if chosen.is_real else (inputs,)
             object.__setattr__(self.data, "standardize", sides)
-        if self._are_readings and "hidden" not in self.network_keys.model_fields_set:
-            object.__setattr__(self.network_keys, "hidden", HIDDEN_OF_READINGS)
+        if "hidden" not in self.network_keys.model_fields_set:
+            object.__setattr__(self.network_keys, "hidden", self._default_hidden)
         if "noise" in chosen.required and self.model_keys.noise is None:
             object.__setattr__(self.model_keys, "noise", default_noise(len(self.data.targets)))
         if "hazard" in chosen.required and self.model_keys.hazard is None:
@@ -381,9 +388,23 @@ class RunSpec(Record):
         return self.model_keys.kind == "class" and self._encoding is not None and self._encoding.have_one_unit
 
     @property
+    def _n_cases(self) -> int:
+        """Number of training cases; 0 while it is not known."""
+        return 0 if self._encoding is None else self._encoding.n_cases
+
+    @property
     def _is_large(self) -> bool:
-        n_cases = 0 if self._encoding is None else self._encoding.n_cases
-        return is_large_table(n_cases=n_cases, n_inputs=len(self.input_names))
+        return is_large_table(n_cases=self._n_cases, n_inputs=len(self.input_names), is_wide=self._is_wide)
+
+    @property
+    def _is_wide(self) -> bool:
+        """True for many cases with the layers that they have by default, written or not."""
+        return self.network_keys.hidden == self._default_hidden == HIDDEN_OF_MANY
+
+    @property
+    def _default_hidden(self) -> tuple[LayerSpec, ...]:
+        is_real = DATA_MODELS[self.model_keys.kind].is_real
+        return default_hidden(n_cases=self._n_cases, is_real=is_real, are_readings=self._are_readings)
 
     def _check_network(self) -> None:
         """Check the network and the schedule; priors and phases are filled in if there are none."""
@@ -397,10 +418,11 @@ class RunSpec(Record):
                 is_tempered=self.temperature != 1,
                 iterations=self.iterations,
                 is_large=self._is_large,
+                is_wide=self._is_wide,
                 is_divided=self.n_parts > 1,
             )
             has_default_batches = "chains_per_batch" not in self.model_fields_set
-            if self._is_large and has_default_batches and self.device == "cpu":
+            if (self._is_large or self._is_wide) and has_default_batches and self.device == "cpu":
                 object.__setattr__(self, "chains_per_batch", CHAINS_PER_BATCH_OF_LARGE)
             object.__setattr__(self, "phase", phases)
             object.__setattr__(self, "iterations", None)

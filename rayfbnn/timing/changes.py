@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
@@ -34,18 +33,19 @@ def changes(
     operation  the one whose updates take longest; without trajectories there is nothing to change
     workers    processes that could share the batches
 
-    Most changes are to another configuration with another posterior or with trajectories that lead less far:
-    the factors say nothing about how many draws are needed.
+    Some changes are to trajectories that lead less far: the factors say nothing about how many draws are
+    needed. Fewer units are not among them: their chains agree less and predict worse (docs/decisions/0017).
     """
     kinds = trajectory_kinds((operation,))
     if not kinds:
         return {}
     kind, posterior, chains = kinds[0], times.posterior, len(times.state.position)
     now = _per_step(posterior, kind, chains)
-    factors = {
-        what: _per_step(build_posterior(other, dataset, device="cpu"), kind, chains) / now
-        for what, other in _other_posteriors(spec).items()
-    }
+    factors = {}
+    if spec.dtype == "float64":
+        other = RunSpec.from_dict({**spec.to_dict(), "dtype": "float32"}).resolved(spec.encoding)
+        in_float32 = build_posterior(other, dataset, device="cpu")
+        factors["dtype = float32"] = _per_step(in_float32, kind, chains) / now
     if isinstance(operation, HybridMarginal) and "outputs" in operation.over:
         factors["hybrid in place of hybrid-marginal, as many steps"] = (
             _per_step(posterior, TrajectoryKind(), chains) / now
@@ -63,29 +63,6 @@ def changes(
         what = f"chains_per_batch = {smaller}, so that {workers} workers share the chains"
         factors[what] = per_step * smaller / (turns * batch)
     return factors
-
-
-def _other_posteriors(spec: RunSpec) -> dict[str, RunSpec]:
-    """Return the configuration with float32, and with half of the units, where it can have them."""
-    others = {}
-    if spec.dtype == "float64":
-        others["dtype = float32"] = _changed(spec, {**spec.to_dict(), "dtype": "float32"})
-    raw: dict[str, Any] = spec.to_dict()
-    layers = raw["network"].get("hidden", [])
-    for layer in layers:
-        layer["units"] = max(1, layer["units"] // 2)
-    if layers:
-        units = ", ".join(str(layer["units"]) for layer in layers)
-        others[f"half of the units: {units}"] = _changed(spec, raw)
-    return {what: other for what, other in others.items() if other is not None}
-
-
-def _changed(spec: RunSpec, raw: dict[str, Any]) -> RunSpec | None:
-    """Return a configuration with other values; None if they do not fit one another."""
-    try:
-        return RunSpec.from_dict(raw).resolved(spec.encoding)
-    except ConfigError:
-        return None  # such as connections that name units which are no longer there
 
 
 def _can_have_partial_gradients(operation: Hybrid, posterior: SampledPosterior) -> bool:

@@ -19,7 +19,7 @@ from rayfbnn.mcmc.operation import (
     unrolled,
 )
 from rayfbnn.mcmc.tuning.scaling import mean_squares
-from rayfbnn.mcmc.tuning.settings import extreme_tunings, first_settings
+from rayfbnn.mcmc.tuning.settings import extreme_tunings, first_settings, with_steps
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.sampler import build_posterior, densities_of
@@ -40,6 +40,8 @@ LEAST_SECONDS = 5.0
 _GUESSED_RATE, _GUESSED_OVERHEAD = 5e9, 5e-4  # operations a second; seconds of an iteration of a batch
 _LARGEST_FACTOR = 0.9  # a change that saves less is not named
 _LEAST_FOR_CHANGES = 30.0  # seconds of a run from which on changes are looked at
+# The median of the lengths that tuning found for two layers, on twelve tables (docs/decisions/0017).
+_USUAL_STEPS_OF_LAYERS = 128
 _MESSAGES = 1.13  # the time with cases in parts on two workers, in that of one process (docs/benchmarks.md)
 _MOST_VALUES = 2e6  # hidden values of all chains at all cases that are measured together
 
@@ -47,8 +49,8 @@ _MOST_VALUES = 2e6  # hidden values of all chains at all cases that are measured
 def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | None:
     """Return what a run will take with so many processes, or None for a run of a few seconds or on a GPU.
 
-    Where the length of trajectories is automatic, the one with which tuning begins is taken. Many tables keep
-    it, and to try enough rounds of tuning would take longer than a forecast may.
+    Where the length of trajectories is automatic, the usual one is taken: that with which tuning begins, or
+    128 steps for several hidden layers. To try enough rounds of tuning would take longer than a forecast may.
     """
     if spec.device != "cpu":
         return None
@@ -154,11 +156,19 @@ def _guessed_seconds(
 
 
 def _settings(spec: RunSpec, *, longest: bool) -> dict[Tunable, Settings]:
-    """Return the settings of automatic operations where tuning begins, or with the longest trajectories."""
+    """Return the settings that automatic operations usually get, or those with the longest trajectories."""
     operations = [operation for phase in spec.phase for operation in automatic(phase.operations)]
-    if not longest:
-        return {operation: first_settings(operation) for operation in operations}
-    return dict(extreme_tunings(tuple(operations), is_measured=False)[1].settings)
+    if longest:
+        return dict(extreme_tunings(tuple(operations), is_measured=False)[1].settings)
+    settings = {operation: first_settings(operation) for operation in operations}
+    if len(spec.network.hidden) < 2:
+        return settings
+    return {
+        operation: with_steps(operation, first.stepsize, min(_USUAL_STEPS_OF_LAYERS, operation.longest))
+        if operation.steps == AUTO
+        else first
+        for operation, first in settings.items()
+    }
 
 
 def _chains_per_batch(spec: RunSpec) -> int:

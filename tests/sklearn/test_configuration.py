@@ -17,6 +17,7 @@ from rayfbnn.spec import RunSpec
 
 TABLE = pd.DataFrame(np.random.default_rng(3).normal(size=(20, 5)), columns=["a", "b", "c", "d", "y"])
 TABLE["same"] = 3.0
+DATA = {"data": {"inputs": ["a", "b"], "targets": ["y"]}, "model": {"kind": "real"}}
 
 
 def resolved(table: pd.DataFrame = TABLE, workers: int = 1, **parameters: Any) -> RunSpec:
@@ -72,6 +73,19 @@ def test_hidden_layers() -> None:
     assert resolved(hidden_layer_sizes=np.int64(5)).network.hidden[0].activation == "tanh"
     linear = resolved(hidden_layer_sizes=())
     assert linear.network.hidden == () and set(linear.network_keys.priors) == {"io", "bo"}
+
+
+MANY = pd.concat([TABLE] * 13, ignore_index=True)  # 260 cases, which have another default network
+
+
+def test_the_layers_for_many_cases_stay_beside_what_is_named() -> None:
+    def layers(**parameters: Any) -> list[tuple[int, str]]:
+        return [(layer.units, str(layer.activation)) for layer in resolved(MANY, **parameters).network.hidden]
+
+    assert layers() == layers(output_width=4.0) == layers(spec=RunSpec.from_dict(DATA)) == [(16, "tanh")] * 2
+    assert resolved(MANY, output_width=4.0) == resolved(MANY)
+    assert layers(activation="relu") == layers(activation="relu", alpha=3) == [(16, "relu")] * 2
+    assert layers(hidden_layer_sizes=(8,)) == [(8, "tanh")]
 
 
 def test_a_base_has_the_rest(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,16 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.data import read_training
+from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.errors import ConfigError
-from rayfbnn.model.architecture import PriorSpec
+from rayfbnn.model.architecture import LayerSpec, NetworkSpec, PriorSpec
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.default_network import default_priors
 from rayfbnn.store.store import Store
+from tests.support.problems import MODELS, parse, streams
+
+MANY = 250  # cases, from which on the default network has two layers
 
 
 def keys(kind: str = "real", *, inputs: int = 4, **more: Any) -> dict[str, Any]:
@@ -40,6 +46,67 @@ def test_data_and_kind_are_enough(kind: str) -> None:
     assert spec.data.standardize == (
         ("inputs", "targets") if kind in ("real", "heteroscedastic") else ("inputs",)
     )
+
+
+def resolved(n_cases: int, kind: str = "real", **more: Any) -> RunSpec:
+    """A configuration whose inputs are not named, with what is known of a table of so many cases."""
+    raw = keys(kind, **more)
+    del raw["data"]["inputs"]
+    names = tuple(f"x{number}" for number in range(4))
+    return RunSpec.from_dict(raw).resolved(Encoding(names, tuple(map(InputColumn, names)), n_cases=n_cases))
+
+
+@pytest.mark.parametrize("kind", ["real", "count"])
+@pytest.mark.parametrize("n_cases", [60, MANY - 1, MANY, 10**6])
+def test_many_cases_with_real_targets_have_two_layers(kind: str, n_cases: int) -> None:
+    spec = resolved(n_cases, kind)
+    expected = [16, 16] if kind == "real" and n_cases >= MANY else [8]
+    assert [layer.units for layer in spec.network.hidden] == expected
+    assert ("h0h1" in spec.network_keys.priors) == (len(expected) == 2)
+    again = RunSpec.from_json(spec.to_json()).resolved(spec.encoding)
+    assert again == spec and again.network == spec.network
+
+
+def test_layers_or_priors_that_are_written_are_kept_for_many_cases() -> None:
+    layer = {"units": 5, "activation": "relu"}
+    assert [one.units for one in resolved(MANY, network={"hidden": [layer]}).network.hidden] == [5]
+    priors = {"ih0": "1:4", "ho0": "x1:4"}
+    spec = resolved(MANY, network={"priors": priors}, model={"noise": "0.1:1"})
+    assert [one.units for one in spec.network.hidden] == [8]
+
+
+def test_a_configuration_that_was_written_out_before_its_cases_were_read_has_the_layers_for_them() -> None:
+    raw = keys()
+    del raw["data"]["inputs"]
+    again = RunSpec.from_dict(RunSpec.from_dict(raw).to_dict())
+    assert again.resolved(resolved(MANY).encoding) == resolved(MANY)
+
+
+@pytest.mark.parametrize("units", [(16,), (64,), (256,), (8, 8), (16, 16), (64, 64)], ids=str)
+def test_functions_of_the_prior_are_alike_whatever_the_number_of_units(units: tuple[int, ...]) -> None:
+    """The sizes of outputs, and of their change with an input, are those of eight units in each layer."""
+    base = (8,) * len(units)
+    for one, other in zip(prior_sizes(units), prior_sizes(base), strict=True):
+        assert one == pytest.approx(other, rel=0.1)
+
+
+@cache
+def prior_sizes(units: tuple[int, ...]) -> list[float]:
+    """Return the median size of an output and of its changes, over 4,000 draws from the default prior."""
+    hidden = tuple(LayerSpec(n, "tanh") for n in units)
+    priors = default_priors(hidden, n_inputs=1, bias=1.0, is_real=True)
+    inputs = np.array([[0.0], [0.1], [1.0]])
+    target = SampledPosterior.from_spec(
+        NetworkSpec(1, 1, hidden, parse(priors)),
+        MODELS["gaussian"],
+        inputs,
+        np.zeros((3, 1)),
+        dtype="float64",
+    )
+    state = target.initial_state(streams(f"prior of {units}", 4000), sigmas=None)
+    outputs = target.outputs(state.position, inputs)[..., 0]
+    changes = np.diff(outputs, axis=1)
+    return np.median(np.abs(np.column_stack([outputs[:, 0], changes])), axis=0).tolist()
 
 
 def pictures(

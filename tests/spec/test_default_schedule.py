@@ -162,6 +162,26 @@ def test_a_large_table_has_hybrid_and_shorter_phases_in_smaller_batches(n_cases:
     assert RunSpec.from_json(resolved.to_json()) == resolved  # a store needs no number of cases
 
 
+@pytest.mark.parametrize(
+    ("n_cases", "iterations", "chains_per_batch", "trajectories"),
+    [
+        (249, [40, 500, 10_000], 8, HybridMarginal),
+        (250, [40, 500, 2000], 2, HybridMarginal),
+        (2999, [40, 500, 2000], 2, HybridMarginal),
+        (3000, [40, 200, 1000], 2, Hybrid),
+    ],
+)
+def test_the_default_network_of_many_cases_has_a_schedule_of_its_own(
+    n_cases: int, iterations: list[int], chains_per_batch: int, trajectories: type
+) -> None:
+    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=n_cases)
+    spec = without_phases(chains_per_batch=None, network=None, model__noise="0.3:3").resolved(encoding)
+    assert [phase.iterations for phase in spec.phase] == iterations
+    assert spec.chains_per_batch == chains_per_batch
+    assert isinstance(spec.phase[-1].operations[-1], trajectories)
+    assert RunSpec.from_json(spec.to_json()).resolved(encoding) == spec
+
+
 def test_what_is_written_is_kept_for_a_large_table() -> None:
     encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=10**6)
     spec = without_phases(chains_per_batch=4, iterations=300).resolved(encoding)

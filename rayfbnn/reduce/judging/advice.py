@@ -120,7 +120,7 @@ def _longer_trajectories(spec: RunSpec) -> Iterator[str]:
 
 
 def _more_units(spec: RunSpec) -> Iterator[str]:
-    """Name wider hidden layers, whose chains agree more often (docs/decisions/0024)."""
+    """Name wider hidden layers, whose chains agree more often (docs/decisions/0017)."""
     units = [layer.units for layer in spec.network.hidden]
     if units and max(units) < _WIDE:
         now, then = (" and ".join(map(str, numbers)) for numbers in (units, [2 * n for n in units]))

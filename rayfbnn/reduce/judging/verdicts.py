@@ -128,6 +128,9 @@ class Verdict:
         return fields_of_verdict
 
 
+_NOT_FOR_PREDICTIONS = "predictions have a verdict of their own and do not need these; do not interpret them"
+
+
 @dataclass(frozen=True)
 class Evidence:
     """The material that a verdict is made from.
@@ -157,6 +160,7 @@ def judge_hyperparameters(evidence: Evidence) -> Verdict:
         "hyperparameters",
         "cannot tell" if is_unknown else "not converged",
         tuple(reasons),
+        () if is_unknown else (_NOT_FOR_PREDICTIONS,),
         advice=tuple(recommended),
         iterations=iterations,
         decided_by=reasons[0],
