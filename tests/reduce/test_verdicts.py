@@ -61,6 +61,9 @@ def test_hyperparameters_fall_short_alone() -> None:
     diagnosis = judge(store)
     assert diagnosis.predictions.grade == "converged" and diagnosis.hyperparameters.grade == "not converged"
     assert not diagnosis.ok and judge(store, decisive="predictions").ok
+    assert diagnosis.hyperparameters.remarks == (
+        "predictions have a verdict of their own and do not need these; do not interpret them",
+    )
     assert any(reason.startswith("R-hat above 1.02: log_prior") for reason in diagnosis.reasons)
     assert diagnosis.decided_by == diagnosis.hyperparameters.decided_by == diagnosis.reasons[0]
     assert judge(store, decisive="predictions").decided_by == ""
