@@ -15,8 +15,8 @@ export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
 # Compiled Python is kept: tests start hundreds of processes, and each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# How many tests run at once. One process of the long tests mostly waits for Ray.
-JOBS ?= 2
+# How many tests run at once: one more than the cores of CI, because one process mostly waits for Ray.
+JOBS ?= 3
 LONG_JOBS ?= 3
 
 .PHONY: demo test test-long check docs bench bench-steps bench-batches bench-draws bench-overheads bench-tables bench-large-tables bench-new-user peers

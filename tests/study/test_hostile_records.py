@@ -30,9 +30,13 @@ HARMLESS: dict[str, dict[str, list[Any]]] = {
     },
     LOOK: {
         "quantities": [{}],
-        **{f"quantities.sigma_ih0.{name}": NUMBERS for name in ("mean", "sd", "rhat", "mcse")},
+        **{
+            f"quantities.sigma_ih0.{name}": NUMBERS
+            for name in ("mean", "sd", "rhat", "mcse", "drift", "late", "growth")
+        },
         "quantities.sigma_ih0.ok": [True],
         "quantities.sigma_ih0.apart": [[]],
+        "quantities.sigma_ih0.stuck": [[]],
         "failed": [{}],
         "failed.3": ["../x"],
         "digests": [{}],
