@@ -19,9 +19,9 @@ _MANY = 250  # cases
 def default_hidden(*, n_cases: int, is_real: bool, are_readings: bool) -> tuple[LayerSpec, ...]:
     """Return the hidden layers of a network whose configuration leaves them out.
 
-    Chains of small networks sit in different modes where a larger network would fit the cases, and predict
-    worse. Two layers of 16 units were better than one of 32 on most tables, and take half as long: the cost
-    of integrating the outputs out grows with the square of the last layer's units (docs/decisions/0017).
+    Chains of a network that is too small sit in different modes and predict worse. Two layers of 16 units
+    were about as good as one of 32, and took two thirds of the time where outputs are integrated out: that
+    cost grows with the square of the last layer's units (docs/decisions/0017).
 
     n_cases       of the training table; 0 while it is not known
     is_real       whether targets are real numbers

@@ -15,7 +15,7 @@ from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.marginal.output_layer import why_outputs_stay
 from rayfbnn.spec.sections import PhaseSpec
 
-KEPT_ITERATIONS_OF_LARGE = 1000
+_KEPT_ITERATIONS_OF_LARGE = 1000
 # For the default network of many cases, whose predictions agree long before (docs/decisions/0017).
 _KEPT_ITERATIONS_OF_WIDE = 2000
 _MOST_TUNING_ITERATIONS, _MOST_TUNING_ITERATIONS_OF_LARGE = 500, 200
@@ -25,7 +25,7 @@ _LARGE = 60_000
 _LARGE_WIDE = 3000
 # Chains of a large table or of wide layers do not gain from one another, and fewer in a batch keep more
 # cores busy.
-CHAINS_PER_BATCH_OF_LARGE = 2
+FEW_CHAINS_PER_BATCH = 2
 # In these iterations the sigmas of weights stay at their start: drawn while weights are zero, they collapse.
 _FIRST_ITERATIONS = 40
 # The stepsize is jittered over 0.2 decades because a trajectory whose length is a period of the target would
@@ -75,7 +75,7 @@ def default_phases(
     leaves_outputs = leaves_outputs and not why_outputs_stay(network, model, is_tempered=is_tempered)
     if iterations is None:
         if is_large:
-            iterations = KEPT_ITERATIONS_OF_LARGE
+            iterations = _KEPT_ITERATIONS_OF_LARGE
         elif is_wide:
             iterations = _KEPT_ITERATIONS_OF_WIDE
         else:

@@ -23,7 +23,7 @@ from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
 from rayfbnn.spec.column_checks import check_columns
 from rayfbnn.spec.connections import with_tables
 from rayfbnn.spec.default_network import HIDDEN_OF_MANY, default_hidden, default_noise, default_priors
-from rayfbnn.spec.defaults import CHAINS_PER_BATCH_OF_LARGE, default_phases, is_large_table
+from rayfbnn.spec.defaults import FEW_CHAINS_PER_BATCH, default_phases, is_large_table
 from rayfbnn.spec.known_keys import known_keys
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.methods import (
@@ -423,7 +423,7 @@ class RunSpec(Record):
             )
             has_default_batches = "chains_per_batch" not in self.model_fields_set
             if (self._is_large or self._is_wide) and has_default_batches and self.device == "cpu":
-                object.__setattr__(self, "chains_per_batch", CHAINS_PER_BATCH_OF_LARGE)
+                object.__setattr__(self, "chains_per_batch", FEW_CHAINS_PER_BATCH)
             object.__setattr__(self, "phase", phases)
             object.__setattr__(self, "iterations", None)
         if self.fit is not None:

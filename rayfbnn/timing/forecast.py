@@ -40,7 +40,7 @@ LEAST_SECONDS = 5.0
 _GUESSED_RATE, _GUESSED_OVERHEAD = 5e9, 5e-4  # operations a second; seconds of an iteration of a batch
 _LARGEST_FACTOR = 0.9  # a change that saves less is not named
 _LEAST_FOR_CHANGES = 30.0  # seconds of a run from which on changes are looked at
-# The median of the lengths that tuning found for two layers, on twelve tables (docs/decisions/0017).
+# The median of the lengths found for two layers, on nine tables of 250 cases or more (docs/decisions/0017).
 _USUAL_STEPS_OF_LAYERS = 128
 _MESSAGES = 1.13  # the time with cases in parts on two workers, in that of one process (docs/benchmarks.md)
 _MOST_VALUES = 2e6  # hidden values of all chains at all cases that are measured together

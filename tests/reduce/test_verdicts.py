@@ -282,7 +282,7 @@ def test_more_units_are_advised_where_chains_are_in_modes(
     if advised is None:
         assert "hidden units" not in advice
     else:
-        assert f"more hidden units ({advised}, at about twice the time)" in advice
+        assert f"more hidden units ({advised}; as many iterations take about twice the time)" in advice
 
 
 def test_two_chains_that_agree_have_converged() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RHAT_IN_REACH = 1.1
 _VAGUE = 1.0  # alphas below let a sigma wander over orders of magnitude
 _MOST_ITERATIONS = 10**9
-_WIDE = 64  # units, from which on more were not seen to help
+_WIDE = 64  # units of a layer; wider ones were not measured (docs/decisions/0017)
 
 
 def iterations_that_would_do(
@@ -124,7 +124,7 @@ def _more_units(spec: RunSpec) -> Iterator[str]:
     units = [layer.units for layer in spec.network.hidden]
     if units and max(units) < _WIDE:
         now, then = (" and ".join(map(str, numbers)) for numbers in (units, [2 * n for n in units]))
-        yield f"more hidden units ({then} in place of {now}, at about twice the time)"
+        yield f"more hidden units ({then} in place of {now}; as many iterations take about twice the time)"
 
 
 def _float64(spec: RunSpec) -> Iterator[str]:

@@ -27,6 +27,7 @@ Subject = Literal["predictions", "hyperparameters"]
 VERDICTS = ("all", "predictions")  # which verdict decides
 Decisive = Literal["all", "predictions"]
 _NEVER_CHANGES = "never changes in"
+_NOT_FOR_PREDICTIONS = "predictions have a verdict of their own and do not need these; do not interpret them"
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,6 @@ class Verdict:
                 name: known(value) if isinstance(value, float) else value for name, value in values.items()
             }
         return fields_of_verdict
-
-
-_NOT_FOR_PREDICTIONS = "predictions have a verdict of their own and do not need these; do not interpret them"
 
 
 @dataclass(frozen=True)
