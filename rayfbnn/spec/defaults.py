@@ -32,6 +32,7 @@ _FIRST_ITERATIONS = 40
 # come back to its start every time.
 _AUTOMATIC: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scaling": AUTO}
 _STEPS, _WINDOW = 32, 4  # of hybrid; docs/decisions/0017
+_STEPS_OF_LARGE_WIDE, _WINDOW_OF_LARGE_WIDE = 100, 8
 _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
 _MAX_SIGMAS = 100  # networks with more do not rescale them one by one: each costs an energy
 
@@ -66,7 +67,7 @@ def default_phases(
     outputs alone, then over common precisions too. Elsewhere they are those of hybrid, and each sigma is
     rescaled in turn unless there are too many. All sigmas of what leads into a layer are rescaled together
     in every network. For a large table trajectories are those of hybrid, without the rescaling of single
-    sigmas. So are those of cases that are divided into parts, because the outputs cannot be integrated out.
+    sigmas, and three times as long for the default network of many cases. So are those of cases that are divided into parts, because the outputs cannot be integrated out.
     """
     first: Operation
     later: Operation
@@ -84,7 +85,9 @@ def default_phases(
         first = HybridMarginal(over=("outputs",), steps=AUTO, **_AUTOMATIC)
         later = HybridMarginal(over=("outputs", "precisions"), steps=AUTO, **_AUTOMATIC)
     else:
-        first = later = Hybrid(steps=_STEPS, window=_WINDOW, **_AUTOMATIC)
+        is_both = is_large and is_wide
+        steps, window = (_STEPS_OF_LARGE_WIDE, _WINDOW_OF_LARGE_WIDE) if is_both else (_STEPS, _WINDOW)
+        first = later = Hybrid(steps=steps, window=window, **_AUTOMATIC)
         if _n_sigmas(network) <= _MAX_SIGMAS and not is_large:
             rescalings.append(Rescale(along="sigmas", stepsize=_RESCALING_STEPSIZE))
     noise: tuple[Operation, ...] = (SampleNoise(),) if model.has_noise else ()

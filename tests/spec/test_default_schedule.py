@@ -178,7 +178,10 @@ def test_the_default_network_of_many_cases_has_a_schedule_of_its_own(
     spec = without_phases(chains_per_batch=None, network=None, model__noise="0.3:3").resolved(encoding)
     assert [phase.iterations for phase in spec.phase] == iterations
     assert spec.chains_per_batch == chains_per_batch
-    assert isinstance(spec.phase[-1].operations[-1], trajectories)
+    trajectory = spec.phase[-1].operations[-1]
+    assert isinstance(trajectory, trajectories)
+    if isinstance(trajectory, Hybrid):
+        assert (trajectory.steps, trajectory.window) == (100, 8)
     assert RunSpec.from_json(spec.to_json()).resolved(encoding) == spec
 
 
