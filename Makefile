@@ -39,7 +39,7 @@ check: $(VENV)/.installed-dev
 # Which tests call which function is recorded once; remove the file to record it again.
 MUTANTS ?= 200
 MUTATION := .benchmarks/mutants
-MUTATION_TESTS := $(addprefix tests/,approximate core data describe mcmc model reduce ring run spec store study correctness)
+MUTATION_TESTS := $(addprefix tests/,answers approximate core data describe draws mcmc model pictures ring run spec store study correctness)
 
 .PHONY: mutants
 mutants: $(MUTATION)/functions.jsonl

@@ -19,8 +19,8 @@ from rayfbnn.store.storage.places import place_of
 from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
-    from rayfbnn.reduce.diagnostics import Diagnosis
-    from rayfbnn.reduce.predict import Prediction
+    from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.answers.predict import Prediction
 
 FILES = ("robot_arm.toml", "train.csv", "test.csv")
 

@@ -19,8 +19,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import rayfbnn
+from rayfbnn.draws.functions import function_values, variation
 from rayfbnn.model.gaussian_process import limit_covariance
-from rayfbnn.reduce.functions import function_values, variation
 from rayfbnn.store.store import Store
 
 HERE = Path(__file__).parent

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rayfbnn.reduce.check import CheckResult
-    from rayfbnn.reduce.diagnostics import Diagnosis
-    from rayfbnn.reduce.fits.diagnosis import FitDiagnosis
-    from rayfbnn.reduce.judging.verdicts import Verdict
-    from rayfbnn.reduce.predict import Prediction
+    from rayfbnn.answers.check import CheckResult
+    from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.answers.fit_diagnosis import FitDiagnosis
+    from rayfbnn.answers.judging.verdicts import Verdict
+    from rayfbnn.answers.predict import Prediction
     from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.running import RunSummary
     from rayfbnn.selftest.selftest import Finding
@@ -60,7 +60,7 @@ def prediction_text(prediction: Prediction) -> str:
 
 def diagnosis_text(diagnosis: Diagnosis | FitDiagnosis) -> str:
     """Return the table of quantities, the thresholds, and the two verdicts with their advice."""
-    from rayfbnn.reduce.fits.diagnosis import FitDiagnosis
+    from rayfbnn.answers.fit_diagnosis import FitDiagnosis
 
     if isinstance(diagnosis, FitDiagnosis):
         return _fit_diagnosis_text(diagnosis)

@@ -6,17 +6,17 @@ from functools import partial
 
 import numpy as np
 
+from rayfbnn.answers.calibration import LEVELS, Places, labelled, reliability, share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.markup import tables
-from rayfbnn.reduce.calibration import LEVELS, Places, labelled, reliability, share_limits
-from rayfbnn.reduce.pictures.calibrated import (
+from rayfbnn.pictures.calibrated import (
     draw_coverage,
     draw_pit,
     draw_probability_histogram,
     draw_reliability,
 )
-from rayfbnn.reduce.pictures.panels import BLUE, Axes, draw_survival
-from rayfbnn.reduce.pictures.survival import curves_by_draw, has_survival_curves
+from rayfbnn.pictures.panels import BLUE, Axes, draw_survival
+from rayfbnn.pictures.survival import curves_by_draw, has_survival_curves
 from rayfbnn.reporting.pictures import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
 

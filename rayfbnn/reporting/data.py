@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rayfbnn.answers.effects import columns_of
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.markup import tables
-from rayfbnn.reduce.effects import columns_of
 from rayfbnn.reporting.runs import ReportedRun, labels_of
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
+from rayfbnn.answers.effects import Dependence, partial_dependence, value_names
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.markup import tables
-from rayfbnn.reduce.effects import Dependence, partial_dependence, value_names
-from rayfbnn.reduce.pictures.panels import CHAIN_COLOURS, GREY, Axes, set_log_scale
+from rayfbnn.pictures.panels import CHAIN_COLOURS, GREY, Axes, set_log_scale
 from rayfbnn.reporting.pictures import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Callable
 
-from rayfbnn.reduce.pictures import panels
-from rayfbnn.reduce.pictures.figures import STYLE, figure_with_axes, in_force, to_svg
-from rayfbnn.reduce.pictures.panels import Axes
+from rayfbnn.pictures import panels
+from rayfbnn.pictures.figures import STYLE, figure_with_axes, in_force, to_svg
+from rayfbnn.pictures.panels import Axes
 
 _STYLE = STYLE | {"svg.fonttype": "none", "svg.hashsalt": "rayfbnn", "path.simplify_threshold": 0.5}
 # The names are those of the style sheet, which has a light and a dark value for each.

@@ -6,14 +6,14 @@ from functools import partial
 
 import numpy as np
 
+from rayfbnn.answers.effects import columns_of, permutation_shares
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
+from rayfbnn.draws.draws import committed
+from rayfbnn.draws.quantities import sigmas
 from rayfbnn.markup import tables
-from rayfbnn.reduce.draws import committed
-from rayfbnn.reduce.effects import columns_of, permutation_shares
-from rayfbnn.reduce.pictures.panels import BLUE, Axes, draw_relevance
-from rayfbnn.reduce.pictures.selection import largest, of_inputs, relevance_groups
-from rayfbnn.reduce.quantities import sigmas
+from rayfbnn.pictures.panels import BLUE, Axes, draw_relevance
+from rayfbnn.pictures.selection import largest, of_inputs, relevance_groups
 from rayfbnn.reporting.pictures import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
 

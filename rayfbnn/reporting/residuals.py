@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
+from rayfbnn.answers.calibration import Places
 from rayfbnn.arrays import Array
 from rayfbnn.markup import tables
-from rayfbnn.reduce.calibration import Places
-from rayfbnn.reduce.pictures.calibrated import draw_actual, draw_scores
-from rayfbnn.reduce.pictures.panels import Axes
+from rayfbnn.pictures.calibrated import draw_actual, draw_scores
+from rayfbnn.pictures.panels import Axes
 from rayfbnn.reporting.pictures import beside, picture
 from rayfbnn.reporting.runs import ReportedRun, labels_of
 

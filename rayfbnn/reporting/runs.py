@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rayfbnn.answers.calibration import Places, places
+from rayfbnn.answers.diagnostics import Diagnosis, diagnose
+from rayfbnn.answers.predict import Prediction, predict
 from rayfbnn.arrays import Array
-from rayfbnn.reduce.calibration import Places, places
-from rayfbnn.reduce.diagnostics import Diagnosis, diagnose
-from rayfbnn.reduce.draws import committed
-from rayfbnn.reduce.early import early_phase, early_warning
-from rayfbnn.reduce.held import hold, spread
-from rayfbnn.reduce.predict import Prediction, predict
-from rayfbnn.reduce.thinning import evenly_spaced, thinned
+from rayfbnn.draws.draws import committed
+from rayfbnn.draws.early import early_phase, early_warning
+from rayfbnn.draws.held import hold, spread
+from rayfbnn.draws.thinning import evenly_spaced, thinned
 
 if TYPE_CHECKING:
     from rayfbnn.store.store import Store

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import committed
+from rayfbnn.draws.quantities import adjustments, sigmas
+from rayfbnn.draws.thinning import thinned
 from rayfbnn.markup import tables
-from rayfbnn.reduce.draws import committed
-from rayfbnn.reduce.pictures.chains import describe_quantity, draw_rank_differences, draw_trace
-from rayfbnn.reduce.pictures.panels import Axes
-from rayfbnn.reduce.pictures.selection import least_converged, log_densities
-from rayfbnn.reduce.quantities import adjustments, sigmas
-from rayfbnn.reduce.thinning import thinned
+from rayfbnn.pictures.chains import describe_quantity, draw_rank_differences, draw_trace
+from rayfbnn.pictures.panels import Axes
+from rayfbnn.pictures.selection import least_converged, log_densities
 from rayfbnn.reporting.pictures import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from rayfbnn.answers.fit_diagnosis import diagnose_fit
 from rayfbnn.markup import tables
-from rayfbnn.reduce.fits.diagnosis import diagnose_fit
-from rayfbnn.reduce.pictures.objective import draw_objective
+from rayfbnn.pictures.objective import draw_objective
 from rayfbnn.reporting.pictures import picture
 from rayfbnn.reporting.runs import ReportedRun
 

@@ -15,9 +15,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from rayfbnn import api
+from rayfbnn.answers.serving.predictor import Predictor
+from rayfbnn.draws.early import early_phase, early_warning, with_early_draws
 from rayfbnn.errors import ConfigError
-from rayfbnn.reduce.early import early_phase, early_warning, with_early_draws
-from rayfbnn.reduce.serving.predictor import Predictor
 from rayfbnn.sklearn.configuration import configuration
 from rayfbnn.sklearn.errors import as_value_errors, refuse_parameters
 from rayfbnn.sklearn.resuming import configuration_to_resume
@@ -30,8 +30,8 @@ from rayfbnn.store.store import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.reduce.diagnostics import Diagnosis
-    from rayfbnn.reduce.judging.verdicts import Verdict
+    from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.answers.judging.verdicts import Verdict
     from rayfbnn.run.running import RunSummary
     from rayfbnn.spec import RunSpec
 

@@ -6,8 +6,8 @@ import warnings
 
 from sklearn.exceptions import ConvergenceWarning
 
-from rayfbnn.reduce.judging.chain_average import MIN_CHAINS
-from rayfbnn.reduce.judging.verdicts import Verdict
+from rayfbnn.answers.judging.chain_average import MIN_CHAINS
+from rayfbnn.answers.judging.verdicts import Verdict
 
 
 def warn_unless_ok(verdict: Verdict, estimator: str, *, iterations: int, stacklevel: int) -> None:

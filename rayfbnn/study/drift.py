@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rayfbnn.answers.judging.on_the_way import move_apart, quantile_of_t
 from rayfbnn.arrays import Array
-from rayfbnn.reduce.judging.on_the_way import move_apart, quantile_of_t
 from rayfbnn.study.nested import Scores
 
 LEAST_DRAWS = 4  # of a chain: below, the second half cannot be divided

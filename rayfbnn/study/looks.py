@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import Draws
+from rayfbnn.draws.quantities import quantities
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.reduce.draws import Draws
-from rayfbnn.reduce.quantities import quantities
 from rayfbnn.store.store import Store
 from rayfbnn.study.documents import LookDocument
 from rayfbnn.study.rule import Judged, Rule, judge, reasons

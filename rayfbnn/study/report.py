@@ -9,7 +9,7 @@ from pathlib import Path
 from rayfbnn.data import Source
 from rayfbnn.markup import tables
 from rayfbnn.output.whole_file import whole_file
-from rayfbnn.reduce.pictures.panels import Axes
+from rayfbnn.pictures.panels import Axes
 from rayfbnn.reporting.page import Section, check_installed, page
 from rayfbnn.reporting.pictures import beside, picture
 from rayfbnn.study.files import StudyFiles

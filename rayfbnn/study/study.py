@@ -16,7 +16,7 @@ from rayfbnn.study.status import StudyStatus, status_of_study
 from rayfbnn.verbs.arguments import Spec, check_folder, check_log_format, check_workers, output_path
 
 if TYPE_CHECKING:
-    from rayfbnn.reduce.predict import Prediction
+    from rayfbnn.answers.predict import Prediction
     from rayfbnn.run.running import LogFormat
     from rayfbnn.study.looks import Look
     from rayfbnn.study.ranking import Rank

@@ -1,1 +1,1 @@
-"""The verbs that users call: each checks its arguments, then calls run/, reduce/, describe/ or timing/."""
+"""The verbs that users call: each checks its arguments, then calls run/, answers/, describe/ or timing/."""

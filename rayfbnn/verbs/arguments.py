@@ -58,8 +58,8 @@ def open_without_first(path: str | Place, skip: int) -> Store:
 
     Of an approximation there are the draws of the starts that count.
     """
-    from rayfbnn.reduce.fits.members import with_members
-    from rayfbnn.reduce.skipping import without_first
+    from rayfbnn.draws.members import with_members
+    from rayfbnn.draws.skipping import without_first
 
     check_counts(least=0, skip=skip)
     return with_members(without_first(Store.open(path), skip))
@@ -70,7 +70,7 @@ def open_for_predictions(path: str | Place, skip: int) -> Store:
 
     Without any draw nothing can be skipped, so that `skip` then raises ConfigError as for any other store.
     """
-    from rayfbnn.reduce.early import early_phase, early_warning, with_early_draws
+    from rayfbnn.draws.early import early_phase, early_warning, with_early_draws
 
     store = open_without_first(path, skip)
     store = with_early_draws(store) if skip == 0 else store

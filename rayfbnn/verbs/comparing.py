@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rayfbnn.answers.judging.heat import heat_warning
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases, read_training
+from rayfbnn.draws.fits import fit_summary
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.output.whole_file import make_folder, whole_file, whole_files
-from rayfbnn.reduce.fits.summary import fit_summary
-from rayfbnn.reduce.judging.heat import heat_warning
 from rayfbnn.run.fitting.fits import checked_state_shapes
 from rayfbnn.run.progress import show_text
 from rayfbnn.spec.methods import METHODS, BbbKeys, LaplaceKeys, MapKeys, VepKeys
@@ -27,10 +27,10 @@ from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, output_p
 from rayfbnn.verbs.jobs import sample_or_resume
 
 if TYPE_CHECKING:
+    from rayfbnn.answers.comparing.comparison import Compared
+    from rayfbnn.answers.comparing.table import Comparison
+    from rayfbnn.answers.judging.verdicts import Decisive
     from rayfbnn.data import Dataset
-    from rayfbnn.reduce.comparing.comparison import Compared
-    from rayfbnn.reduce.comparing.table import Comparison
-    from rayfbnn.reduce.judging.verdicts import Decisive
     from rayfbnn.spec import RunSpec
     from rayfbnn.verbs.annealing import Annealed
 
@@ -96,9 +96,9 @@ def compare(
     Comparison
         The table, whether the reference passes `diagnose`, and if not the reasons.
     """
-    from rayfbnn.reduce.comparing.comparison import compare as reduce_compare
-    from rayfbnn.reduce.comparing.picture import picture
-    from rayfbnn.reduce.comparing.table import Comparison
+    from rayfbnn.answers.comparing.comparison import compare as reduce_compare
+    from rayfbnn.answers.comparing.table import Comparison
+    from rayfbnn.pictures.comparison import picture
     from rayfbnn.run.on_ray.cluster import check_ray
 
     spec, folder, names = read_spec(spec, set), output_path(out), _read_methods(methods, exact)
@@ -189,7 +189,7 @@ def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, pr
 
 def _doubts(reference: Store, inputs: Array, decisive: Decisive) -> tuple[str, ...]:
     """Return why the reference may not have converged; exact draws by rejection are beyond doubt."""
-    from rayfbnn.reduce.diagnostics import diagnose
+    from rayfbnn.answers.diagnostics import diagnose
 
     if reference.kind == "exact":
         return ()
@@ -202,7 +202,7 @@ def _doubts(reference: Store, inputs: Array, decisive: Decisive) -> tuple[str, .
 
 def _warn_of_poor_fits(rows: dict[str, Compared], store: Store, targets: Array) -> None:
     """Warn of methods that predict labels or real numbers no better than without the inputs."""
-    from rayfbnn.reduce.comparing.without_inputs import log_probability_without_inputs
+    from rayfbnn.answers.comparing.without_inputs import log_probability_without_inputs
 
     model = store.spec.data_model
     if not (model.has_labels or model.is_real):

@@ -38,9 +38,9 @@ def function_values(
         Dimensions chain, draw, case and function. `values.quantile([0.05, 0.95], dim=("chain", "draw"))`
         gives a band of 90 % around each function.
     """
-    from rayfbnn.reduce.arviz.functions import labelled_functions
-    from rayfbnn.reduce.draws import committed
-    from rayfbnn.reduce.thinning import thinned
+    from rayfbnn.answers.arviz.functions import labelled_functions
+    from rayfbnn.draws.draws import committed
+    from rayfbnn.draws.thinning import thinned
 
     if draws is not None:
         check_counts(least=1, draws=draws)

@@ -107,7 +107,7 @@ def open(path: str | Path) -> xarray.DataTree:
     path
         The store.
     """
-    from rayfbnn.reduce.arviz.tree import stored_tree
+    from rayfbnn.answers.arviz.tree import stored_tree
 
     return stored_tree(Store.open(path))
 
@@ -148,7 +148,7 @@ def to_datatree(
     DataTree
         The groups. Targets and their log likelihoods are on the data file's scale.
     """
-    from rayfbnn.reduce.arviz.tree import to_datatree as tree_of
+    from rayfbnn.answers.arviz.tree import to_datatree as tree_of
 
     check_counts(least=0, skip=skip)
     if draws is not None:

@@ -17,7 +17,7 @@ from rayfbnn.verbs.arguments import Spec, place_given, read_spec
 from rayfbnn.verbs.sampling import resume, sample
 
 if TYPE_CHECKING:
-    from rayfbnn.reduce.judging.verdicts import Decisive
+    from rayfbnn.answers.judging.verdicts import Decisive
     from rayfbnn.run.running import LogFormat, RunSummary
 
 

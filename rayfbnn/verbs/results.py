@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.formulas import without_formulas
 from rayfbnn.output.whole_file import whole_file, whole_files
-from rayfbnn.reduce.formulas import without_formulas
 from rayfbnn.store.storage.places import as_typed
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
@@ -27,12 +27,12 @@ from rayfbnn.verbs.arguments import (
 )
 
 if TYPE_CHECKING:
+    from rayfbnn.answers.check import CheckResult
+    from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.answers.fit_diagnosis import FitDiagnosis
+    from rayfbnn.answers.judging.verdicts import Decisive
+    from rayfbnn.answers.predict import Prediction
     from rayfbnn.arrays import Array
-    from rayfbnn.reduce.check import CheckResult
-    from rayfbnn.reduce.diagnostics import Diagnosis
-    from rayfbnn.reduce.fits.diagnosis import FitDiagnosis
-    from rayfbnn.reduce.judging.verdicts import Decisive
-    from rayfbnn.reduce.predict import Prediction
 
 _log = logging.getLogger(__name__)
 
@@ -78,9 +78,9 @@ def predict(
         The table, a summary of the errors with their standard errors, and the verdict of `diagnose` on
         predictions, for these cases and from some of the draws; there is no verdict on an earlier phase.
     """
-    from rayfbnn.reduce.judging.of_predictions import verdict_on_predictions
-    from rayfbnn.reduce.predict import first_infinity
-    from rayfbnn.reduce.predict import predict as reduce_predict
+    from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
+    from rayfbnn.answers.predict import first_infinity
+    from rayfbnn.answers.predict import predict as reduce_predict
 
     paths = [path] if isinstance(path, str | Path) else path
     opened = open_for_predictions if len(paths) == 1 else open_without_first
@@ -150,10 +150,10 @@ def diagnose(
         The table of quantities; the verdicts with what to do; `ok`, and if it is False the reasons. For an
         approximation a FitDiagnosis, with a table of starts.
     """
-    from rayfbnn.reduce.diagnostics import diagnose as reduce_diagnose
-    from rayfbnn.reduce.fits.diagnosis import diagnose_fit
-    from rayfbnn.reduce.judging.heat import heat_warning
-    from rayfbnn.reduce.skipping import without_first
+    from rayfbnn.answers.diagnostics import diagnose as reduce_diagnose
+    from rayfbnn.answers.fit_diagnosis import diagnose_fit
+    from rayfbnn.answers.judging.heat import heat_warning
+    from rayfbnn.draws.skipping import without_first
 
     check_counts(least=1, cases=cases)
     if not 1 <= max_rhat < math.inf:
@@ -200,7 +200,7 @@ def check(
     CheckResult
         The table of tests; `ok`, and if it is False the quantities that differ.
     """
-    from rayfbnn.reduce.check import check as reduce_check
+    from rayfbnn.answers.check import check as reduce_check
 
     if not 0 < false_alarm_rate < 1:
         raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
@@ -241,7 +241,7 @@ def plot(
     list of Path
         The files of the pictures.
     """
-    from rayfbnn.reduce.pictures import along_input
+    from rayfbnn.pictures import along_input
 
     store, folder = open_without_first(path, skip), output_path(out)
     _check_plot_arguments(store, folder, data, input_name)
@@ -276,8 +276,8 @@ def _pictures(
 
     cases  predictions with their inputs and targets, if there are any
     """
-    from rayfbnn.reduce.diagnostics import Diagnosis
-    from rayfbnn.reduce.pictures import along_input, convergence, objective, predicted, relevance, survival
+    from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.pictures import along_input, convergence, objective, predicted, relevance, survival
 
     pictures = []
     if isinstance(diagnosis, Diagnosis):

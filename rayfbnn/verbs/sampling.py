@@ -27,7 +27,7 @@ from rayfbnn.verbs.forecasting import forecast_text
 from rayfbnn.verbs.until import Until, check_can_go_on, read_until, run_until
 
 if TYPE_CHECKING:
-    from rayfbnn.reduce.judging.verdicts import Decisive
+    from rayfbnn.answers.judging.verdicts import Decisive
     from rayfbnn.run.running import LogFormat, RunSummary
 
 

@@ -18,8 +18,8 @@ from rayfbnn.verbs.arguments import (
 )
 
 if TYPE_CHECKING:
-    from rayfbnn.reduce.serving.monte_carlo import Thinning
-    from rayfbnn.reduce.serving.predictor import Predictor
+    from rayfbnn.answers.serving.monte_carlo import Thinning
+    from rayfbnn.answers.serving.predictor import Predictor
     from rayfbnn.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -58,8 +58,8 @@ def load(
     Predictor
         Its method `predict` takes an array of inputs or a file.
     """
-    from rayfbnn.reduce.early import early_phase
-    from rayfbnn.reduce.serving.predictor import Predictor
+    from rayfbnn.answers.serving.predictor import Predictor
+    from rayfbnn.draws.early import early_phase
 
     _check_thinning(draws, max_mcse)
     if not max_memory > 0:
@@ -102,7 +102,7 @@ def export(
     Path
         The file.
     """
-    from rayfbnn.reduce.serving import export as exporting
+    from rayfbnn.answers.serving import export as exporting
 
     _check_thinning(draws, max_mcse)
     out = output_path(out)
@@ -119,7 +119,7 @@ def export(
 
 def _thinning(store: Store, draws: int | None, max_mcse: float) -> Thinning:
     """Return the draws to take; a warning says if even all draws leave a larger error than max_mcse."""
-    from rayfbnn.reduce.serving.monte_carlo import thin
+    from rayfbnn.answers.serving.monte_carlo import thin
 
     thinning = thin(store, draws=draws, max_mcse=max_mcse)
     if draws is None and max_mcse > 0 and not thinning.mcse_of_all <= max_mcse:

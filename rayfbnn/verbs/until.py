@@ -8,18 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rayfbnn.answers.judging.advice import rounded_up
 from rayfbnn.describe.results import duration
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
-from rayfbnn.reduce.judging.advice import rounded_up
 from rayfbnn.run.resuming import set_length
 from rayfbnn.store.lengthening.verdict_log import RoundVerdict
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import check_decisive
 
 if TYPE_CHECKING:
-    from rayfbnn.reduce.diagnostics import Diagnosis
-    from rayfbnn.reduce.judging.verdicts import Decisive
+    from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.answers.judging.verdicts import Decisive
     from rayfbnn.run.running import RunSummary
     from rayfbnn.spec import RunSpec
 
@@ -117,7 +117,7 @@ def _done(store: Store) -> int:
 
 def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:
     """Return the diagnosis of what is committed, None if there are no draws yet."""
-    from rayfbnn.reduce.diagnostics import diagnose
+    from rayfbnn.answers.diagnostics import diagnose
 
     return diagnose(store, decisive=decisive) if store.committed_draws else None
 

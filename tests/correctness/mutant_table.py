@@ -147,7 +147,7 @@ def _files() -> list[str]:
 
 def _is_about_numbers(file: str) -> bool:
     """Return False for the killed processes of tests/faults and the wrong files of tests/spec."""
-    folders = ("correctness", "model", "mcmc", "approximate", "reduce", "selftest")
+    folders = ("correctness", "model", "mcmc", "approximate", "answers", "draws", "selftest")
     return file.split("/")[1] in folders
 
 

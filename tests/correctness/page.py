@@ -42,7 +42,7 @@ LAYERS = {
     "tests/mcmc/": "3 trajectories",
     "tests/correctness/test_(cells|joint)": "5 joint",
     "tests/correctness/": "4 known targets",
-    "tests/reduce/": "7 exact draws",
+    "tests/answers/": "7 exact draws",
     "tests/selftest": "9 your machine",
 }
 

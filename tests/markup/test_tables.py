@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rayfbnn.answers.check import compare
+from rayfbnn.answers.diagnostics import diagnose
+from rayfbnn.answers.judging.verdicts import Verdict
+from rayfbnn.answers.predict import predict
 from rayfbnn.markup.tables import Html, cell_text, items, pairs, paragraph, table, verdict
-from rayfbnn.reduce.check import compare
-from rayfbnn.reduce.diagnostics import diagnose
-from rayfbnn.reduce.judging.verdicts import Verdict
-from rayfbnn.reduce.predict import predict
 from rayfbnn.run.evidence import Evidence
 from rayfbnn.run.running import RunSummary
 from tests.support.store.standin_store import make_data, make_spec, make_store, normal

@@ -17,9 +17,9 @@ PACKAGE = Path(__file__).parents[2] / "rayfbnn"
 _DECIDING = (
     *("model/**/*.py", "mcmc/**/*.py", "approximate/*.py", "ring/*.py", "streams.py"),
     *("data/dataset.py", "data/encode.py", "data/learning.py"),
-    *("reduce/predict.py", "reduce/predictive.py", "reduce/diagnostics.py", "reduce/check.py"),
-    *("reduce/calibration.py", "reduce/effective.py", "reduce/thinning.py", "reduce/judging/*.py"),
-    *("reduce/comparing/scores.py", "reduce/comparing/distances.py", "reduce/comparing/comparison.py"),
+    *("answers/predict.py", "answers/predictive.py", "answers/diagnostics.py", "answers/check.py"),
+    *("answers/calibration.py", "answers/effective.py", "draws/thinning.py", "answers/judging/*.py"),
+    *("answers/comparing/scores.py", "answers/comparing/distances.py", "answers/comparing/comparison.py"),
     *("study/rule.py", "study/nested.py", "run/collecting.py", "store/commits.py", "store/segments/log.py"),
 )
 _LEFT_ALONE = {"annotation", "returns", "decorator_list"}

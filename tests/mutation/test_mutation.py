@@ -103,23 +103,23 @@ UNSEEN = {
         "tests/core/test_data.py::test_values_of_either_sign_are_too_large_for_float32",
     ),
     "calibration error": (
-        "reduce/comparing/comparison.py",
+        "answers/comparing/comparison.py",
         (
             'calibration_error(score["confidence"], score["is_right"])',
             'calibration_error(score["is_right"], score["confidence"])',
         ),
-        "tests/reduce/comparing/test_comparison.py::test_the_calibration_error_is_the_one_by_hand",
+        "tests/answers/comparing/test_comparison.py::test_the_calibration_error_is_the_one_by_hand",
     ),
     "advice where R-hat binds": (
-        "reduce/judging/advice.py",
+        "answers/judging/advice.py",
         ("(max_rhat**2 - 1) if", "(max_rhat**2 + 1) if"),
-        "tests/reduce/test_verdicts.py"
+        "tests/answers/test_verdicts.py"
         "::test_iterations_that_would_do_follow_from_rhat_where_it_asks_for_more",
     ),
     "constant quantity": (
-        "reduce/diagnostics.py",
+        "answers/diagnostics.py",
         ("np.ptp(values) > 0", "np.ptp(values) >= 0"),
-        "tests/reduce/test_diagnostics.py::test_a_quantity_that_never_changes_has_a_mean_alone",
+        "tests/answers/test_diagnostics.py::test_a_quantity_that_never_changes_has_a_mean_alone",
     ),
     "scores of few draws": (
         "study/nested.py",

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rayfbnn.reduce.draws import committed
-from rayfbnn.reduce.quantities import sigmas
+from rayfbnn.draws.draws import committed
+from rayfbnn.draws.quantities import sigmas
 from rayfbnn.store.store import Store
 from tests.support.sampling import run_all
 from tests.support.small import make_store, small_spec

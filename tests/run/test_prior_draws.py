@@ -11,8 +11,8 @@ import scipy.special
 
 import rayfbnn
 from rayfbnn import api
+from rayfbnn.draws.functions import function_values
 from rayfbnn.errors import ConfigError, StoreExistsError, StoreMismatchError
-from rayfbnn.reduce.functions import function_values
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams

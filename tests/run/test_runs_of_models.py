@@ -11,7 +11,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data import read_dataset
 from rayfbnn.errors import ConfigError
-from rayfbnn.reduce.pictures import along_input, survival
+from rayfbnn.pictures import along_input, survival
 from rayfbnn.store.store import Store
 from tests.support.model.runs import spec_of
 from tests.support.reduce.pictures import leave_undrawn

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from rayfbnn.reduce.judging.chain_average import AverageError
-from rayfbnn.reduce.judging.verdicts import Verdict
+from rayfbnn.answers.judging.chain_average import AverageError
+from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.sklearn.verdicts import warn_unless_ok, what_to_do
 
 ERROR = AverageError(

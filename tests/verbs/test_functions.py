@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import rayfbnn
+from rayfbnn.draws.draws import committed
+from rayfbnn.draws.quantities import functions
 from rayfbnn.errors import ConfigError, DataError
-from rayfbnn.reduce.draws import committed
-from rayfbnn.reduce.quantities import functions
 from rayfbnn.store.store import Store
 from tests.support.data.tables import FULL, mixed_table, table_keys
 from tests.support.small import small_spec

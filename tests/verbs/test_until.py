@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rayfbnn import api, cli
+from rayfbnn.answers import diagnostics
+from rayfbnn.answers.diagnostics import Diagnosis
+from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.errors import ConfigError
-from rayfbnn.reduce import diagnostics
-from rayfbnn.reduce.diagnostics import Diagnosis
-from rayfbnn.reduce.judging.verdicts import Verdict
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.until import read_seconds
 from tests.support.small import assert_same_draws, small_spec

@@ -1,4 +1,4 @@
-"""Runs in memory with the attributes of a store that reduce/ reads, and with chosen draws."""
+"""Runs in memory with the attributes of a store that draws/ and answers/ read, and with chosen draws."""
 
 from __future__ import annotations
 

@@ -1,0 +1,131 @@
+"""The groups of a store as one xarray DataTree, read from the disk or computed on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.answers.arviz import computed
+from rayfbnn.answers.arviz.statistics import sample_stats
+from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import check_same_posterior, committed
+from rayfbnn.draws.held import hold, spread
+from rayfbnn.errors import ConfigError
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from rayfbnn.store.store import Store
+
+COMPUTED = {
+    "posterior_predictive": computed.posterior_predictive,
+    "log_likelihood": computed.log_likelihood,
+    "log_prior": computed.log_prior,
+}
+_OF_PRIOR = {"posterior": "prior", "sample_stats": "sample_stats_prior"}  # where draws are from the prior
+
+
+def stored_tree(store: Store) -> xr.DataTree:
+    """Return the stored groups by ArviZ's names; parameters and data are read when they are used."""
+    import xarray as xr
+
+    whole = store.datatree()
+    parts: dict[str, xr.Dataset] = {}
+    for name, node in whole.children.items():
+        part = node.to_dataset()
+        if name.endswith("sample_stats"):
+            part = sample_stats(store, part, is_warmup=name.startswith("warmup"))
+        parts[_OF_PRIOR.get(name, name) if store.kind == "prior" else name] = part
+    return xr.DataTree.from_dict(parts, name=whole.name)
+
+
+def to_datatree(
+    store: Store,
+    groups: Sequence[str] | None = None,
+    *,
+    skip: int = 0,
+    draws: int | None = None,
+    prior: Store | None = None,
+    max_memory: float = 2e9,
+) -> xr.DataTree:
+    """Return the groups that are asked for, or all of them; see `rayfbnn.to_datatree`."""
+    import xarray as xr
+
+    numbers = chosen_draws(store, skip, draws)
+    tree = stored_tree(store)
+    stored = {name: _some(name, node.to_dataset(), numbers) for name, node in tree.children.items()}
+    if prior is not None:
+        check_prior(store, prior)
+        of_prior = stored_tree(prior).children.items()
+        stored |= {name: node.to_dataset() for name, node in of_prior if "prior" in name}
+    groups = chosen_groups(store, list(stored), groups)
+    large = [name for name in groups if name in COMPUTED]
+    check_memory(store, [name for name in large if name != "log_prior"], len(numbers), max_memory)
+    source = hold(store, numbers) if large and len(numbers) < store.committed_draws else store
+    parts = {name: COMPUTED[name](source, numbers) if name in COMPUTED else stored[name] for name in groups}
+    return xr.DataTree.from_dict(parts, name=tree.name)
+
+
+def _some(name: str, group: xr.Dataset, numbers: Array) -> xr.Dataset:
+    """Return the chosen draws of a stored group; the whole group of the warm-up or of the data."""
+    if name.startswith("warmup_"):
+        return group
+    return group.isel(draw=numbers, missing_dims="ignore")
+
+
+def check_prior(store: Store, prior: Store) -> None:
+    """Raise an error unless `prior` has draws from the prior of the posterior that `store` has draws of."""
+    if store.kind == "prior" or prior.kind != "prior":
+        raise ConfigError(
+            f"prior: must be a store that `prior` made, beside one that it did not make, got {prior.path}"
+            f" ({prior.kind}) beside {store.path} ({store.kind})"
+        )
+    check_same_posterior([store, prior], is_prior_allowed=True)
+
+
+def chosen_groups(store: Store, stored: list[str], groups: Sequence[str] | None) -> list[str]:
+    """Return the groups that are asked for, in ArviZ's order; ConfigError names one that there is not."""
+    is_tempered = store.spec.temperature != 1
+    possible = list(stored)
+    if store.kind != "prior":
+        possible += [name for name in COMPUTED if not (is_tempered and name.startswith("log_"))]
+    if groups is None:
+        return possible
+    if isinstance(groups, str):
+        groups = [groups]
+    for name in groups:
+        if is_tempered and name in ("log_likelihood", "log_prior"):
+            raise ConfigError(
+                f"groups: no {name} of draws at temperature {store.spec.temperature:g}, since ArviZ takes it"
+                " for that of draws from the posterior itself; leave it out"
+            )
+        if name not in possible:
+            raise ConfigError(f"groups: no group {name} of {store.path}; there are {', '.join(possible)}")
+    return [name for name in possible if name in groups]
+
+
+def chosen_draws(store: Store, skip: int, draws: int | None) -> Array:
+    """Return the numbers of the draws of each chain that are taken, increasing."""
+    n_draws = committed(store).n_draws
+    if skip >= n_draws:
+        raise ConfigError(f"skip: must be below {n_draws}, the draws of a chain in {store.path}, got {skip}")
+    n_left = n_draws - skip
+    if draws is None or draws >= n_left:
+        return np.arange(skip, n_draws)
+    return skip + spread(n_left, draws)
+
+
+def check_memory(store: Store, groups: Sequence[str], n_draws: int, max_memory: float) -> None:
+    """Raise ConfigError if the groups with a value for each draw, case and target take too much memory."""
+    needed = len(groups) * computed.computed_bytes(store, n_draws)
+    if needed <= max_memory:
+        return
+    enough = int(n_draws * max_memory / needed)
+    fewer = f"take fewer draws (draws = {enough}), " if enough else ""
+    raise ConfigError(
+        f"max_memory: {' and '.join(groups)} of {store.n_chains} chains of {n_draws} draws at"
+        f" {store.data.n_cases} cases take {needed / 1e9:.3g} GB, above {max_memory / 1e9:.3g} GB; {fewer}ask"
+        " for other groups, or allow more"
+    )

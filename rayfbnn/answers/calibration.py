@@ -1,0 +1,147 @@
+"""Calibration of predictions: how often what was said to have some probability came true.
+
+A target that is a number is placed within its predictive distribution F: its probability integral transform
+(PIT) F(y) is uniform over cases if predictions are calibrated. A count has a whole interval, from P(Y < y) to
+P(Y <= y), over which it is spread evenly (Czado, Gneiting and Held 2009, "Predictive model assessment for
+count data"), and so has a censored time, from P(T <= y) to 1 (Haider et al. 2020, "Effective ways to build
+and evaluate individual survival distributions").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.special
+
+from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import committed, output_blocks
+from rayfbnn.draws.quantities import noise_sigmas
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rayfbnn.store.store import Store
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+BINS = 10
+_MEMORY_BYTES = 64e6
+_MAX_SCORE = 8.0  # the normal distribution function is 1 beyond, in float64
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of targets within their predictive distributions.
+
+    low, high  (n_cases, n_targets), between 0 and 1, and NaN where a target is missing. A target is
+               somewhere between them; they are equal where targets have a density
+    """
+
+    low: Array
+    high: Array
+
+    def of_target(self, target: int) -> Places:
+        """Return the places of one target that are known, (n_known_cases,) each."""
+        low, high = self.low[:, target], self.high[:, target]
+        is_known = ~np.isnan(low)
+        return Places(low[is_known], high[is_known])
+
+    @property
+    def scores(self) -> Array:
+        """Normal scores, the standard normal quantiles at the middle of each place, at most 8 in size.
+
+        They are standard normal if predictions are calibrated: Dunn and Smyth (1996), "Randomized quantile
+        residuals", without the randomisation.
+        """
+        scores = scipy.special.ndtri((self.low + self.high) / 2)
+        return np.asarray(np.clip(scores, -_MAX_SCORE, _MAX_SCORE))
+
+    def share_below(self, at: Array) -> Array:
+        """Return the mean over cases of the share of each that lies below the points (n_points,)."""
+        width = (self.high - self.low)[:, None]
+        above_low = np.asarray(at) - self.low[:, None]
+        is_wide = width > 0
+        share = np.where(is_wide, above_low / np.where(is_wide, width, 1.0), above_low >= 0)
+        return np.asarray(np.clip(share, 0, 1).mean(axis=0))
+
+    def histogram(self, n_bins: int = BINS) -> Array:
+        """Return the share of cases in each of `n_bins` equal bins from 0 to 1."""
+        below = self.share_below(np.linspace(0, 1, n_bins + 1))
+        below[0], below[-1] = 0.0, 1.0
+        return np.diff(below)
+
+    def coverage(self, levels: Sequence[float] | Array = LEVELS) -> Array:
+        """Return the share of cases in their central interval of each level."""
+        tails = (1 - np.asarray(levels)) / 2
+        return self.share_below(1 - tails) - self.share_below(tails)
+
+
+def places(stores: Sequence[Store], inputs: Array, targets: Array) -> Places:
+    """Place targets that are numbers within the predictive distributions of one or several runs.
+
+    inputs (n_cases, n_inputs) and targets (n_cases, n_targets) are as on file.
+    """
+    data, model = stores[0].data, stores[0].spec.data_model
+    standardized = (inputs - data.input_center) / data.input_scale
+    targets = (targets - data.target_center) / data.target_scale
+    low, high = np.zeros(targets.shape), np.zeros(targets.shape)
+    n_draws = 0
+    for run in map(committed, stores):
+        sigmas = noise_sigmas(run)  # (n_targets, n_chains, n_draws)
+        n_draws += run.total
+        for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
+            flat = np.moveaxis(outputs.reshape(-1, *outputs.shape[2:]), 0, -1)
+            sigma = sigmas[:, chains, draws].reshape(1, len(sigmas), flat.shape[-1])
+            block_low, block_high = model.cumulative(flat, sigma, targets)
+            low += flat.shape[-1] * block_low
+            high += flat.shape[-1] * block_high
+    return Places(low / n_draws, high / n_draws)
+
+
+def share_limits(n_cases: int, share: float, probability: float = 0.95) -> tuple[float, float]:
+    """Return between which shares of `n_cases` a binomial share lies with a probability."""
+    if n_cases == 0:
+        return 0.0, 1.0
+    import scipy.stats  # takes a second, and is not needed for places
+
+    low, high = scipy.stats.binom.interval(probability, n_cases, share)
+    return float(low) / n_cases, float(high) / n_cases
+
+
+def labelled(store: Store, table: pd.DataFrame, targets: Array) -> dict[str, tuple[Array, Array]]:
+    """Return for each label, in words, its predicted probabilities and whether the case has it.
+
+    Both are (n_known_cases,). For two labels there is the second one alone.
+
+    table    of predictions
+    targets  (n_cases, n_targets)
+    """
+    model, names = store.spec.data_model, store.data.target_names
+    by_label = {}
+    columns, in_words = model.probability_columns(names), model.probability_words(names)
+    for column, words, (has_label, has_opposite) in zip(
+        columns, in_words, model.labelled_cases(targets), strict=True
+    ):
+        is_known = ~np.isnan(targets[:, 0]) if has_opposite is None else has_label | has_opposite
+        by_label[words] = table[column].to_numpy()[is_known], has_label[is_known]
+    return by_label
+
+
+def reliability(probability: Array, happened: Array, n_bins: int = BINS) -> pd.DataFrame:
+    """Return a row for each bin of probabilities that has cases: cases, predicted, observed, low, high.
+
+    `predicted` is the mean probability in the bin and `observed` the share in which it happened; a calibrated
+    one lies from `low` to `high` with a probability of about 95 %.
+    """
+    import pandas as pd
+
+    bins = np.minimum((probability * n_bins).astype(int), n_bins - 1)
+    rows = []
+    for one in np.unique(bins):
+        inside = bins == one
+        n, mean = int(inside.sum()), float(probability[inside].mean())
+        low, high = share_limits(n, mean)
+        rows.append((n, mean, float(happened[inside].mean()), low, high))
+    return pd.DataFrame(rows, columns=["cases", "predicted", "observed", "low", "high"])

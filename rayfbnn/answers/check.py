@@ -1,0 +1,176 @@
+"""Tests of whether draws of a Markov chain and exact draws come from one distribution."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.special
+
+from rayfbnn.answers.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
+from rayfbnn.answers.known import known
+from rayfbnn.answers.reasons import listed
+from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import check_same_posterior, committed
+from rayfbnn.draws.quantities import quantities
+from rayfbnn.errors import StoreMismatchError
+from rayfbnn.markup import tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rayfbnn.store.store import Store
+
+_QUANTILES = (
+    0.05,
+    0.25,
+    0.5,
+    0.75,
+    0.95,
+)  # where the effective size for a distribution function is looked at
+_MIN_ESS = 100  # below, an effective sample size is itself a guess and the stated rate would not hold
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The results of the two tests of each quantity, and the verdict on all of them.
+
+    Attributes
+    ----------
+    table
+        One row for each quantity: mean_mcmc, mean_exact, z, p_mean, ks, p_ks, ess.
+    threshold
+        The p-value below which a difference is reported: false_alarm_rate / number of tests.
+    false_alarm_rate
+        Largest probability of any report if both samples are from one distribution.
+    reasons
+        A sentence for each difference that is reported.
+    """
+
+    table: pd.DataFrame
+    threshold: float
+    false_alarm_rate: float
+    reasons: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and the table of tests as HTML, for notebooks."""
+        badge = tables.grade_badge("ok" if self.ok else "not ok", is_ok=self.ok).text
+        rows = self.table.to_numpy().tolist()
+        cells = [(str(name), *row) for name, row in zip(self.table.index, rows, strict=True)]
+        tests = tables.table(("quantity", *self.table.columns), cells)
+        return f"<p>{badge}</p>{tables.items(self.reasons)}{tests}"
+
+    @property
+    def ok(self) -> bool:
+        """True if no quantity differs by more than chance allows."""
+        return not self.reasons
+
+    def to_json(self) -> str:
+        """Return one JSON object; unknown values are null."""
+        rows = {
+            name: {key: known(value) for key, value in row.items()}
+            for name, row in self.table.to_dict("index").items()
+        }
+        return json.dumps(
+            {
+                "quantities": rows,
+                "threshold": self.threshold,
+                "false_alarm_rate": self.false_alarm_rate,
+                "ok": self.ok,
+                "reasons": list(self.reasons),
+            }
+        )
+
+
+def check(
+    mcmc: Store, exact: Store, *, false_alarm_rate: float = 1e-3, cases: int = 10, inputs: Array | None = None
+) -> CheckResult:
+    """Compare draws of Markov chains with exact, independent draws of the same posterior.
+
+    Each quantity (log sigmas, log densities, functions at some cases) is tested twice: the difference of
+    means in standard errors, z = (m - m') / sqrt(mcse^2 + s'^2/n'), and Kolmogorov-Smirnov with the chains'
+    draws counted as their effective number. Sigmas are compared by their logarithms, since a sigma itself may
+    have no variance. The p-values are held against false_alarm_rate / (number of tests): Bonferroni, so the
+    stated rate is an upper limit however the quantities depend on each other.
+
+    Parameters
+    ----------
+    mcmc, exact : stores of kinds "mcmc" and "exact" with the same data, network and priors
+    cases, inputs : functions are compared at `cases` rows of `inputs` (as on file), or of the training data
+    """
+    if exact.kind != "exact":
+        raise StoreMismatchError(
+            f"{exact.path}: holds {exact.kind} draws; exact draws (from `reject`) are needed"
+        )
+    if mcmc.kind == "approximate":
+        raise StoreMismatchError(
+            f"{mcmc.path}: holds draws of an approximation, which are not from the posterior; `rayfbnn"
+            " compare` says how far they are from it"
+        )
+    check_same_posterior([mcmc, exact])
+    ours = quantities(committed(mcmc), cases=cases, inputs=inputs)
+    theirs = quantities(committed(exact), cases=cases, inputs=inputs)
+    compared = {name: (_comparable(name, ours[name]), _comparable(name, theirs[name])) for name in ours}
+    return compare(compared, false_alarm_rate=false_alarm_rate)
+
+
+def compare(compared: dict[str, tuple[Array, Array]], *, false_alarm_rate: float) -> CheckResult:
+    """Test each quantity, given as (chains' draws, exact draws), both (n_chains, n_draws)."""
+    import pandas as pd
+
+    rows = {name: _tests(ours, theirs.ravel()) for name, (ours, theirs) in compared.items()}
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    threshold = false_alarm_rate / (2 * len(table))
+    return CheckResult(table, threshold, false_alarm_rate, tuple(_reasons(table, threshold)))
+
+
+def _comparable(name: str, values: Array) -> Array:
+    return np.log(values) if name.startswith(("sigma_", "adjustment_")) else values
+
+
+def _tests(ours: Array, theirs: Array) -> dict[str, float]:
+    from scipy.stats import ks_2samp  # half a second to import, for which other verbs need not wait
+
+    row = {"mean_mcmc": float(ours.mean()), "mean_exact": float(theirs.mean())}
+    is_usable = ours.shape[1] >= MIN_DRAWS and theirs.size >= MIN_DRAWS
+    if not (is_usable and np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        return row | dict.fromkeys(("z", "p_mean", "ks", "p_ks", "ess"), math.nan)
+    ess = _effective_draws(ours)
+    # The smaller effective size of the two, so that draws that happen to be antithetic give no false alarm.
+    mcse = max(float(mcse_mean(ours)), float(ours.std(ddof=1)) / math.sqrt(ess))
+    z = (row["mean_mcmc"] - row["mean_exact"]) / math.hypot(mcse, theirs.std(ddof=1) / math.sqrt(theirs.size))
+    distance = float(ks_2samp(ours.ravel(), theirs, method="asymp").statistic)
+    effective = 1 / (1 / ess + 1 / theirs.size)
+    return row | {
+        "z": z,
+        "p_mean": float(2 * scipy.special.ndtr(-abs(z))),
+        "ks": distance,
+        "p_ks": float(scipy.special.kolmogorov(math.sqrt(effective) * distance)),
+        "ess": ess,
+    }
+
+
+def _effective_draws(values: Array) -> float:
+    """Return the smallest effective size of bulk and of several quantiles, at most the number of draws."""
+    sizes = [float(ess_bulk(values)), *(float(ess_quantile(values, p)) for p in _QUANTILES), values.size]
+    return float(min(sizes))
+
+
+def _reasons(table: pd.DataFrame, threshold: float) -> list[str]:
+    reasons = []
+    unknown = table.index[table["ess"].isna()]
+    if len(unknown):
+        reasons.append(f"too few draws, or values that are not finite: {listed(list(unknown))}")
+    few = table["ess"][table["ess"] < _MIN_ESS].sort_values()
+    if len(few):
+        named = listed([f"{name} {value:.0f}" for name, value in few.items()])
+        reasons.append(f"effective draws below {_MIN_ESS}: {named}: resume with more iterations")
+    for column, what in (("p_mean", "means differ"), ("p_ks", "distributions differ")):
+        low = table[column][table[column] < threshold].sort_values()
+        if len(low):
+            named = listed([f"{name} p = {value:.1g}" for name, value in low.items()])
+            reasons.append(f"{what}: {named} (threshold {threshold:.1g})")
+    return reasons

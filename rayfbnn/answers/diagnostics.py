@@ -1,0 +1,234 @@
+"""Diagnostics of a run: R-hat, effective sample sizes, acceptance, divergences, and two verdicts."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rayfbnn.answers.effective import MIN_DRAWS, ess_bulk, ess_tail, mcse_mean, rhat
+from rayfbnn.answers.judging.advice import iterations_that_would_do
+from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, average_error
+from rayfbnn.answers.judging.modes import Mode, modes
+from rayfbnn.answers.judging.verdicts import (
+    Decisive,
+    Evidence,
+    Thresholds,
+    Verdict,
+    judge_hyperparameters,
+    judge_predictions,
+)
+from rayfbnn.answers.known import known
+from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import Draws, committed
+from rayfbnn.draws.quantities import is_of_predictions, quantities
+from rayfbnn.markup import tables
+from rayfbnn.store.storage.places import as_typed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rayfbnn.store.store import Store
+
+MAX_DIVERGED = 0.01  # share of iterations
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The diagnostics of a run, their thresholds, and two verdicts.
+
+    Attributes
+    ----------
+    quantities
+        One row for each quantity: mean, sd, rhat (rank-normalised, split), ess_bulk, ess_tail and mcse of the
+        mean, NaN where the draws are too few to tell; and where a quantity falls short, the iterations of
+        the last phase that would do, NaN if none can be promised.
+    acceptance
+        Mean share of updates accepted, over the draws looked at and all chains; None if nothing was accepted
+        or rejected (exact draws).
+    divergences
+        Number of updates at these draws with an energy that was not finite; each was rejected.
+    warmup_acceptance, warmup_divergences
+        The same for all iterations not kept for the posterior.
+    predictions, hyperparameters
+        The verdicts.
+    modes
+        Groups of chains whose log likelihoods lie apart, the largest first; one if none do.
+    thresholds
+        The limits of R-hat, ESS and the share of diverging trajectories.
+    decisive
+        Which verdict makes `ok`: "predictions", or "all" if everything must have converged.
+    """
+
+    quantities: pd.DataFrame
+    acceptance: float | None
+    warmup_acceptance: float | None
+    divergences: int
+    warmup_divergences: int
+    predictions: Verdict
+    hyperparameters: Verdict
+    modes: tuple[Mode, ...]
+    thresholds: dict[str, float]
+    decisive: Decisive = "all"
+
+    @property
+    def ok(self) -> bool:
+        """True if everything has converged or, if predictions are decisive, if these can be used."""
+        return self.predictions.ok if self.decisive == "predictions" else not self.reasons
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """A sentence for each check of convergence that falls short, of predictions first."""
+        return tuple(dict.fromkeys((*self.predictions.reasons, *self.hyperparameters.reasons)))
+
+    @property
+    def decided_by(self) -> str:
+        """The sentence for which it is not ok, "" if it is."""
+        if self.ok:
+            return ""
+        return self.predictions.decided_by or self.reasons[0]
+
+    def _repr_html_(self) -> str:
+        """Return the verdicts and the table of quantities as HTML, for notebooks."""
+        verdicts = (self.predictions, self.hyperparameters)
+        return "".join(verdict._repr_html_() for verdict in verdicts) + self.quantities_html()
+
+    def quantities_html(self, *, at_most: int | None = None) -> str:
+        """Return the table of quantities as HTML, if there are many only those with the largest R-hat."""
+        rows = self.quantities
+        if at_most is not None and len(rows) > at_most:
+            rows = rows.loc[rows["rhat"].sort_values(ascending=False).index[:at_most]]
+        cells = [(str(name), *row) for name, row in zip(rows.index, rows.to_numpy().tolist(), strict=True)]
+        return tables.table(("quantity", *rows.columns), cells)
+
+    def to_json(self) -> str:
+        """Return one JSON object; what is not known is null."""
+        rows = {
+            name: {key: known(value) for key, value in row.items()}
+            for name, row in self.quantities.to_dict("index").items()
+        }
+        groups = [{"chains": mode.chains, "log_likelihood": mode.log_likelihood} for mode in self.modes]
+        document: dict[str, Any] = {
+            "quantities": rows,
+            "acceptance": self.acceptance,
+            "warmup_acceptance": self.warmup_acceptance,
+            "divergences": self.divergences,
+            "warmup_divergences": self.warmup_divergences,
+            "predictions": self.predictions.to_dict(),
+            "hyperparameters": self.hyperparameters.to_dict(),
+            "modes": groups,
+            "decisive": self.decisive,
+            "ok": self.ok,
+            "reasons": list(self.reasons),
+            "thresholds": self.thresholds,
+        }
+        return json.dumps(document)
+
+
+def diagnose(
+    store: Store,
+    *,
+    cases: int = 10,
+    max_rhat: float = 1.01,
+    min_ess: float = 400,
+    inputs: Array | None = None,
+    decisive: Decisive = "all",
+) -> Diagnosis:
+    """Judge a run by its hyperparameters, log densities and functions; never by its weights.
+
+    R-hat and effective sample sizes are those of Vehtari et al. (2021), "Rank-normalization, folding, and
+    localization: an improved R-hat". Sigmas that are fixed by the configuration are left out; any other
+    quantity that never changes is a reason, as chains that never move agree perfectly. docs/diagnostics.md
+    derives the verdict on predictions.
+
+    Parameters
+    ----------
+    cases, inputs : functions are judged at `cases` evenly spaced rows of `inputs` (as on file), or of the
+        training data
+    max_rhat, min_ess : thresholds for every quantity; min_ess is for bulk and tail
+    decisive : the verdict that makes `ok`
+    """
+    run = committed(store)
+    judged = quantities(run, cases=cases, inputs=inputs)
+    limits = Thresholds(max_rhat, min_ess)
+    table = with_iterations(summarize(judged), run, limits)
+    acceptance, divergences, diverged_share = _updates(run)
+    chain_modes = modes(judged["log_likelihood"])
+    diverged = ""
+    if diverged_share > MAX_DIVERGED:
+        diverged = (
+            f"{divergences} updates diverged, in {diverged_share:.1%} of the iterations"
+            f" (at most {MAX_DIVERGED:.0%})"
+        )
+
+    def evidence(names: list[str]) -> Evidence:
+        some = {name: judged[name] for name in names}
+        return Evidence(
+            some, table.loc[names], diverged, chain_modes, store.spec, as_typed(store.path), limits
+        )
+
+    for_predictions = [name for name in judged if is_of_predictions(name)]
+    others = [name for name in judged if not is_of_predictions(name)]
+    warmup = run.store.updates().warmup
+    return Diagnosis(
+        table,
+        acceptance,
+        warmup.acceptance,
+        divergences,
+        warmup.divergences,
+        judge_predictions(evidence(for_predictions), average_error([run], inputs=inputs)),
+        judge_hyperparameters(evidence(others)),
+        chain_modes,
+        {
+            "max_rhat": max_rhat,
+            "min_ess": min_ess,
+            "min_draws": MIN_DRAWS,
+            "max_diverged_share": MAX_DIVERGED,
+            "max_error": MAX_ERROR,
+            "min_chains": MIN_CHAINS,
+        },
+        decisive,
+    )
+
+
+def with_iterations(table: pd.DataFrame, run: Draws, limits: Thresholds) -> pd.DataFrame:
+    """Add the column `iterations`: how long the last phase would have to be, NaN if enough or unknown."""
+    needed = [
+        iterations_that_would_do(
+            row, run.store.spec, run.n_draws, max_rhat=limits.max_rhat, min_ess=limits.min_ess
+        )
+        for _, row in table.iterrows()
+    ]
+    return table.assign(iterations=needed)
+
+
+def summarize(judged: dict[str, Array]) -> pd.DataFrame:
+    """Return a table with a row of statistics for each quantity (n_chains, n_draws)."""
+    import pandas as pd
+
+    return pd.DataFrame.from_dict(
+        {name: _statistics(values) for name, values in judged.items()}, orient="index"
+    )
+
+
+def _statistics(values: Array) -> dict[str, float]:
+    with np.errstate(invalid="ignore"):  # values may be infinite
+        sd = float(values.std(ddof=1)) if values.size > 1 else math.nan
+        row = {"mean": float(values.mean()), "sd": sd}
+    functions = {"rhat": rhat, "ess_bulk": ess_bulk, "ess_tail": ess_tail, "mcse": mcse_mean}
+    is_usable = values.shape[1] >= MIN_DRAWS and bool(np.isfinite(values).all()) and np.ptp(values) > 0
+    if not is_usable:
+        return row | dict.fromkeys(functions, math.nan)
+    return row | {name: float(function(values)) for name, function in functions.items()}
+
+
+def _updates(run: Draws) -> tuple[float | None, int, float]:
+    """Return the mean acceptance, the number of diverged updates, and the share of iterations with any."""
+    every = slice(0, run.n_draws)
+    accepted = np.asarray(run.store.read_stat("accepted", every))
+    diverged = np.nan_to_num(np.asarray(run.store.read_stat("diverged", every)))
+    finite = accepted[np.isfinite(accepted)]
+    return float(finite.mean()) if finite.size else None, int(diverged.sum()), float((diverged > 0).mean())

@@ -1,0 +1,150 @@
+"""Effects of inputs on predictions: averaged partial dependence, and the change when one is permuted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.draws.draws import committed, output_blocks
+from rayfbnn.draws.quantities import noise_sigmas
+from rayfbnn.streams import Purpose, Streams
+
+if TYPE_CHECKING:
+    from rayfbnn.store.store import Store
+
+_MEMORY_BYTES = 64e6
+_POINTS = 21
+_FEW_VALUES = 12  # columns with no more values are looked at at each of them
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """The predictions averaged over cases, by the value of one column.
+
+    column  its name
+    points  (n_points,) values of a column of numbers; the places of its levels from 0 for any other
+    levels  the names of the levels, () for numbers
+    mean    (n_points, n_values): averaged over cases and draws, see `value_names`
+    low, high  (n_points, n_values): 10 % and 90 % points over draws of the average over cases
+    """
+
+    column: str
+    points: Array
+    levels: tuple[str, ...]
+    mean: Array
+    low: Array
+    high: Array
+
+
+def value_names(store: Store) -> list[str]:
+    """Return what is predicted: the probability of each label, or the mean of each target."""
+    model, names = store.spec.data_model, store.data.target_names
+    return model.probability_words(names) or [f"mean of {name}" for name in names]
+
+
+def columns_of(store: Store) -> tuple[InputColumn, ...]:
+    """Return the columns of the table that the network's inputs come from."""
+    encoding = store.spec.encoding or Encoding.from_numbers(store.data.input_names)
+    return encoding.inputs
+
+
+def permutation_shares(store: Store, inputs: Array, columns: Sequence[InputColumn]) -> Array:
+    """Return how much the predictions change when a column is permuted, (n_columns,).
+
+    It is E[(f(x) - f(x'))**2] / (2 Var f(x)), where f is the predictive mean (of times its logarithm), and
+    x' has the column's inputs from another case. If inputs are independent this is the total-effect index of
+    Sobol': Jansen (1999), "Analysis of variance designs for model output", the share of the variance of the
+    predictions that is lost if the column is not known. Several targets or labels are added up. It is NaN
+    where all predictions are equal.
+
+    inputs  (n_cases, n_inputs) as on file
+    """
+    names = store.data.input_names
+    uniform = Streams(store.spec.seed, np.zeros(1, dtype=np.uint64)).uniform(
+        Purpose.PERMUTATION, (len(inputs),)
+    )
+    order = np.argsort(uniform[0])
+    before = _means(store, inputs).mean(axis=2)  # (n_cases, n_values)
+    variance = before.var(axis=0)
+    # Targets on different scales weigh equally; probabilities are on one.
+    scale = np.ones_like(variance)
+    if not store.spec.data_model.has_labels:
+        scale = np.where(variance > 0, variance, np.inf)
+    total = 2 * float((variance / scale).sum())
+    shares = np.empty(len(columns))
+    for number, column in enumerate(columns):
+        permuted, at = inputs.copy(), [names.index(name) for name in column.input_names]
+        permuted[:, at] = inputs[order][:, at]
+        change = np.square(_means(store, permuted).mean(axis=2) - before).mean(axis=0)
+        shares[number] = (change / scale).sum() / total if total > 0 else np.nan
+    return shares
+
+
+def partial_dependence(store: Store, inputs: Array, column: InputColumn) -> Dependence:
+    """Average the predictive mean over cases, with one column set to each of some values in all of them.
+
+    Friedman (2001), "Greedy function approximation: a gradient boosting machine", section 8.2. Times are
+    averaged by their logarithms.
+
+    inputs  (n_cases, n_inputs) as on file, the cases that are averaged over
+    """
+    data, model = store.data, store.spec.data_model
+    points, settings = _settings(column, data.inputs, data.input_names)
+    at = [data.input_names.index(name) for name in column.input_names]
+    averages = []
+    for setting in settings:
+        changed = inputs.copy()
+        changed[:, at] = setting
+        averages.append(_means(store, changed).mean(axis=0))
+    by_draw = np.stack(averages)  # (n_points, n_values, n_draws)
+    if model.is_real:
+        scale, center = data.target_scale[:, None], data.target_center[:, None]
+        by_draw = by_draw * scale + center
+    low, high = np.quantile(by_draw, [0.1, 0.9], axis=2)
+    mean = by_draw.mean(axis=2)
+    if model.are_times:
+        mean, low, high = np.exp(mean), np.exp(low), np.exp(high)
+    levels = column.levels if column.kind in ("levels", "ordered") else ()
+    return Dependence(column.name, points, levels, mean, low, high)
+
+
+def _settings(column: InputColumn, inputs: Array, names: Sequence[str]) -> tuple[Array, Array]:
+    """Return points of a column, and the values of its inputs at each, (n_points, n_inputs_of_column)."""
+    n_others = len(column.input_names) - len(column.value_names)  # whether it is missing: no
+    if column.kind == "levels":
+        points = np.arange(len(column.levels), dtype=np.float64)
+        values = np.eye(len(column.levels))
+    elif column.kind == "ordered":
+        points = np.arange(len(column.levels), dtype=np.float64)
+        values = points[:, None]
+    elif column.kind == "missing":
+        return np.array([0.0, 1.0]), np.array([[0.0], [1.0]])
+    else:
+        there = inputs[:, names.index(column.name)]
+        points = np.unique(there)
+        if len(points) > _FEW_VALUES:
+            low, high = np.quantile(there, [0.02, 0.98])
+            points = np.linspace(low, high, _POINTS)
+        values = points[:, None]
+    return points, np.hstack([values, np.zeros((len(points), n_others))])
+
+
+def _means(store: Store, inputs: Array) -> Array:
+    """Return the predictive mean of each value given each draw, (n_cases, n_values, n_draws) float64.
+
+    They are on the network's scale, times as logarithms.
+    """
+    data, model, run = store.data, store.spec.data_model, committed(store)
+    standardized = (inputs - data.input_center) / data.input_scale
+    sigmas = noise_sigmas(run)
+    parts = []
+    for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
+        flat = np.moveaxis(outputs.reshape(-1, *outputs.shape[2:]), 0, -1)
+        sigma = sigmas[:, chains, draws].reshape(1, len(sigmas), flat.shape[-1])
+        parts.append(np.asarray(model.moments(flat, sigma)[0], dtype=np.float64))
+    return np.concatenate(parts, axis=2)

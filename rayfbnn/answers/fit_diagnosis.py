@@ -1,0 +1,155 @@
+"""Diagnostics of an approximation: whether it has settled, whether starts agree, and how far off it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rayfbnn.answers.effective import pareto_k
+from rayfbnn.answers.known import known
+from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import committed
+from rayfbnn.draws.fits import FitSummary, fit_summary
+from rayfbnn.markup import tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rayfbnn.store.store import Store
+
+MAX_PARETO_K = 0.7  # Vehtari et al. (2024): above, the estimate of a mean by importance weights is unreliable
+MAX_DRIFT = 1.0  # nats, over the last tenth of the steps
+MAX_SPREAD = 2.0  # nats, between the log evidences of starts
+_DENSITIES = ("log_likelihood", "log_prior", "log_q")
+_ERRORS = 4.0  # a drift of so many standard errors is none of chance; 1 in 16,000
+_LEAST_BINS = 4  # from which a drift and its error are known
+
+
+@dataclass(frozen=True)
+class FitDiagnosis:
+    """The diagnostics of an approximation.
+
+    Attributes
+    ----------
+    starts
+        One row for each start: its weight in predictions, its log evidence (or the lower bound) for the
+        targets on the scale of the data file, the change of its objective over the last tenth of the steps
+        (drift), and the shape k of the Pareto distribution of its importance weights p(w, tau, D)/q(w, tau);
+        NaN where something is not known.
+    reasons
+        A sentence for each check that falls short.
+    thresholds
+        The limits of Pareto k, of the drift, and of the spread of log evidences between starts.
+    """
+
+    starts: pd.DataFrame
+    reasons: tuple[str, ...]
+    thresholds: dict[str, float]
+
+    @property
+    def ok(self) -> bool:
+        """True if the approximation has settled, its starts agree, and it is close to the posterior."""
+        return not self.reasons
+
+    def _repr_html_(self) -> str:
+        """Return the table of starts, and the reasons, as HTML."""
+        cells = [(str(start), *row) for start, row in enumerate(self.starts.to_numpy().tolist())]
+        return tables.table(("start", *self.starts.columns), cells) + tables.items(self.reasons)
+
+    def to_json(self) -> str:
+        """Return one JSON object; what is not known is null."""
+        rows = [{key: known(value) for key, value in row.items()} for row in self.starts.to_dict("records")]
+        document: dict[str, Any] = {
+            "starts": rows,
+            "ok": self.ok,
+            "reasons": list(self.reasons),
+            "thresholds": self.thresholds,
+        }
+        return json.dumps(document)
+
+
+def diagnose_fit(store: Store) -> FitDiagnosis:
+    """Judge an approximation by the course of its objective, its starts, and its importance weights.
+
+    R-hat says nothing here, because the draws are independent. Starts without weight are in the table, and
+    give no reason.
+    """
+    import pandas as pd
+
+    draws, summary = committed(store), fit_summary(store)
+    every = slice(0, draws.n_draws)
+    densities = {name: np.asarray(store.read_stat(name, every)) for name in _DENSITIES}
+    log_ratio = densities["log_likelihood"] + densities["log_prior"] - densities["log_q"]
+    drift, error = drifts(summary.objective)
+    table = pd.DataFrame(
+        {
+            "weight": summary.weight,
+            "log_evidence": summary.log_evidence,
+            "drift": drift,
+            "pareto_k": [pareto_k(values) for values in log_ratio],
+        }
+    )
+    is_drifting = (np.abs(drift) > MAX_DRIFT) & (np.abs(drift) > _ERRORS * error)
+    return FitDiagnosis(
+        table,
+        _reasons(table, summary, is_drifting, densities["log_q"], store.spec.method),
+        {"max_pareto_k": MAX_PARETO_K, "max_drift": MAX_DRIFT, "max_spread": MAX_SPREAD},
+    )
+
+
+def drifts(objective: Array) -> tuple[Array, Array]:
+    """Return the change over the last tenth of the steps taken, and its standard error, (n_starts,) each.
+
+    The change is that of a straight line through the values (n_starts, n_bins), whose residuals give the
+    error. NaN where there are too few values.
+    """
+    changes = np.full((2, len(objective)), math.nan)
+    for start, values in enumerate(objective):
+        values = values[~np.isnan(values)]
+        values = values[-max(_LEAST_BINS, len(values) // 10) :]
+        n = len(values)
+        if n < _LEAST_BINS or not np.isfinite(values).all():
+            continue
+        place = np.arange(n) - (n - 1) / 2
+        slope = place @ values / (place @ place)
+        residuals = values - values.mean() - slope * place
+        error = math.sqrt(residuals @ residuals / (n - 2) / (place @ place))
+        changes[:, start] = (n - 1) * slope, (n - 1) * error
+    return changes[0], changes[1]
+
+
+def _reasons(
+    table: pd.DataFrame, summary: FitSummary, is_drifting: Array, log_q: Array, method: str | None
+) -> tuple[str, ...]:
+    reasons, counts = [], summary.weight > 0
+    n = int(counts.sum())
+    if method != "map" and not np.isfinite(log_q[counts]).all():
+        reasons.append(
+            "draws are not finite: the fit has broken down at some start; give priors that are less vague"
+        )
+    n_drifting = int((is_drifting & counts).sum())
+    if n_drifting:
+        reasons.append(
+            f"the objective of {n_drifting} of {n} starts still changes by more than {MAX_DRIFT:g} over the"
+            " last tenth of the steps; take more steps"
+        )
+    evidence = table["log_evidence"].to_numpy()[counts]
+    if n > 1 and np.isfinite(evidence).all() and np.ptp(evidence) > MAX_SPREAD:
+        reasons.append(
+            f"the log evidences of the starts differ by {np.ptp(evidence):.3g} (at most {MAX_SPREAD:g}),"
+            " so that they have found different approximations"
+        )
+    if method == "map":
+        return (*reasons, "single networks have no spread, so that nothing is known of their uncertainty")
+    k = table["pareto_k"].to_numpy()[counts]
+    if not (k <= MAX_PARETO_K).all():
+        worst = "not known" if np.isnan(k).any() else f"{k.max():.3g}"
+        reasons.append(
+            f"Pareto k of the importance weights is {worst} (at most {MAX_PARETO_K:g}): the approximation"
+            " is far from the posterior; `compare` says how far its predictions are"
+        )
+    return tuple(reasons)

@@ -1,0 +1,198 @@
+"""The Monte Carlo error of predictions that are averages over chains, with the chains as replicates.
+
+docs/diagnostics.md derives the formulas and states their rates of error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from rayfbnn.answers.judging.on_the_way import (
+    PARTS,
+    change_of,
+    is_on_its_way,
+    root_mean_square,
+    squared_error,
+)
+from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import Draws, output_blocks
+from rayfbnn.draws.quantities import noise_sigmas
+from rayfbnn.draws.thinning import evenly_spaced, thinned
+
+MIN_CHAINS = 4  # with three the confidence bound is 4.4 times the estimate, with two 16 times
+MAX_ERROR = 0.2  # of the predictive standard deviation: costs 0.02 nats of log probability
+MISS_RATE = 0.05  # probability that an error which is too large is not seen
+_CASES = 50
+_DRAWS, _LEAST_DRAWS = 4_000, 50  # of all chains together, and of each; the chains tell the error
+_MEMORY_BYTES = 64e6
+
+
+@dataclass(frozen=True)
+class AverageError:
+    """The error of an average over chains, in units of the predictive standard deviation.
+
+    mean        standard error of the predictive mean, root mean square over cases and targets
+    mean_bound  upper confidence bound of `mean`, 95 %
+    sd          relative standard error of the predictive standard deviation, likewise; NaN for labels,
+                whose probabilities say everything
+    sd_bound    upper confidence bound of `sd`, 95 %
+    drift       change of the predictive mean from the first to the second half of the draws, root mean square
+    has_drift   whether the drift is larger than chance allows, and larger than the limit
+    chains, cases  how many were looked at
+    is_on_its_way  whether the chains still travel, so that their agreement does not tell where they will end
+    """
+
+    mean: float
+    mean_bound: float
+    sd: float
+    sd_bound: float
+    drift: float
+    has_drift: bool
+    chains: int
+    cases: int
+    is_on_its_way: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """True if there are chains enough, and finite numbers, to tell the error."""
+        return self.chains >= MIN_CHAINS and math.isfinite(self.mean_bound)
+
+    @property
+    def is_small(self) -> bool:
+        """True if the error is within the limits, with 95 % confidence."""
+        sd_is_small = math.isnan(self.sd_bound) or self.sd_bound <= MAX_ERROR / math.sqrt(2)
+        return self.is_known and self.mean_bound <= MAX_ERROR and sd_is_small and not self.is_moving
+
+    @property
+    def is_moving(self) -> bool:
+        """True if the chains have not come to rest, so that more of them would be no better."""
+        return self.has_drift or self.is_on_its_way
+
+    @property
+    def chains_that_would_do(self) -> int | None:
+        """The number of chains with which the error would be within the limits; None if very many."""
+        share = max(self.mean, 0.0 if math.isnan(self.sd) else math.sqrt(2) * self.sd)
+        for chains in range(max(self.chains, MIN_CHAINS), 10_000):
+            if share * math.sqrt(self.chains / chains) * bound_factor(chains) <= MAX_ERROR:
+                return chains
+        return None
+
+
+@cache
+def bound_factor(n_chains: int) -> float:
+    """Upper 95 % confidence bound of a standard error of `n_chains` replicates, as a multiple of it.
+
+    (C - 1) s**2 / sigma**2 has a chi-square distribution on C - 1 degrees of freedom.
+    """
+    from scipy.stats import chi2
+
+    return math.sqrt((n_chains - 1) / chi2.ppf(MISS_RATE, n_chains - 1))
+
+
+def average_error(runs: Sequence[Draws], *, inputs: Array | None = None) -> AverageError:
+    """Return the error of predictions that average all chains of one or several runs equally.
+
+    Parameters
+    ----------
+    inputs : (n_cases, n_inputs)   as on file, the training cases unless given; at most 50 of the cases and
+                                   about 4,000 of the draws are looked at
+    """
+    data = runs[0].store.data
+    inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
+    chosen = inputs[evenly_spaced(len(inputs), _CASES)]
+    at_most = max(_LEAST_DRAWS, _DRAWS // sum(run.n_chains for run in runs))
+    moments = [_chain_moments(thinned(run, at_most), chosen) for run in runs]
+    halves, parts = (np.concatenate([one[number] for one in moments], axis=1) for number in (0, 1))
+    variances = np.concatenate([one[2] for one in moments], axis=0)
+    model = runs[0].store.spec.data_model
+    labels = len(model.probability_columns(data.target_names)) // len(data.target_names)
+    return error_of_moments(halves, variances, n_cases=len(chosen), labels=labels, parts=parts)
+
+
+def error_of_moments(
+    halves: Array, variances: Array, *, n_cases: int, labels: int = 0, parts: Array | None = None
+) -> AverageError:
+    """Return the error of averages over chains, given what each chain says of some values.
+
+    Parameters
+    ----------
+    halves : (2, n_chains, n_values)     predictive means in the first and in the second half of each chain
+    variances : (n_chains, n_values)     predictive variances by each chain
+    labels : int                         how many probabilities a target has: 0 for a number, 1 if the
+                                         values are the probability of one of two labels
+    parts : (8, n_chains, n_values)      predictive means in eighths of each chain; without them it cannot be
+                                         seen whether chains are still on their way
+    """
+    n_chains = variances.shape[0]
+    if n_chains < 2 or not (np.isfinite(halves).all() and np.isfinite(variances).all()):
+        unknown = math.nan
+        return AverageError(unknown, unknown, unknown, unknown, unknown, False, n_chains, n_cases)
+    means = halves.mean(axis=0)
+    # About the mean of all chains: the average's variance is the mean of these.
+    variances = variances + (means - means.mean(axis=0)) ** 2
+    # In the log probability an error d of one of K probabilities costs d**2 / 2p, and their costs add up.
+    scale = means.mean(axis=0) / labels if labels > 1 else variances.mean(axis=0)  # (n_values,)
+    mean = root_mean_square(squared_error(means), scale)
+    sd = root_mean_square(squared_error(variances) / 4, scale**2) if labels == 0 else math.nan
+    drift, is_chance = change_of(halves, scale)
+    factor = bound_factor(n_chains)
+    return AverageError(
+        mean,
+        factor * mean,
+        sd,
+        factor * sd,
+        drift,
+        drift > MAX_ERROR and not is_chance,
+        n_chains,
+        n_cases,
+        parts is not None and len(parts) == PARTS and is_on_its_way(parts, scale, MAX_ERROR),
+    )
+
+
+def _chain_moments(run: Draws, inputs: Array) -> tuple[Array, Array, Array]:
+    """Return what each chain says of some values: means in both halves, means in parts, and variances.
+
+    A value is a target, or the probability of a label, at a case; all are on the network's scale. The parts
+    are quarters of each half, or the halves where the draws are fewer than eight. The shapes are (2,
+    n_chains, n_values), (n_parts, n_chains, n_values) and (n_chains, n_values).
+    """
+    data, model = run.store.data, run.store.spec.data_model
+    standardized = (inputs - data.input_center) / data.input_scale
+    sigmas = noise_sigmas(run)  # (n_targets, n_chains, n_draws)
+    part_of_draw = _parts(run.n_draws)
+    n_parts = int(part_of_draw[-1]) + 1
+    sums: Array = None
+    for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
+        shape = outputs.shape[:2]
+        flat = np.moveaxis(outputs.reshape(-1, *outputs.shape[2:]), 0, -1)
+        sigma = sigmas[:, chains, draws].reshape(1, len(sigmas), shape[0] * shape[1])
+        with np.errstate(over="ignore", invalid="ignore"):  # error_of_moments looks for what is not finite
+            means, variances = (
+                np.asarray(moment, dtype=np.float64).reshape(-1, *shape)
+                for moment in model.moments(flat, sigma)
+            )
+            if sums is None:
+                sums = np.zeros((n_parts + 1, run.n_chains, len(means)))
+            for part in np.unique(part_of_draw[draws]):
+                sums[part, chains] += means[..., part_of_draw[draws] == part].sum(axis=2).T
+            sums[-1, chains] += (means**2 + variances).sum(axis=2).T
+    counts = np.bincount(part_of_draw, minlength=n_parts)
+    of_halves, n_first = sums[:-1].reshape(2, -1, *sums.shape[1:]).sum(axis=1), run.n_draws // 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        halves = of_halves / np.array([n_first, run.n_draws - n_first])[:, None, None]
+        parts = sums[:-1] / counts[:, None, None]
+        mean = of_halves.sum(axis=0) / run.n_draws
+        return halves, parts, np.maximum(sums[-1] / run.n_draws - mean**2, 0)
+
+
+def _parts(n_draws: int) -> Array:
+    """Return the number of the part that each draw is in, (n_draws,)."""
+    n_first, of_half = n_draws // 2, PARTS // 2 if n_draws >= PARTS else 1
+    first = np.arange(n_first) * of_half // max(n_first, 1)
+    second = np.arange(n_draws - n_first) * of_half // max(n_draws - n_first, 1)
+    return np.concatenate([first, of_half + second])

@@ -1,0 +1,85 @@
+"""Chains that sit in different modes, recognised by their log likelihoods."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from rayfbnn.answers.effective import MIN_DRAWS, mcse_mean
+from rayfbnn.answers.reasons import numbered
+from rayfbnn.arrays import Array
+
+_FALSE_ALARM_RATE = 0.01
+# Two normal densities of equal spread and weight have two peaks if their means differ by more than this.
+_LEAST_GAP = 2.0  # standard deviations within a chain
+_CHAINS = 64  # enough to estimate the standard error of a chain's mean
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Chains with about the same log likelihood, apart from that of all others.
+
+    Attributes
+    ----------
+    chains
+        Their numbers.
+    log_likelihood
+        Mean over their draws.
+    """
+
+    chains: tuple[int, ...]
+    log_likelihood: float
+
+
+def modes(log_likelihood: Array) -> tuple[Mode, ...]:
+    """Group the chains by gaps between the means of their log likelihoods (n_chains, n_draws).
+
+    The largest mode comes first. There is none where nothing can be told.
+
+    There are two modes where neighbouring means differ by more than two standard deviations within chains,
+    and by more than chance allows: among C chains with one mean, no two means differ by more than the
+    studentised range times a mean's standard error, with a probability of 99 %. A chain's standard error
+    allows for its autocorrelation. Modes of equal log likelihood are not told apart.
+    """
+    n_chains, n_draws = log_likelihood.shape
+    if n_chains < 2 or n_draws < MIN_DRAWS or not np.isfinite(log_likelihood).all():
+        return ()
+    means = log_likelihood.mean(axis=1)
+    within = math.sqrt(float(log_likelihood.var(axis=1, ddof=1).mean()))
+    some = log_likelihood[:: -(-n_chains // _CHAINS)]
+    errors = np.array([float(mcse_mean(chain[None])) for chain in some])
+    # A chain that never changes has no standard error; its mean is exact.
+    error = math.sqrt(float(np.square(np.nan_to_num(errors)).mean()))
+    order = np.argsort(means)
+    least_gap = max(_LEAST_GAP * within, _studentized_range(n_chains) * error)
+    splits = np.flatnonzero(np.diff(means[order]) > least_gap) + 1
+    groups = [np.sort(group) for group in np.split(order, splits)]
+    by_likelihood = [
+        Mode(tuple(int(chain) for chain in group), float(means[group].mean())) for group in groups
+    ]
+    return tuple(sorted(by_likelihood, key=lambda mode: (-len(mode.chains), -mode.log_likelihood)))
+
+
+@cache
+def _studentized_range(n_chains: int) -> float:
+    """Quantile of the range of `n_chains` standard normal variables."""
+    from scipy.stats import studentized_range
+
+    # Beyond a hundred the quantile hardly grows, and SciPy takes long.
+    return float(studentized_range.ppf(1 - _FALSE_ALARM_RATE, min(n_chains, 100), np.inf))
+
+
+def mode_sentences(of_chains: tuple[Mode, ...]) -> list[str]:
+    """Return a sentence for each mode but the largest, with the numbers of its chains."""
+    if len(of_chains) < 2:
+        return []
+    largest, *others = of_chains
+    return [
+        f"{numbered(mode.chains)} sit{'s' if len(mode.chains) == 1 else ''} in a mode of"
+        f" {'lower' if mode.log_likelihood < largest.log_likelihood else 'higher'} log likelihood"
+        f" ({mode.log_likelihood:.4g} against {largest.log_likelihood:.4g})"
+        for mode in sorted(others, key=lambda mode: mode.log_likelihood)
+    ]

@@ -1,0 +1,65 @@
+"""The verdict on predictions at new cases, from a bounded number of draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rayfbnn.answers.diagnostics import summarize
+from rayfbnn.answers.judging.chain_average import average_error
+from rayfbnn.answers.judging.modes import modes
+from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, Verdict, judge_predictions
+from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import Draws, committed
+from rayfbnn.draws.early import early_phase
+from rayfbnn.draws.quantities import is_of_predictions, quantities
+from rayfbnn.draws.thinning import thinned
+from rayfbnn.store.store import Store
+
+_CASES = 10
+_DRAWS, _LEAST_DRAWS = 4_000, 100  # of all chains together, and of each: enough for an ESS of 400
+
+
+@np.errstate(over="ignore", invalid="ignore")  # a case may be far out
+def verdict_on_predictions(stores: Sequence[Store], inputs: Array) -> Verdict | None:
+    """Judge predictions that average over one or several runs; None unless all are of Markov chains.
+
+    Draws of an earlier phase are not judged either: they are not from the posterior.
+
+    At most 50 cases, 16 blocks of each batch and about 4,000 draws are looked at, so that the time does not
+    grow with the runs or with the cases. Divergences do not count here, and no number of iterations is
+    given.
+
+    inputs  (n_cases, n_inputs) as on file
+    """
+    if any(store.kind != "mcmc" or early_phase(store) is not None for store in stores):
+        return None
+    runs = [committed(store) for store in stores]
+    at_most = max(_LEAST_DRAWS, _DRAWS // sum(run.n_chains for run in runs))
+    some = [thinned(run, at_most) for run in runs]
+    by_name = _together([_of_run(run, inputs) for run in some])
+    table = summarize(by_name).assign(iterations=math.nan)
+    evidence = Evidence(
+        by_name,
+        table,
+        divergences="",
+        modes=modes(by_name["log_likelihood"]),
+        spec=stores[0].spec,
+        path=str(stores[0].path),
+        thresholds=Thresholds(),
+    )
+    return judge_predictions(evidence, average_error(some, inputs=inputs))
+
+
+def _of_run(run: Draws, inputs: Array) -> dict[str, Array]:
+    """Return the quantities that predictions depend on, (n_chains, n_draws) each."""
+    every = quantities(run, cases=_CASES, inputs=inputs)
+    return {name: values for name, values in every.items() if is_of_predictions(name)}
+
+
+def _together(of_runs: list[dict[str, Array]]) -> dict[str, Array]:
+    """Return the chains of all runs, each cut to the last draws that the shortest run has."""
+    n_draws = min(values.shape[1] for of_run in of_runs for values in of_run.values())
+    return {name: np.concatenate([of_run[name][:, -n_draws:] for of_run in of_runs]) for name in of_runs[0]}

@@ -1,0 +1,310 @@
+"""The two verdicts on a run: whether its predictions can be used, and whether its hyperparameters can."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rayfbnn.answers.effective import MIN_DRAWS
+from rayfbnn.answers.judging import advice
+from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, AverageError
+from rayfbnn.answers.judging.modes import Mode, mode_sentences
+from rayfbnn.answers.known import known
+from rayfbnn.answers.reasons import listed, numbered
+from rayfbnn.markup import tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rayfbnn.arrays import Array
+    from rayfbnn.spec import RunSpec
+
+Grade = Literal["converged", "usable", "not usable", "not converged", "cannot tell"]
+Subject = Literal["predictions", "hyperparameters"]
+VERDICTS = ("all", "predictions")  # which verdict decides
+Decisive = Literal["all", "predictions"]
+_NEVER_CHANGES = "never changes in"
+_NOT_FOR_PREDICTIONS = "predictions have a verdict of their own and do not need these; do not interpret them"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The limits of a diagnosis, see `diagnose`."""
+
+    max_rhat: float = 1.01
+    min_ess: float = 400
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement of some of a run's results.
+
+    Attributes
+    ----------
+    subject
+        "predictions": functions, log likelihood and noise; "hyperparameters": everything else.
+    grade
+        "converged"; for predictions also "usable" and "not usable", for hyperparameters "not converged";
+        "cannot tell" where chains or draws are too few.
+    reasons
+        A sentence for each check of convergence that falls short.
+    remarks
+        What else there is to know: the error of the average over chains, and modes.
+    advice
+        What to do, each a sentence.
+    iterations
+        Length of the last phase that would do, None if no number can be promised.
+    error
+        The error of the average over chains; None for hyperparameters.
+    decided_by
+        The sentence among reasons and remarks that rules the results out; "" where they can be used.
+    """
+
+    subject: Subject
+    grade: Grade
+    reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    iterations: int | None = None
+    error: AverageError | None = None
+    decided_by: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if the results can be used."""
+        return self.grade in ("converged", "usable")
+
+    @property
+    def warning(self) -> str:
+        """One line that says why the results cannot be used, "" if they can."""
+        if self.ok:
+            return ""
+        unknown = self.grade == "cannot tell"
+        words = (
+            "it cannot be told whether the predictions can be used"
+            if unknown
+            else f"{self.subject} are {self.grade}"
+        )
+        return f"{words}: {self.sentences[0]}"
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if the results cannot be used because a chain never moved."""
+        return self.decided_by.startswith(_NEVER_CHANGES)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """All there is to say about the grade: first what decides it, then the other remarks and reasons."""
+        first = (self.decided_by,) if self.decided_by else ()
+        return tuple(dict.fromkeys((*first, *self.remarks, *self.reasons)))
+
+    def _repr_html_(self) -> str:
+        """Return the verdict as HTML, for notebooks and the report."""
+        return tables.verdict(
+            self.subject,
+            self.grade,
+            is_ok=self.ok,
+            sentences=self.sentences,
+            advice=self.advice,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON, with None for numbers that are not known."""
+        fields_of_verdict: dict[str, Any] = {
+            "grade": self.grade,
+            "ok": self.ok,
+            "reasons": list(self.reasons),
+            "remarks": list(self.remarks),
+            "advice": list(self.advice),
+            "iterations": self.iterations,
+        }
+        if self.error is not None:
+            values = {field.name: getattr(self.error, field.name) for field in fields(self.error)}
+            fields_of_verdict["error"] = {
+                name: known(value) if isinstance(value, float) else value for name, value in values.items()
+            }
+        return fields_of_verdict
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The material that a verdict is made from.
+
+    found       the quantities of the subject by name, (n_chains, n_draws) each
+    table       their statistics
+    divergences a sentence if too many updates diverged, else ""
+    modes       of all chains
+    spec, path  of the run
+    """
+
+    found: dict[str, Array]
+    table: pd.DataFrame
+    divergences: str
+    modes: tuple[Mode, ...]
+    spec: RunSpec
+    path: str
+    thresholds: Thresholds
+
+
+def judge_hyperparameters(evidence: Evidence) -> Verdict:
+    """Judge the quantities that predictions do not depend on."""
+    reasons, recommended, iterations, is_unknown = _convergence(evidence)
+    if not reasons:
+        return Verdict("hyperparameters", "converged")
+    return Verdict(
+        "hyperparameters",
+        "cannot tell" if is_unknown else "not converged",
+        tuple(reasons),
+        () if is_unknown else (_NOT_FOR_PREDICTIONS,),
+        advice=tuple(recommended),
+        iterations=iterations,
+        decided_by=reasons[0],
+    )
+
+
+def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
+    """Judge the functions, the log likelihood and the noise.
+
+    Where they have not converged, predictions can still be used if the error of the average over chains is
+    small, unless a chain never moved.
+    """
+    reasons, recommended, iterations, is_unknown = _convergence(evidence)
+    remarks = [_error_sentence(error)] if math.isfinite(error.mean) and not is_unknown else []
+    if not reasons:
+        return Verdict("predictions", "converged", remarks=tuple(remarks), error=error)
+    if error.is_moving:
+        remarks.append(_movement(error))
+    is_stuck = bool(_stuck(evidence.found))
+    grade: Grade = "not usable"
+    if is_unknown:
+        grade, decided_by = "cannot tell", reasons[0]
+    elif is_stuck:
+        decided_by = next(reason for reason in reasons if reason.startswith(_NEVER_CHANGES))
+    elif not error.is_known:
+        grade, decided_by = "cannot tell", _unknown_sentence(error)
+        remarks.insert(0, decided_by)
+    elif error.is_small:
+        grade, decided_by = "usable", ""
+    else:
+        # A drift makes chains look alike that are all on their way: it comes before their error.
+        decided_by = remarks[-1] if error.is_moving else remarks[0]
+        if not error.is_moving:
+            recommended.append(advice.chains_advice(error.chains, error.chains_that_would_do))
+    return Verdict(
+        "predictions",
+        grade,
+        tuple(reasons),
+        (*remarks, *_disagreement(evidence)),
+        tuple(recommended),
+        iterations,
+        error,
+        decided_by,
+    )
+
+
+def _movement(error: AverageError) -> str:
+    """Say that the chains have not come to rest."""
+    if error.has_drift:
+        return (
+            f"the predictions still move: by {error.drift:.2g} of their standard deviation"
+            " from the first half of the draws to the second"
+        )
+    return (
+        "the chains are still on their way from where they started: that they agree does not tell where they"
+        " will end"
+    )
+
+
+def _unknown_sentence(error: AverageError) -> str:
+    """Say why the error of the average over chains is not known."""
+    if error.chains < MIN_CHAINS:
+        return f"{error.chains} chains are too few to tell their average's error: {MIN_CHAINS} can"
+    return f"the means or variances that the {error.chains} chains predict are not all finite"
+
+
+def _error_sentence(error: AverageError) -> str:
+    """State the errors of the predictive mean and standard deviation, first the one that is too large."""
+    limit = MAX_ERROR / math.sqrt(2)
+    mean = (
+        f"{error.mean:.1%} of the predictive standard deviation at {error.cases} cases"
+        f" (below {error.mean_bound:.1%} with 95 % confidence; {MAX_ERROR:.0%} is allowed)"
+    )
+    if not math.isfinite(error.sd):
+        return f"the standard error of the average over {error.chains} chains is {mean}"
+    if error.mean_bound <= MAX_ERROR and error.sd_bound > limit:
+        return (
+            f"the standard error of the predictive standard deviation over {error.chains} chains is"
+            f" {error.sd:.1%} of it (below {error.sd_bound:.1%} with 95 % confidence;"
+            f" {limit:.0%} is allowed), and that of the average {mean}"
+        )
+    spread = f"and that of this deviation {error.sd:.1%} (below {error.sd_bound:.1%}; {limit:.0%})"
+    return f"the standard error of the average over {error.chains} chains is {mean}, {spread}"
+
+
+def _disagreement(evidence: Evidence) -> list[str]:
+    """Say that chains disagree, and which of them sit in which mode."""
+    high = (evidence.table["rhat"] > advice.RHAT_IN_REACH).any()
+    sentences = mode_sentences(evidence.modes)
+    if not sentences and not high:
+        return []
+    weighed = "the chains sit in different modes, which the average weighs equally"
+    if not sentences:
+        weighed = "the chains sit in different modes or mix slowly; the average weighs them equally"
+    return [weighed, *sentences]
+
+
+def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, bool]:
+    """Return the reasons against convergence, advice, iterations that would do, and if it is unknown."""
+    found, limits = evidence.found, evidence.thresholds
+    n_chains, n_draws = next(iter(found.values())).shape if found else (2, MIN_DRAWS)
+    reasons, recommended, is_unknown = [], [], n_draws < MIN_DRAWS or n_chains < 2
+    if n_draws < MIN_DRAWS:
+        reasons.append(f"{n_draws} draws in each chain, at least {MIN_DRAWS} are needed")
+        recommended.append("resume with more iterations")
+    if n_chains < 2:
+        reasons.append("one chain, at least 2 are needed for R-hat")
+        recommended.append(f"sample with {MIN_CHAINS} chains or more")
+    not_finite = [name for name, values in found.items() if not np.isfinite(values).all()]
+    if not_finite:
+        reasons.append(f"values that are not finite: {listed(not_finite)}")
+    frozen = _stuck(found) if n_draws >= 2 else {}
+    if frozen:
+        name = next(iter(frozen))
+        reasons.append(f"{_NEVER_CHANGES} {numbered(frozen[name])}: {listed(list(frozen))}")
+    if evidence.divergences:
+        reasons.append(evidence.divergences)
+    if frozen or evidence.divergences:
+        recommended.append(advice.stepsize_advice(evidence.spec))
+    reasons += short_of(evidence.table, limits)
+    iterations = None
+    needed = evidence.table["iterations"].dropna()
+    if (evidence.table["rhat"] > advice.RHAT_IN_REACH).any():
+        recommended.append(advice.mode_advice(evidence.spec))
+    elif len(needed):
+        iterations = int(needed.max())
+        recommended.append(advice.resume_advice(evidence.path, iterations))
+    return reasons, recommended, iterations, is_unknown
+
+
+def short_of(table: pd.DataFrame, limits: Thresholds) -> list[str]:
+    """Return a sentence for R-hat, bulk and tail ESS each, if any quantity falls short of the limit."""
+    reasons = []
+    high = table["rhat"][table["rhat"] > limits.max_rhat].sort_values(ascending=False)
+    if len(high):
+        worst = listed([f"{name} {value:.3f}" for name, value in high.items()])
+        reasons.append(f"R-hat above {limits.max_rhat:g}: {worst}")
+    for column, what in (("ess_bulk", "bulk"), ("ess_tail", "tail")):
+        low = table[column][table[column] < limits.min_ess].sort_values()
+        if len(low):
+            worst = listed([f"{name} {value:.0f}" for name, value in low.items()])
+            reasons.append(f"{what} ESS below {limits.min_ess:g}: {worst}")
+    return reasons
+
+
+def _stuck(found: dict[str, Array]) -> dict[str, list[int]]:
+    """Return the chains in which a quantity never changes, by the names of such quantities."""
+    constant = {name: np.flatnonzero(np.ptp(values, axis=1) == 0) for name, values in found.items()}
+    return {name: [int(chain) for chain in chains] for name, chains in constant.items() if len(chains)}

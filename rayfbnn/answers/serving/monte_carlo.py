@@ -1,0 +1,103 @@
+"""How many draws predictions need: as few as keep the Monte Carlo error of their means small enough."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.answers.effective import MIN_DRAWS, mcse_mean
+from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import committed, outputs_by_case
+from rayfbnn.draws.held import spread
+from rayfbnn.draws.quantities import noise_sigmas
+from rayfbnn.draws.thinning import evenly_spaced
+from rayfbnn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rayfbnn.store.store import Store
+
+_LEAST_DRAWS = 100  # of all chains together: the quantiles and standard deviations need draws too
+_N_CASES = 20  # training cases, evenly spaced, at which the error is looked at
+_GROWTH = 1.25  # of the number of draws that is tried next
+_LITTLE_MORE = 1.05  # times the error of all draws
+_BLOCK_BYTES = 64e6
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """The draws that are taken.
+
+    numbers      of the draws of each chain, increasing
+    mcse         largest Monte Carlo standard error of a predictive mean at some training cases, as a share of
+                 the predictive standard deviation; NaN if there are fewer than four draws of each chain
+    mcse_of_all  the same with all draws
+    """
+
+    numbers: Array
+    mcse: float
+    mcse_of_all: float
+
+
+def thin(store: Store, *, draws: int | None, max_mcse: float) -> Thinning:
+    """Choose evenly spaced draws of each chain: `draws` of all chains together, or as few as will do.
+
+    max_mcse  largest error that is wanted; 0 takes all draws
+
+    If all draws leave a larger error, as many are taken as leave little more: where chains disagree, most of
+    the error stays however many draws of each there are. ConfigError if `draws` is fewer than the chains.
+    """
+    run = committed(store)
+    errors = _Errors(store)
+    if draws is not None:
+        if draws < run.n_chains:
+            raise ConfigError(f"draws: must be at least one for each of {run.n_chains} chains, got {draws}")
+        return errors.thinning(min(draws // run.n_chains, run.n_draws))
+    everything = errors.thinning(run.n_draws)
+    if max_mcse == 0:
+        return everything
+    limit = max(max_mcse, _LITTLE_MORE * everything.mcse)
+    wanted = max(MIN_DRAWS, -(-_LEAST_DRAWS // run.n_chains))
+    while wanted < run.n_draws:
+        thinning = errors.thinning(wanted)
+        if thinning.mcse <= limit:
+            return thinning
+        wanted = math.ceil(wanted * _GROWTH)
+    return everything
+
+
+class _Errors:
+    """The means that every draw predicts at some training cases, and the predictive standard deviations."""
+
+    def __init__(self, store: Store) -> None:
+        run, data = committed(store), store.data
+        inputs = data.standardized(data.inputs[evenly_spaced(data.n_cases, _N_CASES)])
+        values = outputs_by_case(run, inputs, memory_bytes=_BLOCK_BYTES).astype(np.float64)
+        flat = values.reshape(*values.shape[:2], -1)  # (n_cases, n_outputs, n_draws of all chains)
+        sigmas = noise_sigmas(run).reshape(1, -1, run.total)
+        means, variances = store.spec.data_model.moments(flat, sigmas)
+        self.n_draws = run.n_draws
+        self.means = means.reshape(*means.shape[:2], run.n_chains, run.n_draws)
+        self.sd = np.sqrt(variances.mean(axis=2) + means.var(axis=2))
+
+    def thinning(self, n_wanted: int) -> Thinning:
+        """Return so many evenly spaced draws of each chain, with the error that they leave."""
+        numbers = spread(self.n_draws, n_wanted)
+        return Thinning(numbers, self._mcse(numbers), self.of_all)
+
+    @cached_property
+    def of_all(self) -> float:
+        """The error that all draws leave."""
+        return self._mcse(np.arange(self.n_draws))
+
+    def _mcse(self, numbers: Array) -> float:
+        """Return the largest error with some draws of each chain, NaN if there are too few to tell."""
+        if len(numbers) < MIN_DRAWS:
+            return math.nan
+        error = mcse_mean(self.means[..., numbers])
+        is_spread = self.sd > 0
+        shares = np.where(is_spread, np.nan_to_num(error) / np.where(is_spread, self.sd, 1.0), 0.0)
+        return float(shares.max())

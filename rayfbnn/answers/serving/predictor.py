@@ -1,0 +1,176 @@
+"""A predictor whose draws are in memory: it answers in milliseconds, and reads no file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.answers.predict import Prediction, predict
+from rayfbnn.answers.predictive import predictive_mean, predictive_quantiles, predictive_sample
+from rayfbnn.answers.serving.monte_carlo import Thinning, thin
+from rayfbnn.arrays import Array
+from rayfbnn.data import Source, read_cases
+from rayfbnn.draws.early import early_phase
+from rayfbnn.draws.held import hold
+from rayfbnn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rayfbnn.spec import RunSpec
+    from rayfbnn.store.store import Store
+
+
+class Predictor:
+    """Draws of a run, held in memory, and what they predict.
+
+    Attributes
+    ----------
+    mcse
+        Largest Monte Carlo standard error of a predictive mean at some training cases, as a share of the
+        predictive standard deviation; NaN if there are fewer than four draws of each chain.
+    early_phase
+        Number of the phase that the draws are from, counted from 1, of a run that had kept no draws; None if
+        they are from the posterior.
+    """
+
+    def __init__(
+        self, store: Store, thinning: Thinning, *, max_memory: float, dtype: str | None = None
+    ) -> None:
+        """Read the chosen draws of an open store.
+
+        dtype  of the arithmetic; the run's if it is None
+        """
+        self.mcse = thinning.mcse
+        self.early_phase = early_phase(store)
+        self._held = hold(store, thinning.numbers, dtype=dtype)
+        self._max_memory = max_memory
+
+    @staticmethod
+    def from_store(
+        store: Store,
+        *,
+        draws: int | None = None,
+        max_mcse: float = 0.05,
+        max_memory: float = 256e6,
+        dtype: str | None = None,
+    ) -> Predictor:
+        """Return a predictor with as many draws as asked for; see `rayfbnn.load`."""
+        thinning = thin(store, draws=draws, max_mcse=max_mcse)
+        return Predictor(store, thinning, max_memory=max_memory, dtype=dtype)
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws of all chains together."""
+        return self._held.n_chains * self._held.committed_draws
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that cases must have, in the order of an array."""
+        encoding = self._held.spec.encoding
+        return self._held.data.input_names if encoding is None else encoding.source_names
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Names of the targets."""
+        return self._held.data.target_names
+
+    def predict(self, data: Source, *, max_memory: float | None = None) -> Prediction:
+        """Predict the targets of new cases, as `rayfbnn.predict` does from the same draws.
+
+        Parameters
+        ----------
+        data
+            The cases: an array (n_cases, n_columns) or one case (n_columns,) with the columns of `columns` in
+            their order, or anything that `rayfbnn.predict` takes, such as a DataFrame or a file. Values are
+            as in the training cases.
+        max_memory
+            About how many bytes may be used at once; that given to `load` if not given. Cases are taken in
+            parts as large as it allows.
+
+        Returns
+        -------
+        Prediction
+            A table with a row for each case: mean, median, sd and quantiles of its targets, noise included,
+            or probabilities; and the summary of the errors, if the table has the targets.
+        """
+        memory_bytes = self._max_memory if max_memory is None else max_memory
+        if not memory_bytes > 0:
+            raise ConfigError(
+                f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}"
+            )
+        inputs, targets = _cases(data, self._held)
+        return predict([self._held], inputs, targets, memory_bytes=memory_bytes)
+
+    def mean(self, data: Source) -> Array:
+        """Return the predictive mean of each target, (n_cases, n_targets), without the rest of `predict`.
+
+        For labels these are probabilities, (n_cases, n_labels); for targets with two labels, of the second.
+
+        Parameters
+        ----------
+        data
+            The cases, as for `predict`.
+        """
+        inputs, _ = _cases(data, self._held)
+        return predictive_mean(self._held, inputs, memory_bytes=self._max_memory)
+
+    def quantiles(self, data: Source, probabilities: Sequence[float]) -> Array:
+        """Return quantiles of the predictive distribution, (n_probabilities, n_cases, n_targets).
+
+        Parameters
+        ----------
+        data
+            The cases, as for `predict`.
+        probabilities
+            Strictly between 0 and 1. ConfigError names one that is not, and refuses targets that are labels.
+        """
+        inputs, _ = _cases(data, self._held)
+        return predictive_quantiles(self._held, inputs, probabilities, memory_bytes=self._max_memory)
+
+    def sample(self, data: Source, n_samples: int, *, seed: int) -> Array:
+        """Draw targets of new cases from the predictive distribution, (n_samples, n_cases, n_targets).
+
+        In each sample all cases have one draw of the posterior, taken at random, so that samples are joint
+        over cases. Labels are their numbers from 0; survival times are never censored.
+
+        Parameters
+        ----------
+        data
+            The cases, as for `predict`.
+        n_samples
+            Number of samples.
+        seed
+            Of the random numbers, from 0 to 2**32 - 1; equal seeds give equal samples.
+        """
+        inputs, _ = _cases(data, self._held)
+        return predictive_sample(self._held, inputs, n_samples, seed=seed)
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.target_names)
+        early = "" if self.early_phase is None else f", NOT FROM THE POSTERIOR: phase {self.early_phase}"
+        return f"Predictor({names}: {self.n_draws} draws, Monte Carlo error {self.mcse:.2g} sd{early})"
+
+
+def _cases(data: Source, held: Store) -> tuple[Array, Array | None]:
+    """Return inputs, (n_cases, n_inputs), and targets if they are there.
+
+    Arrays of numbers that the network is given as they are need not become a table, which takes longer than
+    to predict a row.
+    """
+    spec = held.spec
+    if isinstance(data, np.ndarray | list):
+        values = np.atleast_2d(np.asarray(data))
+        if values.dtype.kind in "fiu" and _is_plain(spec) and np.isfinite(values).all():
+            inputs = values.astype(np.float64)
+            if inputs.ndim == 2 and inputs.shape[1] == held.data.n_inputs:
+                held.data.check_range(inputs, None, dtype=spec.dtype, source="data", is_training=False)
+            return inputs, None
+        data = values
+    return read_cases(data, spec, held.data)
+
+
+def _is_plain(spec: RunSpec) -> bool:
+    """Return True if every column is given to the network as it is."""
+    columns = () if spec.encoding is None else spec.encoding.inputs
+    return all(column.kind == "number" and not column.n_missing for column in columns)

@@ -1,0 +1,146 @@
+"""Functions as draws: values on a grid, their covariance, and how they vary over small distances.
+
+Neal (1996), chapter 2, studies them for priors. The functions here take draws of a prior or a posterior.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import activation_bytes, committed, output_blocks, posterior_of
+from rayfbnn.draws.linear import check_own_networks
+from rayfbnn.errors import ConfigError, DataError
+from rayfbnn.model.network import Buffers, forward, input_rows
+
+if TYPE_CHECKING:
+    from rayfbnn.store.store import Store
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Means over draws, with their standard errors, of one shape."""
+
+    value: Array
+    standard_error: Array
+
+
+def function_values(
+    store: Store, inputs: Array, *, draws: int | None = None, memory_bytes: float = 256e6
+) -> Array:
+    """Return outputs of every draw's network, (n_draws, n_points, n_outputs), chain after chain.
+
+    inputs  (n_points, n_inputs) as on file; the outputs are as the network gives them, those of a hazard of
+            several pieces the log hazard in each
+    draws   number of draws of each chain to use, the first ones; None uses all
+    """
+    run = committed(store)
+    if draws is not None:
+        run = replace(run, n_draws=min(draws, run.n_draws))
+    points = _standardized(store, inputs)
+    network, model = store.spec.network, store.spec.data_model
+    n_outputs = model.n_cells if model.n_cells > 1 else network.outputs
+    values = np.empty((run.n_chains, run.n_draws, len(points), n_outputs))
+    at_once = max(1, int(memory_bytes / 2 / activation_bytes(network, store.spec.dtype)))
+    for first in range(0, len(points), at_once):
+        some = slice(first, first + at_once)
+        for chains, which, outputs, _ in output_blocks(run, points[some], memory_bytes=memory_bytes):
+            values[chains, which, some] = outputs
+    return values.reshape(-1, *values.shape[2:])
+
+
+def hidden_values(store: Store, inputs: Array, layer: int) -> Array:
+    """Return values of a hidden layer's units, offsets included, in every draw, (n_draws, n_points, n_units).
+
+    Their covariance over units and draws is C(p, q) of Neal (1996) eq. 2.5, and their squared differences
+    are D(p, q). A wide layer gives both more exactly than as many functions do.
+    """
+    n_layers = len(store.spec.network.hidden)
+    if not 0 <= layer < n_layers:
+        raise ConfigError(f"layer: must be from 0 to {n_layers - 1}, got {layer}")
+    if store.spec.data_model.n_cells > 1:
+        raise ConfigError(
+            f"layer: hidden units depend on time too under a hazard of several pieces, got {layer};"
+            " leave it out for the outputs"
+        )
+    committed(store)
+    check_own_networks(store)
+    posterior = posterior_of(store)
+    positions = store.read_positions().reshape(-1, posterior.n_parameters)
+    rows = input_rows(_standardized(store, inputs), posterior.dtype)
+    values = np.empty((len(positions), rows.shape[1], store.spec.network.hidden[layer].units))
+    for draw in range(len(positions)):
+        activity = forward(positions[draw : draw + 1], rows, posterior.wiring, buffers=Buffers())
+        values[draw] = activity.sources[layer + 1][0, :-1].T  # less the row of ones
+    return values
+
+
+def covariance(values: Array) -> Estimate:
+    """Estimate E[f(p) f(q)] of functions whose mean is zero, as it is under every prior here.
+
+    values  (n_draws, n_points), rows independent; the result is (n_points, n_points)
+    """
+    n = len(values)
+    mean = values.T @ values / n
+    squares = values**2
+    variance = np.maximum(squares.T @ squares / n - mean**2, 0.0)
+    return Estimate(mean, np.sqrt(variance / n))
+
+
+def squared_difference(low: Array, high: Array) -> Estimate:
+    """Estimate D(p, q) = E[(f(q) - f(p))^2] at pairs of points, (n_pairs,).
+
+    low, high  (n_draws, n_pairs) values at p and at q, rows independent
+    """
+    squares = (high - low) ** 2
+    return Estimate(squares.mean(axis=0), squares.std(axis=0) / np.sqrt(len(squares)))
+
+
+def straddling(at: Array, separations: Array, *, axis: int = 0) -> tuple[Array, Array]:
+    """Return the points x - s/2 and x + s/2 for each s, (n_separations, n_inputs) each, along one input.
+
+    at  (n_inputs,), the point x
+    """
+    half = np.zeros((len(separations), len(at)))
+    half[:, axis] = np.asarray(separations) / 2
+    return at - half, at + half
+
+
+def variation(
+    store: Store, at: Array, separations: Array, *, axis: int = 0, output: int = 0, layer: int | None = None
+) -> Estimate:
+    """Estimate D(x - s/2, x + s/2) for each separation s, (n_separations,), Neal (1996) eqs. 2.5 to 2.15.
+
+    D is that of an output of the networks or, with `layer`, of the units of that hidden layer. The standard
+    error treats the units of one draw as independent, which they are if the sigmas into them are fixed and
+    only inputs lead into the layer. Smooth functions have D in proportion to s^2, Brownian ones to s,
+    fractional Brownian ones to s^eta.
+
+    at    (n_inputs,) as on file, the point x
+    axis  number of the input in which the two points differ
+    """
+    at = np.asarray(at, dtype=np.float64)
+    if not 0 <= axis < len(at):
+        raise ConfigError(f"axis: must be the number of an input, from 0 to {len(at) - 1}, got {axis}")
+    low, high = straddling(at, separations, axis=axis)
+    n = len(low)
+    points = np.concatenate([low, high])
+    if layer is None:
+        outputs = function_values(store, points)
+        if not 0 <= output < outputs.shape[2]:
+            raise ConfigError(f"output: must be from 0 to {outputs.shape[2] - 1}, got {output}")
+        values = outputs[:, :, output]
+    else:
+        values = np.moveaxis(hidden_values(store, points, layer), 2, 1).reshape(-1, len(points))
+    return squared_difference(values[:, :n], values[:, n:])
+
+
+def _standardized(store: Store, inputs: Array) -> Array:
+    """Return inputs as the network sees them; DataError if they do not fit the store."""
+    inputs = np.asarray(inputs, dtype=np.float64)
+    if inputs.ndim != 2 or inputs.shape[1] != store.data.n_inputs or len(inputs) == 0:
+        raise DataError(f"inputs: the shape must be (points, {store.data.n_inputs}), got {inputs.shape}")
+    return (inputs - store.data.input_center) / store.data.input_scale

@@ -1,0 +1,141 @@
+"""Pictures of predictions and functions along one input, the others at their medians."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rayfbnn.answers.predict import predict
+from rayfbnn.arrays import Array
+from rayfbnn.draws.functions import function_values
+from rayfbnn.errors import ConfigError
+from rayfbnn.pictures.figures import figure_with_axes, save, styled
+from rayfbnn.pictures.panels import (
+    CHAIN_COLOURS,
+    draw_band,
+    draw_probabilities,
+    draw_targets,
+)
+
+if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
+    from rayfbnn.store.store import Store
+
+_MAX_SPREAD = 30  # of a linear axis: the largest value to the typical one
+
+
+@styled
+def predictive_bands(
+    stores: Sequence[Store], path: str | Path, *, input_name: str | None = None, n_points: int = 200
+) -> Path:
+    """Plot the predictive median and intervals along one input, the others at their medians; data as points.
+
+    The bands are the central 80 % and 98 % of targets, noise included. For binary targets P(y = 1) is
+    plotted, for class targets the probability of each class.
+    """
+    data, model = stores[0].data, stores[0].spec.data_model
+    name, column, inputs = _along_input(data, input_name, n_points)
+    x = data.inputs[:, column]
+    table = predict(stores, inputs).table
+    has_bands = not model.has_labels
+    n_panels = data.n_targets if has_bands else 1
+    figure, axes = figure_with_axes(n_panels, 1, width=6.4, height=3.4 * n_panels)
+    for target, axis in enumerate(axes[:, 0] if has_bands else []):
+        draw_band(axis, inputs[:, column], table, data.target_names[target])
+        draw_targets(
+            axis, x, data.targets[:, target], are_times=model.are_times, is_only_input=data.n_inputs == 1
+        )
+        axis.set_ylabel(data.target_names[target])
+        if stores[0].kind == "prior" and not model.are_times:
+            ends = [table[f"{data.target_names[target]}_{end}"] for end in ("q10", "q90", "q01", "q99")]
+            _compress(axis, np.stack(ends), typical=float(np.median(np.abs(ends[:2]))))
+    if not has_bands:
+        draw_probabilities(
+            axes[0, 0],
+            inputs[:, column],
+            table.to_numpy(),
+            x,
+            model.labelled_cases(data.targets),
+            names=model.probability_words(data.target_names),
+        )
+    for axis in axes[:, 0]:
+        axis.set_xlabel(name)
+        axis.set_xlim(inputs[0, column], inputs[-1, column])
+        axis.legend(loc="best")
+    axes[0, 0].set_title(f"Prediction along {name}{_others_held(data.input_names, name)}")
+    return save(figure, path)
+
+
+@styled
+def function_lines(
+    store: Store,
+    path: str | Path,
+    *,
+    input_name: str | None = None,
+    n_functions: int = 8,
+    n_points: int = 400,
+) -> Path:
+    """Plot the outputs of the first draws' networks along one input, the others held at their medians."""
+    data = store.data
+    name, column, inputs = _along_input(data, input_name, n_points)
+    values = function_values(store, inputs, draws=n_functions)[:n_functions]
+    n_outputs = values.shape[2]
+    labels = [f"output {output}" for output in range(n_outputs)]
+    if store.spec.data_model.is_real and n_outputs == data.n_targets:
+        labels, values = list(data.target_names), values * data.target_scale + data.target_center
+    figure, axes = figure_with_axes(n_outputs, 1, width=6.4, height=3.4 * n_outputs, sharex=True)
+    for output, (axis, label) in enumerate(zip(axes[:, 0], labels, strict=True)):
+        for number, function in enumerate(values):
+            colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
+            axis.plot(inputs[:, column], function[:, output], color=colour, lw=1)
+        axis.set_ylabel(label)
+        _compress(axis, values[..., output])
+    axes[-1, 0].set_xlabel(name)
+    axes[-1, 0].set_xlim(inputs[0, column], inputs[-1, column])
+    axes[0, 0].set_title(f"Functions along {name}{_others_held(data.input_names, name)}")
+    return save(figure, path)
+
+
+def _compress(axis: Any, values: Array, *, typical: float | None = None) -> None:
+    """Set a scale that is linear near zero and logarithmic far out, if vague priors spread values so far."""
+    sizes = np.abs(values[np.isfinite(values)])
+    if typical is None:
+        typical = float(np.median(sizes)) if sizes.size else 0.0
+    if not typical > 0 or sizes.max() <= _MAX_SPREAD * typical:
+        return
+    axis.set_yscale("asinh", linear_width=typical)
+    low, high = math.ceil(math.log10(2 * typical)), math.floor(math.log10(sizes.max()))
+    decades = [10.0**power for power in range(low, high + 1, max(1, (high - low) // 3))]
+    axis.set_yticks([*(-decade for decade in decades), 0, *decades])
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.minorticks_off()
+
+
+def _along_input(data: Dataset, input_name: str | None, n_points: int) -> tuple[str, int, Array]:
+    """Return the input's name and column, and points along it with the other inputs at their medians."""
+    name = data.input_names[0] if input_name is None else input_name
+    if name not in data.input_names:
+        raise ConfigError(
+            f"input_name: is not an input of the store, got {name};"
+            f" the inputs are {', '.join(data.input_names)}"
+        )
+    column = data.input_names.index(name)
+    x = data.inputs[:, column]
+    margin = 0.15 * (np.ptp(x) or 1.0)
+    inputs = np.tile(np.median(data.inputs, axis=0), (n_points, 1))
+    inputs[:, column] = np.linspace(x.min() - margin, x.max() + margin, n_points)
+    return name, column, inputs
+
+
+def _others_held(names: Sequence[str], name: str) -> str:
+    others = [other for other in names if other != name]
+    if not others:
+        return ""
+    if len(others) == 1:
+        return f", with {others[0]} at its median"
+    held = ", ".join(others) if len(others) <= 3 else f"the other {len(others)} inputs"
+    return f", with {held} at their medians"

@@ -1,0 +1,48 @@
+"""The picture of the sigmas of inputs, which say how much each input matters (ARD)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.draws.draws import committed
+from rayfbnn.draws.quantities import sigmas
+from rayfbnn.pictures.figures import figure_with_axes, save, styled
+from rayfbnn.pictures.panels import draw_relevance
+from rayfbnn.pictures.selection import largest, of_inputs, relevance_groups
+
+if TYPE_CHECKING:
+    from rayfbnn.store.store import Store
+
+_MAX_BARS = 40
+
+
+def has_relevance(store: Store) -> bool:
+    """Return whether inputs have sigmas of their own."""
+    return bool(relevance_groups(store))
+
+
+@styled
+def relevance_of_inputs(store: Store, path: str | Path) -> Path:
+    """Plot the sigma of each input's weights, for each group whose prior has one (ARD).
+
+    At most 40 inputs of a group are shown, those with the largest medians, in their order.
+    """
+    run = committed(store)
+    all_sigmas = sigmas(run)
+    groups = relevance_groups(store)
+    rows = {group: largest(of_inputs(all_sigmas, group), _MAX_BARS) for group in groups}
+    height = 1.1 + 0.27 * max(len(of_inputs_shown) for of_inputs_shown in rows.values())
+    figure, axes = figure_with_axes(1, len(rows), width=0.6 + 4.4 * len(rows), height=max(2.2, height))
+    for axis, (group, values) in zip(axes[0], rows.items(), strict=True):
+        draw_relevance(axis, list(values), np.stack(list(values.values())))
+        axis.set_xlabel(f"sigma_{group}_unit")
+        where = "outputs" if group == "io" else f"hidden layer {group[2:]}"
+        left_out = len(of_inputs(all_sigmas, group)) - len(values)
+        more = f", the {len(values)} largest" if left_out else ""
+        axis.set_title(f"Weights from each input to {where}{more}")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return save(figure, path)

@@ -1,1 +1,0 @@
-"""Predictions, diagnostics, checks and pictures from the draws in stores; nothing here samples."""

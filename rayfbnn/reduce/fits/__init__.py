@@ -1,1 +1,0 @@
-"""Stores of approximations: which draws count, linear predictions about modes, and diagnostics."""

@@ -1,0 +1,205 @@
+"""Predictions of counts, survival times and heteroscedastic targets equal brute force over all draws."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.optimize
+import scipy.special
+import scipy.stats
+
+from rayfbnn.answers.effective import mcse_mean
+from rayfbnn.answers.predict import MEASURES, predict
+from rayfbnn.arrays import Array
+from rayfbnn.draws.draws import committed
+from rayfbnn.draws.quantities import functions
+from rayfbnn.model.mixtures.poisson import mixture_modes, mixture_quantiles
+from tests.support.store.data_models import (
+    N_TEST,
+    PIECEWISE,
+    log_hazards_by_hand,
+    outputs_by_hand,
+    store_of,
+    survival_by_hand,
+)
+from tests.support.store.standin_store import MemoryStore
+
+QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
+
+
+def by_chain(store: MemoryStore, values: Array) -> Array:
+    """Reshape values (draws of all chains, n_cases) for mcse_mean."""
+    return values.T.reshape(-1, store.n_chains, store.committed_draws)
+
+
+def test_counts() -> None:
+    store, inputs, targets = store_of({"kind": "count"})
+    prediction = predict([store], inputs, targets)
+    table = prediction.table
+    rates = np.exp(outputs_by_hand(store, inputs))
+    k = np.arange(3000)
+    log_joint, expected_errors = np.zeros(rates.shape[:2]), np.zeros((N_TEST, 2))
+    for target, name in enumerate(("y1", "y2")):
+        rate = rates[:, :, target]
+        np.testing.assert_allclose(table[f"{name}_mean"], rate.mean(axis=0), rtol=1e-12)
+        variance = rate.var(axis=0) + rate.mean(axis=0)
+        np.testing.assert_allclose(table[f"{name}_sd"], np.sqrt(variance), rtol=1e-12)
+        np.testing.assert_allclose(table[f"{name}_mean_mcse"], mcse_mean(by_chain(store, rate)), rtol=1e-9)
+        for case in range(N_TEST):
+            mass = scipy.stats.poisson.pmf(k[:, None], rate[None, :, case]).mean(axis=1)
+            assert mass.sum() > 0.999
+            assert table[f"{name}_mode"][case] == mass.argmax()
+            expected_errors[case, target] = 1 - mass.max()
+            for column, p in QUANTILES.items():
+                assert table[f"{name}_{column}"][case] == np.searchsorted(mass.cumsum(), p)
+        log_joint += scipy.stats.poisson.logpmf(targets[:, target], rate)
+    expected = scipy.special.logsumexp(log_joint, axis=0) - math.log(len(rates))
+    np.testing.assert_allclose(table["log_probability"], expected, rtol=1e-10)
+    modes, medians = table[["y1_mode", "y2_mode"]].to_numpy(), table[["y1_median", "y2_median"]].to_numpy()
+    np.testing.assert_array_equal(table["error_rate"], (modes != targets).mean(axis=1))
+    np.testing.assert_allclose(table["expected_error_rate"], expected_errors.mean(axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(table["absolute_error"], np.abs(medians - targets).sum(axis=1))
+    assert set(prediction.summary) >= {"squared_error", "absolute_error", "error_rate", "log_probability"}
+
+
+def test_the_mode_of_wide_counts_is_found() -> None:
+    log_rates = np.log(np.array([[2e5 + 0.5, 2.1e5, 2.2e5, 5e5]]))
+    low, high = mixture_quantiles(log_rates, [0.01, 0.99]).T
+    k = np.arange(low[0], high[0] + 1)
+    mass = scipy.stats.poisson.pmf(k[:, None], np.exp(log_rates)).mean(axis=1)
+    assert mixture_modes(log_rates, low, high)[0] == k[mass.argmax()]
+
+
+@pytest.mark.parametrize("log_rate", [37.0, 40.0, 50.0])
+def test_counts_beyond_the_whole_numbers_of_float64(log_rate: float) -> None:
+    """At such rates a Poisson distribution is almost exactly Gaussian, and its mode is its rate."""
+    log_rates, rate = np.full((1, 3), log_rate), math.exp(log_rate)
+    quantiles = mixture_quantiles(log_rates, [0.01, 0.5, 0.99])
+    z = (quantiles[0] - rate) / math.sqrt(rate)
+    np.testing.assert_allclose(z, scipy.special.ndtri([0.01, 0.5, 0.99]), atol=1e-4)
+    mode = mixture_modes(log_rates, quantiles[:, 0], quantiles[:, 2])
+    assert abs(mode[0] - rate) < 1e-3 * math.sqrt(rate)
+
+
+def test_rates_count_as_1e300_at_most() -> None:
+    log_rates = np.array([[-1.0, -1.0, 500.0, 705.0, 800.0]])
+    quantiles = mixture_quantiles(log_rates, [0.1, 0.5, 0.99])
+    np.testing.assert_allclose(quantiles, [[0, math.exp(500), 1e300]], rtol=1e-12)
+    assert mixture_modes(log_rates, quantiles[:, 0], quantiles[:, 2])[0] == 0
+
+
+def test_counts_of_a_vague_prior_are_predicted() -> None:
+    store, inputs, _ = store_of({"kind": "count"})
+    store.positions *= 100
+    table = predict([store], inputs[:2]).table  # quantiles this large take two seconds per case
+    assert (table["y1_q99"] > 2**53).any() and (table["y1_q01"] == 0).all()
+
+
+@pytest.mark.parametrize("floor", [{}, {"noise_floor": 0.2}], ids=["no floor", "floor"])
+def test_heteroscedastic_targets(floor: dict[str, float]) -> None:
+    store, inputs, targets = store_of(
+        {"kind": "heteroscedastic", **floor}, data__standardize='["inputs", "targets"]'
+    )
+    prediction = predict([store], inputs, targets)
+    table, data = prediction.table, store.data
+    outputs = outputs_by_hand(store, (inputs - data.input_center) / data.input_scale)
+    scale, center = data.target_scale, data.target_center
+    means = outputs[:, :, :2] * scale + center
+    sigmas = np.sqrt(floor.get("noise_floor", 0.0) ** 2 + np.exp(-outputs[:, :, 2:])) * scale
+    for target, name in enumerate(("y1", "y2")):
+        f, s = means[:, :, target], sigmas[:, :, target]
+        np.testing.assert_allclose(table[f"{name}_mean"], f.mean(axis=0), rtol=1e-12)
+        variance = f.var(axis=0) + (s**2).mean(axis=0)
+        np.testing.assert_allclose(table[f"{name}_sd"], np.sqrt(variance), rtol=1e-11)
+        np.testing.assert_allclose(table[f"{name}_mean_mcse"], mcse_mean(by_chain(store, f)), rtol=1e-9)
+        for column, p in QUANTILES.items():
+            q = table[f"{name}_{column}"].to_numpy()
+            np.testing.assert_allclose(scipy.stats.norm.cdf(q, f, s).mean(axis=0), p, atol=1e-9)
+    log_joint = scipy.stats.norm.logpdf(targets, means, sigmas).sum(axis=2)
+    expected = scipy.special.logsumexp(log_joint, axis=0) - math.log(len(means))
+    np.testing.assert_allclose(table["log_probability"], expected, rtol=1e-10)
+    values = functions(committed(store), cases=N_TEST, inputs=inputs)
+    np.testing.assert_allclose(values["y2[1]"].ravel(), means[:, 1, 1], rtol=1e-10)
+    log_precision = outputs[:, 1, 2] - 2 * np.log(scale[0])
+    np.testing.assert_allclose(values["log_precision_y1[1]"].ravel(), log_precision, rtol=1e-10)
+
+
+def test_heteroscedastic_targets_of_a_vague_prior_are_predicted() -> None:
+    store, inputs, _ = store_of({"kind": "heteroscedastic"})
+    store.positions *= 1000
+    assert np.abs(outputs_by_hand(store, inputs)[:, :, 2:]).max() > 1500  # beyond exp
+    assert np.isfinite(predict([store], inputs).table).all(axis=None)
+
+
+@pytest.mark.parametrize(
+    "model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE], ids=["constant", "pieces"]
+)
+def test_survival_times(model: dict[str, Any]) -> None:
+    store, inputs, targets = store_of(model)
+    targets[0] = 0.4 if model is PIECEWISE else targets[0]
+    prediction = predict([store], inputs, targets)
+    table, points = prediction.table, list(model.get("time_points", []))
+    log_hazard = log_hazards_by_hand(store, inputs)
+
+    def survival(time: float, case: int) -> float:
+        return float(survival_by_hand(time, log_hazard, points)[:, case].mean())
+
+    shown = points or np.quantile(np.abs(store.data.targets), [0.25, 0.5, 0.75]).tolist()
+    for time in shown:
+        expected = survival_by_hand(time, log_hazard, points).mean(axis=0)
+        np.testing.assert_allclose(table[f"y1_survival_{time:.6g}"], expected, rtol=1e-10)
+    # Integrals of S(t) and 2 t S(t), in log time because hazards differ by orders of magnitude.
+    grid = np.linspace(math.log(1e-9), math.log(1e9), 40_001)
+    curve = np.stack([survival_by_hand(time, log_hazard, points).mean(axis=0) for time in np.exp(grid)])
+    mean = scipy.integrate.simpson(curve * np.exp(grid)[:, None], x=grid, axis=0)
+    square = scipy.integrate.simpson(2 * curve * np.exp(2 * grid)[:, None], x=grid, axis=0)
+    np.testing.assert_allclose(table["y1_mean"], mean, rtol=1e-6)
+    np.testing.assert_allclose(table["y1_sd"], np.sqrt(square - mean**2), rtol=1e-4)
+    for case in range(N_TEST):
+        for column, p in QUANTILES.items():
+            assert survival(table[f"y1_{column}"][case], case) == pytest.approx(1 - p, abs=1e-9)
+    if not points:
+        np.testing.assert_allclose(
+            table["y1_mean_mcse"], mcse_mean(by_chain(store, np.exp(-log_hazard[:, :, 0]))), rtol=1e-9
+        )
+    for case, time in enumerate(targets[:, 0]):
+        density = survival_by_hand(abs(time), log_hazard, points)[:, case]
+        if time > 0:
+            piece = int(np.searchsorted(points, time)) if points else 0  # a boundary ends its piece
+            density = density * np.exp(log_hazard[:, case, piece])
+        assert table["log_probability"][case] == pytest.approx(math.log(density.mean()), rel=1e-9)
+    is_censored = targets[:, 0] < 0
+    assert (table["squared_error"].isna() == is_censored).all() and is_censored.any()
+    errors = np.abs(table["y1_median"] - targets[:, 0])[~is_censored]
+    assert prediction.summary["absolute_error"] == pytest.approx(errors.mean())
+    assert json.loads(prediction.to_json()) == prediction.summary
+    values = functions(committed(store), cases=N_TEST, inputs=inputs)
+    name = "log_hazard_2[1]" if points else "log_hazard[1]"
+    np.testing.assert_allclose(values[name].ravel(), log_hazard[:, 1, 2 if points else 0], rtol=1e-10)
+
+
+@pytest.mark.parametrize("model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE])
+def test_times_of_a_vague_prior_are_predicted(model: dict[str, Any]) -> None:
+    store, inputs, _ = store_of(model)
+    store.positions *= 1000
+    assert np.abs(log_hazards_by_hand(store, inputs)).max() > 710  # beyond exp
+    with np.errstate(all="raise", under="ignore"):
+        table = predict([store], inputs).table
+    assert np.isfinite(table).all(axis=None)
+    assert (table["y1_q01"] < 1e-100).any() and (table["y1_q99"] > 1e100).any()
+
+
+@pytest.mark.parametrize("model", [{"kind": "count"}, PIECEWISE, {"kind": "heteroscedastic"}])
+def test_predictions_do_not_depend_on_the_memory(model: dict[str, Any]) -> None:
+    store, inputs, targets = store_of(model)
+    whole = predict([store], inputs, targets).table
+    for memory_bytes in (1, 20_000):
+        some = predict([store], inputs, targets, memory_bytes=memory_bytes).table
+        np.testing.assert_allclose(some, whole, rtol=1e-9)
+    of_targets = set(MEASURES) - {"expected_error_rate"}
+    assert list(predict([store], inputs).table) == [name for name in whole if name not in of_targets]

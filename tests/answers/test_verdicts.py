@@ -1,0 +1,290 @@
+"""The two verdicts on a run, and advice that fits its schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rayfbnn.answers.diagnostics import Diagnosis, diagnose
+from rayfbnn.answers.judging.advice import iterations_that_would_do, rounded_up
+from rayfbnn.describe.results import diagnosis_text
+from tests.support.store.standin_store import make_spec, make_store, normal
+
+FIXED = '[{"op": "sample-sigmas"}, {"op": "heatbath"}, {"op": "hybrid", "steps": 7, "stepsize": 0.3}]'
+AUTOMATIC = FIXED.replace("0.3", '"auto"')
+PHASES = '[{"iterations": 50, "keep": false, "operations": %s}, {"iterations": 400, "operations": %s}]'
+
+
+UNKNOWN = "it cannot be told whether the predictions can be used"
+
+
+def toml(text: str) -> str:
+    """JSON as an override of a configuration takes it."""
+    return text.replace('": ', '" = ')
+
+
+def store_with(operations: str = FIXED, *, n_draws: int = 400, chains: int = 8, **changes: Any) -> Any:
+    phases = toml(PHASES % (operations, operations))
+    return make_store(make_spec(phase=phases, chains=chains, **changes), n_draws=n_draws)
+
+
+def judge(store: Any, **settings: Any) -> Diagnosis:
+    return diagnose(store, **{"max_rhat": 1.02, **settings})
+
+
+def with_modes(shift: float, *, chains: int = 8, operations: str = FIXED, **changes: Any) -> Any:
+    """A run of which chains 3 and 7 sit elsewhere: their outputs are moved, their likelihood is lower."""
+    store = store_with(operations, chains=chains, **changes)
+    elsewhere = [chain for chain in (3, 7) if chain < chains]
+    store.positions[elsewhere, :, -2:] += shift  # the biases of both outputs
+    store.stats["log_likelihood"][elsewhere] -= 25
+    return store
+
+
+def test_independent_draws_have_converged_in_both() -> None:
+    diagnosis = judge(store_with())
+    assert diagnosis.predictions.grade == diagnosis.hyperparameters.grade == "converged"
+    assert diagnosis.ok and judge(store_with(), decisive="predictions").ok
+    assert diagnosis.predictions.advice == diagnosis.hyperparameters.advice == ()
+    assert diagnosis_text(diagnosis).endswith("\nok")
+
+
+def test_hyperparameters_fall_short_alone() -> None:
+    store = store_with()
+    store.stats["log_prior"][2] += 3
+    diagnosis = judge(store)
+    assert diagnosis.predictions.grade == "converged" and diagnosis.hyperparameters.grade == "not converged"
+    assert not diagnosis.ok and judge(store, decisive="predictions").ok
+    assert diagnosis.hyperparameters.remarks == (
+        "predictions have a verdict of their own and do not need these; do not interpret them",
+    )
+    assert any(reason.startswith("R-hat above 1.02: log_prior") for reason in diagnosis.reasons)
+    assert diagnosis.decided_by == diagnosis.hyperparameters.decided_by == diagnosis.reasons[0]
+    assert judge(store, decisive="predictions").decided_by == ""
+
+
+def test_chains_in_modes_of_like_predictions_are_usable_and_named() -> None:
+    verdict = judge(with_modes(0.5)).predictions
+    assert verdict.grade == "usable" and verdict.ok and verdict.error is not None
+    assert 0 < verdict.error.mean < verdict.error.mean_bound < 0.2
+    remarks = " ".join(verdict.remarks)
+    assert "the chains sit in different modes, which the average weighs equally" in remarks
+    assert "chains 3 and 7 sit in a mode of lower log likelihood" in remarks
+    assert "the standard error of the average over 8 chains is" in remarks
+
+
+def test_usable_predictions_are_ok_only_where_predictions_decide() -> None:
+    store = with_modes(0.5)
+    assert not judge(store).ok
+    assert judge(store, decisive="predictions").ok
+
+
+def test_chains_in_modes_of_other_predictions_are_not_usable() -> None:
+    diagnosis = judge(with_modes(8.0))
+    assert diagnosis.predictions.grade == "not usable" and not diagnosis.predictions.ok
+    assert any("chains in place of 8" in advice for advice in diagnosis.predictions.advice)
+    assert "the predictions are not usable" in diagnosis_text(diagnosis)
+
+
+def test_three_chains_that_disagree_cannot_be_judged() -> None:
+    store = store_with(chains=3)
+    store.positions[2, :, -2:] += 3
+    verdict = judge(store).predictions
+    assert verdict.grade == "cannot tell" and not verdict.ok
+    assert any("3 chains are too few" in remark for remark in verdict.remarks)
+
+
+def test_a_chain_that_never_moved_makes_predictions_unusable() -> None:
+    store = store_with()
+    store.positions[5] = store.positions[5, :1]
+    store.stats["log_likelihood"][5] = 0
+    assert judge(store).predictions.grade == "not usable"
+
+
+def test_predictions_that_still_move_are_not_usable() -> None:
+    store = store_with()
+    store.positions[:, 200:, -2:] += 30
+    verdict = judge(store).predictions
+    assert verdict.grade == "not usable"
+    assert any("the predictions still move" in remark for remark in verdict.remarks)
+
+
+def stuck(chains: list[int], *, shift: float = 0.0) -> Any:
+    """A run in which some chains never move, and stay `shift` away from the others."""
+    store = store_with()
+    store.positions[chains] = store.positions[0, 0]
+    store.positions[chains, :, -2:] += shift
+    for name in ("log_likelihood", "log_prior"):
+        store.stats[name][chains] = 0
+    return store
+
+
+def drifting() -> Any:
+    store = store_with()
+    store.positions[:, 200:, -2:] += 30
+    return store
+
+
+def with_noises(factor: float = 6.0) -> Any:
+    """A run whose chains agree in the functions, while half of them have a larger noise."""
+    store = store_with()
+    store.precisions[::2, :, store.precision_layout.noise_columns[:1]] /= factor**2
+    store.stats["log_likelihood"][::2] -= 25
+    return store
+
+
+def infinite() -> Any:
+    store = store_with()
+    store.positions[2, 100:, -2:] = np.inf
+    return store
+
+
+def apart(**changes: Any) -> Any:
+    store = store_with(**changes)
+    store.positions[0, :, -2:] += 30
+    return store
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (partial(stuck, [*range(8)]), "predictions are not usable: never changes in chains 0, 1, 2"),
+        (partial(stuck, [5]), "predictions are not usable: never changes in chain 5: "),
+        (partial(stuck, [2, 6], shift=20), "predictions are not usable: never changes in chains 2 and 6: "),
+        (drifting, "predictions are not usable: the predictions still move: by "),
+        (with_noises, "predictions are not usable: the standard error of the predictive standard deviation"),
+        (partial(with_modes, 8.0), "predictions are not usable: the standard error of the average over 8"),
+        (infinite, f"{UNKNOWN}: the means or variances that the 8 chains predict are not all finite"),
+        (partial(apart, chains=3), f"{UNKNOWN}: 3 chains are too few"),
+        (partial(apart, chains=1), f"{UNKNOWN}: one chain, at least 2 are needed"),
+        (partial(apart, n_draws=3), f"{UNKNOWN}: 3 draws in each chain"),
+    ],
+    ids=["all stuck", "one stuck", "stuck away", "drift", "sd", "mean", "infinite", "3", "1", "3 draws"],
+)
+def test_the_reason_that_decides_is_named_first(make: Callable[[], Any], reason: str) -> None:
+    diagnosis = judge(make())
+    verdict = diagnosis.predictions
+    assert verdict.warning.startswith(reason)
+    decided_by = verdict.warning.split(": ", 1)[1]
+    text = " ".join(diagnosis_text(diagnosis).split())
+    assert f"predictions: {verdict.grade} {decided_by}" in text
+    assert f"{verdict.grade}</strong></p><ul><li>{escape(decided_by)}" in verdict._repr_html_()
+    assert decided_by in (*verdict.remarks, *verdict.reasons)
+    assert diagnosis.decided_by == decided_by
+
+
+@pytest.mark.parametrize("chains", [[5], list(range(8))])
+def test_more_chains_are_not_advised_where_chains_never_move(chains: list[int]) -> None:
+    advice = " ".join(judge(stuck(chains)).predictions.advice)
+    assert "chains in place of" not in advice and "a smaller stepsize of hybrid" in advice
+
+
+def test_no_number_of_iterations_is_promised_where_chains_are_in_modes() -> None:
+    diagnosis = judge(with_modes(0.5))
+    assert diagnosis.predictions.iterations is None
+    assert any("no number of iterations can be promised" in one for one in diagnosis.predictions.advice)
+    assert np.isnan(diagnosis.quantities.loc["log_likelihood", "iterations"])
+
+
+def test_iterations_that_would_do_follow_from_the_effective_sample_size() -> None:
+    store = store_with(n_draws=400)
+    few = 0.9 * np.repeat(normal(5, (8, 40)), 10, axis=1) + 0.1 * normal(6, (8, 400))
+    store.stats["log_prior"][...] = few  # about 320 effective draws
+    diagnosis = judge(store, max_rhat=1.05)
+    row = diagnosis.quantities.loc["log_prior"]
+    worst = min(row["ess_bulk"], row["ess_tail"])
+    assert worst < 400
+    assert row["iterations"] == rounded_up(400 * 400 / worst)
+    assert diagnosis.hyperparameters.iterations == row["iterations"]
+    advice = f"go on with: rayfbnn resume run.zarr --iterations {row['iterations']:.0f}"
+    assert advice in diagnosis.hyperparameters.advice
+    assert diagnosis.quantities.drop("log_prior")["iterations"].isna().all()
+
+
+@pytest.mark.parametrize(("max_rhat", "factor"), [(1.02, (1.05**2 - 1) / (1.02**2 - 1)), (1.0, np.inf)])
+def test_iterations_that_would_do_follow_from_rhat_where_it_asks_for_more(
+    max_rhat: float, factor: float
+) -> None:
+    """1 / (R-hat**2 - 1) grows with the draws, whatever the effective sample size still lacks."""
+    spec = store_with().spec
+    for ess in (300.0, 1e6):
+        row = pd.Series({"rhat": 1.05, "ess_bulk": ess, "ess_tail": 2 * ess})
+        needed = iterations_that_would_do(row, spec, 200, max_rhat=max_rhat, min_ess=400)
+        if np.isinf(factor):
+            assert np.isnan(needed)
+        else:
+            assert needed == rounded_up(400 + 200 * (factor - 1)) > 600
+
+
+@pytest.mark.parametrize(("value", "expected"), [(7.2, 8), (401, 410), (1600, 1600), (16010, 17000)])
+def test_numbers_are_rounded_up_to_two_digits(value: float, expected: int) -> None:
+    assert rounded_up(value) == expected
+
+
+def divergent(operations: str, **changes: Any) -> str:
+    store = store_with(operations, **changes)
+    store.stats["diverged"][:, :50] = 1
+    diagnosis = judge(store)
+    assert any("400 updates diverged, in 12.5% of the iterations" in one for one in diagnosis.reasons)
+    assert diagnosis.predictions.grade == "usable"
+    (advice,) = diagnosis.predictions.advice
+    return advice
+
+
+def test_a_fixed_stepsize_is_to_be_made_smaller() -> None:
+    assert "a smaller stepsize of hybrid (phase[1], here 0.3)" in divergent(FIXED)
+
+
+def test_automatic_stepsizes_are_never_to_be_made_smaller() -> None:
+    advice = divergent(AUTOMATIC)
+    assert "smaller stepsize" not in advice
+    assert "a longer tuning phase for the automatic settings (phase[0].iterations, here 50)" in advice
+
+
+def test_precision_and_vague_priors_are_named_where_they_apply() -> None:
+    assert 'dtype = "float64"' in divergent(FIXED, dtype='"float32"')
+    assert "float64" not in divergent(FIXED)
+    assert "alphas of 1 or more for bh0" in divergent(FIXED, network__priors__bh0='"1:0.5"')
+
+
+def test_longer_trajectories_are_only_advised_where_their_length_is_fixed() -> None:
+    fixed, automatic = (
+        " ".join(judge(with_modes(0.5, operations=operations)).predictions.advice)
+        for operations in (FIXED, FIXED.replace("7", '"auto"'))
+    )
+    assert "longer trajectories (steps of hybrid in phase[1], here 7)" in fixed
+    assert "longer trajectories" not in automatic
+
+
+@pytest.mark.parametrize(
+    ("units", "weights", "advised"),
+    [
+        ((6,), ("ih0", "ho0"), "12 in place of 6"),
+        ((6, 9), ("ih0", "h0h1", "ho1"), "12 and 18 in place of 6 and 9"),
+        ((64,), ("ih0", "ho0"), None),
+        ((), ("io",), None),
+    ],
+)
+def test_more_units_are_advised_where_chains_are_in_modes(
+    units: tuple[int, ...], weights: tuple[str, ...], advised: str | None
+) -> None:
+    layers = ", ".join(f'{{ units = {n}, activation = "tanh" }}' for n in units)
+    priors = ", ".join(f'{name} = "1:4"' for name in (*weights, "bo"))
+    network = {"network__hidden": f"[{layers}]", "network__priors": f"{{ {priors} }}"}
+    advice = " ".join(judge(with_modes(0.5, **network)).predictions.advice)
+    assert "fewer hidden units" not in advice
+    if advised is None:
+        assert "hidden units" not in advice
+    else:
+        assert f"more hidden units ({advised}; as many iterations take about twice the time)" in advice
+
+
+def test_two_chains_that_agree_have_converged() -> None:
+    """Few chains are judged by R-hat alone, because the error of their average cannot be told."""
+    assert judge(store_with(chains=2, n_draws=1000)).predictions.grade == "converged"
