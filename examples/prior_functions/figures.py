@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 import rayfbnn
 from rayfbnn.draws.functions import function_values, variation
+from rayfbnn.draws.view import Draws, committed
 from rayfbnn.model.gaussian_process import limit_covariance
 from rayfbnn.store.store import Store
 
@@ -44,7 +45,7 @@ class Prior:
         draws: int = 1,
         seed: int = 1,
         inputs: int = 1,
-    ) -> Store:
+    ) -> Draws:
         """`draws` networks whose hidden layers have so many units of such an activation."""
         layers = ", ".join(f'{{ units = {units}, activation = "{kind}" }}' for units, kind in hidden)
         named = ", ".join(f'{group} = "{text}"' for group, text in priors.items())
@@ -53,7 +54,7 @@ class Prior:
         replaced = [f"network.hidden=[{layers}]", f"network.priors={{ {named} }}", f"seed={seed}"]
         replaced.append(f"data.inputs={json.dumps(['x1', 'x2'][:inputs])}")
         rayfbnn.prior(HERE / "prior.toml", path, draws=draws, set=replaced)
-        return Store.open(path)
+        return committed(Store.open(path))
 
     def lines(self, x: Array, *arguments: Any, **settings: Any) -> Array:
         """Functions of one input at the points x, (n_draws, n_points)."""
@@ -169,8 +170,8 @@ def figure_2_5(prior: Prior) -> Figure:
     return figure
 
 
-def step_variation(store: Store, x: float, s: float) -> float:
-    k = limit_covariance(store.spec.network, np.array([[x - s / 2], [x + s / 2]]))
+def step_variation(run: Draws, x: float, s: float) -> float:
+    k = limit_covariance(run.spec.network, np.array([[x - s / 2], [x + s / 2]]))
     return float(k[0, 0] + k[1, 1] - 2 * k[0, 1])
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import committed, output_blocks
+from rayfbnn.draws.outputs import output_blocks
 from rayfbnn.draws.quantities import noise_sigmas
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 BINS = 10
@@ -78,17 +78,17 @@ class Places:
         return self.share_below(1 - tails) - self.share_below(tails)
 
 
-def places(stores: Sequence[Store], inputs: Array, targets: Array) -> Places:
+def places(runs: Sequence[Draws], inputs: Array, targets: Array) -> Places:
     """Place targets that are numbers within the predictive distributions of one or several runs.
 
     inputs (n_cases, n_inputs) and targets (n_cases, n_targets) are as on file.
     """
-    data, model = stores[0].data, stores[0].spec.data_model
+    data, model = runs[0].data, runs[0].spec.data_model
     standardized = (inputs - data.input_center) / data.input_scale
     targets = (targets - data.target_center) / data.target_scale
     low, high = np.zeros(targets.shape), np.zeros(targets.shape)
     n_draws = 0
-    for run in map(committed, stores):
+    for run in runs:
         sigmas = noise_sigmas(run)  # (n_targets, n_chains, n_draws)
         n_draws += run.total
         for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
@@ -110,7 +110,7 @@ def share_limits(n_cases: int, share: float, probability: float = 0.95) -> tuple
     return float(low) / n_cases, float(high) / n_cases
 
 
-def labelled(store: Store, table: pd.DataFrame, targets: Array) -> dict[str, tuple[Array, Array]]:
+def labelled(run: Draws, table: pd.DataFrame, targets: Array) -> dict[str, tuple[Array, Array]]:
     """Return for each label, in words, its predicted probabilities and whether the case has it.
 
     Both are (n_known_cases,). For two labels there is the second one alone.
@@ -118,7 +118,7 @@ def labelled(store: Store, table: pd.DataFrame, targets: Array) -> dict[str, tup
     table    of predictions
     targets  (n_cases, n_targets)
     """
-    model, names = store.spec.data_model, store.data.target_names
+    model, names = run.spec.data_model, run.data.target_names
     by_label = {}
     columns, in_words = model.probability_columns(names), model.probability_words(names)
     for column, words, (has_label, has_opposite) in zip(

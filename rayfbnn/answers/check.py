@@ -14,7 +14,7 @@ from rayfbnn.answers.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_me
 from rayfbnn.answers.known import known
 from rayfbnn.answers.reasons import listed
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import check_same_posterior, committed
+from rayfbnn.draws.agreement import check_same_posterior
 from rayfbnn.draws.quantities import quantities
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.markup import tables
@@ -22,7 +22,7 @@ from rayfbnn.markup import tables
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _QUANTILES = (
     0.05,
@@ -86,7 +86,7 @@ class CheckResult:
 
 
 def check(
-    mcmc: Store, exact: Store, *, false_alarm_rate: float = 1e-3, cases: int = 10, inputs: Array | None = None
+    mcmc: Draws, exact: Draws, *, false_alarm_rate: float = 1e-3, cases: int = 10, inputs: Array | None = None
 ) -> CheckResult:
     """Compare draws of Markov chains with exact, independent draws of the same posterior.
 
@@ -111,8 +111,8 @@ def check(
             " compare` says how far they are from it"
         )
     check_same_posterior([mcmc, exact])
-    ours = quantities(committed(mcmc), cases=cases, inputs=inputs)
-    theirs = quantities(committed(exact), cases=cases, inputs=inputs)
+    ours = quantities(mcmc, cases=cases, inputs=inputs)
+    theirs = quantities(exact, cases=cases, inputs=inputs)
     compared = {name: (_comparable(name, ours[name]), _comparable(name, theirs[name])) for name in ours}
     return compare(compared, false_alarm_rate=false_alarm_rate)
 

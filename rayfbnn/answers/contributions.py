@@ -8,24 +8,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import Draws, activation_bytes, networks_at_once, posterior_of
 from rayfbnn.draws.linear import is_linear
+from rayfbnn.draws.outputs import activation_bytes, networks_at_once, posterior_of
+from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.contributions import output_contributions
 from rayfbnn.model.network import Buffers, forward, input_rows
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _COPIES = 8  # of the contributions in one network, in float64, that there are at once
 
 
-def check_contributions(stores: Sequence[Store]) -> None:
-    """Raise ConfigError if the outputs of a store's draws are not sums of what layers contribute."""
-    for store in stores:
-        if is_linear(store):
+def check_contributions(runs: Sequence[Draws]) -> None:
+    """Raise ConfigError if the outputs of a run's draws are not sums of what layers contribute."""
+    for run in runs:
+        if is_linear(run):
             raise ConfigError(
-                f"contributions: the predictions of {store.path} are linear about the modes, so that its"
+                f"contributions: the predictions of {run.path} are linear about the modes, so that its"
                 " layers have no contributions of their own; leave them out, or fit again with"
                 ' methods.laplace.prediction = "sampled"'
             )
@@ -41,7 +42,7 @@ def contribution_columns(runs: Sequence[Draws], inputs: Array, *, memory_bytes: 
 
     inputs  (n_cases, n_inputs) as on file
     """
-    data, model = runs[0].store.data, runs[0].store.spec.data_model
+    data, model = runs[0].data, runs[0].spec.data_model
     moments = _moments_of_cases(runs, (inputs - data.input_center) / data.input_scale, memory_bytes)
     names = model.output_columns(data.target_names)
     # The pieces of a hazard are the values of one output at several times.
@@ -63,8 +64,7 @@ def _moments_of_cases(runs: Sequence[Draws], inputs: Array, memory_bytes: float)
 
     inputs  (n_cases, n_inputs), standardised
     """
-    store = runs[0].store
-    per_case = 4 * store.spec.data_model.n_cells * _bytes_of_a_case(store)
+    per_case = 4 * runs[0].spec.data_model.n_cells * _bytes_of_a_case(runs[0])
     at_once = max(1, int(memory_bytes / 2 / per_case))
     pieces = []
     for first in range(0, len(inputs), at_once):
@@ -74,20 +74,20 @@ def _moments_of_cases(runs: Sequence[Draws], inputs: Array, memory_bytes: float)
     return {source: np.concatenate([piece[source] for piece in pieces], axis=1) for source in pieces[0]}
 
 
-def _bytes_of_a_case(store: Store) -> int:
+def _bytes_of_a_case(run: Draws) -> int:
     """Return about how many bytes one case takes in one network, layers and contributions together."""
-    network = store.spec.network
+    network = run.spec.network
     n_sources = len(network.hidden) + 2
-    return activation_bytes(network, store.spec.dtype) + 8 * _COPIES * n_sources * network.outputs
+    return activation_bytes(network, run.spec.dtype) + 8 * _COPIES * n_sources * network.outputs
 
 
 def _blocks(run: Draws, inputs: Array, memory_bytes: float) -> Iterator[dict[str, Array]]:
     """Yield the contributions in some draws at a time, (n_draws, n_outputs, n_cases * n_cells) each."""
-    posterior = posterior_of(run.store)
+    posterior = posterior_of(run)
     rows = input_rows(posterior.data_model.cell_inputs(inputs), posterior.dtype)
-    at_once = networks_at_once(_bytes_of_a_case(run.store) * rows.shape[1], memory_bytes / 2)
+    at_once = networks_at_once(_bytes_of_a_case(run) * rows.shape[1], memory_bytes / 2)
     for chains, draws in run.blocks_in_memory(2 * posterior.n_parameters, memory_bytes):
-        positions = run.store.read_positions(draws, chains).reshape(-1, posterior.n_parameters)
+        positions = run.positions(chains, draws).reshape(-1, posterior.n_parameters)
         for first in range(0, len(positions), at_once):
             some = np.ascontiguousarray(positions[first : first + at_once], dtype=posterior.dtype)
             activity = forward(some, rows, posterior.wiring, buffers=Buffers())

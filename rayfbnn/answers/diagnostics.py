@@ -23,15 +23,15 @@ from rayfbnn.answers.judging.verdicts import (
 )
 from rayfbnn.answers.known import known
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import Draws, committed
 from rayfbnn.draws.quantities import is_of_predictions, quantities
+from rayfbnn.draws.view import Draws
 from rayfbnn.markup import tables
 from rayfbnn.store.storage.places import as_typed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 MAX_DIVERGED = 0.01  # share of iterations
 
@@ -129,7 +129,7 @@ class Diagnosis:
 
 
 def diagnose(
-    store: Store,
+    run: Draws,
     *,
     cases: int = 10,
     max_rhat: float = 1.01,
@@ -151,7 +151,6 @@ def diagnose(
     max_rhat, min_ess : thresholds for every quantity; min_ess is for bulk and tail
     decisive : the verdict that makes `ok`
     """
-    run = committed(store)
     judged = quantities(run, cases=cases, inputs=inputs)
     limits = Thresholds(max_rhat, min_ess)
     table = with_iterations(summarize(judged), run, limits)
@@ -166,9 +165,7 @@ def diagnose(
 
     def evidence(names: list[str]) -> Evidence:
         some = {name: judged[name] for name in names}
-        return Evidence(
-            some, table.loc[names], diverged, chain_modes, store.spec, as_typed(store.path), limits
-        )
+        return Evidence(some, table.loc[names], diverged, chain_modes, run.spec, as_typed(run.path), limits)
 
     for_predictions = [name for name in judged if is_of_predictions(name)]
     others = [name for name in judged if not is_of_predictions(name)]
@@ -197,9 +194,7 @@ def diagnose(
 def with_iterations(table: pd.DataFrame, run: Draws, limits: Thresholds) -> pd.DataFrame:
     """Add the column `iterations`: how long the last phase would have to be, NaN if enough or unknown."""
     needed = [
-        iterations_that_would_do(
-            row, run.store.spec, run.n_draws, max_rhat=limits.max_rhat, min_ess=limits.min_ess
-        )
+        iterations_that_would_do(row, run.spec, run.n_draws, max_rhat=limits.max_rhat, min_ess=limits.min_ess)
         for _, row in table.iterrows()
     ]
     return table.assign(iterations=needed)
@@ -227,8 +222,6 @@ def _statistics(values: Array) -> dict[str, float]:
 
 def _updates(run: Draws) -> tuple[float | None, int, float]:
     """Return the mean acceptance, the number of diverged updates, and the share of iterations with any."""
-    every = slice(0, run.n_draws)
-    accepted = np.asarray(run.store.read_stat("accepted", every))
-    diverged = np.nan_to_num(np.asarray(run.store.read_stat("diverged", every)))
+    accepted, diverged = run.stat("accepted"), np.nan_to_num(run.stat("diverged"))
     finite = accepted[np.isfinite(accepted)]
     return float(finite.mean()) if finite.size else None, int(diverged.sum()), float((diverged > 0).mean())

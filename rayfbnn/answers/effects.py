@@ -10,12 +10,12 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.draws.draws import committed, output_blocks
+from rayfbnn.draws.outputs import output_blocks
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.streams import Purpose, Streams
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _MEMORY_BYTES = 64e6
 _POINTS = 21
@@ -41,19 +41,19 @@ class Dependence:
     high: Array
 
 
-def value_names(store: Store) -> list[str]:
+def value_names(run: Draws) -> list[str]:
     """Return what is predicted: the probability of each label, or the mean of each target."""
-    model, names = store.spec.data_model, store.data.target_names
+    model, names = run.spec.data_model, run.data.target_names
     return model.probability_words(names) or [f"mean of {name}" for name in names]
 
 
-def columns_of(store: Store) -> tuple[InputColumn, ...]:
+def columns_of(run: Draws) -> tuple[InputColumn, ...]:
     """Return the columns of the table that the network's inputs come from."""
-    encoding = store.spec.encoding or Encoding.from_numbers(store.data.input_names)
+    encoding = run.spec.encoding or Encoding.from_numbers(run.data.input_names)
     return encoding.inputs
 
 
-def permutation_shares(store: Store, inputs: Array, columns: Sequence[InputColumn]) -> Array:
+def permutation_shares(run: Draws, inputs: Array, columns: Sequence[InputColumn]) -> Array:
     """Return how much the predictions change when a column is permuted, (n_columns,).
 
     It is E[(f(x) - f(x'))**2] / (2 Var f(x)), where f is the predictive mean (of times its logarithm), and
@@ -64,28 +64,28 @@ def permutation_shares(store: Store, inputs: Array, columns: Sequence[InputColum
 
     inputs  (n_cases, n_inputs) as on file
     """
-    names = store.data.input_names
-    uniform = Streams(store.spec.seed, np.zeros(1, dtype=np.uint64)).uniform(
+    names = run.data.input_names
+    uniform = Streams(run.spec.seed, np.zeros(1, dtype=np.uint64)).uniform(
         Purpose.PERMUTATION, (len(inputs),)
     )
     order = np.argsort(uniform[0])
-    before = _means(store, inputs).mean(axis=2)  # (n_cases, n_values)
+    before = _means(run, inputs).mean(axis=2)  # (n_cases, n_values)
     variance = before.var(axis=0)
     # Targets on different scales weigh equally; probabilities are on one.
     scale = np.ones_like(variance)
-    if not store.spec.data_model.has_labels:
+    if not run.spec.data_model.has_labels:
         scale = np.where(variance > 0, variance, np.inf)
     total = 2 * float((variance / scale).sum())
     shares = np.empty(len(columns))
     for number, column in enumerate(columns):
         permuted, at = inputs.copy(), [names.index(name) for name in column.input_names]
         permuted[:, at] = inputs[order][:, at]
-        change = np.square(_means(store, permuted).mean(axis=2) - before).mean(axis=0)
+        change = np.square(_means(run, permuted).mean(axis=2) - before).mean(axis=0)
         shares[number] = (change / scale).sum() / total if total > 0 else np.nan
     return shares
 
 
-def partial_dependence(store: Store, inputs: Array, column: InputColumn) -> Dependence:
+def partial_dependence(run: Draws, inputs: Array, column: InputColumn) -> Dependence:
     """Average the predictive mean over cases, with one column set to each of some values in all of them.
 
     Friedman (2001), "Greedy function approximation: a gradient boosting machine", section 8.2. Times are
@@ -93,14 +93,14 @@ def partial_dependence(store: Store, inputs: Array, column: InputColumn) -> Depe
 
     inputs  (n_cases, n_inputs) as on file, the cases that are averaged over
     """
-    data, model = store.data, store.spec.data_model
+    data, model = run.data, run.spec.data_model
     points, settings = _settings(column, data.inputs, data.input_names)
     at = [data.input_names.index(name) for name in column.input_names]
     averages = []
     for setting in settings:
         changed = inputs.copy()
         changed[:, at] = setting
-        averages.append(_means(store, changed).mean(axis=0))
+        averages.append(_means(run, changed).mean(axis=0))
     by_draw = np.stack(averages)  # (n_points, n_values, n_draws)
     if model.is_real:
         scale, center = data.target_scale[:, None], data.target_center[:, None]
@@ -134,12 +134,12 @@ def _settings(column: InputColumn, inputs: Array, names: Sequence[str]) -> tuple
     return points, np.hstack([values, np.zeros((len(points), n_others))])
 
 
-def _means(store: Store, inputs: Array) -> Array:
+def _means(run: Draws, inputs: Array) -> Array:
     """Return the predictive mean of each value given each draw, (n_cases, n_values, n_draws) float64.
 
     They are on the network's scale, times as logarithms.
     """
-    data, model, run = store.data, store.spec.data_model, committed(store)
+    data, model = run.data, run.spec.data_model
     standardized = (inputs - data.input_center) / data.input_scale
     sigmas = noise_sigmas(run)
     parts = []

@@ -12,14 +12,13 @@ import numpy as np
 from rayfbnn.answers.effective import pareto_k
 from rayfbnn.answers.known import known
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import committed
 from rayfbnn.draws.fits import FitSummary, fit_summary
 from rayfbnn.markup import tables
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 MAX_PARETO_K = 0.7  # Vehtari et al. (2024): above, the estimate of a mean by importance weights is unreliable
 MAX_DRIFT = 1.0  # nats, over the last tenth of the steps
@@ -72,7 +71,7 @@ class FitDiagnosis:
         return json.dumps(document)
 
 
-def diagnose_fit(store: Store) -> FitDiagnosis:
+def diagnose_fit(run: Draws) -> FitDiagnosis:
     """Judge an approximation by the course of its objective, its starts, and its importance weights.
 
     R-hat says nothing here, because the draws are independent. Starts without weight are in the table, and
@@ -80,9 +79,8 @@ def diagnose_fit(store: Store) -> FitDiagnosis:
     """
     import pandas as pd
 
-    draws, summary = committed(store), fit_summary(store)
-    every = slice(0, draws.n_draws)
-    densities = {name: np.asarray(store.read_stat(name, every)) for name in _DENSITIES}
+    summary = fit_summary(run.store)
+    densities = {name: run.stat(name) for name in _DENSITIES}
     log_ratio = densities["log_likelihood"] + densities["log_prior"] - densities["log_q"]
     drift, error = drifts(summary.objective)
     table = pd.DataFrame(
@@ -96,7 +94,7 @@ def diagnose_fit(store: Store) -> FitDiagnosis:
     is_drifting = (np.abs(drift) > MAX_DRIFT) & (np.abs(drift) > _ERRORS * error)
     return FitDiagnosis(
         table,
-        _reasons(table, summary, is_drifting, densities["log_q"], store.spec.method),
+        _reasons(table, summary, is_drifting, densities["log_q"], run.spec.method),
         {"max_pareto_k": MAX_PARETO_K, "max_drift": MAX_DRIFT, "max_spread": MAX_SPREAD},
     )
 

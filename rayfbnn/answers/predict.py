@@ -15,16 +15,10 @@ from rayfbnn.answers.contributions import check_contributions, contribution_colu
 from rayfbnn.answers.effective import mcse_mean
 from rayfbnn.answers.known import known
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import (
-    Draws,
-    activation_bytes,
-    check_independent,
-    check_same_posterior,
-    committed,
-    output_blocks,
-)
-from rayfbnn.draws.early import early_phase
+from rayfbnn.draws.agreement import check_independent, check_same_posterior
+from rayfbnn.draws.outputs import activation_bytes, output_blocks
 from rayfbnn.draws.quantities import noise_sigmas
+from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, DataError, StoreError
 from rayfbnn.markup import tables
 from rayfbnn.model.prior import noise_precisions
@@ -33,9 +27,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rayfbnn.answers.judging.verdicts import Verdict
+    from rayfbnn.draws.view import Draws
     from rayfbnn.model.likelihood.data_model import DataModel
     from rayfbnn.model.likelihood.records import Predictive
-    from rayfbnn.store.store import Store
 
 MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate", "expected_error_rate")
 _ROWS_SHOWN = 10  # in a notebook
@@ -94,7 +88,7 @@ class Prediction:
 
 @np.errstate(over="ignore", invalid="ignore")  # infinities are looked for in the table
 def predict(
-    stores: Sequence[Store],
+    runs: Sequence[Draws],
     inputs: Array,
     targets: Array | None = None,
     *,
@@ -130,19 +124,18 @@ def predict(
     """
     import pandas as pd
 
-    check_same_posterior(stores)
-    check_independent(stores)
+    check_same_posterior(runs)
+    check_independent(runs)
     if contributions:
-        check_contributions(stores)
-    runs = [committed(store) for store in stores]
-    inputs, targets = _checked(stores[0], inputs, targets)
+        check_contributions(runs)
+    inputs, targets = _checked(runs[0], inputs, targets)
     n_draws = sum(run.total for run in runs)
-    model, n_targets = stores[0].spec.data_model, stores[0].data.n_targets
+    model, n_targets = runs[0].spec.data_model, runs[0].data.n_targets
     sigmas = np.concatenate([noise_sigmas(run).reshape(-1, run.total) for run in runs], axis=1)
     # Half of the memory for the outputs of all draws, a quarter for a block of draws, the rest for copies.
     per_case = 8 if model.has_labels else 8 * n_draws * _n_values(model, n_targets)
-    network = stores[0].spec.network
-    per_case = max(per_case, 4 * model.n_cells * activation_bytes(network, stores[0].spec.dtype))
+    network = runs[0].spec.network
+    per_case = max(per_case, 4 * model.n_cells * activation_bytes(network, runs[0].spec.dtype))
     cases_at_once = max(1, int(memory_bytes / 2 / per_case))
     tables = []
     for first in range(0, len(inputs), cases_at_once):
@@ -153,9 +146,9 @@ def predict(
     if contributions:
         columns = contribution_columns(runs, inputs, memory_bytes=memory_bytes)
         table = _with_columns(table, columns)
-    _check_far_cases(table, inputs, targets, stores[0])
+    _check_far_cases(table, inputs, targets, runs[0])
     summary = _summary(table, n_draws)
-    phase = early_phase(stores[0])
+    phase = runs[0].early_phase
     if phase is not None:
         table["early_phase"] = summary["early_phase"] = phase
     return Prediction(summary, table)
@@ -168,12 +161,12 @@ def first_infinity(table: pd.DataFrame) -> tuple[int, str] | None:
     return None if len(places) == 0 else (int(places[0, 0]), str(numbers.columns[places[0, 1]]))
 
 
-def _check_far_cases(table: pd.DataFrame, inputs: Array, targets: Array | None, store: Store) -> None:
+def _check_far_cases(table: pd.DataFrame, inputs: Array, targets: Array | None, run: Draws) -> None:
     """Raise DataError for an infinite prediction of a case that is far outside the training cases.
 
     The infinite standard deviation of t noise with at most two degrees of freedom is no such prediction.
     """
-    model, data = store.spec.data_model, store.data
+    model, data = run.spec.data_model, run.data
     if getattr(model, "alpha", math.inf) <= 2:
         table = table[[name for name in table if not str(name).endswith("_sd")]]
     place = first_infinity(table)
@@ -208,9 +201,9 @@ def _with_columns(table: pd.DataFrame, columns: dict[str, Array]) -> pd.DataFram
     return pd.concat([table, pd.DataFrame(columns)], axis=1)
 
 
-def _checked(store: Store, inputs: Array, targets: Array | None) -> tuple[Array, Array | None]:
+def _checked(run: Draws, inputs: Array, targets: Array | None) -> tuple[Array, Array | None]:
     """Return the arrays as float64 (n_cases, columns); DataError if a shape or value does not fit."""
-    data = store.data
+    data = run.data
     inputs = np.asarray(inputs, dtype=np.float64)
     if inputs.ndim != 2 or inputs.shape[1] != data.n_inputs or len(inputs) == 0:
         raise DataError(f"inputs: the shape must be (cases, {data.n_inputs}), got {inputs.shape}")
@@ -239,7 +232,7 @@ def _predict_chunk(
     """Return the rows of the table for some cases, by one pass over all draws."""
     import pandas as pd
 
-    data, model = runs[0].store.data, runs[0].store.spec.data_model
+    data, model = runs[0].data, runs[0].spec.data_model
     reduced = _reduce_draws(runs, inputs, targets, block_bytes)
     if reduced.outputs is None:
         columns = dict(zip(model.probability_columns(data.target_names), reduced.mean.T, strict=True))
@@ -262,7 +255,7 @@ def _predict_chunk(
 
 def _scaled_columns(predicted: Predictive, runs: Sequence[Draws]) -> dict[str, Array]:
     """Return the columns of each target in turn, on the data file's scale, (n_cases,) each."""
-    data, scaled = runs[0].store.data, {}
+    data, scaled = runs[0].data, {}
     error = {"mean_mcse": _mean_mcse(predicted.draw_means, runs)}
     for target, name in enumerate(data.target_names):
         scale, center = data.target_scale[target], data.target_center[target]
@@ -278,7 +271,7 @@ class _Reduced:
 
     log_probability (n_cases,), or None without targets
     mean            (n_cases, n_labels) of probabilities, where targets are labels
-    outputs         (n_cases, n_outputs, n_draws) elsewhere, stores one after the other, each by chain
+    outputs         (n_cases, n_outputs, n_draws) elsewhere, runs one after the other, each by chain
     """
 
     log_probability: Array | None
@@ -289,7 +282,7 @@ class _Reduced:
 def _reduce_draws(
     runs: Sequence[Draws], inputs: Array, targets: Array | None, block_bytes: float
 ) -> _Reduced:
-    spec, data = runs[0].store.spec, runs[0].store.data
+    spec, data = runs[0].spec, runs[0].data
     model = spec.data_model
     n_cases, n_outputs = len(inputs), _n_values(model, data.n_targets)
     n_draws = sum(run.total for run in runs)
@@ -300,10 +293,10 @@ def _reduce_draws(
     kept = None if model.has_labels else np.empty((n_cases, n_outputs, n_draws), dtype=spec.dtype)
     for run, by_chain in zip(runs, _by_chain(kept, runs), strict=True):
         for chains, draws, outputs, precisions in output_blocks(run, standardized, memory_bytes=block_bytes):
-            _check_finite(outputs, run.store)
+            _check_finite(outputs, run)
             flat = outputs.reshape(-1, n_cases, n_outputs)
             if targets is not None:
-                noise = noise_precisions(precisions.reshape(len(flat), -1), run.store.precision_layout)
+                noise = noise_precisions(precisions.reshape(len(flat), -1), run.precision_layout)
                 density = model.log_density(flat, targets, noise)
                 log_sum = np.logaddexp(log_sum, scipy.special.logsumexp(density, axis=0))
             if by_chain is not None:
@@ -316,14 +309,14 @@ def _reduce_draws(
     return _Reduced(log_probability, outputs=kept)
 
 
-def _check_finite(outputs: Array, store: Store) -> None:
+def _check_finite(outputs: Array, run: Draws) -> None:
     """Raise StoreError unless all outputs (n_chains, n_draws, n_cases, n_outputs) are numbers."""
     is_finite = np.isfinite(outputs)
     if not is_finite.all():
-        n_bad, dtype = int((~is_finite.all(axis=(2, 3))).sum()), store.spec.dtype
+        n_bad, dtype = int((~is_finite.all(axis=(2, 3))).sum()), run.spec.dtype
         better = "sample with dtype = float64 or " if dtype == "float32" else "sample with "
         raise StoreError(
-            f"{store.path}: at least {n_bad} of the draws have outputs that are not finite in {dtype};"
+            f"{run.path}: at least {n_bad} of the draws have outputs that are not finite in {dtype};"
             f" {better}priors that reach less far (larger alphas, smaller widths)"
         )
 

@@ -8,37 +8,37 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import activation_bytes, committed, outputs_by_case, posterior_of
 from rayfbnn.draws.linear import check_own_networks
+from rayfbnn.draws.outputs import activation_bytes, outputs_by_case, posterior_of
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _BLOCK_BYTES = 64e6
 
 
-def predictive_mean(store: Store, inputs: Array, *, memory_bytes: float = 256e6) -> Array:
+def predictive_mean(run: Draws, inputs: Array, *, memory_bytes: float = 256e6) -> Array:
     """Return the mean of each target over all draws, (n_cases, n_targets), on the scale of the data file.
 
     For labels it is the probability of each, (n_cases, n_labels).
 
     inputs  (n_cases, n_inputs) as on file
     """
-    model, data = store.spec.data_model, store.data
+    model, data = run.spec.data_model, run.data
     parts = [
         model.draw_means(outputs, sigmas).mean(axis=2, dtype=np.float64)
-        for _, outputs, sigmas in _parts(store, inputs, memory_bytes)
+        for _, outputs, sigmas in _parts(run, inputs, memory_bytes)
     ]
     mean = np.concatenate(parts)
     return mean if model.has_labels else mean * data.target_scale + data.target_center
 
 
 def predictive_quantiles(
-    store: Store, inputs: Array, probabilities: Sequence[float], *, memory_bytes: float = 256e6
+    run: Draws, inputs: Array, probabilities: Sequence[float], *, memory_bytes: float = 256e6
 ) -> Array:
     """Return quantiles of each target's predictive distribution, (n_probabilities, n_cases, n_targets).
 
@@ -47,7 +47,7 @@ def predictive_quantiles(
     inputs         (n_cases, n_inputs) as on file
     probabilities  strictly between 0 and 1; ConfigError names one that is not
     """
-    model, data = store.spec.data_model, store.data
+    model, data = run.spec.data_model, run.data
     for probability in probabilities:
         if not 0 < probability < 1:
             raise ConfigError(f"quantiles: must lie between 0 and 1, such as 0.9, got {probability}")
@@ -56,12 +56,12 @@ def predictive_quantiles(
             f"quantiles: {model.kind} targets are labels, which have none; ask for probabilities"
         )
     quantiles = np.empty((len(probabilities), len(inputs), data.n_targets))
-    for cases, outputs, sigmas in _parts(store, inputs, memory_bytes):
+    for cases, outputs, sigmas in _parts(run, inputs, memory_bytes):
         quantiles[:, cases] = model.quantiles(outputs, sigmas, probabilities)
     return quantiles * data.target_scale + data.target_center
 
 
-def predictive_sample(store: Store, inputs: Array, n_samples: int, *, seed: int) -> Array:
+def predictive_sample(run: Draws, inputs: Array, n_samples: int, *, seed: int) -> Array:
     """Draw targets from the predictive distribution, (n_samples, n_cases, n_targets) as on file.
 
     Each sample takes one draw of the posterior at random, with replacement, for all cases, and adds noise. It
@@ -69,15 +69,15 @@ def predictive_sample(store: Store, inputs: Array, n_samples: int, *, seed: int)
 
     inputs  (n_cases, n_inputs) as on file
     """
-    check_own_networks(store)
-    model, data, posterior = store.spec.data_model, store.data, posterior_of(store)
-    chosen = np.random.default_rng(seed).integers(committed(store).total, size=n_samples)
-    positions = store.read_positions().reshape(-1, posterior.n_parameters)[chosen]
-    precisions = store.read_precisions().reshape(-1, store.precision_layout.n_precisions)[chosen]
-    noise = noise_precisions(precisions, store.precision_layout)
-    cells = model.cell_inputs(_standardized(store, inputs))
+    check_own_networks(run)
+    model, data, posterior = run.spec.data_model, run.data, posterior_of(run)
+    chosen = np.random.default_rng(seed).integers(run.total, size=n_samples)
+    positions = run.positions().reshape(-1, posterior.n_parameters)[chosen]
+    precisions = run.precisions().reshape(-1, run.precision_layout.n_precisions)[chosen]
+    noise = noise_precisions(precisions, run.precision_layout)
+    cells = model.cell_inputs(_standardized(run, inputs))
     samples = np.empty((n_samples, len(inputs), data.n_targets))
-    at_once = max(1, int(_BLOCK_BYTES / (activation_bytes(store.spec.network, "float64") * len(cells))))
+    at_once = max(1, int(_BLOCK_BYTES / (activation_bytes(run.spec.network, "float64") * len(cells))))
     for first in range(0, n_samples, at_once):
         some = slice(first, min(first + at_once, n_samples))
         outputs = posterior.outputs(np.ascontiguousarray(positions[some], posterior.dtype), cells)
@@ -87,17 +87,17 @@ def predictive_sample(store: Store, inputs: Array, n_samples: int, *, seed: int)
     return samples * data.target_scale + data.target_center
 
 
-def _parts(store: Store, inputs: Array, memory_bytes: float) -> Iterator[tuple[slice, Array, Array]]:
+def _parts(run: Draws, inputs: Array, memory_bytes: float) -> Iterator[tuple[slice, Array, Array]]:
     """Yield some cases at a time, their outputs (n_cases, n_outputs, n_draws), and the noise's sigmas."""
-    run, model = committed(store), store.spec.data_model
+    model = run.spec.data_model
     sigmas = noise_sigmas(run).reshape(1, -1, run.total)
-    per_case = 8 * run.total * max(model.n_cells, store.spec.network.outputs)
+    per_case = 8 * run.total * max(model.n_cells, run.spec.network.outputs)
     at_once = max(1, int(memory_bytes / 2 / per_case))
     for first in range(0, len(inputs), at_once):
         cases = slice(first, first + at_once)
-        outputs = outputs_by_case(run, _standardized(store, inputs[cases]), memory_bytes=memory_bytes / 4)
+        outputs = outputs_by_case(run, _standardized(run, inputs[cases]), memory_bytes=memory_bytes / 4)
         yield cases, outputs.reshape(*outputs.shape[:2], run.total), sigmas
 
 
-def _standardized(store: Store, inputs: Array) -> Array:
-    return (np.asarray(inputs, dtype=np.float64) - store.data.input_center) / store.data.input_scale
+def _standardized(run: Draws, inputs: Array) -> Array:
+    return (np.asarray(inputs, dtype=np.float64) - run.data.input_center) / run.data.input_scale

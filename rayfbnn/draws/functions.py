@@ -5,19 +5,17 @@ Neal (1996), chapter 2, studies them for priors. The functions here take draws o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import activation_bytes, committed, output_blocks, posterior_of
+from rayfbnn.draws.choosing import first_draws
 from rayfbnn.draws.linear import check_own_networks
+from rayfbnn.draws.outputs import activation_bytes, output_blocks, posterior_of
+from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.model.network import Buffers, forward, input_rows
-
-if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Estimate:
 
 
 def function_values(
-    store: Store, inputs: Array, *, draws: int | None = None, memory_bytes: float = 256e6
+    run: Draws, inputs: Array, *, draws: int | None = None, memory_bytes: float = 256e6
 ) -> Array:
     """Return outputs of every draw's network, (n_draws, n_points, n_outputs), chain after chain.
 
@@ -37,14 +35,12 @@ def function_values(
             several pieces the log hazard in each
     draws   number of draws of each chain to use, the first ones; None uses all
     """
-    run = committed(store)
-    if draws is not None:
-        run = replace(run, n_draws=min(draws, run.n_draws))
-    points = _standardized(store, inputs)
-    network, model = store.spec.network, store.spec.data_model
+    run = run if draws is None else first_draws(run, draws)
+    points = _standardized(run, inputs)
+    network, model = run.spec.network, run.spec.data_model
     n_outputs = model.n_cells if model.n_cells > 1 else network.outputs
     values = np.empty((run.n_chains, run.n_draws, len(points), n_outputs))
-    at_once = max(1, int(memory_bytes / 2 / activation_bytes(network, store.spec.dtype)))
+    at_once = max(1, int(memory_bytes / 2 / activation_bytes(network, run.spec.dtype)))
     for first in range(0, len(points), at_once):
         some = slice(first, first + at_once)
         for chains, which, outputs, _ in output_blocks(run, points[some], memory_bytes=memory_bytes):
@@ -52,26 +48,25 @@ def function_values(
     return values.reshape(-1, *values.shape[2:])
 
 
-def hidden_values(store: Store, inputs: Array, layer: int) -> Array:
+def hidden_values(run: Draws, inputs: Array, layer: int) -> Array:
     """Return values of a hidden layer's units, offsets included, in every draw, (n_draws, n_points, n_units).
 
     Their covariance over units and draws is C(p, q) of Neal (1996) eq. 2.5, and their squared differences
     are D(p, q). A wide layer gives both more exactly than as many functions do.
     """
-    n_layers = len(store.spec.network.hidden)
+    n_layers = len(run.spec.network.hidden)
     if not 0 <= layer < n_layers:
         raise ConfigError(f"layer: must be from 0 to {n_layers - 1}, got {layer}")
-    if store.spec.data_model.n_cells > 1:
+    if run.spec.data_model.n_cells > 1:
         raise ConfigError(
             f"layer: hidden units depend on time too under a hazard of several pieces, got {layer};"
             " leave it out for the outputs"
         )
-    committed(store)
-    check_own_networks(store)
-    posterior = posterior_of(store)
-    positions = store.read_positions().reshape(-1, posterior.n_parameters)
-    rows = input_rows(_standardized(store, inputs), posterior.dtype)
-    values = np.empty((len(positions), rows.shape[1], store.spec.network.hidden[layer].units))
+    check_own_networks(run)
+    posterior = posterior_of(run)
+    positions = run.positions().reshape(-1, posterior.n_parameters)
+    rows = input_rows(_standardized(run, inputs), posterior.dtype)
+    values = np.empty((len(positions), rows.shape[1], run.spec.network.hidden[layer].units))
     for draw in range(len(positions)):
         activity = forward(positions[draw : draw + 1], rows, posterior.wiring, buffers=Buffers())
         values[draw] = activity.sources[layer + 1][0, :-1].T  # less the row of ones
@@ -110,7 +105,7 @@ def straddling(at: Array, separations: Array, *, axis: int = 0) -> tuple[Array, 
 
 
 def variation(
-    store: Store, at: Array, separations: Array, *, axis: int = 0, output: int = 0, layer: int | None = None
+    run: Draws, at: Array, separations: Array, *, axis: int = 0, output: int = 0, layer: int | None = None
 ) -> Estimate:
     """Estimate D(x - s/2, x + s/2) for each separation s, (n_separations,), Neal (1996) eqs. 2.5 to 2.15.
 
@@ -129,18 +124,18 @@ def variation(
     n = len(low)
     points = np.concatenate([low, high])
     if layer is None:
-        outputs = function_values(store, points)
+        outputs = function_values(run, points)
         if not 0 <= output < outputs.shape[2]:
             raise ConfigError(f"output: must be from 0 to {outputs.shape[2] - 1}, got {output}")
         values = outputs[:, :, output]
     else:
-        values = np.moveaxis(hidden_values(store, points, layer), 2, 1).reshape(-1, len(points))
+        values = np.moveaxis(hidden_values(run, points, layer), 2, 1).reshape(-1, len(points))
     return squared_difference(values[:, :n], values[:, n:])
 
 
-def _standardized(store: Store, inputs: Array) -> Array:
-    """Return inputs as the network sees them; DataError if they do not fit the store."""
+def _standardized(run: Draws, inputs: Array) -> Array:
+    """Return inputs as the network sees them; DataError if they do not fit the run."""
     inputs = np.asarray(inputs, dtype=np.float64)
-    if inputs.ndim != 2 or inputs.shape[1] != store.data.n_inputs or len(inputs) == 0:
-        raise DataError(f"inputs: the shape must be (points, {store.data.n_inputs}), got {inputs.shape}")
-    return (inputs - store.data.input_center) / store.data.input_scale
+    if inputs.ndim != 2 or inputs.shape[1] != run.data.n_inputs or len(inputs) == 0:
+        raise DataError(f"inputs: the shape must be (points, {run.data.n_inputs}), got {inputs.shape}")
+    return (inputs - run.data.input_center) / run.data.input_scale

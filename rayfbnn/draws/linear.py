@@ -13,27 +13,27 @@ from rayfbnn.model.approximation.curvature import linear_outputs
 from rayfbnn.model.network import input_rows
 
 if TYPE_CHECKING:
+    from rayfbnn.draws.view import Draws
     from rayfbnn.model.posterior import Posterior
-    from rayfbnn.store.store import Store
 
 
-def is_linear(store: Store) -> bool:
-    """Return True if the outputs of a store's draws are linear about the modes of its starts."""
-    return store.kind == "approximate" and getattr(store.spec.fit, "prediction", "") == "linear"
+def is_linear(run: Draws) -> bool:
+    """Return True if the outputs of the draws are linear about the modes of its starts."""
+    return run.kind == "approximate" and getattr(run.spec.fit, "prediction", "") == "linear"
 
 
-def check_own_networks(store: Store) -> None:
+def check_own_networks(run: Draws) -> None:
     """Raise StoreError if the draws are no networks to be evaluated one by one, since outputs are linear."""
-    if is_linear(store):
+    if is_linear(run):
         raise StoreError(
-            f"{store.path}: its predictions are linear about the modes, so that its draws are no networks to"
+            f"{run.path}: its predictions are linear about the modes, so that its draws are no networks to"
             ' be evaluated one by one; fit again with methods.laplace.prediction = "sampled"'
         )
 
 
-def modes(store: Store) -> Array:
+def modes(run: Draws) -> Array:
     """Return the modes of all starts, (n_starts, n_parameters)."""
-    return fit_summary(store).state["position"]
+    return fit_summary(run.store).state["position"]
 
 
 def outputs_about_modes(

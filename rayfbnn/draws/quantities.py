@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import Draws, output_blocks, sigmas_of_columns
-from rayfbnn.draws.thinning import evenly_spaced
+from rayfbnn.draws.choosing import evenly_spaced
+from rayfbnn.draws.outputs import output_blocks, sigmas_of_columns
+from rayfbnn.draws.view import Draws
 
 _DENSITIES = ("log_likelihood", "log_prior")
 _MEMORY_BYTES = 64e6
@@ -26,20 +27,20 @@ def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> d
     """
     by_name = sigmas(run) | adjustments(run)
     for name in _DENSITIES:
-        by_name[name] = np.asarray(run.store.read_stat(name, slice(0, run.n_draws)))
+        by_name[name] = run.stat(name)
     return by_name | functions(run, cases=cases, inputs=inputs)
 
 
 def sigmas(run: Draws) -> dict[str, Array]:
     """Return the free sigmas with a meaning of their own, named as in the store, (n_chains, n_draws) each."""
-    layout, data = run.store.precision_layout, run.store.data
+    layout, data = run.precision_layout, run.data
     columns = {}
     for group, column in layout.common.items():
         is_split = group == "noise" and group in layout.units
         columns["sigma_noise_common" if is_split else f"sigma_{group}"] = column
     omitted = {group.name: group.omitted for group in layout.groups}
     for group, units in layout.units.items():
-        inputs = enumerate(run.store.spec.network_inputs)
+        inputs = enumerate(run.spec.network_inputs)
         kept = [name for number, name in inputs if number not in omitted[group]]
         names = data.target_names if group == "noise" else kept
         if group == "noise" or group == "io" or group.startswith("ih"):
@@ -56,10 +57,10 @@ def adjustments(run: Draws) -> dict[str, Array]:
     They are factors of sigmas, tau**-1/2, (n_chains, n_draws) each. The mean is over the layer's units.
     """
     by_name: dict[str, Array] = {}
-    for group in run.store.precision_layout.adjustments:
+    for group in run.precision_layout.adjustments:
         values = sigmas_of_columns(run, np.arange(group.columns.start, group.columns.stop))
         if group.name == "ao":
-            names = run.store.spec.data_model.output_names(run.store.data.target_names)
+            names = run.spec.data_model.output_names(run.data.target_names)
             by_name |= {f"adjustment_ao[{name}]": row for name, row in zip(names, values, strict=True)}
         else:
             by_name[f"adjustment_{group.name}"] = np.exp(np.log(values).mean(axis=0))
@@ -72,13 +73,13 @@ def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[st
     Each has shape (n_chains, n_draws). Outputs of real and heteroscedastic targets are on the scale of the
     data file.
     """
-    data = run.store.data
+    data = run.data
     inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
     chosen = evenly_spaced(len(inputs), cases)
     values = functions_at(run, inputs[chosen])
     return {
         f"{label}[{case}]": values[:, :, row, number]
-        for number, label in enumerate(run.store.spec.data_model.function_names(data.target_names))
+        for number, label in enumerate(run.spec.data_model.function_names(data.target_names))
         for row, case in enumerate(chosen)
     }
 
@@ -88,7 +89,7 @@ def functions_at(run: Draws, inputs: Array) -> Array:
 
     inputs  (n_cases, n_inputs) as on file
     """
-    data, model = run.store.data, run.store.spec.data_model
+    data, model = run.data, run.spec.data_model
     standardized = (inputs - data.input_center) / data.input_scale
     n_functions = len(model.function_names(data.target_names))
     values = np.empty((run.n_chains, run.n_draws, len(inputs), n_functions))
@@ -102,7 +103,7 @@ def noise_sigmas(run: Draws) -> Array:
 
     There are no rows where targets have no noise of their own.
     """
-    columns = run.store.precision_layout.noise_columns
+    columns = run.precision_layout.noise_columns
     if len(columns) == 0:
         return np.empty((0, run.n_chains, run.n_draws))
     return sigmas_of_columns(run, columns)

@@ -23,24 +23,24 @@ from rayfbnn.pictures.panels import (
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _MAX_SPREAD = 30  # of a linear axis: the largest value to the typical one
 
 
 @styled
 def predictive_bands(
-    stores: Sequence[Store], path: str | Path, *, input_name: str | None = None, n_points: int = 200
+    runs: Sequence[Draws], path: str | Path, *, input_name: str | None = None, n_points: int = 200
 ) -> Path:
     """Plot the predictive median and intervals along one input, the others at their medians; data as points.
 
     The bands are the central 80 % and 98 % of targets, noise included. For binary targets P(y = 1) is
     plotted, for class targets the probability of each class.
     """
-    data, model = stores[0].data, stores[0].spec.data_model
+    data, model = runs[0].data, runs[0].spec.data_model
     name, column, inputs = _along_input(data, input_name, n_points)
     x = data.inputs[:, column]
-    table = predict(stores, inputs).table
+    table = predict(runs, inputs).table
     has_bands = not model.has_labels
     n_panels = data.n_targets if has_bands else 1
     figure, axes = figure_with_axes(n_panels, 1, width=6.4, height=3.4 * n_panels)
@@ -50,7 +50,7 @@ def predictive_bands(
             axis, x, data.targets[:, target], are_times=model.are_times, is_only_input=data.n_inputs == 1
         )
         axis.set_ylabel(data.target_names[target])
-        if stores[0].kind == "prior" and not model.are_times:
+        if runs[0].kind == "prior" and not model.are_times:
             ends = [table[f"{data.target_names[target]}_{end}"] for end in ("q10", "q90", "q01", "q99")]
             _compress(axis, np.stack(ends), typical=float(np.median(np.abs(ends[:2]))))
     if not has_bands:
@@ -72,7 +72,7 @@ def predictive_bands(
 
 @styled
 def function_lines(
-    store: Store,
+    run: Draws,
     path: str | Path,
     *,
     input_name: str | None = None,
@@ -80,12 +80,12 @@ def function_lines(
     n_points: int = 400,
 ) -> Path:
     """Plot the outputs of the first draws' networks along one input, the others held at their medians."""
-    data = store.data
+    data = run.data
     name, column, inputs = _along_input(data, input_name, n_points)
-    values = function_values(store, inputs, draws=n_functions)[:n_functions]
+    values = function_values(run, inputs, draws=n_functions)[:n_functions]
     n_outputs = values.shape[2]
     labels = [f"output {output}" for output in range(n_outputs)]
-    if store.spec.data_model.is_real and n_outputs == data.n_targets:
+    if run.spec.data_model.is_real and n_outputs == data.n_targets:
         labels, values = list(data.target_names), values * data.target_scale + data.target_center
     figure, axes = figure_with_axes(n_outputs, 1, width=6.4, height=3.4 * n_outputs, sharex=True)
     for output, (axis, label) in enumerate(zip(axes[:, 0], labels, strict=True)):

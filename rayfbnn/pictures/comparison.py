@@ -25,7 +25,7 @@ from rayfbnn.pictures.panels import (
 )
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _POINTS = 200  # along the input
 _BANDS_IN_A_ROW = 3
@@ -36,26 +36,26 @@ _NAMES = {
 
 
 @styled
-def picture(comparison: Comparison, stores: Mapping[str, Store], path: str | Path) -> Path:
+def picture(comparison: Comparison, runs: Mapping[str, Draws], path: str | Path) -> Path:
     """Draw distances as bars with the floor as a line, calibration, and log probability by seconds.
 
-    Where there is a single input, there is also the predictive band of each store.
+    Where there is a single input, there is also the predictive band of each run.
 
-    stores  by the names of the rows, but the last one
+    runs  by the names of the rows, but the last one
     """
-    data = next(iter(stores.values())).data
-    n_rows = -(-len(stores) // _BANDS_IN_A_ROW) if data.n_inputs == 1 else 0
+    data = next(iter(runs.values())).data
+    n_rows = -(-len(runs) // _BANDS_IN_A_ROW) if data.n_inputs == 1 else 0
     figure = blank_figure(11.0, 3.6 + 2.6 * n_rows)
     parts = figure.subfigures(2, 1, height_ratios=[3.4, 2.6 * n_rows]) if n_rows else [figure]
     left, middle, right = parts[0].subplots(1, 3)
-    rows = [name for name in comparison.rows if name in stores]
+    rows = [name for name in comparison.rows if name in runs]
     colours = {name: CHAIN_COLOURS[n % len(CHAIN_COLOURS)] for n, name in enumerate(rows)}
     _draw_distances(left, comparison, colours)
-    has_labels = next(iter(stores.values())).spec.data_model.has_labels
+    has_labels = next(iter(runs.values())).spec.data_model.has_labels
     _draw_calibration(middle, comparison, colours, has_labels=has_labels)
     _draw_times(right, comparison, colours)
     if n_rows:
-        _draw_bands(parts[1], {name: stores[name] for name in rows}, n_rows)
+        _draw_bands(parts[1], {name: runs[name] for name in rows}, n_rows)
     return save(figure, path)
 
 
@@ -142,15 +142,15 @@ def _draw_times(axis: Axes, comparison: Comparison, colours: Mapping[str, str]) 
     axis.set_title("Score by time: higher is better")
 
 
-def _draw_bands(part: Figure, stores: Mapping[str, Store], n_rows: int) -> None:
-    """Draw the predictive band of each store along its only input, on shared axes."""
+def _draw_bands(part: Figure, runs: Mapping[str, Draws], n_rows: int) -> None:
+    """Draw the predictive band of each run along its only input, on shared axes."""
     axes: Array = part.subplots(n_rows, _BANDS_IN_A_ROW, squeeze=False, sharex=True, sharey=True).ravel()
-    for axis, (name, store) in zip(axes, stores.items(), strict=False):
-        data, model = store.data, store.spec.data_model
+    for axis, (name, run) in zip(axes, runs.items(), strict=False):
+        data, model = run.data, run.spec.data_model
         x = data.inputs[:, 0]
         reach = 0.2 * (x.max() - x.min())
         points = np.linspace(x.min() - reach, x.max() + reach, _POINTS)
-        table = predict([with_members(store)], points[:, None]).table
+        table = predict([with_members(run)], points[:, None]).table
         if model.has_labels:
             labelled, words = model.labelled_cases(data.targets), model.probability_words(data.target_names)
             draw_probabilities(
@@ -168,7 +168,7 @@ def _draw_bands(part: Figure, stores: Mapping[str, Store], n_rows: int) -> None:
             axis.set_ylabel(target)
         axis.set(title=name, xlabel=data.input_names[0], xlim=(points[0], points[-1]))
     axes[0].legend(loc="best")
-    for axis in axes[len(stores) :]:
+    for axis in axes[len(runs) :]:
         axis.set_axis_off()
-    for axis in axes[: len(stores)][-_BANDS_IN_A_ROW:]:  # the lowest ones of their columns
+    for axis in axes[: len(runs)][-_BANDS_IN_A_ROW:]:  # the lowest ones of their columns
         axis.tick_params(labelbottom=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfbnn.draws.draws import committed
 from rayfbnn.draws.quantities import adjustments, sigmas
 from rayfbnn.pictures.chains import draw_ess, draw_rhat, draw_traces
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
@@ -13,16 +12,15 @@ from rayfbnn.pictures.selection import least_converged, log_densities
 
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _MAX_ROWS = 12  # of traces
 _MAX_BARS = 40
 
 
 @styled
-def traces_and_ranks(store: Store, path: str | Path) -> Path:
+def traces_and_ranks(run: Draws, path: str | Path) -> Path:
     """Plot hyperparameters and log densities by draw and chain, and the ranks of each chain's draws."""
-    run = committed(store)
     candidates = sigmas(run) | adjustments(run) | log_densities(run)
     chosen = least_converged(candidates, _MAX_ROWS)
     figure, axes = figure_with_axes(

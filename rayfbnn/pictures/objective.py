@@ -12,7 +12,7 @@ from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import CHAIN_COLOURS, Axes
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _NAMES = {
     "laplace": "energy at the mode",
@@ -23,23 +23,23 @@ _NAMES = {
 
 
 @styled
-def objective_by_step(store: Store, path: str | Path) -> Path:
+def objective_by_step(run: Draws, path: str | Path) -> Path:
     """Plot the objective of each start of an approximation by step, the mean over a few steps at a time."""
     figure, axes = figure_with_axes(1, 1, width=5.5, height=3.4)
-    draw_objective(axes[0, 0], store)
+    draw_objective(axes[0, 0], run)
     return save(figure, path)
 
 
-def draw_objective(axis: Axes, store: Store) -> None:
+def draw_objective(axis: Axes, run: Draws) -> None:
     """Draw the objective of each start; starts without weight in predictions are thin.
 
     The vertical axis leaves out the first tenth of the steps where these reach far beyond the rest.
     """
-    assert store.spec.fit is not None and store.spec.method is not None
-    summary, n_steps = fit_summary(store), store.spec.fit.n_steps
+    assert run.spec.fit is not None and run.spec.method is not None
+    summary, n_steps = fit_summary(run.store), run.spec.fit.n_steps
     objective, n_bins = summary.objective, summary.objective.shape[1]
-    if store.spec.method == "bbb":
-        objective = objective - store.data.log_scale  # beside the log evidences in tables
+    if run.spec.method == "bbb":
+        objective = objective - run.data.log_scale  # beside the log evidences in tables
     steps = (np.arange(n_bins) + 1) * n_steps / n_bins
     for start, (values, weight) in enumerate(zip(objective, summary.weight, strict=True)):
         colour = CHAIN_COLOURS[start % len(CHAIN_COLOURS)]
@@ -50,4 +50,4 @@ def draw_objective(axis: Axes, store: Store) -> None:
         margin = 0.05 * (np.ptp(late) or 1.0)
         axis.set_ylim(late.min() - margin, late.max() + margin)
     axis.set_xlabel("step")
-    axis.set_ylabel(_NAMES[store.spec.method])
+    axis.set_ylabel(_NAMES[run.spec.method])

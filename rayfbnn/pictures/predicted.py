@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.answers.calibration import labelled, places
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import committed
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.pictures.calibrated import draw_numbers, draw_probability_histogram, draw_reliability
 from rayfbnn.pictures.chains import draw_ess, draw_rhat, draw_traces
@@ -19,12 +18,12 @@ from rayfbnn.pictures.selection import least_converged, log_densities, worst_of_
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.answers.predict import Prediction
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 
 @styled
 def predicted_against_actual(
-    store: Store, prediction: Prediction, inputs: Array, targets: Array, path: str | Path
+    run: Draws, prediction: Prediction, inputs: Array, targets: Array, path: str | Path
 ) -> Path:
     """Plot predictions beside what happened.
 
@@ -33,32 +32,32 @@ def predicted_against_actual(
 
     inputs (n_cases, n_inputs) and targets (n_cases, n_targets), of which `prediction` is
     """
-    n = _n_columns(store)
+    n = _n_columns(run)
     figure = blank_figure(3.6 * n if n > 1 else 4.6, 4.8)
-    draw_beside_actual(figure, store, prediction, inputs, targets)
+    draw_beside_actual(figure, run, prediction, inputs, targets)
     return save(figure, path)
 
 
-def _n_columns(store: Store) -> int:
-    return 1 if store.spec.data_model.has_labels else store.data.n_targets
+def _n_columns(run: Draws) -> int:
+    return 1 if run.spec.data_model.has_labels else run.data.n_targets
 
 
 def draw_beside_actual(
-    figure: Figure, store: Store, prediction: Prediction, inputs: Array, targets: Array
+    figure: Figure, run: Draws, prediction: Prediction, inputs: Array, targets: Array
 ) -> None:
     """Draw predictions beside what happened onto a figure or a part of one; arguments as above."""
-    model, names = store.spec.data_model, store.data.target_names
+    model, names = run.spec.data_model, run.data.target_names
     ratios = (3, 1.2)
     if model.has_labels:
         axes = figure.subplots(2, 1, sharex=True, height_ratios=ratios)
-        by_label = labelled(store, prediction.table, targets)
+        by_label = labelled(run, prediction.table, targets)
         draw_reliability(axes[0], by_label)
         draw_probability_histogram(axes[1], by_label)
         axes[0].set_xlabel("")
         axes[0].set_title(f"Reliability at {len(targets):,} cases")
         return
     axes = figure.subplots(2, len(names), sharex="col", height_ratios=ratios, squeeze=False)
-    placed = None if model.is_real else places([store], inputs, targets)
+    placed = None if model.is_real else places([run], inputs, targets)
     for target, name in enumerate(names):
         column, actual = axes[:, target], targets[:, target]
         if placed is None:
@@ -70,7 +69,7 @@ def draw_beside_actual(
 
 @styled
 def overview(
-    store: Store,
+    run: Draws,
     diagnosis: Diagnosis,
     prediction: Prediction,
     inputs: Array,
@@ -80,7 +79,6 @@ def overview(
     title: str = "",
 ) -> Path:
     """Plot one page: predictions beside what happened, traces and ranks of the common sigmas, convergence."""
-    run = committed(store)
     candidates = {name: values for name, values in sigmas(run).items() if "[" not in name}
     candidates = candidates or log_densities(run)  # every sigma fixed
     rows = least_converged(candidates, 5)
@@ -89,7 +87,7 @@ def overview(
     top, bottom = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
     sides = top.add_gridspec(1, 2, width_ratios=(1.6, 1))
     predictions, bars = top.add_subfigure(sides[0]), top.add_subfigure(sides[1])
-    draw_beside_actual(predictions, store, prediction, inputs, targets)
+    draw_beside_actual(predictions, run, prediction, inputs, targets)
     axes = bars.subplots(1, 2, sharey=True, squeeze=False)
     table = worst_of_each(diagnosis.quantities)
     draw_rhat(axes[0, 0], table, diagnosis.thresholds["max_rhat"])

@@ -7,32 +7,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.draws.draws import committed
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import draw_relevance
 from rayfbnn.pictures.selection import largest, of_inputs, relevance_groups
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _MAX_BARS = 40
 
 
-def has_relevance(store: Store) -> bool:
+def has_relevance(run: Draws) -> bool:
     """Return whether inputs have sigmas of their own."""
-    return bool(relevance_groups(store))
+    return bool(relevance_groups(run))
 
 
 @styled
-def relevance_of_inputs(store: Store, path: str | Path) -> Path:
+def relevance_of_inputs(run: Draws, path: str | Path) -> Path:
     """Plot the sigma of each input's weights, for each group whose prior has one (ARD).
 
     At most 40 inputs of a group are shown, those with the largest medians, in their order.
     """
-    run = committed(store)
     all_sigmas = sigmas(run)
-    groups = relevance_groups(store)
+    groups = relevance_groups(run)
     rows = {group: largest(of_inputs(all_sigmas, group), _MAX_BARS) for group in groups}
     height = 1.1 + 0.27 * max(len(of_inputs_shown) for of_inputs_shown in rows.values())
     figure, axes = figure_with_axes(1, len(rows), width=0.6 + 4.4 * len(rows), height=max(2.2, height))

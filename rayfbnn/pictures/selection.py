@@ -9,17 +9,17 @@ import numpy as np
 
 from rayfbnn.answers.diagnostics import summarize
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import Draws
+from rayfbnn.draws.view import Draws
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 
-def relevance_groups(store: Store) -> list[str]:
+def relevance_groups(run: Draws) -> list[str]:
     """Return the groups of weights from the inputs in which each input has its own sigma."""
-    groups = store.precision_layout.units
+    groups = run.precision_layout.units
     return [group for group in groups if group == "io" or group.startswith("ih")]
 
 
@@ -37,8 +37,7 @@ def largest(values: dict[str, Array], at_most: int) -> dict[str, Array]:
 
 def log_densities(run: Draws) -> dict[str, Array]:
     """Return log likelihood and log prior by name, (n_chains, n_draws) each."""
-    draws = slice(0, run.n_draws)
-    return {name: np.asarray(run.store.read_stat(name, draws)) for name in ("log_likelihood", "log_prior")}
+    return {name: run.stat(name) for name in ("log_likelihood", "log_prior")}
 
 
 def least_converged(candidates: dict[str, Array], at_most: int) -> list[str]:

@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import committed, output_blocks
+from rayfbnn.draws.outputs import output_blocks
 from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import BLUE, GREEN, ORANGE, PURPLE, RED, draw_survival
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _MAX_CURVES = 400  # draws of a survival curve
 _MEMORY_BYTES = 64e6
 
 
 @styled
-def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_times: int = 120) -> Path:
+def survival_curves(run: Draws, path: str | Path, *, n_groups: int = 3, n_times: int = 120) -> Path:
     """Plot survival of the training cases, all and by predicted risk, by the model and by the cases.
 
     Cases whose time is missing are left out. The groups are of equal size, by each case's mean survival
     over the times. Lines and bands are the model's curves averaged over the cases, and over draws; steps
     are Kaplan and Meier's estimate.
     """
-    data = store.data
+    data = run.data
     is_known = ~np.isnan(data.targets[:, 0])
     targets = data.targets[is_known, 0]
     times = np.linspace(0, np.abs(targets).max(), n_times)
-    curves = curves_by_draw(store, data.inputs[is_known], times)
+    curves = curves_by_draw(run, data.inputs[is_known], times)
     order = np.argsort(curves.mean(axis=(0, 2)), kind="stable")
     groups = np.array_split(order, min(n_groups, len(order)))
     figure, axes = figure_with_axes(1, 2, width=7.6, height=3.3, sharey="row")
@@ -52,20 +52,20 @@ def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_time
     return save(figure, path)
 
 
-def has_survival_curves(store: Store) -> bool:
+def has_survival_curves(run: Draws) -> bool:
     """Return whether the targets are times, of which there are survival curves."""
-    return isinstance(store.spec.data_model, SurvivalTargets)
+    return isinstance(run.spec.data_model, SurvivalTargets)
 
 
-def curves_by_draw(store: Store, inputs: Array, times: Array) -> Array:
+def curves_by_draw(run: Draws, inputs: Array, times: Array) -> Array:
     """Return P(T > t) of some cases for at most 400 draws, (n_draws, n_cases, n_times).
 
     inputs  (n_cases, n_inputs) as on file
     """
-    run, model, data = committed(store), store.spec.data_model, store.data
+    model, data = run.spec.data_model, run.data
     assert isinstance(model, SurvivalTargets)
     standardized = (inputs - data.input_center) / data.input_scale
-    stride = math.ceil(run.n_chains * run.n_draws / _MAX_CURVES)
+    stride = math.ceil(run.total / _MAX_CURVES)
     kept: list[Array] = []
     seen = 0
     for _, _, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):

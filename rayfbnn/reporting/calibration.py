@@ -38,7 +38,7 @@ def _cases_in_words(run: ReportedRun) -> str:
     if len(cases.rows) < cases.n_all:
         words += f", of which {len(cases.rows):,} evenly spaced ones are looked at"
     words += f", from {run.n_held:,} of {run.n_draws:,} draws."
-    if not cases.is_held_out and run.store.kind != "prior":
+    if not cases.is_held_out and run.draws.kind != "prior":
         words += (
             " The network has learnt from these cases, so that errors are smaller and intervals fit better"
             " than they will for new cases; give held-out cases with --data for an honest picture."
@@ -47,7 +47,7 @@ def _cases_in_words(run: ReportedRun) -> str:
 
 
 def _numbers(run: ReportedRun, places: Places) -> str:
-    names = run.store.data.target_names
+    names = run.draws.data.target_names
     every = [places.of_target(target) for target in range(len(names))]
     rows = [(f"{level:.0%}", *(_share_in_words(of_target, level) for of_target in every)) for level in LEVELS]
     header = ("central interval", *(f"cases of {name} inside" for name in names))
@@ -70,7 +70,7 @@ def _numbers(run: ReportedRun, places: Places) -> str:
                 " narrow, above it too wide.",
             ),
         ]
-    if has_survival_curves(run.store):
+    if has_survival_curves(run.draws):
         pictures += _survival(run)
     return tables.table(header, rows) + tables.paragraph(_spread_in_words(run)) + beside(pictures)
 
@@ -83,7 +83,7 @@ def _survival(run: ReportedRun) -> list[str]:
         return []
     times = np.linspace(0, np.abs(targets[is_known]).max(), _TIMES)
     curves = curves_by_draw(run.few, run.cases.some[is_known], times).mean(axis=1)
-    name = run.store.data.target_names[0]
+    name = run.draws.data.target_names[0]
     return [
         picture(
             partial(_draw_survival, times=times, curves=curves, targets=targets[is_known], name=name),
@@ -101,7 +101,7 @@ def _draw_survival(axis: Axes, times: Array, curves: Array, targets: Array, name
 
 
 def _spread_in_words(run: ReportedRun) -> str:
-    if run.store.spec.data_model.are_times:
+    if run.draws.spec.data_model.are_times:
         return (
             "A censored time is spread evenly over what is left of its predictive distribution beyond it,"
             " because no more is known of it."
@@ -121,7 +121,7 @@ def _share_in_words(places: Places, level: float) -> str:
 
 
 def _labels(run: ReportedRun) -> str:
-    by_label = labelled(run.store, run.prediction.table, run.cases.targets)
+    by_label = labelled(run.draws, run.prediction.table, run.cases.targets)
     if not any(len(probability) for probability, _ in by_label.values()):
         return ""
     rows = []

@@ -13,7 +13,7 @@ from rayfbnn.markup import tables
 from rayfbnn.reporting.runs import ReportedRun, labels_of
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _MAX_ROWS = 60
 _KINDS = {
@@ -26,45 +26,45 @@ _KINDS = {
 
 def data_section(run: ReportedRun) -> str:
     """Return how many cases there are, a table of the columns, and one of the targets."""
-    store, cases = run.store, run.cases
-    spec, data = store.spec, store.data
+    draws, cases = run.draws, run.cases
+    spec, data = draws.spec, draws.data
     held_out = f"{cases.n_all:,}, {cases.source}" if cases.is_held_out else "none given"
     numbers = tables.pairs(
         {
             "training cases": data.n_cases,
             "source": spec.data.train or "from memory",
             "held-out cases": held_out,
-            "columns that are inputs": len(columns_of(store)),
+            "columns that are inputs": len(columns_of(draws)),
             "inputs of the network": data.n_inputs,
             "standardised": " and ".join(spec.data.standardize) or "nothing",
         }
     )
-    return numbers + _inputs(store) + _targets(store) + _left_out(store)
+    return numbers + _inputs(draws) + _targets(draws) + _left_out(draws)
 
 
-def _inputs(store: Store) -> str:
-    columns = columns_of(store)
-    rows = [_input_row(store, column) for column in columns[:_MAX_ROWS]]
+def _inputs(draws: Draws) -> str:
+    columns = columns_of(draws)
+    rows = [_input_row(draws, column) for column in columns[:_MAX_ROWS]]
     more = len(columns) - len(rows)
     header = ("input", "type", "values in the training cases", "missing")
     return tables.table(header, rows) + tables.paragraph(f"and {more:,} more columns" if more else "")
 
 
-def _input_row(store: Store, column: InputColumn) -> tuple[tables.Cell, ...]:
-    names = store.data.input_names
+def _input_row(draws: Draws, column: InputColumn) -> tuple[tables.Cell, ...]:
+    names = draws.data.input_names
     if column.kind == "levels":
-        values = [store.data.inputs[:, names.index(name)].sum() for name in column.value_names]
+        values = [draws.data.inputs[:, names.index(name)].sum() for name in column.value_names]
         words = ", ".join(
             f"{level} ({count:.0f})" for level, count in zip(column.levels, values, strict=True)
         )
     elif column.kind == "ordered":
-        places = store.data.inputs[:, names.index(column.name)]
+        places = draws.data.inputs[:, names.index(column.name)]
         counts = [int((places == place).sum()) for place in range(len(column.levels))]
         words = ", ".join(f"{level} ({count})" for level, count in zip(column.levels, counts, strict=True))
     elif column.kind == "missing":
         words = "always the same"
     else:
-        words = _range_in_words(store.data.inputs[:, names.index(column.name)])
+        words = _range_in_words(draws.data.inputs[:, names.index(column.name)])
     return column.name, _KINDS[column.kind], words, column.n_missing
 
 
@@ -73,21 +73,21 @@ def _range_in_words(values: Array) -> str:
     return f"{low} to {high}, median {middle}"
 
 
-def _targets(store: Store) -> str:
+def _targets(draws: Draws) -> str:
     rows = []
-    for target, name in enumerate(store.data.target_names):
-        values = store.data.targets[:, target]
+    for target, name in enumerate(draws.data.target_names):
+        values = draws.data.targets[:, target]
         n_missing = int(np.isnan(values).sum())
-        rows.append((name, store.spec.data_model.in_words, _target_in_words(store, name, values), n_missing))
+        rows.append((name, draws.spec.data_model.in_words, _target_in_words(draws, name, values), n_missing))
     return tables.table(("target", "data model", "values in the training cases", "missing"), rows)
 
 
-def _target_in_words(store: Store, name: str, values: Array) -> str:
-    model, known = store.spec.data_model, values[~np.isnan(values)]
+def _target_in_words(draws: Draws, name: str, values: Array) -> str:
+    model, known = draws.spec.data_model, values[~np.isnan(values)]
     if len(known) == 0:
         return "none"
     if model.has_labels:
-        labels = labels_of(store, name)
+        labels = labels_of(draws, name)
         numbers, counts = np.unique(known, return_counts=True)
         return ", ".join(
             f"{labels[int(number)] if labels else f'{number:g}'} ({count})"
@@ -98,8 +98,8 @@ def _target_in_words(store: Store, name: str, values: Array) -> str:
     return f"{_range_in_words(known)}, mean {tables.cell_text(float(known.mean()))}"
 
 
-def _left_out(store: Store) -> str:
-    encoding = store.spec.encoding
+def _left_out(draws: Draws) -> str:
+    encoding = draws.spec.encoding
     if encoding is None:
         return ""
     sentences = []

@@ -21,8 +21,8 @@ _MAX_LETTERS = 24  # of the names of levels side by side
 
 def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> str:
     """Return a picture for each of the columns."""
-    names = value_names(run.store)
-    model = run.store.spec.data_model
+    names = value_names(run.draws)
+    model = run.draws.spec.data_model
     # Targets that are numbers have scales of their own, and so pictures of their own.
     panels = [list(range(len(names)))[:_MAX_VALUES]] if model.has_labels else [[n] for n in range(len(names))]
     pictures = []
@@ -57,7 +57,7 @@ def _ticks(run: ReportedRun, column: InputColumn) -> Array:
     """Return values of a column of numbers that show where the training cases are, none for levels."""
     if column.kind != "number":
         return np.empty(0)
-    values = run.store.data.inputs[:, run.store.data.input_names.index(column.name)]
+    values = run.draws.data.inputs[:, run.draws.data.input_names.index(column.name)]
     return np.quantile(values, np.linspace(0.02, 0.98, min(_MAX_TICKS, len(values))))
 
 

@@ -28,11 +28,11 @@ def glance_section(runs: Sequence[ReportedRun]) -> str:
 
 
 def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
-    store, summary = run.store, run.prediction.summary
+    draws, summary = run.draws, run.prediction.summary
     facts: dict[str, tables.Cell] = {
-        "targets": f"{', '.join(store.data.target_names)} ({store.spec.data_model.in_words})",
-        "training cases": f"{store.data.n_cases:,}",
-        "draws": f"{store.n_chains} chains of {store.committed_draws:,}",
+        "targets": f"{', '.join(draws.data.target_names)} ({draws.spec.data_model.in_words})",
+        "training cases": f"{draws.data.n_cases:,}",
+        "draws": f"{draws.n_chains} chains of {draws.n_draws:,}",
     }
     if run.diagnosis is not None:
         for verdict in (run.diagnosis.predictions, run.diagnosis.hyperparameters):
@@ -42,7 +42,7 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
         if not math.isnan(summary.get(measure, math.nan)):
             facts[measure.replace("_", " ")] = _with_error(summary, measure)
     if run.places is not None:
-        for target, name in enumerate(store.data.target_names):
+        for target, name in enumerate(draws.data.target_names):
             places = run.places.of_target(target)
             if len(places.low):
                 share = float(places.coverage([_LEVEL])[0])
@@ -76,21 +76,21 @@ def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
 
 def _same_cases(first: ReportedRun, other: ReportedRun) -> bool:
     ours, theirs = first.cases.targets, other.cases.targets
-    same_kind = first.store.spec.model.kind == other.store.spec.model.kind
+    same_kind = first.draws.spec.model.kind == other.draws.spec.model.kind
     return same_kind and ours.shape == theirs.shape and bool(np.array_equal(ours, theirs, equal_nan=True))
 
 
 def _settings_that_differ(runs: Sequence[ReportedRun]) -> str:
     """Return a table of the settings that are not the same in all runs."""
-    by_run = [settings(run.store.spec) for run in runs]
+    by_run = [settings(run.draws.spec) for run in runs]
     names = list(dict.fromkeys(name for of_run in by_run for name in of_run))
     rows = []
     for name in names:
         cells = [_setting(of_run, name) for of_run in by_run]
         if len(set(cells)) > 1:
             rows.append((name, *cells))
-    if len({run.store.data.hash for run in runs}) > 1:
-        rows.append(("training cases, digest", *(run.store.data.hash[:12] for run in runs)))
+    if len({run.draws.data.hash for run in runs}) > 1:
+        rows.append(("training cases, digest", *(run.draws.data.hash[:12] for run in runs)))
     if not rows:
         return tables.paragraph("The configurations and training cases are the same.")
     return tables.table(("setting", *(run.label for run in runs)), rows, caption="The settings that differ")

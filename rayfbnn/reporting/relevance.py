@@ -9,7 +9,6 @@ import numpy as np
 from rayfbnn.answers.effects import columns_of, permutation_shares
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
-from rayfbnn.draws.draws import committed
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.markup import tables
 from rayfbnn.pictures.panels import BLUE, Axes, draw_relevance
@@ -33,12 +32,12 @@ def by_relevance(run: ReportedRun) -> list[tuple[InputColumn, float]]:
 
 
 def _looked_at(run: ReportedRun) -> list[InputColumn]:
-    columns = list(columns_of(run.store))
+    columns = list(columns_of(run.draws))
     if len(columns) <= _MAX_COLUMNS:
         return columns
-    by_name = sigmas(committed(run.held))
+    by_name = sigmas(run.held)
     sizes: dict[str, float] = {}
-    for group in relevance_groups(run.store):
+    for group in relevance_groups(run.draws):
         for name, values in of_inputs(by_name, group).items():
             sizes[name] = max(sizes.get(name, 0.0), float(np.median(values)))
     of_columns = [max(sizes.get(name, 0.0) for name in column.input_names) for column in columns]
@@ -50,7 +49,7 @@ def relevance_section(run: ReportedRun, ranked: list[tuple[InputColumn, float]])
     """Return a picture of the shares, and one of the sigmas of inputs for each group that has them."""
     shown = ranked[:_MAX_BARS]
     names, shares = [column.name for column, _ in shown], np.array([share for _, share in shown])
-    left_out = len(columns_of(run.store)) - len(ranked)
+    left_out = len(columns_of(run.draws)) - len(ranked)
     pictures = [
         picture(
             partial(_draw_shares, names=names, shares=shares),
@@ -68,15 +67,15 @@ def relevance_section(run: ReportedRun, ranked: list[tuple[InputColumn, float]])
         " sigma: the size of the weights that lead from the input."
     )
     if left_out:
-        which = "with the largest sigmas" if relevance_groups(run.store) else "that come first"
+        which = "with the largest sigmas" if relevance_groups(run.draws) else "that come first"
         words += f" Only the {_MAX_COLUMNS} columns {which} are permuted; {left_out:,} are left out."
     return tables.paragraph(words) + beside(pictures)
 
 
 def _sigma_pictures(run: ReportedRun) -> list[str]:
-    by_name = sigmas(committed(run.held))
+    by_name = sigmas(run.held)
     pictures = []
-    for group in relevance_groups(run.store):
+    for group in relevance_groups(run.draws):
         all_inputs = of_inputs(by_name, group)
         shown = largest(all_inputs, _MAX_BARS)
         if not shown:

@@ -25,8 +25,8 @@ _REFERENCES = (
 
 def repeating_section(run: ReportedRun) -> str:
     """Return versions, seed and digests, the commands and the configuration, and what to cite."""
-    store = run.store
-    spec, root = store.spec, store.root
+    draws = run.draws
+    spec, root = draws.spec, draws.store.root
     facts = tables.pairs(
         {
             "rayfbnn that made the store": root.version,
@@ -37,16 +37,16 @@ def repeating_section(run: ReportedRun) -> str:
             "seed": str(spec.seed),
             "chains": spec.chains,
             "digest of the store": root.identity,
-            "digest of the training cases (SHA-256)": store.data.hash,
+            "digest of the training cases (SHA-256)": draws.data.hash,
         }
     )
-    verb = {"exact": "reject", "prior": "prior"}.get(store.kind, "sample")
+    verb = {"exact": "reject", "prior": "prior"}.get(draws.kind, "sample")
     options = ""
     if verb != "sample":
-        options = f" --draws {store.n_chains * store.committed_draws}"
+        options = f" --draws {draws.total}"
     elif spec.method is not None:
         options = f" --method {spec.method}"
-    name = shlex.quote(store.path.name)
+    name = shlex.quote(draws.path.name)
     cases = "" if spec.data.train else " --data train.csv"  # they were given from memory
     commands = f"rayfbnn {verb} run.toml {name}{cases}{options}\nrayfbnn verify {name}"
     files = "run.toml" if spec.data.train else "run.toml, and the training cases in train.csv"

@@ -26,9 +26,9 @@ def residuals_section(run: ReportedRun) -> str:
 
 
 def _numbers(run: ReportedRun, places: Places) -> str:
-    are_times = run.store.spec.data_model.are_times
+    are_times = run.draws.spec.data_model.are_times
     pictures = []
-    for target, name in enumerate(run.store.data.target_names):
+    for target, name in enumerate(run.draws.data.target_names):
         actual = run.cases.targets[:, target]
         is_known = ~np.isnan(actual)
         if not is_known.any():
@@ -69,8 +69,8 @@ def _draw_scores(axis: Axes, median: Array, places: Places, name: str, are_times
 
 def _confusion(run: ReportedRun) -> str:
     """Return how many cases of each label have which most probable one, where there are not too many."""
-    store, targets = run.store, run.cases.targets
-    model, names = store.spec.data_model, store.data.target_names
+    draws, targets = run.draws, run.cases.targets
+    model, names = draws.spec.data_model, draws.data.target_names
     p = run.prediction.table[model.probability_columns(names)].to_numpy()
     html = []
     for target, name in enumerate(names):
@@ -82,7 +82,7 @@ def _confusion(run: ReportedRun) -> str:
             guess, n_labels = p[is_known].argmax(axis=1), p.shape[1]
         if n_labels > _MAX_CLASSES or len(actual) == 0:
             continue
-        labels = labels_of(store, name) or tuple(map(str, range(n_labels)))
+        labels = labels_of(draws, name) or tuple(map(str, range(n_labels)))
         counts = np.zeros((n_labels, n_labels), dtype=int)
         np.add.at(counts, (actual, guess), 1)
         rows = [(label, *map(int, row)) for label, row in zip(labels, counts, strict=True)]
@@ -97,7 +97,7 @@ def _surprises(run: ReportedRun) -> str:
     if "log_probability" not in table or table["log_probability"].notna().sum() == 0:
         return ""
     worst = table["log_probability"].sort_values(kind="stable").index[:_SURPRISES]
-    names, model = run.store.data.target_names, run.store.spec.data_model
+    names, model = run.draws.data.target_names, run.draws.spec.data_model
     shown = (model.probability_columns(names) or [f"{name}_median" for name in names])[:_MAX_CLASSES]
     rows = [
         (
@@ -115,5 +115,5 @@ def _surprises(run: ReportedRun) -> str:
 def _target_text(run: ReportedRun, name: str, value: float) -> tables.Cell:
     if np.isnan(value):
         return None
-    labels = labels_of(run.store, name)
+    labels = labels_of(run.draws, name)
     return labels[int(value)] if labels else float(value)

@@ -13,13 +13,12 @@ from rayfbnn.answers.calibration import Places, places
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose
 from rayfbnn.answers.predict import Prediction, predict
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import committed
-from rayfbnn.draws.early import early_phase, early_warning
-from rayfbnn.draws.held import hold, spread
-from rayfbnn.draws.thinning import evenly_spaced, thinned
+from rayfbnn.draws.choosing import evenly_spaced, spread, thinned
+from rayfbnn.draws.early import early_warning
+from rayfbnn.draws.held import hold
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _DRAWS = 1000  # of all chains together: their Monte Carlo error cannot be seen in a picture
 _FEW_DRAWS, _FEWEST_DRAWS = 96, 32  # where the networks are evaluated at many points, or at very many
@@ -74,7 +73,7 @@ class ReportedRun:
     """One run of a report.
 
     label       its name on the page
-    store       all its draws, which its verdicts are from
+    draws       all its draws, from which its verdicts are made
     held        at most about 1,000 of them in memory, which all else is from
     few, fewest about 100 and about 30 of these
     prediction  at the cases
@@ -82,10 +81,10 @@ class ReportedRun:
     """
 
     label: str
-    store: Store
-    held: Store
-    few: Store
-    fewest: Store
+    draws: Draws
+    held: Draws
+    few: Draws
+    fewest: Draws
     cases: Cases
     prediction: Prediction
     diagnosis: Diagnosis | None
@@ -93,27 +92,28 @@ class ReportedRun:
     @property
     def note(self) -> str:
         """Why there is no verdict on the draws, "" if there is one."""
-        if self.store.kind == "prior":
+        if self.draws.kind == "prior":
             return (
                 "These are draws from the prior. No case has been learnt from, so that the predictions say"
                 " what the prior says, and there is nothing that could converge."
             )
-        if self.store.kind == "exact":
+        if self.draws.kind == "exact":
             return "These are exact and independent draws by rejection, so that there is nothing to converge."
-        if self.store.kind == "approximate":
+        if self.draws.kind == "approximate":
             return (
                 "These are independent draws of an approximation. No number of draws shows how far it is from"
                 " the posterior: rayfbnn compare holds it against the posterior itself."
             )
-        return early_warning(self.store) if early_phase(self.store) is not None else ""
+        return early_warning(self.draws) if self.draws.early_phase is not None else ""
 
     @property
     def progress(self) -> str:
         """How far a run that is not finished has come, "" for any other."""
-        spec = self.store.spec
-        if self.store.kind != "mcmc":
+        spec = self.draws.spec
+        if self.draws.kind != "mcmc":
             return ""
-        done = min(self.store.progress(batch).iteration for batch in range(self.store.n_batches))
+        store = self.draws.store
+        done = min(store.progress(batch).iteration for batch in range(store.n_batches))
         if done >= spec.total_iterations:
             return ""
         return f"The run is not finished: iteration {done:,} of {spec.total_iterations:,}."
@@ -121,28 +121,27 @@ class ReportedRun:
     @cached_property
     def places(self) -> Places | None:
         """The places of the targets in their predictive distributions; None where targets are labels."""
-        if self.store.spec.data_model.has_labels:
+        if self.draws.spec.data_model.has_labels:
             return None
         return places([self.held], self.cases.inputs, self.cases.targets)
 
     @property
     def n_held(self) -> int:
         """Number of draws in memory, of all chains."""
-        return self.held.n_chains * self.held.committed_draws
+        return self.held.total
 
     @property
     def n_draws(self) -> int:
         """Number of draws of all chains."""
-        return self.store.n_chains * self.store.committed_draws
+        return self.draws.total
 
 
-def read_run(label: str, store: Store, cases: Cases, tell: Tell) -> ReportedRun:
+def read_run(label: str, run: Draws, cases: Cases, tell: Tell) -> ReportedRun:
     """Read some of the draws into memory, predict the cases, and judge the run."""
     tell(f"{label}: reading draws")
-    run = committed(store)
-    at_most = min(_DRAWS, int(_MOST_BYTES / (8 * store.spec.network.n_parameters)))
+    at_most = min(_DRAWS, int(_MOST_BYTES / (8 * run.spec.network.n_parameters)))
     some = thinned(run, max(4, at_most // run.n_chains))
-    held = hold(some.store, np.arange(some.n_draws))
+    held = hold(some, np.arange(some.n_draws))
     few, fewest = (
         hold(held, spread(some.n_draws, max(1, n_draws // run.n_chains)))
         for n_draws in (_FEW_DRAWS, _FEWEST_DRAWS)
@@ -150,13 +149,13 @@ def read_run(label: str, store: Store, cases: Cases, tell: Tell) -> ReportedRun:
     tell(f"{label}: predicting {len(cases.inputs):,} cases")
     prediction = predict([held], cases.inputs, cases.targets)
     diagnosis = None
-    if store.kind == "mcmc" and early_phase(store) is None:
+    if run.kind == "mcmc" and run.early_phase is None:
         tell(f"{label}: judging {run.total:,} draws")
-        diagnosis = diagnose(store)
-    return ReportedRun(label, store, held, few, fewest, cases, prediction, diagnosis)
+        diagnosis = diagnose(run)
+    return ReportedRun(label, run, held, few, fewest, cases, prediction, diagnosis)
 
 
-def labels_of(store: Store, target: str) -> tuple[str, ...]:
+def labels_of(draws: Draws, target: str) -> tuple[str, ...]:
     """Return the labels of a target in the order of their numbers, () if it is a number."""
-    encoding = store.spec.encoding
+    encoding = draws.spec.encoding
     return () if encoding is None else encoding.labels.get(target, ())

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import committed
+from rayfbnn.draws.choosing import thinned
 from rayfbnn.draws.quantities import adjustments, sigmas
-from rayfbnn.draws.thinning import thinned
 from rayfbnn.markup import tables
 from rayfbnn.pictures.chains import describe_quantity, draw_rank_differences, draw_trace
 from rayfbnn.pictures.panels import Axes
@@ -23,7 +22,7 @@ def traces_section(run: ReportedRun) -> str:
     """Return a trace and the ranks of the chains for some quantities; nothing without Markov chains."""
     if run.diagnosis is None:
         return ""
-    all_draws = committed(run.store)
+    all_draws = run.draws
     at_most = max(50, _POINTS // all_draws.n_chains)
     some = thinned(all_draws, at_most)
     candidates = sigmas(some) | adjustments(some) | log_densities(some)

@@ -15,15 +15,15 @@ _ROWS = 15
 
 def verdicts_section(run: ReportedRun) -> str:
     """Return both verdicts with their advice, and the quantities that they are from."""
-    if run.store.kind == "approximate":
+    if run.draws.kind == "approximate":
         return _of_approximation(run)
     if run.diagnosis is None:
         return tables.paragraph(run.note)
     diagnosis = run.diagnosis
     counts = tables.pairs(
         {
-            "chains": run.store.n_chains,
-            "draws of each chain": run.store.committed_draws,
+            "chains": run.draws.n_chains,
+            "draws of each chain": run.draws.n_draws,
             "share of updates accepted": diagnosis.acceptance,
             "updates that diverged": diagnosis.divergences,
             "the same in the warm-up": diagnosis.warmup_divergences,
@@ -50,10 +50,10 @@ def verdicts_section(run: ReportedRun) -> str:
 def _of_approximation(run: ReportedRun) -> str:
     """Return what is said of an approximation: how it settled, how its starts agree, and how close it is."""
     objective = picture(
-        partial(draw_objective, store=run.store),
+        partial(draw_objective, run=run.draws),
         alt="The objective of each start by step",
         caption="The objective of each start by step; starts without weight in predictions are thin",
         width=4.6,
         height=2.7,
     )
-    return tables.paragraph(run.note) + diagnose_fit(run.store)._repr_html_() + objective
+    return tables.paragraph(run.note) + diagnose_fit(run.draws)._repr_html_() + objective

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from rayfbnn import api
 from rayfbnn.answers.serving.predictor import Predictor
-from rayfbnn.draws.early import early_phase, early_warning, with_early_draws
+from rayfbnn.draws.early import committed_or_early, early_warning
 from rayfbnn.errors import ConfigError
 from rayfbnn.sklearn.configuration import configuration
 from rayfbnn.sklearn.errors import as_value_errors, refuse_parameters
@@ -193,13 +193,13 @@ class BayesianNetwork(BaseEstimator):
     def _judge(self, path: Path) -> None:
         """Set verdict_, and warn if it is not ok."""
         self.verdict_: Verdict | None = None
-        store = with_early_draws(Store.open(path))
-        if early_phase(store) is not None:
-            warnings.warn(early_warning(store), ConvergenceWarning, stacklevel=4)
+        run = committed_or_early(Store.open(path))
+        if run.early_phase is not None:
+            warnings.warn(early_warning(run), ConvergenceWarning, stacklevel=4)
             return
         diagnosis = cast("Diagnosis", api.diagnose(path, decisive="predictions"))  # of Markov chains
         self.verdict_ = diagnosis.predictions
-        iterations = store.spec.phase[-1].iterations
+        iterations = run.spec.phase[-1].iterations
         warn_unless_ok(self.verdict_, type(self).__name__, iterations=iterations, stacklevel=4)
 
     def _loaded(self) -> Predictor:
@@ -236,6 +236,6 @@ def _predictor(path: Path) -> Predictor:
     In float64, since float32 rounds a case differently depending on its place among others, which
     check_estimator does not allow.
     """
-    store = with_early_draws(Store.open(path))
-    max_mcse = _MAX_MCSE if early_phase(store) is None else 0
-    return Predictor.from_store(store, max_mcse=max_mcse, dtype="float64")
+    run = committed_or_early(Store.open(path))
+    max_mcse = _MAX_MCSE if run.early_phase is None else 0
+    return Predictor.from_draws(run, max_mcse=max_mcse, dtype="float64")

@@ -127,12 +127,16 @@ def fit_after(store: OpenStore, record: Record) -> dict[str, Array]:
     return store.commits.fit_after(record)
 
 
-def read_positions(store: OpenStore, draws: slice, chains: slice, section: Section) -> Array:
+def read_positions(
+    store: OpenStore, draws: slice, chains: slice, section: Section, committed: int | None
+) -> Array:
     """Read parameters (n_chains, n_draws, n_parameters) in the run's dtype; only committed draws are there.
 
     Here and below: ValueError if a slice has a step, StoreCorruptError if a file is missing or damaged.
+    `committed` is the number of committed draws if the caller has asked for it; otherwise it is asked here,
+    which takes a listing and two small reads for each batch.
     """
-    chains, draws = _selection(store, chains, draws, section)
+    chains, draws = _selection(store, chains, draws, section, committed)
     shape = (chains.stop - chains.start, draws.stop - draws.start, store.parameter_layout.n_parameters)
     positions = np.empty(shape, dtype=store.spec.dtype)
     for name, columns in store.parameter_layout.slices.items():
@@ -141,9 +145,11 @@ def read_positions(store: OpenStore, draws: slice, chains: slice, section: Secti
     return positions
 
 
-def read_precisions(store: OpenStore, draws: slice, chains: slice, section: Section) -> Array:
+def read_precisions(
+    store: OpenStore, draws: slice, chains: slice, section: Section, committed: int | None
+) -> Array:
     """Read precisions (n_chains, n_draws, n_precisions) float64 = sigma**-2; the store has the sigmas."""
-    chains, draws = _selection(store, chains, draws, section)
+    chains, draws = _selection(store, chains, draws, section, committed)
     shape = (chains.stop - chains.start, draws.stop - draws.start, store.precision_layout.n_precisions)
     precisions = np.empty(shape)
     for sigma in sigma_plans(store.precision_layout):
@@ -152,9 +158,11 @@ def read_precisions(store: OpenStore, draws: slice, chains: slice, section: Sect
     return precisions
 
 
-def read_stat(store: OpenStore, name: str, draws: slice, chains: slice, section: Section) -> Array:
+def read_stat(
+    store: OpenStore, name: str, draws: slice, chains: slice, section: Section, committed: int | None
+) -> Array:
     """Read one of catalogue.STATS, (n_chains, n_draws) float64."""
-    chains, draws = _selection(store, chains, draws, section)
+    chains, draws = _selection(store, chains, draws, section, committed)
     if store.header.has_segments:
         statistics = store.hierarchy.read(f"{_prefix(section)}sample_stats/{STATISTICS}", chains, draws)
         return np.ascontiguousarray(statistics[..., store.header.statistics.index(name)])
@@ -165,7 +173,7 @@ def read_stat(store: OpenStore, name: str, draws: slice, chains: slice, section:
 def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:
     """Return one of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of a store of prior draws."""
     return store.hierarchy.read(
-        f"prior_predictive/{name}", *_selection(store, slice(None), draws, "posterior")
+        f"prior_predictive/{name}", *_selection(store, slice(None), draws, "posterior", None)
     )
 
 
@@ -202,9 +210,11 @@ def _with_named_statistics(part: xr.Dataset) -> xr.Dataset:
     return part.drop_vars([STATISTICS, STATISTIC]).assign(single)
 
 
-def _selection(store: OpenStore, chains: slice, draws: slice, section: Section) -> tuple[slice, slice]:
+def _selection(
+    store: OpenStore, chains: slice, draws: slice, section: Section, committed: int | None
+) -> tuple[slice, slice]:
     """Return slices of step 1 with both ends, cut to what is committed."""
-    limits = (store.header.chains, store.committed(section))
+    limits = (store.header.chains, store.committed(section) if committed is None else committed)
     spans = [range(*part.indices(n)) for part, n in zip((chains, draws), limits, strict=True)]
     if any(span.step != 1 for span in spans):
         raise ValueError(f"chains, draws: must be slices of step 1, got {chains} and {draws}")

@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
 from rayfbnn.errors import StoreMismatchError
@@ -330,28 +328,41 @@ class Store:
         return None if record is None or state is None else (state, record.progress.iteration)
 
     def read_positions(
-        self, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
+        self,
+        draws: slice = _ALL,
+        chains: slice = _ALL,
+        *,
+        section: Section = "posterior",
+        committed: int | None = None,
     ) -> Array:
-        """Return parameters (n_chains, n_draws, n_parameters); chains and draws are slices of step 1."""
-        return reading.read_positions(self.opened, draws, chains, section)
+        """Return parameters (n_chains, n_draws, n_parameters); chains and draws are slices of step 1.
+
+        committed  number of draws that are known to be committed; None asks the records of every batch
+        """
+        return reading.read_positions(self.opened, draws, chains, section, committed)
 
     def read_precisions(
-        self, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
+        self,
+        draws: slice = _ALL,
+        chains: slice = _ALL,
+        *,
+        section: Section = "posterior",
+        committed: int | None = None,
     ) -> Array:
-        """Return precisions (n_chains, n_draws, n_precisions) = sigma**-2."""
-        return reading.read_precisions(self.opened, draws, chains, section)
+        """Return precisions (n_chains, n_draws, n_precisions) = sigma**-2; arguments as above."""
+        return reading.read_precisions(self.opened, draws, chains, section, committed)
 
     def read_stat(
-        self, name: str, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
+        self,
+        name: str,
+        draws: slice = _ALL,
+        chains: slice = _ALL,
+        *,
+        section: Section = "posterior",
+        committed: int | None = None,
     ) -> Array:
-        """Return one of catalogue.STATS, (n_chains, n_draws) float64."""
-        return reading.read_stat(self.opened, name, draws, chains, section)
-
-    def read_starts(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
-        """Return the number of the chain that each draw is from, (n_chains, n_draws)."""
-        rows = np.arange(self.n_chains)[chains]
-        n_draws = len(range(*draws.indices(self.committed_draws)))
-        return np.repeat(rows[:, None], n_draws, axis=1)
+        """Return one of catalogue.STATS, (n_chains, n_draws) float64; other arguments as above."""
+        return reading.read_stat(self.opened, name, draws, chains, section, committed)
 
     def read_predictive(self, name: str, draws: slice = _ALL) -> Array:
         """Return one of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of draws from the prior."""

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import Draws
 from rayfbnn.draws.quantities import quantities
+from rayfbnn.draws.view import of_store
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.store import Store
 from rayfbnn.study.documents import LookDocument
@@ -158,8 +158,7 @@ def take_look(
     by_name: dict[str, list[Array]] = {}
     digests: dict[int, str] = {}
     for seed in seeds:
-        store = stores[seed]
-        values = quantities(Draws(store, store.n_chains, n_draws), cases=rule.cases)
+        values = quantities(of_store(stores[seed], n_draws), cases=rule.cases)
         densities = (
             np.ascontiguousarray(values[name], dtype="<f8") for name in ("log_likelihood", "log_prior")
         )

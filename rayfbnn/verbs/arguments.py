@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.data import Dataset, Source, is_path, read_training
@@ -18,6 +18,9 @@ from rayfbnn.store.root import store_around
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, is_address, place_of
 from rayfbnn.store.store import Store
+
+if TYPE_CHECKING:
+    from rayfbnn.draws.view import Draws
 
 _LONGEST_NAME = 200  # bytes; files have 255, but what is not finished has a longer name than what is
 _log = logging.getLogger(__name__)
@@ -53,30 +56,35 @@ def read_run_data(spec: RunSpec, data: Source | None) -> tuple[RunSpec, Dataset]
     return spec.with_train(path and path.resolve()), dataset
 
 
-def open_without_first(path: str | Place, skip: int) -> Store:
-    """Open a store for reading, without the first `skip` draws of each chain.
+def open_draws(path: str | Place, skip: int) -> Draws:
+    """Open a store for reading, without the first `skip` draws of each chain; StoreError if it has no draws.
 
-    Of an approximation there are the draws of the starts that count.
+    For an approximation, only the draws of the starts that count are returned.
     """
+    from rayfbnn.draws.choosing import without_first
     from rayfbnn.draws.members import with_members
-    from rayfbnn.draws.skipping import without_first
+    from rayfbnn.draws.view import committed
 
     check_counts(least=0, skip=skip)
-    return with_members(without_first(Store.open(path), skip))
+    return with_members(without_first(committed(Store.open(path)), skip))
 
 
-def open_for_predictions(path: str | Place, skip: int) -> Store:
-    """Open a store for reading; one whose draws have not begun is read by its earlier phases, with a warning.
+def open_for_predictions(path: str | Place, skip: int) -> Draws:
+    """Open a store for reading, or states of its earlier phases, with a warning, if it has kept no draws yet.
 
-    Without any draw nothing can be skipped, so that `skip` then raises ConfigError as for any other store.
+    ConfigError if draws are to be skipped and none are kept.
     """
-    from rayfbnn.draws.early import early_phase, early_warning, with_early_draws
+    from rayfbnn.draws.choosing import without_first
+    from rayfbnn.draws.early import committed_or_early, early_warning
+    from rayfbnn.draws.members import with_members
 
-    store = open_without_first(path, skip)
-    store = with_early_draws(store) if skip == 0 else store
-    if early_phase(store) is not None:
-        _log.warning("%s", early_warning(store))
-    return store
+    check_counts(least=0, skip=skip)
+    run = committed_or_early(Store.open(path))
+    if run.early_phase is not None:
+        if skip > 0:
+            raise ConfigError(f"skip: must be 0 while {path} has kept no draws, got {skip}")
+        _log.warning("%s", early_warning(run))
+    return with_members(without_first(run, skip))
 
 
 def check_counts(*, least: int, **values: int) -> None:

@@ -15,6 +15,7 @@ from rayfbnn.answers.judging.heat import heat_warning
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases, read_training
 from rayfbnn.draws.fits import fit_summary
+from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.output.whole_file import make_folder, whole_file, whole_files
@@ -104,7 +105,7 @@ def compare(
     spec, folder, names = read_spec(spec, set), output_path(out), _read_methods(methods, exact)
     check_decisive(decisive)
     _check_folder(folder)
-    reference = None if exact is None else Store.open(exact)
+    reference = None if exact is None else committed(Store.open(exact))
     resolved, dataset = read_training(spec, None)
     _check_methods(resolved, dataset, names)
     check_annealing(resolved, annealing_runs)
@@ -112,21 +113,21 @@ def compare(
     if not folder.exists():
         check_ray(workers, None)
     make_folder(folder)
-    stores = {name: _fitted(spec, folder, name, workers=workers, progress=progress) for name in names}
+    runs = {name: _fitted(spec, folder, name, workers=workers, progress=progress) for name in names}
     if reference is None:
-        reference = stores[_REFERENCE]
+        reference = runs[_REFERENCE]
     reasons = _doubts(reference, inputs, decisive)
     for reason in reasons:
         _log.warning("the reference %s may not have converged: %s", reference.path, reason)
-    rows, floor = reduce_compare(reference, stores, inputs, targets)
-    rows = {name: _with_costs(row, stores[name]) for name, row in rows.items()}
+    rows, floor = reduce_compare(reference, runs, inputs, targets)
+    rows = {name: _with_costs(row, runs[name].store) for name, row in rows.items()}
     _warn_of_poor_fits(rows, reference, targets)
-    for store in stores.values():
-        if warning := heat_warning(store):
+    for run in runs.values():
+        if warning := heat_warning(run.store):
             _log.warning("%s", warning)
     called = _REFERENCE if exact is None else str(exact)
     # A reference that is not among the methods has no other row.
-    rows[f"halves of {called}"] = floor if exact is None else _with_costs(floor, reference)
+    rows[f"halves of {called}"] = floor if exact is None else _with_costs(floor, reference.store)
     if annealing_runs:
         exact_row = _REFERENCE if _REFERENCE in rows else f"halves of {called}"
         estimate = annealed(resolved, dataset, folder, runs=annealing_runs, progress=progress)
@@ -135,7 +136,7 @@ def compare(
     with whole_files(folder):
         with whole_file(folder / "compare.csv") as file:
             comparison.to_frame().to_csv(file, index=False)
-        picture(comparison, stores, folder / "compare.png")
+        picture(comparison, runs, folder / "compare.png")
     return comparison
 
 
@@ -178,16 +179,16 @@ def _cases_with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple
     return inputs, targets
 
 
-def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, progress: bool) -> Store:
-    """Return the complete store of a method, which is fitted or resumed as far as it is not yet."""
+def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, progress: bool) -> Draws:
+    """Return the draws of a method, which is fitted or resumed as far as it is not yet."""
     path = folder / f"{method}.zarr"
     if progress:
         show_text(f"{method}:")
     sample_or_resume(spec, path, method=method, workers=workers, progress=progress)
-    return Store.open(path)
+    return committed(Store.open(path))
 
 
-def _doubts(reference: Store, inputs: Array, decisive: Decisive) -> tuple[str, ...]:
+def _doubts(reference: Draws, inputs: Array, decisive: Decisive) -> tuple[str, ...]:
     """Return why the reference may not have converged; exact draws by rejection are beyond doubt."""
     from rayfbnn.answers.diagnostics import diagnose
 
@@ -200,14 +201,14 @@ def _doubts(reference: Store, inputs: Array, decisive: Decisive) -> tuple[str, .
     return tuple(dict.fromkeys((diagnosis.decided_by, *reasons)))
 
 
-def _warn_of_poor_fits(rows: dict[str, Compared], store: Store, targets: Array) -> None:
+def _warn_of_poor_fits(rows: dict[str, Compared], run: Draws, targets: Array) -> None:
     """Warn of methods that predict labels or real numbers no better than without the inputs."""
     from rayfbnn.answers.comparing.without_inputs import log_probability_without_inputs
 
-    model = store.spec.data_model
+    model = run.spec.data_model
     if not (model.has_labels or model.is_real):
         return
-    least = log_probability_without_inputs(store.data.targets, targets, has_labels=model.has_labels)
+    least = log_probability_without_inputs(run.data.targets, targets, has_labels=model.has_labels)
     for name, row in rows.items():
         if row.values["log_probability"] <= least:
             _log.warning(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source, read_cases
-from rayfbnn.verbs.arguments import check_counts, open_without_first
+from rayfbnn.verbs.arguments import check_counts, open_draws
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -39,12 +39,10 @@ def function_values(
         gives a band of 90 % around each function.
     """
     from rayfbnn.answers.arviz.functions import labelled_functions
-    from rayfbnn.draws.draws import committed
-    from rayfbnn.draws.thinning import thinned
+    from rayfbnn.draws.choosing import thinned
 
     if draws is not None:
         check_counts(least=1, draws=draws)
-    store = open_without_first(path, skip)
-    inputs, _ = read_cases(data, store.spec, store.data)
-    run = committed(store)
+    run = open_draws(path, skip)
+    inputs, _ = read_cases(data, run.spec, run.data)
     return labelled_functions(run if draws is None else thinned(run, draws), inputs)

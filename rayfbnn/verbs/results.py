@@ -21,8 +21,8 @@ from rayfbnn.verbs.arguments import (
     check_decisive,
     check_folder,
     check_output,
+    open_draws,
     open_for_predictions,
-    open_without_first,
     output_path,
 )
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rayfbnn.answers.judging.verdicts import Decisive
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.arrays import Array
+    from rayfbnn.draws.view import Draws
 
 _log = logging.getLogger(__name__)
 
@@ -83,20 +84,20 @@ def predict(
     from rayfbnn.answers.predict import predict as reduce_predict
 
     paths = [path] if isinstance(path, str | Path) else path
-    opened = open_for_predictions if len(paths) == 1 else open_without_first
-    stores = [opened(path_of_one, skip) for path_of_one in paths]
-    if not stores:
+    opened = open_for_predictions if len(paths) == 1 else open_draws
+    runs = [opened(path_of_one, skip) for path_of_one in paths]
+    if not runs:
         raise ConfigError("path: no store given; give one or several")
     if out is not None:
-        _check_table_path(output_path(out), [path for store in stores for path in _input_files(store, data)])
-    inputs, targets = read_cases(data, stores[0].spec, stores[0].data)
-    prediction = reduce_predict(stores, inputs, targets, contributions=contributions)
-    prediction = replace(prediction, verdict=verdict_on_predictions(stores, inputs))
+        _check_table_path(output_path(out), [path for run in runs for path in _input_files(run, data)])
+    inputs, targets = read_cases(data, runs[0].spec, runs[0].data)
+    prediction = reduce_predict(runs, inputs, targets, contributions=contributions)
+    prediction = replace(prediction, verdict=verdict_on_predictions(runs, inputs))
     if prediction.verdict is not None and not prediction.verdict.ok:
         _log.warning(
             "%s; what to do: rayfbnn diagnose %s --for predictions",
             prediction.verdict.warning,
-            as_typed(stores[0].path),
+            as_typed(runs[0].path),
         )
     if out is not None:
         if place := first_infinity(prediction.table):
@@ -153,7 +154,8 @@ def diagnose(
     from rayfbnn.answers.diagnostics import diagnose as reduce_diagnose
     from rayfbnn.answers.fit_diagnosis import diagnose_fit
     from rayfbnn.answers.judging.heat import heat_warning
-    from rayfbnn.draws.skipping import without_first
+    from rayfbnn.draws.choosing import without_first
+    from rayfbnn.draws.view import committed
 
     check_counts(least=1, cases=cases)
     if not 1 <= max_rhat < math.inf:
@@ -161,14 +163,15 @@ def diagnose(
     if not 0 < min_ess < math.inf:
         raise ConfigError(f"min_ess: must be a number above 0, such as 400, got {min_ess}")
     check_decisive(decisive)
-    if Store.open(path).kind == "approximate":
-        return diagnose_fit(without_first(Store.open(path), skip))
-    store = open_without_first(path, skip)
-    if warning := heat_warning(store):
+    check_counts(least=0, skip=skip)
+    run = without_first(committed(Store.open(path)), skip)
+    if run.kind == "approximate":
+        return diagnose_fit(run)
+    if warning := heat_warning(run.store):
         _log.warning("%s", warning)
-    inputs = None if data is None else read_cases(data, store.spec, store.data)[0]
+    inputs = None if data is None else read_cases(data, run.spec, run.data)[0]
     return reduce_diagnose(
-        store, cases=cases, max_rhat=max_rhat, min_ess=min_ess, inputs=inputs, decisive=decisive
+        run, cases=cases, max_rhat=max_rhat, min_ess=min_ess, inputs=inputs, decisive=decisive
     )
 
 
@@ -201,12 +204,13 @@ def check(
         The table of tests; `ok`, and if it is False the quantities that differ.
     """
     from rayfbnn.answers.check import check as reduce_check
+    from rayfbnn.draws.view import committed
 
     if not 0 < false_alarm_rate < 1:
         raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
     check_counts(least=1, cases=cases)
-    stores = open_without_first(path, skip), Store.open(exact)
-    return reduce_check(*stores, false_alarm_rate=false_alarm_rate, cases=cases)
+    runs = open_draws(path, skip), committed(Store.open(exact))
+    return reduce_check(*runs, false_alarm_rate=false_alarm_rate, cases=cases)
 
 
 def plot(
@@ -243,30 +247,30 @@ def plot(
     """
     from rayfbnn.pictures import along_input
 
-    store, folder = open_without_first(path, skip), output_path(out)
-    _check_plot_arguments(store, folder, data, input_name)
-    if store.kind == "prior":
+    run, folder = open_draws(path, skip), output_path(out)
+    _check_plot_arguments(run, folder, data, input_name)
+    if run.kind == "prior":
         with whole_files(folder):
             return [
-                along_input.function_lines(store, folder / "functions.png", input_name=input_name),
-                along_input.predictive_bands([store], folder / "bands.png", input_name=input_name),
+                along_input.function_lines(run, folder / "functions.png", input_name=input_name),
+                along_input.predictive_bands([run], folder / "bands.png", input_name=input_name),
             ]
     cases = None
     if data is not None:
-        inputs, targets = read_cases(data, store.spec, store.data)
+        inputs, targets = read_cases(data, run.spec, run.data)
         if targets is None:
             named = data if is_path(data) else "the table"
             raise ConfigError(
                 f"data: {named} has no targets to compare with predictions; add them, or leave it out"
             )
         cases = predict(path, data=data, skip=skip), inputs, targets
-    diagnosis = None if store.kind == "approximate" else diagnose(path, skip=skip)
+    diagnosis = None if run.kind == "approximate" else diagnose(path, skip=skip)
     with whole_files(folder):
-        return _pictures(store, folder, diagnosis, cases, input_name)
+        return _pictures(run, folder, diagnosis, cases, input_name)
 
 
 def _pictures(
-    store: Store,
+    run: Draws,
     folder: Path,
     diagnosis: Diagnosis | FitDiagnosis | None,
     cases: tuple[Prediction, Array, Array] | None,
@@ -282,47 +286,45 @@ def _pictures(
     pictures = []
     if isinstance(diagnosis, Diagnosis):
         pictures = [
-            convergence.traces_and_ranks(store, folder / "traces.png"),
+            convergence.traces_and_ranks(run, folder / "traces.png"),
             convergence.rhat_and_ess(diagnosis, folder / "convergence.png"),
         ]
-    if store.kind == "approximate":
-        pictures = [objective.objective_by_step(store, folder / "objective.png")]
+    if run.kind == "approximate":
+        pictures = [objective.objective_by_step(run, folder / "objective.png")]
     pictures += [
-        along_input.predictive_bands([store], folder / "bands.png", input_name=input_name),
+        along_input.predictive_bands([run], folder / "bands.png", input_name=input_name),
     ]
-    if relevance.has_relevance(store):
-        pictures.append(relevance.relevance_of_inputs(store, folder / "relevance.png"))
-    if survival.has_survival_curves(store):
-        pictures.append(survival.survival_curves(store, folder / "survival.png"))
+    if relevance.has_relevance(run):
+        pictures.append(relevance.relevance_of_inputs(run, folder / "relevance.png"))
+    if survival.has_survival_curves(run):
+        pictures.append(survival.survival_curves(run, folder / "survival.png"))
     if cases is not None:
-        pictures.append(predicted.predicted_against_actual(store, *cases, folder / "predicted.png"))
+        pictures.append(predicted.predicted_against_actual(run, *cases, folder / "predicted.png"))
         if isinstance(diagnosis, Diagnosis):
-            pictures.append(predicted.overview(store, diagnosis, *cases, folder / "overview.png"))
+            pictures.append(predicted.overview(run, diagnosis, *cases, folder / "overview.png"))
     return pictures
 
 
-def _check_plot_arguments(store: Store, folder: Path, data: Source | None, input_name: str | None) -> None:
+def _check_plot_arguments(run: Draws, folder: Path, data: Source | None, input_name: str | None) -> None:
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise ConfigError(f"out: {folder} is a file; give a folder for the pictures")
     check_folder(folder / "bands.png" if os.path.isdir(folder) else folder)
-    inputs = _input_files(store, data)
+    inputs = _input_files(run, data)
     for path in (folder, *folder.glob("*.png")):  # an old picture may be a link
         check_output(path, inputs=inputs)
-    if input_name is not None and input_name not in store.data.input_names:
-        names = ", ".join(store.data.input_names)
-        raise ConfigError(
-            f"input_name: is not an input of the store, got {input_name}; the inputs are {names}"
-        )
-    if data is not None and store.kind == "prior":
+    if input_name is not None and input_name not in run.data.input_names:
+        names = ", ".join(run.data.input_names)
+        raise ConfigError(f"input_name: is not an input of the run, got {input_name}; the inputs are {names}")
+    if data is not None and run.kind == "prior":
         named = data if is_path(data) else "data"
         raise ConfigError(
             f"data: there are no pictures of draws from the prior against actual values; leave {named} out"
         )
 
 
-def _input_files(store: Store, data: Source | None) -> list[Path]:
+def _input_files(run: Draws, data: Source | None) -> list[Path]:
     """Return the files that a verb must not write over: that of the training cases, and `data`."""
-    train = store.spec.train_path
+    train = run.spec.train_path
     return ([] if train is None else [train]) + ([Path(data)] if isinstance(data, str | Path) else [])
 
 

@@ -12,15 +12,15 @@ from rayfbnn.verbs.arguments import (
     check_counts,
     check_folder,
     check_output,
+    open_draws,
     open_for_predictions,
-    open_without_first,
     output_path,
 )
 
 if TYPE_CHECKING:
     from rayfbnn.answers.serving.monte_carlo import Thinning
     from rayfbnn.answers.serving.predictor import Predictor
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _log = logging.getLogger(__name__)
 
@@ -59,15 +59,14 @@ def load(
         Its method `predict` takes an array of inputs or a file.
     """
     from rayfbnn.answers.serving.predictor import Predictor
-    from rayfbnn.draws.early import early_phase
 
     _check_thinning(draws, max_mcse)
     if not max_memory > 0:
         raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}")
-    store = open_for_predictions(path, skip)
-    if early_phase(store) is not None:
+    run = open_for_predictions(path, skip)
+    if run.early_phase is not None:
         max_mcse = 0  # a Monte Carlo error is of draws of the posterior
-    return Predictor(store, _thinning(store, draws, max_mcse), max_memory=max_memory)
+    return Predictor(run, _thinning(run, draws, max_mcse), max_memory=max_memory)
 
 
 def export(
@@ -111,22 +110,22 @@ def export(
     if os.path.isdir(out):
         raise ConfigError(f"out: {out} is a folder; give a file")
     check_folder(out)
-    store = open_without_first(path, skip)
-    check_output(out, inputs=[] if store.spec.train_path is None else [store.spec.train_path])
-    exporting.write(exporting.exported(store, _thinning(store, draws, max_mcse).numbers), out)
+    run = open_draws(path, skip)
+    check_output(out, inputs=[] if run.spec.train_path is None else [run.spec.train_path])
+    exporting.write(exporting.exported(run, _thinning(run, draws, max_mcse).numbers), out)
     return out
 
 
-def _thinning(store: Store, draws: int | None, max_mcse: float) -> Thinning:
+def _thinning(run: Draws, draws: int | None, max_mcse: float) -> Thinning:
     """Return the draws to take; a warning says if even all draws leave a larger error than max_mcse."""
     from rayfbnn.answers.serving.monte_carlo import thin
 
-    thinning = thin(store, draws=draws, max_mcse=max_mcse)
+    thinning = thin(run, draws=draws, max_mcse=max_mcse)
     if draws is None and max_mcse > 0 and not thinning.mcse_of_all <= max_mcse:
         _log.warning(
             "%s: the Monte Carlo error of the predictive mean is %.3g predictive standard deviations with all"
             " draws, above %.3g; resume with more iterations",
-            store.path,
+            run.path,
             thinning.mcse_of_all,
             max_mcse,
         )

@@ -118,8 +118,9 @@ def _done(store: Store) -> int:
 def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:
     """Return the diagnosis of what is committed, None if there are no draws yet."""
     from rayfbnn.answers.diagnostics import diagnose
+    from rayfbnn.draws.view import committed
 
-    return diagnose(store, decisive=decisive) if store.committed_draws else None
+    return diagnose(committed(store), decisive=decisive) if store.committed_draws else None
 
 
 def _following(store: Store, diagnosis: Diagnosis | None, affordable: int) -> int | None:

@@ -14,18 +14,18 @@ from tests.support.store.data_models import (
     OTHER_MODELS,
     log_hazards_by_hand,
     outputs_by_hand,
-    store_of,
+    run_of,
     survival_by_hand,
 )
-from tests.support.store.standin_store import make_data, make_spec, make_store, uniform
+from tests.support.store.standin_store import make_data, make_run, make_spec, uniform
 
 
 @pytest.mark.parametrize("model", OTHER_MODELS, ids=lambda model: model.get("hazard", model["kind"]))
 def test_places_are_those_by_hand(model: dict[str, Any]) -> None:
-    store, inputs, targets = store_of(model)
+    run, inputs, targets = run_of(model)
     targets[1, -1] = np.nan
-    placed = places([store], inputs, targets)
-    outputs = outputs_by_hand(store, inputs) if model["kind"] != "survival" else None
+    placed = places([run], inputs, targets)
+    outputs = outputs_by_hand(run, inputs) if model["kind"] != "survival" else None
     if model["kind"] == "count":
         low = scipy.stats.poisson.cdf(targets - 1, np.exp(outputs)).mean(axis=0)
         high = scipy.stats.poisson.cdf(targets, np.exp(outputs)).mean(axis=0)
@@ -33,7 +33,7 @@ def test_places_are_those_by_hand(model: dict[str, Any]) -> None:
         means, log_precisions = np.split(outputs, 2, axis=2)
         low = high = scipy.stats.norm.cdf(targets, means, np.exp(-log_precisions / 2)).mean(axis=0)
     else:
-        log_hazard, points = log_hazards_by_hand(store, inputs), model.get("time_points", [])
+        log_hazard, points = log_hazards_by_hand(run, inputs), model.get("time_points", [])
         times = np.abs(targets[:, 0])
         alive = [survival_by_hand(t, log_hazard, points)[:, i].mean() for i, t in enumerate(times)]
         low = 1 - np.array(alive)[:, None]
@@ -46,24 +46,24 @@ def test_places_are_those_by_hand(model: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("noise", ["0.3:4", "0.3:4::5"])
 def test_places_of_real_targets_are_those_by_hand(noise: str) -> None:
-    store = make_store(make_spec(model__noise=noise, data__standardize='["targets"]'))
-    unseen, data = make_data(store.spec, 5, seed=41), store.data
-    placed = places([store], unseen.inputs, unseen.targets)
-    outputs = outputs_by_hand(store, unseen.inputs)
-    columns = store.precision_layout.noise_columns
-    sigmas = store.precisions.reshape(len(outputs), -1)[:, columns][:, None] ** -0.5
+    run = make_run(make_spec(model__noise=noise, data__standardize='["targets"]'))
+    unseen, data = make_data(run.spec, 5, seed=41), run.data
+    placed = places([run], unseen.inputs, unseen.targets)
+    outputs = outputs_by_hand(run, unseen.inputs)
+    columns = run.precision_layout.noise_columns
+    sigmas = run.store.precisions.reshape(len(outputs), -1)[:, columns][:, None] ** -0.5
     z = ((unseen.targets - data.target_center) / data.target_scale - outputs) / sigmas
-    df = store.spec.model.noise.alphas[2]
+    df = run.spec.model.noise.alphas[2]
     by_hand = (scipy.stats.norm if np.isinf(df) else scipy.stats.t(df)).cdf(z).mean(axis=0)
     np.testing.assert_allclose(placed.low, by_hand, atol=1e-12)
     assert placed.low is placed.high or (placed.low == placed.high).all()
 
 
 def test_several_stores_are_pooled() -> None:
-    first, second = make_store(make_spec()), make_store(make_spec(seed=2), seed=5)
+    first, second = make_run(make_spec()), make_run(make_spec(seed=2), seed=5)
     unseen = make_data(first.spec, 5, seed=41)
     both = places([first, second], unseen.inputs, unseen.targets).low
-    of_stores = [places([store], unseen.inputs, unseen.targets).low for store in (first, second)]
+    of_stores = [places([run], unseen.inputs, unseen.targets).low for run in (first, second)]
     np.testing.assert_allclose(both, np.mean(of_stores, axis=0))
 
 
@@ -96,12 +96,12 @@ def test_missing_targets_have_no_place() -> None:
 
 @pytest.mark.parametrize("kind", ["binary", "class"])
 def test_labels_are_paired_with_their_probabilities(kind: str) -> None:
-    store = make_store(make_spec(kind))
-    unseen = make_data(store.spec, 8, seed=41)
+    run = make_run(make_spec(kind))
+    unseen = make_data(run.spec, 8, seed=41)
     unseen.targets[2, 0] = np.nan
-    table = predict([store], unseen.inputs).table
-    pairs = labelled(store, table, unseen.targets)
-    assert len(pairs) == len(store.spec.data_model.probability_columns(store.data.target_names))
+    table = predict([run], unseen.inputs).table
+    pairs = labelled(run, table, unseen.targets)
+    assert len(pairs) == len(run.spec.data_model.probability_columns(run.data.target_names))
     known = ~np.isnan(unseen.targets[:, 0])
     probability, has_label = list(pairs.values())[0 if kind == "binary" else 1]
     np.testing.assert_array_equal(probability, table.iloc[:, 0 if kind == "binary" else 1][known])

@@ -21,9 +21,8 @@ from rayfbnn.answers.judging.chain_average import (
 )
 from rayfbnn.answers.predict import predict
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import committed
 from rayfbnn.draws.quantities import quantities
-from tests.support.store.standin_store import make_data, make_spec, make_store, normal
+from tests.support.store.standin_store import make_data, make_run, make_spec, normal
 
 RUNS = 400
 CASES = 20
@@ -111,9 +110,9 @@ def test_as_many_chains_as_it_says_would_do() -> None:
     assert allowed == [False, True]
 
 
-def chain_means(store: Any, prefix: str) -> Array:
+def chain_means(run: Any, prefix: str) -> Array:
     """Means of functions by chain, (n_chains, n_cases)."""
-    found = quantities(committed(store), cases=store.data.n_cases)
+    found = quantities(run, cases=run.data.n_cases)
     return np.stack(
         [values.mean(axis=1) for name, values in found.items() if name.startswith(prefix)], axis=1
     )
@@ -121,22 +120,22 @@ def chain_means(store: Any, prefix: str) -> Array:
 
 def test_error_of_a_real_prediction_is_its_share_of_the_predictive_standard_deviation() -> None:
     spec = make_spec(data__standardize='["inputs", "targets"]')
-    store = make_store(spec, n_draws=30)
-    table = predict([store], store.data.inputs).table
+    run = make_run(spec, n_draws=30)
+    table = predict([run], run.data.inputs).table
     shares = []
     for target in ("y1", "y2"):
-        errors = chain_means(store, f"{target}[").std(axis=0, ddof=1) / math.sqrt(store.n_chains)
+        errors = chain_means(run, f"{target}[").std(axis=0, ddof=1) / math.sqrt(run.n_chains)
         shares.append(errors / table[f"{target}_sd"])
     expected = math.sqrt(np.mean(np.square(shares)))
-    assert average_error([committed(store)]).mean == pytest.approx(expected, rel=1e-9)
+    assert average_error([run]).mean == pytest.approx(expected, rel=1e-9)
 
 
 def test_error_of_probabilities_is_measured_by_what_it_costs_in_log_probability() -> None:
-    store = make_store(make_spec("class"), n_draws=30)
-    means = np.stack([chain_means(store, f"p_{label}[") for label in range(3)], axis=2)
-    squares = means.var(axis=0, ddof=1) / store.n_chains / means.mean(axis=0)
+    run = make_run(make_spec("class"), n_draws=30)
+    means = np.stack([chain_means(run, f"p_{label}[") for label in range(3)], axis=2)
+    squares = means.var(axis=0, ddof=1) / run.n_chains / means.mean(axis=0)
     expected = math.sqrt(squares.sum(axis=1).mean())
-    error = average_error([committed(store)])
+    error = average_error([run])
     assert error.mean == pytest.approx(expected, rel=1e-9) and math.isnan(error.sd)
 
 
@@ -159,8 +158,8 @@ def test_chains_that_disagree_on_the_noise_have_an_error_of_the_deviation() -> N
 
 def test_two_runs_of_one_posterior_are_averaged_together() -> None:
     spec = make_spec()
-    stores = [make_store(spec, make_data(spec), seed=seed) for seed in (11, 50)]
-    both = average_error([committed(store) for store in stores])
+    runs = [make_run(spec, make_data(spec), seed=seed) for seed in (11, 50)]
+    both = average_error(runs)
     assert both.chains == 8
 
 

@@ -16,7 +16,7 @@ from rayfbnn.answers.check import check, compare
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.selftest.exactness import ks_distance
-from tests.support.store.standin_store import make_data, make_spec, make_store, normal
+from tests.support.store.standin_store import make_data, make_run, make_spec, normal
 
 SPEC = make_spec()
 
@@ -102,8 +102,8 @@ def test_what_cannot_be_tested_is_a_reason_and_has_its_means_alone(what: str) ->
 
 
 def pair(**settings: Any) -> tuple[Any, Any]:
-    mcmc = make_store(SPEC, n_draws=300)
-    exact = make_store(
+    mcmc = make_run(SPEC, n_draws=300)
+    exact = make_run(
         make_spec(chains=1, seed=2), n_draws=900, seed=77, kind="exact", path="exact.zarr", **settings
     )
     return mcmc, exact
@@ -114,21 +114,21 @@ def test_stores_of_one_distribution_pass_and_quantities_are_on_their_scales() ->
     result = check(mcmc, exact, cases=3)
     assert result.ok, result.reasons
     assert result.table.loc["sigma_noise", "mean_mcmc"] == pytest.approx(
-        -0.5 * np.log(mcmc.precisions[:, :, -1]).mean()
+        -0.5 * np.log(mcmc.store.precisions[:, :, -1]).mean()
     )
     assert len(result.table) == 6 + 2 + 2 * 3
 
 
 def test_noise_precision_with_one_degree_of_freedom_too_few_is_found() -> None:
     mcmc, exact = pair()
-    mcmc.precisions[:, :, -1] *= 0.8
+    mcmc.store.precisions[:, :, -1] *= 0.8
     result = check(mcmc, exact)
     assert not result.ok and any("sigma_noise" in reason for reason in result.reasons)
 
 
 def test_json_has_no_nan() -> None:
     mcmc, exact = pair()
-    mcmc.stats["log_prior"][0, 0] = np.nan
+    mcmc.store.stats["log_prior"][0, 0] = np.nan
     read = json.loads(check(mcmc, exact).to_json(), parse_constant=pytest.fail)
     assert read["quantities"]["log_prior"]["p_ks"] is None and read["ok"] is False
 
@@ -136,19 +136,19 @@ def test_json_has_no_nan() -> None:
 def test_only_exact_draws_are_a_reference() -> None:
     mcmc, _ = pair()
     with pytest.raises(StoreMismatchError, match="exact draws"):
-        check(mcmc, make_store(make_spec(seed=2)))
+        check(mcmc, make_run(make_spec(seed=2)))
 
 
 def test_exact_draws_of_another_temperature_are_refused() -> None:
     mcmc, _ = pair()
-    other = make_store(make_spec(temperature=3), kind="exact", path="other.zarr")
+    other = make_run(make_spec(temperature=3), kind="exact", path="other.zarr")
     with pytest.raises(StoreMismatchError, match="temperature: was 1.0, now 3.0"):
         check(mcmc, other)
 
 
 def test_exact_draws_of_other_data_are_refused() -> None:
     mcmc, _ = pair()
-    other = make_store(SPEC, make_data(SPEC, seed=9), kind="exact", path="other.zarr")
+    other = make_run(SPEC, make_data(SPEC, seed=9), kind="exact", path="other.zarr")
     with pytest.raises(StoreMismatchError, match="training cases differ"):
         check(mcmc, other)
 

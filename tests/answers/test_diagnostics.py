@@ -12,20 +12,19 @@ from arviz_stats.base import array_stats
 
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose, summarize
 from rayfbnn.answers.predict import predict
-from rayfbnn.draws.draws import committed
 from rayfbnn.draws.quantities import quantities
 from rayfbnn.model.layout import ParameterLayout
-from tests.support.store.standin_store import make_spec, make_store, normal
+from tests.support.store.standin_store import make_run, make_spec, normal
 
 SPEC = make_spec()
 
 
 def independent() -> Any:
-    return make_store(SPEC, n_draws=400)
+    return make_run(SPEC, n_draws=400)
 
 
-def judge(store: Any, **thresholds: float) -> Diagnosis:
-    return diagnose(store, **thresholds)
+def judge(run: Any, **thresholds: float) -> Diagnosis:
+    return diagnose(run, **thresholds)
 
 
 def test_independent_draws_are_ok() -> None:
@@ -55,67 +54,67 @@ def test_a_quantity_that_never_changes_has_a_mean_alone() -> None:
 
 
 def test_a_chain_elsewhere_is_named() -> None:
-    store = independent()
-    store.stats["log_prior"][2] += 3
-    diagnosis = judge(store, max_rhat=1.02)
+    run = independent()
+    run.store.stats["log_prior"][2] += 3
+    diagnosis = judge(run, max_rhat=1.02)
     assert not diagnosis.ok
     assert any("R-hat above 1.02: log_prior" in reason for reason in diagnosis.reasons)
     assert any("ESS below 400: log_prior" in reason for reason in diagnosis.reasons)
 
 
 def test_chains_that_never_moved_are_not_ok_although_they_agree() -> None:
-    store = independent()
-    store.positions[...] = 0
-    store.stats["log_likelihood"][...] = 1
-    reasons = judge(store, max_rhat=1.02).reasons
+    run = independent()
+    run.store.positions[...] = 0
+    run.store.stats["log_likelihood"][...] = 1
+    reasons = judge(run, max_rhat=1.02).reasons
     assert any("never changes in chains 0, 1, 2 and 3: log_likelihood" in reason for reason in reasons)
 
 
 def test_one_chain_that_never_moved_is_named() -> None:
-    store = independent()
-    store.stats["log_likelihood"][3] = store.stats["log_likelihood"][3, 0]
-    assert any("never changes in chain 3: log_likelihood" in reason for reason in judge(store).reasons)
+    run = independent()
+    run.store.stats["log_likelihood"][3] = run.store.stats["log_likelihood"][3, 0]
+    assert any("never changes in chain 3: log_likelihood" in reason for reason in judge(run).reasons)
 
 
 @pytest.mark.parametrize("n_draws", [1, 2, 3])
 def test_too_few_draws_are_a_reason_not_a_number(n_draws: int) -> None:
-    diagnosis = judge(make_store(SPEC, n_draws=n_draws))
+    diagnosis = judge(make_run(SPEC, n_draws=n_draws))
     assert any(f"{n_draws} draws in each chain, at least 4" in reason for reason in diagnosis.reasons)
     assert diagnosis.quantities["rhat"].isna().all()
     assert np.isfinite(diagnosis.quantities["mean"]).all()
 
 
 def test_one_chain_is_a_reason() -> None:
-    diagnosis = judge(make_store(make_spec(chains=1), n_draws=400))
+    diagnosis = judge(make_run(make_spec(chains=1), n_draws=400))
     assert any("one chain, at least 2" in reason for reason in diagnosis.reasons)
 
 
 def test_values_that_are_not_finite_are_a_reason() -> None:
-    store = independent()
-    store.stats["log_prior"][0, 5] = math.inf
-    assert any("not finite: log_prior" in reason for reason in judge(store).reasons)
+    run = independent()
+    run.store.stats["log_prior"][0, 5] = math.inf
+    assert any("not finite: log_prior" in reason for reason in judge(run).reasons)
 
 
 def test_many_divergences_are_a_reason_and_few_are_counted() -> None:
-    store = independent()
-    store.stats["diverged"][0, :3] = 2
-    few = judge(store, max_rhat=1.02)
+    run = independent()
+    run.store.stats["diverged"][0, :3] = 2
+    few = judge(run, max_rhat=1.02)
     assert few.ok and few.divergences == 6
     assert (few.warmup_divergences, few.warmup_acceptance) == (5, 0.75)
-    store.stats["diverged"][:, :50] = 1
-    assert any("200 updates diverged, in 12.5% of the iterations" in r for r in judge(store).reasons)
+    run.store.stats["diverged"][:, :50] = 1
+    assert any("200 updates diverged, in 12.5% of the iterations" in r for r in judge(run).reasons)
 
 
 def test_acceptance_is_the_mean_over_updates_and_absent_for_exact_draws() -> None:
-    store = independent()
-    store.stats["accepted"][:2] = 0.5
-    assert judge(store).acceptance == 0.75
-    store.stats["accepted"][...] = math.nan
-    assert judge(store).acceptance is None
+    run = independent()
+    run.store.stats["accepted"][:2] = 0.5
+    assert judge(run).acceptance == 0.75
+    run.store.stats["accepted"][...] = math.nan
+    assert judge(run).acceptance is None
 
 
 def test_json_has_the_documented_keys_and_null_for_what_is_unknown() -> None:
-    read = json.loads(judge(make_store(SPEC, n_draws=2)).to_json(), parse_constant=pytest.fail)
+    read = json.loads(judge(make_run(SPEC, n_draws=2)).to_json(), parse_constant=pytest.fail)
     counts = {"acceptance", "warmup_acceptance", "divergences", "warmup_divergences"}
     verdicts = {"predictions", "hyperparameters", "decisive", "modes"}
     assert {"quantities", *counts, *verdicts, "ok", "reasons", "thresholds"} == set(read)
@@ -129,7 +128,7 @@ def test_json_has_the_documented_keys_and_null_for_what_is_unknown() -> None:
 
 
 def test_quantities_are_sigmas_densities_and_functions() -> None:
-    names = set(quantities(committed(make_store(SPEC)), cases=3))
+    names = set(quantities(make_run(SPEC), cases=3))
     sigmas = {
         "sigma_ih0",
         "sigma_ih0_unit[x1]",
@@ -143,59 +142,59 @@ def test_quantities_are_sigmas_densities_and_functions() -> None:
 
 
 def test_noise_of_each_target_is_named_after_it() -> None:
-    store = make_store(make_spec(model__noise="0.3:4:2"))
-    names = set(quantities(committed(store)))
+    run = make_run(make_spec(model__noise="0.3:4:2"))
+    names = set(quantities(run))
     assert {"sigma_noise_common", "sigma_noise[y1]", "sigma_noise[y2]"} < names
-    fixed_common = make_store(make_spec(model__noise="0.3::2"))
-    assert "sigma_noise_common" not in quantities(committed(fixed_common))
+    fixed_common = make_run(make_spec(model__noise="0.3::2"))
+    assert "sigma_noise_common" not in quantities(fixed_common)
 
 
 ADJUSTED = {"network__priors__ah0": "3", "network__priors__ao": "2"}
 
 
 def test_adjustments_are_of_each_output_and_the_mean_of_hidden_units() -> None:
-    store = make_store(make_spec(**ADJUSTED))
-    values = quantities(committed(store))
+    run = make_run(make_spec(**ADJUSTED))
+    values = quantities(run)
     assert {"adjustment_ah0", "adjustment_ao[y1]", "adjustment_ao[y2]"} < set(values)
-    hidden, output = (levels.columns for levels in store.precision_layout.adjustments)
-    factors = store.precisions[:, :, hidden] ** -0.5
+    hidden, output = (levels.columns for levels in run.precision_layout.adjustments)
+    factors = run.store.precisions[:, :, hidden] ** -0.5
     np.testing.assert_allclose(values["adjustment_ah0"], factors.prod(axis=2) ** (1 / 3), rtol=1e-12)
     np.testing.assert_allclose(
-        values["adjustment_ao[y2]"], store.precisions[:, :, output.start + 1] ** -0.5, rtol=1e-12
+        values["adjustment_ao[y2]"], run.store.precisions[:, :, output.start + 1] ** -0.5, rtol=1e-12
     )
-    of_classes = make_store(make_spec("class", network__priors__ao="2"))
-    assert {f"adjustment_ao[{label}]" for label in range(3)} < set(quantities(committed(of_classes)))
+    of_classes = make_run(make_spec("class", network__priors__ao="2"))
+    assert {f"adjustment_ao[{label}]" for label in range(3)} < set(quantities(of_classes))
 
 
 def test_exchanging_hidden_units_changes_no_quantity() -> None:
-    store = make_store(make_spec(**ADJUSTED))
-    before = quantities(committed(store))
-    views = ParameterLayout.from_network(SPEC.network).views(store.positions)
+    run = make_run(make_spec(**ADJUSTED))
+    before = quantities(run)
+    views = ParameterLayout.from_network(SPEC.network).views(run.store.positions)
     views["ih0"][1] = -views["ih0"][1][..., [2, 0, 1]]  # exchanged, and their signs turned
     views["bh0"][1] = -views["bh0"][1][..., [2, 0, 1]]
     views["ho0"][1] = -views["ho0"][1][..., [2, 0, 1], :]
-    units = store.precision_layout.units["ho0"]
-    store.precisions[1, :, units] = store.precisions[1, :, units][:, [2, 0, 1]]
-    columns = store.precision_layout.adjustments[0].columns
-    store.precisions[1, :, columns] = store.precisions[1, :, columns][:, [2, 0, 1]]
-    for name, values in quantities(committed(store)).items():
+    units = run.precision_layout.units["ho0"]
+    run.store.precisions[1, :, units] = run.store.precisions[1, :, units][:, [2, 0, 1]]
+    columns = run.precision_layout.adjustments[0].columns
+    run.store.precisions[1, :, columns] = run.store.precisions[1, :, columns][:, [2, 0, 1]]
+    for name, values in quantities(run).items():
         np.testing.assert_allclose(values, before[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_mean_of_a_function_is_the_prediction(kind: str) -> None:
-    store = make_store(make_spec(kind, data__standardize='["inputs"]'))
-    table = predict([store], store.data.inputs).table
+    run = make_run(make_spec(kind, data__standardize='["inputs"]'))
+    table = predict([run], run.data.inputs).table
     columns = {"real": "y1_mean", "binary": "y1_p", "class": "p_1"}
     names = {"real": "y1[6]", "binary": "p_y1[6]", "class": "p_1[6]"}
-    values = quantities(committed(store), cases=3)
+    values = quantities(run, cases=3)
     assert values[names[kind]].mean() == pytest.approx(table[columns[kind]][6])
 
 
 def test_functions_can_be_judged_at_other_inputs() -> None:
-    store = make_store(SPEC)
-    inputs = store.data.inputs[[4, 6]]
-    there = quantities(committed(store), inputs=inputs)
-    every = quantities(committed(store), cases=12)
+    run = make_run(SPEC)
+    inputs = run.data.inputs[[4, 6]]
+    there = quantities(run, inputs=inputs)
+    every = quantities(run, cases=12)
     np.testing.assert_allclose(there["y2[1]"], every["y2[6]"], rtol=1e-12)
     assert "y2[2]" not in there

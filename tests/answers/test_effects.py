@@ -9,21 +9,21 @@ import pytest
 
 from rayfbnn.answers.effects import columns_of, partial_dependence, permutation_shares, value_names
 from rayfbnn.data.encoding import InputColumn
-from tests.support.store.data_models import PIECEWISE, log_hazards_by_hand, outputs_by_hand, store_of
-from tests.support.store.standin_store import make_data, make_spec, make_store, normal
+from tests.support.store.data_models import PIECEWISE, log_hazards_by_hand, outputs_by_hand, run_of
+from tests.support.store.standin_store import make_data, make_run, make_spec, normal
 
 X1, X2 = InputColumn("x1"), InputColumn("x2")
 
 
 def test_partial_dependence_is_the_average_over_cases_by_hand() -> None:
-    store = make_store(make_spec(data__standardize='["targets"]'))
-    inputs, data = make_data(store.spec, 5, seed=41).inputs, store.data
-    dependence = partial_dependence(store, inputs, X2)
+    run = make_run(make_spec(data__standardize='["targets"]'))
+    inputs, data = make_data(run.spec, 5, seed=41).inputs, run.data
+    dependence = partial_dependence(run, inputs, X2)
     assert len(dependence.points) == 12 and dependence.points.tolist() == sorted(data.inputs[:, 1])
     by_draw = []
     for point in dependence.points:
         changed = np.column_stack([inputs[:, 0], np.full(5, point)])
-        outputs = outputs_by_hand(store, changed).mean(axis=1)
+        outputs = outputs_by_hand(run, changed).mean(axis=1)
         by_draw.append(outputs * data.target_scale + data.target_center)
     np.testing.assert_allclose(dependence.mean, np.mean(by_draw, axis=1))
     np.testing.assert_allclose(dependence.low, np.quantile(by_draw, 0.1, axis=1))
@@ -31,51 +31,51 @@ def test_partial_dependence_is_the_average_over_cases_by_hand() -> None:
 
 
 def test_times_are_averaged_by_their_logarithms() -> None:
-    store, inputs, _ = store_of({"kind": "survival", "hazard": "constant"})
-    dependence = partial_dependence(store, inputs, X1)
+    run, inputs, _ = run_of({"kind": "survival", "hazard": "constant"})
+    dependence = partial_dependence(run, inputs, X1)
     changed = np.column_stack([np.full(len(inputs), dependence.points[3]), inputs[:, 1]])
-    mean_log_time = -log_hazards_by_hand(store, changed).mean()
+    mean_log_time = -log_hazards_by_hand(run, changed).mean()
     np.testing.assert_allclose(dependence.mean[3, 0], np.exp(mean_log_time))
 
 
 def test_a_column_of_levels_is_set_to_each_of_them() -> None:
     spec = make_spec(data__inputs='["city=Oslo", "city=Rome"]')
-    store = make_store(spec)
+    run = make_run(spec)
     city = InputColumn("city", "levels", ("Oslo", "Rome"))
-    dependence = partial_dependence(store, store.data.inputs, city)
+    dependence = partial_dependence(run, run.data.inputs, city)
     assert dependence.levels == ("Oslo", "Rome") and dependence.points.tolist() == [0, 1]
-    expected = [outputs_by_hand(store, np.array([row])).mean(axis=(0, 1)) for row in ([1.0, 0.0], [0.0, 1.0])]
+    expected = [outputs_by_hand(run, np.array([row])).mean(axis=(0, 1)) for row in ([1.0, 0.0], [0.0, 1.0])]
     np.testing.assert_allclose(dependence.mean, expected)
 
 
 def test_an_input_without_weights_has_no_share_and_the_only_one_has_all() -> None:
-    store = make_store(make_spec(), n_draws=2)
-    weights = store.parameter_layout.views(store.positions)["ih0"]
+    run = make_run(make_spec(), n_draws=2)
+    weights = run.parameter_layout.views(run.store.positions)["ih0"]
     weights[:, :, 1] = 0.0
     inputs = normal(7, (400, 2))
-    shares = permutation_shares(store, inputs, (X1, X2))
+    shares = permutation_shares(run, inputs, (X1, X2))
     assert shares[1] == 0.0
     # The index is 1; of 400 pairs of cases the relative standard error is about sqrt(2 / 400) = 0.07.
     assert abs(shares[0] - 1) < 4 * 0.07
 
 
 def test_predictions_that_are_all_equal_have_no_shares() -> None:
-    store = make_store(make_spec(), n_draws=2)
-    store.positions[...] = 0.0
-    assert np.isnan(permutation_shares(store, store.data.inputs, (X1,))).all()
+    run = make_run(make_spec(), n_draws=2)
+    run.store.positions[...] = 0.0
+    assert np.isnan(permutation_shares(run, run.data.inputs, (X1,))).all()
 
 
 @pytest.mark.parametrize("model", [{"kind": "count"}, PIECEWISE, {"kind": "heteroscedastic"}])
 def test_every_kind_of_numbers_has_effects(model: dict[str, Any]) -> None:
-    store, inputs, _ = store_of(model)
-    n_values = len(value_names(store))
-    assert partial_dependence(store, inputs, X1).mean.shape[1] == n_values
-    assert permutation_shares(store, inputs, columns_of(store)).shape == (2,)
+    run, inputs, _ = run_of(model)
+    n_values = len(value_names(run))
+    assert partial_dependence(run, inputs, X1).mean.shape[1] == n_values
+    assert permutation_shares(run, inputs, columns_of(run)).shape == (2,)
 
 
 @pytest.mark.parametrize("kind", ["binary", "class"])
 def test_labels_have_an_effect_on_each_probability(kind: str) -> None:
-    store = make_store(make_spec(kind))
-    dependence = partial_dependence(store, store.data.inputs, X1)
-    assert dependence.mean.shape[1] == len(value_names(store))
+    run = make_run(make_spec(kind))
+    dependence = partial_dependence(run, run.data.inputs, X1)
+    assert dependence.mean.shape[1] == len(value_names(run))
     assert (dependence.low >= 0).all() and (dependence.high <= 1).all()

@@ -15,71 +15,71 @@ from rayfbnn import api
 from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
 from rayfbnn.answers.predict import predict
 from tests.support.small import small_spec
-from tests.support.store.standin_store import make_data, make_spec, make_store
+from tests.support.store.standin_store import make_data, make_run, make_spec
 
 SPEC = make_spec(chains=8)
 
 
 def one(seed: int = 11, *, shift: float = 0.0, n_draws: int = 300) -> Any:
     """A run of eight chains, of which half are moved by `shift` in both outputs."""
-    store = make_store(SPEC, make_data(SPEC), n_draws=n_draws, seed=seed)
-    store.positions[::2, :, -2:] += shift
-    return store
+    run = make_run(SPEC, make_data(SPEC), n_draws=n_draws, seed=seed)
+    run.store.positions[::2, :, -2:] += shift
+    return run
 
 
 def test_chains_that_agree_are_enough_for_predictions() -> None:
-    store = one()
-    verdict = verdict_on_predictions([store], store.data.inputs)
+    run = one()
+    verdict = verdict_on_predictions([run], run.data.inputs)
     assert verdict is not None and verdict.ok and verdict.warning == ""
 
 
 def test_chains_that_predict_other_things_are_not() -> None:
-    store = one(shift=20.0)
-    verdict = verdict_on_predictions([store], store.data.inputs)
+    run = one(shift=20.0)
+    verdict = verdict_on_predictions([run], run.data.inputs)
     assert verdict is not None and verdict.grade == "not usable"
     assert verdict.warning.startswith("predictions are not usable: the standard error of the average over 8")
 
 
 def test_runs_that_disagree_with_each_other_are_not_enough_together() -> None:
     other = one(50)
-    other.positions[:, :, -2:] += 20
-    stores = [one(), other]
-    alone = [verdict_on_predictions([store], store.data.inputs) for store in stores]
-    together = verdict_on_predictions(stores, stores[0].data.inputs)
+    other.store.positions[:, :, -2:] += 20
+    runs = [one(), other]
+    alone = [verdict_on_predictions([run], run.data.inputs) for run in runs]
+    together = verdict_on_predictions(runs, runs[0].data.inputs)
     assert all(verdict is not None and verdict.ok for verdict in alone)
     assert together is not None and together.grade == "not usable"
     assert together.error is not None and together.error.chains == 16
 
 
 def test_runs_of_other_lengths_are_judged_by_the_last_draws_of_both() -> None:
-    stores = [one(), one(50, n_draws=120)]
-    verdict = verdict_on_predictions(stores, stores[0].data.inputs)
+    runs = [one(), one(50, n_draws=120)]
+    verdict = verdict_on_predictions(runs, runs[0].data.inputs)
     assert verdict is not None and verdict.ok
 
 
 def test_the_cases_that_are_predicted_are_those_looked_at() -> None:
-    store = one()
-    views = store.parameter_layout.views(store.positions)
+    run = one()
+    views = run.parameter_layout.views(run.store.positions)
     views["ih0"][...] = 0  # outputs do not depend on the inputs
     views["bh0"][...] = 0
     views["ih0"][::2, :, 0, :] = 3.0  # in half of the chains on the first one, if it is not zero
     views["ho0"][...] = np.abs(views["ho0"]) * 10
     views["bo"][...] = 0
     near, far = np.zeros((5, 2)), np.full((5, 2), 5.0)
-    errors = [verdict_on_predictions([store], inputs).error.mean for inputs in (near, far)]  # type: ignore[union-attr]
+    errors = [verdict_on_predictions([run], inputs).error.mean for inputs in (near, far)]  # type: ignore[union-attr]
     assert errors[0] < 1e-9 < 0.1 < errors[1]
 
 
 def test_draws_that_are_not_of_markov_chains_have_no_verdict() -> None:
-    store = make_store(SPEC, kind="exact")
-    assert verdict_on_predictions([store], store.data.inputs) is None
-    assert "verdict" not in json.loads(predict([store], store.data.inputs).to_json())
+    run = make_run(SPEC, kind="exact")
+    assert verdict_on_predictions([run], run.data.inputs) is None
+    assert "verdict" not in json.loads(predict([run], run.data.inputs).to_json())
 
 
 def test_json_has_the_grade_and_the_error() -> None:
-    store = one()
-    verdict = verdict_on_predictions([store], store.data.inputs)
-    document = json.loads(replace(predict([store], store.data.inputs), verdict=verdict).to_json())
+    run = one()
+    verdict = verdict_on_predictions([run], run.data.inputs)
+    document = json.loads(replace(predict([run], run.data.inputs), verdict=verdict).to_json())
     assert set(document["verdict"]) == {"grade", "ok", "error"} and document["verdict"]["ok"] is True
 
 

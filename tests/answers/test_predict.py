@@ -18,30 +18,32 @@ from rayfbnn.answers.predict import Prediction, predict
 from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout
-from tests.support.store.standin_store import Endless, MemoryStore, make_data, make_spec, make_store
+from tests.support.store.standin_store import MemoryStore, endless, make_data, make_run, make_spec, view
 
 N_TEST = 9
 
 
-def unseen(store: MemoryStore) -> tuple[Array, Array]:
+def unseen(run: MemoryStore) -> tuple[Array, Array]:
     """Inputs and targets that no draw has seen, as in a file."""
-    data = make_data(store.spec, N_TEST, seed=41)
+    data = make_data(run.spec, N_TEST, seed=41)
     return data.inputs, data.targets
 
 
-def outputs_by_hand(store: MemoryStore, inputs: Array) -> Array:
+def outputs_by_hand(run: MemoryStore, inputs: Array) -> Array:
     """The network written out, (n_chains, n_draws, n_cases, n_outputs)."""
-    x = (inputs - store.data.input_center) / store.data.input_scale
-    w = ParameterLayout.from_network(store.spec.network).views(store.positions)
+    x = (inputs - run.data.input_center) / run.data.input_scale
+    w = ParameterLayout.from_network(run.spec.network).views(run.store.positions)
     hidden = np.tanh(np.einsum("ni,cdih->cdnh", x, w["ih0"]) + w["bh0"][:, :, None])
     return np.einsum("cdnh,cdho->cdno", hidden, w["ho0"]) + w["bo"][:, :, None]
 
 
-def noise_by_hand(store: MemoryStore) -> Array:
+def noise_by_hand(run: MemoryStore) -> Array:
     """Noise sigma of each target, (n_chains, n_draws, 1, n_targets)."""
-    n_targets = store.data.n_targets
-    last = store.precisions[:, :, -n_targets:] if "noise" in store.precision_layout.units else None
-    return (store.precisions[:, :, -1:] if last is None else last)[:, :, None] ** -0.5 * np.ones(n_targets)
+    n_targets = run.data.n_targets
+    last = run.store.precisions[:, :, -n_targets:] if "noise" in run.precision_layout.units else None
+    return (run.store.precisions[:, :, -1:] if last is None else last)[:, :, None] ** -0.5 * np.ones(
+        n_targets
+    )
 
 
 def mixture_quantile(p: float, frozen: scipy.stats.rv_continuous) -> float:
@@ -58,16 +60,16 @@ REAL = {
 
 @pytest.mark.parametrize("changes", REAL.values(), ids=REAL)
 def test_real_table_equals_brute_force(changes: dict[str, str]) -> None:
-    store = make_store(make_spec(**changes))
-    inputs, targets = unseen(store)
-    table = predict([store], inputs, targets).table
-    center, scale = store.data.target_center, store.data.target_scale
-    outputs = outputs_by_hand(store, inputs) * scale + center
-    sigma = noise_by_hand(store) * scale * np.ones_like(outputs)
-    df = store.spec.model.noise.alphas[2]
+    run = make_run(make_spec(**changes))
+    inputs, targets = unseen(run)
+    table = predict([run], inputs, targets).table
+    center, scale = run.data.target_center, run.data.target_scale
+    outputs = outputs_by_hand(run, inputs) * scale + center
+    sigma = noise_by_hand(run) * scale * np.ones_like(outputs)
+    df = run.spec.model.noise.alphas[2]
     noise = scipy.stats.norm if math.isinf(df) else scipy.stats.t(df)
     log_joint = np.zeros(outputs.shape[:3])
-    for target, name in enumerate(store.data.target_names):
+    for target, name in enumerate(run.data.target_names):
         f, s = outputs[..., target], sigma[..., target]
         variance = f.var(axis=(0, 1)) + (s**2 * noise.var()).mean(axis=(0, 1))
         np.testing.assert_allclose(table[f"{name}_mean"], f.mean(axis=(0, 1)), rtol=1e-12)
@@ -88,9 +90,9 @@ def test_real_table_equals_brute_force(changes: dict[str, str]) -> None:
 
 
 def test_real_errors_are_of_mean_and_median_summed_over_targets() -> None:
-    store = make_store(make_spec())
-    inputs, targets = unseen(store)
-    table = predict([store], inputs, targets).table
+    run = make_run(make_spec())
+    inputs, targets = unseen(run)
+    table = predict([run], inputs, targets).table
     squared = (table["y1_mean"] - targets[:, 0]) ** 2 + (table["y2_mean"] - targets[:, 1]) ** 2
     absolute = abs(table["y1_median"] - targets[:, 0]) + abs(table["y2_median"] - targets[:, 1])
     np.testing.assert_allclose(table["squared_error"], squared, rtol=1e-12)
@@ -98,10 +100,10 @@ def test_real_errors_are_of_mean_and_median_summed_over_targets() -> None:
 
 
 def test_binary_probabilities_are_means_over_draws() -> None:
-    store = make_store(make_spec("binary"))
-    inputs, targets = unseen(store)
-    table = predict([store], inputs, targets).table
-    per_draw = scipy.special.expit(outputs_by_hand(store, inputs))
+    run = make_run(make_spec("binary"))
+    inputs, targets = unseen(run)
+    table = predict([run], inputs, targets).table
+    per_draw = scipy.special.expit(outputs_by_hand(run, inputs))
     p = per_draw.mean(axis=(0, 1))
     np.testing.assert_allclose(table[["y1_p", "y2_p"]], p, rtol=1e-12)
     joint = np.where(targets == 1, per_draw, 1 - per_draw).prod(axis=3).mean(axis=(0, 1))
@@ -112,10 +114,10 @@ def test_binary_probabilities_are_means_over_draws() -> None:
 
 
 def test_class_probabilities_are_means_over_draws() -> None:
-    store = make_store(make_spec("class"))
-    inputs, targets = unseen(store)
-    table = predict([store], inputs, targets).table
-    p = scipy.special.softmax(outputs_by_hand(store, inputs), axis=3).mean(axis=(0, 1))
+    run = make_run(make_spec("class"))
+    inputs, targets = unseen(run)
+    table = predict([run], inputs, targets).table
+    p = scipy.special.softmax(outputs_by_hand(run, inputs), axis=3).mean(axis=(0, 1))
     labels = targets[:, 0].astype(int)
     np.testing.assert_allclose(table[["p_0", "p_1", "p_2"]], p, rtol=1e-12)
     np.testing.assert_allclose(table["log_probability"], np.log(p[np.arange(N_TEST), labels]), rtol=1e-10)
@@ -125,8 +127,8 @@ def test_class_probabilities_are_means_over_draws() -> None:
 
 
 def test_summary_is_mean_and_standard_error_of_the_columns() -> None:
-    store = make_store(make_spec())
-    prediction = predict([store], *unseen(store))
+    run = make_run(make_spec())
+    prediction = predict([run], *unseen(run))
     measures = ("squared_error", "absolute_error", "log_probability")
     assert set(prediction.summary) == {"cases", "draws", *measures, *(f"{name}_se" for name in measures)}
     assert prediction.summary["cases"] == N_TEST and prediction.summary["draws"] == 4 * 20
@@ -138,58 +140,58 @@ def test_summary_is_mean_and_standard_error_of_the_columns() -> None:
 
 
 def test_columns_are_in_the_documented_order() -> None:
-    store = make_store(make_spec())
-    inputs, targets = unseen(store)
+    run = make_run(make_spec())
+    inputs, targets = unseen(run)
     one = ["mean", "median", "sd", "q01", "q10", "q90", "q99", "mean_mcse"]
     columns = [f"{name}_{column}" for name in ("y1", "y2") for column in one]
-    assert list(predict([store], inputs).table) == columns
+    assert list(predict([run], inputs).table) == columns
     errors = ["squared_error", "absolute_error", "log_probability"]
-    assert list(predict([store], inputs, targets).table) == columns + errors
+    assert list(predict([run], inputs, targets).table) == columns + errors
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_without_targets_there_are_no_errors(kind: str) -> None:
-    store = make_store(make_spec(kind))
-    prediction = predict([store], unseen(store)[0])
+    run = make_run(make_spec(kind))
+    prediction = predict([run], unseen(run)[0])
     expected = set() if kind == "real" else {"expected_error_rate", "expected_error_rate_se"}
     assert set(prediction.summary) == {"cases", "draws"} | expected
     assert not {"log_probability", "error_rate", "squared_error"} & set(prediction.table)
 
 
 def test_one_case_has_errors_without_standard_errors() -> None:
-    store = make_store(make_spec())
-    inputs, targets = unseen(store)
-    summary = predict([store], inputs[:1], targets[:1]).summary
+    run = make_run(make_spec())
+    inputs, targets = unseen(run)
+    summary = predict([run], inputs[:1], targets[:1]).summary
     assert "squared_error" in summary and "squared_error_se" not in summary
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 @pytest.mark.parametrize("memory_bytes", [1.0, 2e4])
 def test_table_does_not_depend_on_the_memory_allowed(kind: str, memory_bytes: float) -> None:
-    store = make_store(make_spec(kind))
-    cases = unseen(store)
-    whole = predict([store], *cases).table
-    in_pieces = predict([store], *cases, memory_bytes=memory_bytes).table
+    run = make_run(make_spec(kind))
+    cases = unseen(run)
+    whole = predict([run], *cases).table
+    in_pieces = predict([run], *cases, memory_bytes=memory_bytes).table
     np.testing.assert_allclose(in_pieces, whole, rtol=1e-9)
 
 
 def test_float32_draws_give_the_table_to_float32_digits() -> None:
     spec, single = make_spec(), make_spec(dtype="float32")
-    store = make_store(single)
-    double = MemoryStore(spec, make_data(spec), store.positions.astype(np.float64), store.precisions)
-    cases = unseen(store)
-    np.testing.assert_allclose(predict([store], *cases).table, predict([double], *cases).table, rtol=2e-4)
+    run = make_run(single)
+    double = MemoryStore(spec, make_data(spec), run.store.positions.astype(np.float64), run.store.precisions)
+    cases = unseen(run)
+    np.testing.assert_allclose(predict([run], *cases).table, predict([view(double)], *cases).table, rtol=2e-4)
 
 
 def test_units_of_the_targets_scale_the_predictions_and_shift_the_density() -> None:
     spec = make_spec(data__standardize='["targets"]')
-    store = make_store(spec)
-    inputs, targets = unseen(store)
-    metres = predict([store], inputs, targets).table
+    run = make_run(spec)
+    inputs, targets = unseen(run)
+    metres = predict([run], inputs, targets).table
     scaled = make_data(spec)
     for array in (scaled.targets, scaled.target_center, scaled.target_scale):
         array *= 1000
-    millimetres = predict([make_store(spec, scaled)], inputs, targets * 1000).table
+    millimetres = predict([make_run(spec, scaled)], inputs, targets * 1000).table
     for column in ("y1_mean", "y2_q01", "y1_sd", "y2_mean_mcse", "absolute_error"):
         np.testing.assert_allclose(millimetres[column], 1000 * metres[column], rtol=1e-9)
     difference = millimetres["log_probability"] - metres["log_probability"]
@@ -198,18 +200,20 @@ def test_units_of_the_targets_scale_the_predictions_and_shift_the_density() -> N
 
 def stores_of_two_seeds(n_draws: tuple[int, int]) -> list[MemoryStore]:
     return [
-        make_store(make_spec(seed=seed), make_data(make_spec()), n_draws=n, seed=10 * seed)
+        make_run(make_spec(seed=seed), make_data(make_spec()), n_draws=n, seed=10 * seed)
         for seed, n in zip((1, 2), n_draws, strict=True)
     ]
 
 
 def test_pooled_stores_predict_as_one_store_of_all_chains() -> None:
     first, second = stores_of_two_seeds((20, 20))
-    both = MemoryStore(
-        first.spec,
-        first.data,
-        np.concatenate([first.positions, second.positions]),
-        np.concatenate([first.precisions, second.precisions]),
+    both = view(
+        MemoryStore(
+            first.spec,
+            first.data,
+            np.concatenate([first.positions(), second.positions()]),
+            np.concatenate([first.precisions(), second.precisions()]),
+        )
     )
     cases = unseen(first)
     pooled, together = predict([first, second], *cases), predict([both], *cases)
@@ -220,7 +224,7 @@ def test_pooled_stores_predict_as_one_store_of_all_chains() -> None:
 def test_pooled_stores_of_unequal_length_weigh_every_draw_equally() -> None:
     first, second = stores_of_two_seeds((30, 10))
     inputs, _ = unseen(first)
-    means = [predict([store], inputs).table["y1_mean"] for store in (first, second)]
+    means = [predict([run], inputs).table["y1_mean"] for run in (first, second)]
     pooled = predict([first, second], inputs).table
     np.testing.assert_allclose(pooled["y1_mean"], 0.75 * means[0] + 0.25 * means[1], rtol=1e-12)
     assert np.isfinite(pooled["y1_mean_mcse"]).all()
@@ -230,14 +234,14 @@ def test_error_of_the_mean_shows_that_pooled_runs_disagree() -> None:
     first, second = stores_of_two_seeds((20, 20))
     inputs, _ = unseen(first)
     before = predict([first, second], inputs).table["y1_mean_mcse"].mean()
-    second.positions[:, :, -2:] += 10  # the output biases
+    second.store.positions[:, :, -2:] += 10  # the output biases
     assert predict([first, second], inputs).table["y1_mean_mcse"].mean() > 10 * before
 
 
 def test_stores_with_one_seed_are_not_pooled() -> None:
-    store = make_store(make_spec())
+    run = make_run(make_spec())
     with pytest.raises(StoreMismatchError, match="has seed 1 like"):
-        predict([store, store], unseen(store)[0])
+        predict([run, run], unseen(run)[0])
 
 
 @pytest.mark.parametrize(
@@ -250,52 +254,51 @@ def test_stores_with_one_seed_are_not_pooled() -> None:
     ],
 )
 def test_stores_of_other_posteriors_are_not_pooled(changes: dict[str, str], named: str) -> None:
-    store, other = make_store(make_spec()), make_store(make_spec(seed=2, **changes))
+    run, other = make_run(make_spec()), make_run(make_spec(seed=2, **changes))
     with pytest.raises(StoreMismatchError, match=named):
-        predict([store, other], unseen(store)[0])
+        predict([run, other], unseen(run)[0])
 
 
 def test_stores_of_other_data_are_not_pooled() -> None:
     spec = make_spec(seed=2)
-    store, other = make_store(make_spec()), make_store(spec, make_data(spec, seed=99))
+    run, other = make_run(make_spec()), make_run(spec, make_data(spec, seed=99))
     with pytest.raises(StoreMismatchError, match="training cases differ"):
-        predict([store, other], unseen(store)[0])
+        predict([run, other], unseen(run)[0])
 
 
 def test_a_store_without_draws_is_an_error() -> None:
-    store = make_store(make_spec(), n_draws=0)
     with pytest.raises(StoreError, match="no draws are committed"):
-        predict([store], unseen(store)[0])
+        make_run(make_spec(), n_draws=0)
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_outputs_that_are_not_finite_are_an_error(kind: str) -> None:
-    store = make_store(make_spec(kind, dtype="float32"))
-    store.positions[0, [3, 5], -1] = np.inf  # an output bias
+    run = make_run(make_spec(kind, dtype="float32"))
+    run.store.positions[0, [3, 5], -1] = np.inf  # an output bias
     with pytest.raises(
         StoreError, match="2 of the draws .* not finite in float32; sample with dtype = float64"
     ):
-        predict([store], unseen(store)[0])
+        predict([run], unseen(run)[0])
 
 
 @pytest.mark.parametrize("shape", [(N_TEST, 3), (N_TEST,), (0, 2)])
 def test_inputs_of_a_wrong_shape_are_an_error(shape: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match="inputs: the shape must be"):
-        predict([make_store(make_spec())], np.zeros(shape))
+        predict([make_run(make_spec())], np.zeros(shape))
 
 
 def test_too_few_draws_give_predictions_without_their_error() -> None:
-    store = make_store(make_spec(), n_draws=1)
-    table = predict([store], unseen(store)[0]).table
+    run = make_run(make_spec(), n_draws=1)
+    table = predict([run], unseen(run)[0]).table
     assert np.isfinite(table["y1_q99"]).all() and table["y1_mean_mcse"].isna().all()
 
 
-def peak_bytes(store: MemoryStore, n_cases: int, memory_bytes: float) -> int:
-    data = make_data(store.spec, n_cases, seed=41)
-    predict([store], data.inputs[:2], data.targets[:2])  # imports are not the reduction's memory
+def peak_bytes(run: MemoryStore, n_cases: int, memory_bytes: float) -> int:
+    data = make_data(run.spec, n_cases, seed=41)
+    predict([run], data.inputs[:2], data.targets[:2])  # imports are not the reduction's memory
     tracemalloc.start()
     try:
-        predict([store], data.inputs, data.targets, memory_bytes=memory_bytes)
+        predict([run], data.inputs, data.targets, memory_bytes=memory_bytes)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -306,35 +309,35 @@ def test_memory_is_bounded_whatever_the_number_of_draws(kind: str) -> None:
     memory_bytes = 8e6
     draws_at_all_cases = 8 * 2 * 4 * 3000 * 300  # outputs of 4 chains, 3,000 draws, 2 targets, 300 cases
     assert draws_at_all_cases > 7 * memory_bytes
-    store = Endless(make_store(make_spec(kind, draws_per_block=50)), 3000)
-    assert peak_bytes(store, 300, memory_bytes) < memory_bytes
+    run = endless(make_run(make_spec(kind, draws_per_block=50)), 3000)
+    assert peak_bytes(run, 300, memory_bytes) < memory_bytes
 
 
 def test_a_prediction_is_of_its_cases_alone() -> None:
-    store = make_store(make_spec())
-    inputs, targets = unseen(store)
-    some: Prediction = predict([store], inputs[3:5], targets[3:5])
-    whole = predict([store], inputs, targets).table
+    run = make_run(make_spec())
+    inputs, targets = unseen(run)
+    some: Prediction = predict([run], inputs[3:5], targets[3:5])
+    whole = predict([run], inputs, targets).table
     np.testing.assert_allclose(some.table, whole[3:5], rtol=1e-9)
 
 
 def test_a_tie_at_one_half_is_no_error_for_label_zero() -> None:
     spec = make_spec("binary")
-    store = make_store(spec)
-    store.positions[...] = 0
-    summary = predict([store], np.zeros((2, 2)), np.array([[0, 0], [1, 0]])).summary
+    run = make_run(spec)
+    run.store.positions[...] = 0
+    summary = predict([run], np.zeros((2, 2)), np.array([[0, 0], [1, 0]])).summary
     assert summary["error_rate"] == 0.25
     assert summary["log_probability"] == pytest.approx(2 * math.log(0.5))
 
 
 @pytest.mark.parametrize("kind", ["binary", "class"])
 def test_the_expected_error_rate_does_not_depend_on_the_targets(kind: str) -> None:
-    store = make_store(make_spec(kind))
-    inputs, targets = unseen(store)
-    alone = predict([store], inputs)
+    run = make_run(make_spec(kind))
+    inputs, targets = unseen(run)
+    alone = predict([run], inputs)
     column = alone.table["expected_error_rate"]
     targets[3:5] = np.nan
-    with_targets = predict([store], inputs, targets)
+    with_targets = predict([run], inputs, targets)
     assert with_targets.table["expected_error_rate"].equals(column)
     error = column.std(ddof=1) / math.sqrt(N_TEST)
     for prediction in (alone, with_targets):
@@ -345,9 +348,9 @@ def test_the_expected_error_rate_does_not_depend_on_the_targets(kind: str) -> No
 @pytest.mark.parametrize("kind", ["binary", "class"])
 def test_the_expected_error_rate_is_the_mean_of_the_error_rate_over_predicted_labels(kind: str) -> None:
     """All targets are taken to have each combination of labels, with the probability of the combination."""
-    store = make_store(make_spec(kind))
-    inputs, targets = unseen(store)
-    table = predict([store], inputs).table
+    run = make_run(make_spec(kind))
+    inputs, targets = unseen(run)
+    table = predict([run], inputs).table
     of_each = [["p_0", "p_1", "p_2"]] if kind == "class" else [["y1_p"], ["y2_p"]]
     p = [table[columns].to_numpy() for columns in of_each]
     if kind == "binary":
@@ -355,20 +358,20 @@ def test_the_expected_error_rate_is_the_mean_of_the_error_rate_over_predicted_la
     mean = np.zeros(N_TEST)
     for labels in itertools.product(*(range(of_target.shape[1]) for of_target in p)):
         chance = np.prod([of_target[:, label] for of_target, label in zip(p, labels, strict=True)], axis=0)
-        error_rate = predict([store], inputs, targets * 0 + labels).table["error_rate"]
+        error_rate = predict([run], inputs, targets * 0 + labels).table["error_rate"]
         mean += chance * error_rate
     np.testing.assert_allclose(mean, table["expected_error_rate"], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_missing_targets_are_left_out_of_errors_and_log_probability(kind: str) -> None:
-    store = make_store(make_spec(kind, **({"data__standardize": '["targets"]'} if kind == "real" else {})))
-    inputs, targets = unseen(store)
-    whole = predict([store], inputs, targets).table
+    run = make_run(make_spec(kind, **({"data__standardize": '["targets"]'} if kind == "real" else {})))
+    inputs, targets = unseen(run)
+    whole = predict([run], inputs, targets).table
     targets[3] = np.nan
     if kind != "class":
         targets[5, 1] = np.nan
-    prediction = predict([store], inputs, targets)
+    prediction = predict([run], inputs, targets)
     table, summary = prediction.table, prediction.summary
     measures = [name for name in ("squared_error", "error_rate", "log_probability") if name in table]
     others = [case for case in range(N_TEST) if case not in (3, 5)]
@@ -377,9 +380,9 @@ def test_missing_targets_are_left_out_of_errors_and_log_probability(kind: str) -
         assert summary[f"{name}_se"] == pytest.approx(table[name].std() / math.sqrt(N_TEST - 1))
     if kind == "real":
         assert table["squared_error"][5] == pytest.approx((table["y1_mean"][5] - targets[5, 0]) ** 2)
-        f = outputs_by_hand(store, inputs)[:, :, 5, 0] * store.data.target_scale[0]
-        sigma = noise_by_hand(store)[:, :, 0, 0] * store.data.target_scale[0]
-        density = scipy.stats.norm.pdf(targets[5, 0], f + store.data.target_center[0], sigma)
+        f = outputs_by_hand(run, inputs)[:, :, 5, 0] * run.data.target_scale[0]
+        sigma = noise_by_hand(run)[:, :, 0, 0] * run.data.target_scale[0]
+        density = scipy.stats.norm.pdf(targets[5, 0], f + run.data.target_center[0], sigma)
         assert table["log_probability"][5] == pytest.approx(math.log(density.mean()), rel=1e-10)
     if kind == "binary":
         assert table["error_rate"][5] == ((table["y1_p"][5] > 0.5) != targets[5, 0])
@@ -387,9 +390,9 @@ def test_missing_targets_are_left_out_of_errors_and_log_probability(kind: str) -
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_json_has_no_nan_where_all_targets_are_missing(kind: str) -> None:
-    store = make_store(make_spec(kind))
-    inputs, targets = unseen(store)
+    run = make_run(make_spec(kind))
+    inputs, targets = unseen(run)
     read = json.loads(
-        predict([store], inputs, np.full_like(targets, np.nan)).to_json(), parse_constant=pytest.fail
+        predict([run], inputs, np.full_like(targets, np.nan)).to_json(), parse_constant=pytest.fail
     )
     assert read["log_probability"] is None and read["cases"] == N_TEST

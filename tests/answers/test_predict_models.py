@@ -16,7 +16,6 @@ import scipy.stats
 from rayfbnn.answers.effective import mcse_mean
 from rayfbnn.answers.predict import MEASURES, predict
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import committed
 from rayfbnn.draws.quantities import functions
 from rayfbnn.model.mixtures.poisson import mixture_modes, mixture_quantiles
 from tests.support.store.data_models import (
@@ -24,7 +23,7 @@ from tests.support.store.data_models import (
     PIECEWISE,
     log_hazards_by_hand,
     outputs_by_hand,
-    store_of,
+    run_of,
     survival_by_hand,
 )
 from tests.support.store.standin_store import MemoryStore
@@ -32,16 +31,16 @@ from tests.support.store.standin_store import MemoryStore
 QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
 
 
-def by_chain(store: MemoryStore, values: Array) -> Array:
+def by_chain(run: MemoryStore, values: Array) -> Array:
     """Reshape values (draws of all chains, n_cases) for mcse_mean."""
-    return values.T.reshape(-1, store.n_chains, store.committed_draws)
+    return values.T.reshape(-1, run.n_chains, run.n_draws)
 
 
 def test_counts() -> None:
-    store, inputs, targets = store_of({"kind": "count"})
-    prediction = predict([store], inputs, targets)
+    run, inputs, targets = run_of({"kind": "count"})
+    prediction = predict([run], inputs, targets)
     table = prediction.table
-    rates = np.exp(outputs_by_hand(store, inputs))
+    rates = np.exp(outputs_by_hand(run, inputs))
     k = np.arange(3000)
     log_joint, expected_errors = np.zeros(rates.shape[:2]), np.zeros((N_TEST, 2))
     for target, name in enumerate(("y1", "y2")):
@@ -49,7 +48,7 @@ def test_counts() -> None:
         np.testing.assert_allclose(table[f"{name}_mean"], rate.mean(axis=0), rtol=1e-12)
         variance = rate.var(axis=0) + rate.mean(axis=0)
         np.testing.assert_allclose(table[f"{name}_sd"], np.sqrt(variance), rtol=1e-12)
-        np.testing.assert_allclose(table[f"{name}_mean_mcse"], mcse_mean(by_chain(store, rate)), rtol=1e-9)
+        np.testing.assert_allclose(table[f"{name}_mean_mcse"], mcse_mean(by_chain(run, rate)), rtol=1e-9)
         for case in range(N_TEST):
             mass = scipy.stats.poisson.pmf(k[:, None], rate[None, :, case]).mean(axis=1)
             assert mass.sum() > 0.999
@@ -94,20 +93,20 @@ def test_rates_count_as_1e300_at_most() -> None:
 
 
 def test_counts_of_a_vague_prior_are_predicted() -> None:
-    store, inputs, _ = store_of({"kind": "count"})
-    store.positions *= 100
-    table = predict([store], inputs[:2]).table  # quantiles this large take two seconds per case
+    run, inputs, _ = run_of({"kind": "count"})
+    run.store.positions *= 100
+    table = predict([run], inputs[:2]).table  # quantiles this large take two seconds per case
     assert (table["y1_q99"] > 2**53).any() and (table["y1_q01"] == 0).all()
 
 
 @pytest.mark.parametrize("floor", [{}, {"noise_floor": 0.2}], ids=["no floor", "floor"])
 def test_heteroscedastic_targets(floor: dict[str, float]) -> None:
-    store, inputs, targets = store_of(
+    run, inputs, targets = run_of(
         {"kind": "heteroscedastic", **floor}, data__standardize='["inputs", "targets"]'
     )
-    prediction = predict([store], inputs, targets)
-    table, data = prediction.table, store.data
-    outputs = outputs_by_hand(store, (inputs - data.input_center) / data.input_scale)
+    prediction = predict([run], inputs, targets)
+    table, data = prediction.table, run.data
+    outputs = outputs_by_hand(run, (inputs - data.input_center) / data.input_scale)
     scale, center = data.target_scale, data.target_center
     means = outputs[:, :, :2] * scale + center
     sigmas = np.sqrt(floor.get("noise_floor", 0.0) ** 2 + np.exp(-outputs[:, :, 2:])) * scale
@@ -116,40 +115,40 @@ def test_heteroscedastic_targets(floor: dict[str, float]) -> None:
         np.testing.assert_allclose(table[f"{name}_mean"], f.mean(axis=0), rtol=1e-12)
         variance = f.var(axis=0) + (s**2).mean(axis=0)
         np.testing.assert_allclose(table[f"{name}_sd"], np.sqrt(variance), rtol=1e-11)
-        np.testing.assert_allclose(table[f"{name}_mean_mcse"], mcse_mean(by_chain(store, f)), rtol=1e-9)
+        np.testing.assert_allclose(table[f"{name}_mean_mcse"], mcse_mean(by_chain(run, f)), rtol=1e-9)
         for column, p in QUANTILES.items():
             q = table[f"{name}_{column}"].to_numpy()
             np.testing.assert_allclose(scipy.stats.norm.cdf(q, f, s).mean(axis=0), p, atol=1e-9)
     log_joint = scipy.stats.norm.logpdf(targets, means, sigmas).sum(axis=2)
     expected = scipy.special.logsumexp(log_joint, axis=0) - math.log(len(means))
     np.testing.assert_allclose(table["log_probability"], expected, rtol=1e-10)
-    values = functions(committed(store), cases=N_TEST, inputs=inputs)
+    values = functions(run, cases=N_TEST, inputs=inputs)
     np.testing.assert_allclose(values["y2[1]"].ravel(), means[:, 1, 1], rtol=1e-10)
     log_precision = outputs[:, 1, 2] - 2 * np.log(scale[0])
     np.testing.assert_allclose(values["log_precision_y1[1]"].ravel(), log_precision, rtol=1e-10)
 
 
 def test_heteroscedastic_targets_of_a_vague_prior_are_predicted() -> None:
-    store, inputs, _ = store_of({"kind": "heteroscedastic"})
-    store.positions *= 1000
-    assert np.abs(outputs_by_hand(store, inputs)[:, :, 2:]).max() > 1500  # beyond exp
-    assert np.isfinite(predict([store], inputs).table).all(axis=None)
+    run, inputs, _ = run_of({"kind": "heteroscedastic"})
+    run.store.positions *= 1000
+    assert np.abs(outputs_by_hand(run, inputs)[:, :, 2:]).max() > 1500  # beyond exp
+    assert np.isfinite(predict([run], inputs).table).all(axis=None)
 
 
 @pytest.mark.parametrize(
     "model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE], ids=["constant", "pieces"]
 )
 def test_survival_times(model: dict[str, Any]) -> None:
-    store, inputs, targets = store_of(model)
+    run, inputs, targets = run_of(model)
     targets[0] = 0.4 if model is PIECEWISE else targets[0]
-    prediction = predict([store], inputs, targets)
+    prediction = predict([run], inputs, targets)
     table, points = prediction.table, list(model.get("time_points", []))
-    log_hazard = log_hazards_by_hand(store, inputs)
+    log_hazard = log_hazards_by_hand(run, inputs)
 
     def survival(time: float, case: int) -> float:
         return float(survival_by_hand(time, log_hazard, points)[:, case].mean())
 
-    shown = points or np.quantile(np.abs(store.data.targets), [0.25, 0.5, 0.75]).tolist()
+    shown = points or np.quantile(np.abs(run.data.targets), [0.25, 0.5, 0.75]).tolist()
     for time in shown:
         expected = survival_by_hand(time, log_hazard, points).mean(axis=0)
         np.testing.assert_allclose(table[f"y1_survival_{time:.6g}"], expected, rtol=1e-10)
@@ -165,7 +164,7 @@ def test_survival_times(model: dict[str, Any]) -> None:
             assert survival(table[f"y1_{column}"][case], case) == pytest.approx(1 - p, abs=1e-9)
     if not points:
         np.testing.assert_allclose(
-            table["y1_mean_mcse"], mcse_mean(by_chain(store, np.exp(-log_hazard[:, :, 0]))), rtol=1e-9
+            table["y1_mean_mcse"], mcse_mean(by_chain(run, np.exp(-log_hazard[:, :, 0]))), rtol=1e-9
         )
     for case, time in enumerate(targets[:, 0]):
         density = survival_by_hand(abs(time), log_hazard, points)[:, case]
@@ -178,28 +177,28 @@ def test_survival_times(model: dict[str, Any]) -> None:
     errors = np.abs(table["y1_median"] - targets[:, 0])[~is_censored]
     assert prediction.summary["absolute_error"] == pytest.approx(errors.mean())
     assert json.loads(prediction.to_json()) == prediction.summary
-    values = functions(committed(store), cases=N_TEST, inputs=inputs)
+    values = functions(run, cases=N_TEST, inputs=inputs)
     name = "log_hazard_2[1]" if points else "log_hazard[1]"
     np.testing.assert_allclose(values[name].ravel(), log_hazard[:, 1, 2 if points else 0], rtol=1e-10)
 
 
 @pytest.mark.parametrize("model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE])
 def test_times_of_a_vague_prior_are_predicted(model: dict[str, Any]) -> None:
-    store, inputs, _ = store_of(model)
-    store.positions *= 1000
-    assert np.abs(log_hazards_by_hand(store, inputs)).max() > 710  # beyond exp
+    run, inputs, _ = run_of(model)
+    run.store.positions *= 1000
+    assert np.abs(log_hazards_by_hand(run, inputs)).max() > 710  # beyond exp
     with np.errstate(all="raise", under="ignore"):
-        table = predict([store], inputs).table
+        table = predict([run], inputs).table
     assert np.isfinite(table).all(axis=None)
     assert (table["y1_q01"] < 1e-100).any() and (table["y1_q99"] > 1e100).any()
 
 
 @pytest.mark.parametrize("model", [{"kind": "count"}, PIECEWISE, {"kind": "heteroscedastic"}])
 def test_predictions_do_not_depend_on_the_memory(model: dict[str, Any]) -> None:
-    store, inputs, targets = store_of(model)
-    whole = predict([store], inputs, targets).table
+    run, inputs, targets = run_of(model)
+    whole = predict([run], inputs, targets).table
     for memory_bytes in (1, 20_000):
-        some = predict([store], inputs, targets, memory_bytes=memory_bytes).table
+        some = predict([run], inputs, targets, memory_bytes=memory_bytes).table
         np.testing.assert_allclose(some, whole, rtol=1e-9)
     of_targets = set(MEASURES) - {"expected_error_rate"}
-    assert list(predict([store], inputs).table) == [name for name in whole if name not in of_targets]
+    assert list(predict([run], inputs).table) == [name for name in whole if name not in of_targets]

@@ -10,11 +10,12 @@ import pytest
 
 from rayfbnn.answers.diagnostics import diagnose
 from rayfbnn.answers.predict import predict
+from rayfbnn.draws.view import committed
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.records import Block
 from rayfbnn.store.store import Store
-from tests.support.store.standin_store import MemoryStore, make_data, make_spec, make_store
+from tests.support.store.standin_store import MemoryStore, make_data, make_run, make_spec
 
 
 def write(path: Path, memory: MemoryStore) -> Store:
@@ -40,8 +41,8 @@ def commit(store: Store, memory: MemoryStore, batch: int, draws: slice) -> None:
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_store_and_memory_give_the_same_tables(kind: str, tmp_path: Path) -> None:
-    memory: Any = make_store(make_spec(kind, dtype="float32"))
-    store = Store.open(write(tmp_path / "run.zarr", memory).path)
+    memory = make_run(make_spec(kind, dtype="float32"))
+    store = committed(Store.open(write(tmp_path / "run.zarr", memory.store).path))
     unseen = make_data(memory.spec, 5, seed=41)
     there, here = (predict([draws], unseen.inputs, unseen.targets) for draws in (store, memory))
     np.testing.assert_allclose(there.table, here.table, rtol=1e-9)
@@ -52,7 +53,7 @@ def test_store_and_memory_give_the_same_tables(kind: str, tmp_path: Path) -> Non
 
 
 def test_draws_that_arrive_meanwhile_are_left_for_the_next_look(tmp_path: Path) -> None:
-    memory: Any = make_store(make_spec())
+    memory: Any = make_run(make_spec()).store
     spec = memory.spec
     sizes = {"chains": spec.chains, "chains_per_batch": 4, "draws_per_block": 7}
     store = Store.create(
@@ -60,15 +61,15 @@ def test_draws_that_arrive_meanwhile_are_left_for_the_next_look(tmp_path: Path) 
     )
     read = store.read_positions
 
-    def read_while_writing(draws: slice, chains: slice = slice(None)) -> Any:
+    def read_while_writing(draws: slice, chains: slice, **known: int) -> Any:
         with store.lock():
             if store.committed_draws < 20:
                 commit(store, memory, 0, slice(10, 20))
-        return read(draws, chains)
+        return read(draws, chains, **known)
 
     with store.lock():
         commit(store, memory, 0, slice(0, 10))
     store.read_positions = read_while_writing  # type: ignore[method-assign, assignment]
     unseen = make_data(spec, 5, seed=41)
-    assert predict([store], unseen.inputs).summary["draws"] == 4 * 10
-    assert predict([store], unseen.inputs).summary["draws"] == 4 * 20
+    assert predict([committed(store)], unseen.inputs).summary["draws"] == 4 * 10
+    assert predict([committed(store)], unseen.inputs).summary["draws"] == 4 * 20

@@ -17,6 +17,7 @@ import pytest
 from rayfbnn.answers.check import CheckResult, check
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, make_dataset
+from rayfbnn.draws.view import committed
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operation import Operation
@@ -158,7 +159,8 @@ def compared(
     spec, data = problem(name)
     posterior = posterior_of(spec, data) if wrong is None else wrong
     chains = chain_store(folder / "run.zarr", spec, data, posterior, n_parts=n_parts)
-    return check(chains, exact_store(folder / "exact.zarr", name), false_alarm_rate=FALSE_ALARM_RATE)
+    exact = exact_store(folder / "exact.zarr", name)
+    return check(committed(chains), committed(exact), false_alarm_rate=FALSE_ALARM_RATE)
 
 
 def some(names: Sequence[str], *, every_time: Sequence[str]) -> list[Any]:

@@ -14,7 +14,7 @@ import pytest
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose
 from rayfbnn.answers.judging.advice import iterations_that_would_do, rounded_up
 from rayfbnn.describe.results import diagnosis_text
-from tests.support.store.standin_store import make_spec, make_store, normal
+from tests.support.store.standin_store import make_run, make_spec, normal
 
 FIXED = '[{"op": "sample-sigmas"}, {"op": "heatbath"}, {"op": "hybrid", "steps": 7, "stepsize": 0.3}]'
 AUTOMATIC = FIXED.replace("0.3", '"auto"')
@@ -31,20 +31,20 @@ def toml(text: str) -> str:
 
 def store_with(operations: str = FIXED, *, n_draws: int = 400, chains: int = 8, **changes: Any) -> Any:
     phases = toml(PHASES % (operations, operations))
-    return make_store(make_spec(phase=phases, chains=chains, **changes), n_draws=n_draws)
+    return make_run(make_spec(phase=phases, chains=chains, **changes), n_draws=n_draws)
 
 
-def judge(store: Any, **settings: Any) -> Diagnosis:
-    return diagnose(store, **{"max_rhat": 1.02, **settings})
+def judge(run: Any, **settings: Any) -> Diagnosis:
+    return diagnose(run, **{"max_rhat": 1.02, **settings})
 
 
 def with_modes(shift: float, *, chains: int = 8, operations: str = FIXED, **changes: Any) -> Any:
     """A run of which chains 3 and 7 sit elsewhere: their outputs are moved, their likelihood is lower."""
-    store = store_with(operations, chains=chains, **changes)
+    run = store_with(operations, chains=chains, **changes)
     elsewhere = [chain for chain in (3, 7) if chain < chains]
-    store.positions[elsewhere, :, -2:] += shift  # the biases of both outputs
-    store.stats["log_likelihood"][elsewhere] -= 25
-    return store
+    run.store.positions[elsewhere, :, -2:] += shift  # the biases of both outputs
+    run.store.stats["log_likelihood"][elsewhere] -= 25
+    return run
 
 
 def test_independent_draws_have_converged_in_both() -> None:
@@ -56,17 +56,17 @@ def test_independent_draws_have_converged_in_both() -> None:
 
 
 def test_hyperparameters_fall_short_alone() -> None:
-    store = store_with()
-    store.stats["log_prior"][2] += 3
-    diagnosis = judge(store)
+    run = store_with()
+    run.store.stats["log_prior"][2] += 3
+    diagnosis = judge(run)
     assert diagnosis.predictions.grade == "converged" and diagnosis.hyperparameters.grade == "not converged"
-    assert not diagnosis.ok and judge(store, decisive="predictions").ok
+    assert not diagnosis.ok and judge(run, decisive="predictions").ok
     assert diagnosis.hyperparameters.remarks == (
         "predictions have a verdict of their own and do not need these; do not interpret them",
     )
     assert any(reason.startswith("R-hat above 1.02: log_prior") for reason in diagnosis.reasons)
     assert diagnosis.decided_by == diagnosis.hyperparameters.decided_by == diagnosis.reasons[0]
-    assert judge(store, decisive="predictions").decided_by == ""
+    assert judge(run, decisive="predictions").decided_by == ""
 
 
 def test_chains_in_modes_of_like_predictions_are_usable_and_named() -> None:
@@ -80,9 +80,9 @@ def test_chains_in_modes_of_like_predictions_are_usable_and_named() -> None:
 
 
 def test_usable_predictions_are_ok_only_where_predictions_decide() -> None:
-    store = with_modes(0.5)
-    assert not judge(store).ok
-    assert judge(store, decisive="predictions").ok
+    run = with_modes(0.5)
+    assert not judge(run).ok
+    assert judge(run, decisive="predictions").ok
 
 
 def test_chains_in_modes_of_other_predictions_are_not_usable() -> None:
@@ -93,62 +93,62 @@ def test_chains_in_modes_of_other_predictions_are_not_usable() -> None:
 
 
 def test_three_chains_that_disagree_cannot_be_judged() -> None:
-    store = store_with(chains=3)
-    store.positions[2, :, -2:] += 3
-    verdict = judge(store).predictions
+    run = store_with(chains=3)
+    run.store.positions[2, :, -2:] += 3
+    verdict = judge(run).predictions
     assert verdict.grade == "cannot tell" and not verdict.ok
     assert any("3 chains are too few" in remark for remark in verdict.remarks)
 
 
 def test_a_chain_that_never_moved_makes_predictions_unusable() -> None:
-    store = store_with()
-    store.positions[5] = store.positions[5, :1]
-    store.stats["log_likelihood"][5] = 0
-    assert judge(store).predictions.grade == "not usable"
+    run = store_with()
+    run.store.positions[5] = run.store.positions[5, :1]
+    run.store.stats["log_likelihood"][5] = 0
+    assert judge(run).predictions.grade == "not usable"
 
 
 def test_predictions_that_still_move_are_not_usable() -> None:
-    store = store_with()
-    store.positions[:, 200:, -2:] += 30
-    verdict = judge(store).predictions
+    run = store_with()
+    run.store.positions[:, 200:, -2:] += 30
+    verdict = judge(run).predictions
     assert verdict.grade == "not usable"
     assert any("the predictions still move" in remark for remark in verdict.remarks)
 
 
 def stuck(chains: list[int], *, shift: float = 0.0) -> Any:
     """A run in which some chains never move, and stay `shift` away from the others."""
-    store = store_with()
-    store.positions[chains] = store.positions[0, 0]
-    store.positions[chains, :, -2:] += shift
+    run = store_with()
+    run.store.positions[chains] = run.store.positions[0, 0]
+    run.store.positions[chains, :, -2:] += shift
     for name in ("log_likelihood", "log_prior"):
-        store.stats[name][chains] = 0
-    return store
+        run.store.stats[name][chains] = 0
+    return run
 
 
 def drifting() -> Any:
-    store = store_with()
-    store.positions[:, 200:, -2:] += 30
-    return store
+    run = store_with()
+    run.store.positions[:, 200:, -2:] += 30
+    return run
 
 
 def with_noises(factor: float = 6.0) -> Any:
     """A run whose chains agree in the functions, while half of them have a larger noise."""
-    store = store_with()
-    store.precisions[::2, :, store.precision_layout.noise_columns[:1]] /= factor**2
-    store.stats["log_likelihood"][::2] -= 25
-    return store
+    run = store_with()
+    run.store.precisions[::2, :, run.precision_layout.noise_columns[:1]] /= factor**2
+    run.store.stats["log_likelihood"][::2] -= 25
+    return run
 
 
 def infinite() -> Any:
-    store = store_with()
-    store.positions[2, 100:, -2:] = np.inf
-    return store
+    run = store_with()
+    run.store.positions[2, 100:, -2:] = np.inf
+    return run
 
 
 def apart(**changes: Any) -> Any:
-    store = store_with(**changes)
-    store.positions[0, :, -2:] += 30
-    return store
+    run = store_with(**changes)
+    run.store.positions[0, :, -2:] += 30
+    return run
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_no_number_of_iterations_is_promised_where_chains_are_in_modes() -> None
 
 
 def test_iterations_that_would_do_follow_from_the_effective_sample_size() -> None:
-    store = store_with(n_draws=400)
+    run = store_with(n_draws=400)
     few = 0.9 * np.repeat(normal(5, (8, 40)), 10, axis=1) + 0.1 * normal(6, (8, 400))
-    store.stats["log_prior"][...] = few  # about 320 effective draws
-    diagnosis = judge(store, max_rhat=1.05)
+    run.store.stats["log_prior"][...] = few  # about 320 effective draws
+    diagnosis = judge(run, max_rhat=1.05)
     row = diagnosis.quantities.loc["log_prior"]
     worst = min(row["ess_bulk"], row["ess_tail"])
     assert worst < 400
@@ -228,9 +228,9 @@ def test_numbers_are_rounded_up_to_two_digits(value: float, expected: int) -> No
 
 
 def divergent(operations: str, **changes: Any) -> str:
-    store = store_with(operations, **changes)
-    store.stats["diverged"][:, :50] = 1
-    diagnosis = judge(store)
+    run = store_with(operations, **changes)
+    run.store.stats["diverged"][:, :50] = 1
+    diagnosis = judge(run)
     assert any("400 updates diverged, in 12.5% of the iterations" in one for one in diagnosis.reasons)
     assert diagnosis.predictions.grade == "usable"
     (advice,) = diagnosis.predictions.advice

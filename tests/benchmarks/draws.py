@@ -49,8 +49,8 @@ from machine import PEERS, ROOT, append, conditions, heading, peers_python, pin 
 from rayfbnn.answers.effective import MIN_DRAWS, ess_bulk, rhat  # noqa: E402
 from rayfbnn.arrays import Array  # noqa: E402
 from rayfbnn.data import read_dataset  # noqa: E402
-from rayfbnn.draws.draws import committed  # noqa: E402
 from rayfbnn.draws.quantities import quantities  # noqa: E402
+from rayfbnn.draws.view import committed  # noqa: E402
 from rayfbnn.mcmc.operation import gradient_evaluations, unrolled  # noqa: E402
 from rayfbnn.mcmc.operations import Rescale  # noqa: E402
 from rayfbnn.model.updates.rescaling import orbits_along  # noqa: E402

@@ -39,6 +39,7 @@ from rayfbnn.answers.effective import MIN_DRAWS  # noqa: E402
 from rayfbnn.data import read_training  # noqa: E402
 from rayfbnn.draws.functions import function_values  # noqa: E402
 from rayfbnn.draws.quantities import is_of_predictions  # noqa: E402
+from rayfbnn.draws.view import committed  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
 from rayfbnn.run.kernel import kernel_for  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
@@ -175,7 +176,9 @@ def covered_counts(path: Path, table: Table) -> float:
     between F(y - 1) and F(y) is uniform (Smith 1985; Czado, Gneiting and Held 2009). This is the mean
     probability that it lies between 0.1 and 0.9.
     """
-    rates = np.exp(function_values(Store.open(path), table.test_inputs, draws=1000)[:, :, 0].astype(float))
+    rates = np.exp(
+        function_values(committed(Store.open(path)), table.test_inputs, draws=1000)[:, :, 0].astype(float)
+    )
     counts = table.test_targets[:, 0]
     upper = special.pdtr(counts, rates).mean(axis=0)
     lower = np.where(counts > 0, special.pdtr(np.maximum(counts - 1, 0), rates).mean(axis=0), 0.0)

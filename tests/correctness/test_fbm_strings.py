@@ -16,8 +16,8 @@ import pytest
 import scipy.special
 
 from rayfbnn import api
-from rayfbnn.draws.draws import committed
 from rayfbnn.draws.quantities import quantities
+from rayfbnn.draws.view import committed
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from tests.support.fbm import statistics

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
-from rayfbnn.draws.early import early_phase, with_early_draws
+from rayfbnn.draws.early import committed_or_early
 from rayfbnn.errors import ConfigError, StoreError
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.store import Store
@@ -48,34 +48,36 @@ def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_early_draws_are_the_later_states_of_the_latest_phase_of_all_batches(early: Path) -> None:
     store = Store.open(early / "run.zarr")
-    view = with_early_draws(store)
-    assert early_phase(view) == 2
-    assert view.committed_draws == 1  # two blocks of the second phase in the slowest batch, the later half
+    run = committed_or_early(store)
+    assert run.early_phase == 2
+    assert run.n_draws == 1  # two blocks of the second phase in the slowest batch, the later half
     for batch in range(store.n_batches):
         state = store.load_state(batch)
         assert state is not None
         chains = store.batch_chains(batch)
         where = slice(chains.start, chains.stop)
-        np.testing.assert_array_equal(view.read_positions(chains=where)[:, -1], state[0].position)
-        np.testing.assert_array_equal(view.read_precisions(chains=where)[:, -1], state[0].precisions)
+        np.testing.assert_array_equal(run.positions(where)[:, -1], state[0].position)
+        np.testing.assert_array_equal(run.precisions(where)[:, -1], state[0].precisions)
 
 
 def test_as_many_states_of_each_chain_are_taken(tmp_path: Path) -> None:
-    view = with_early_draws(begun(tmp_path, blocks=[6, 7, 6]))
-    assert view.committed_draws == 2
-    assert view.read_positions().shape[:2] == (5, 2)
-    assert view.read_positions(slice(1, 2), slice(1, 4)).shape[:2] == (3, 1)
+    run = committed_or_early(begun(tmp_path, blocks=[6, 7, 6]))
+    assert run.n_draws == 2
+    assert run.positions().shape[:2] == (5, 2)
+    assert run.positions(slice(1, 4), slice(1, 2)).shape[:2] == (3, 1)
+    with pytest.raises(StoreError, match="states of an earlier phase have no energy"):
+        run.stat("energy")
 
 
 def test_a_batch_that_lags_behind_decides_the_phase(tmp_path: Path) -> None:
-    assert early_phase(with_early_draws(begun(tmp_path, blocks=[2, 4, 4]))) == 1
+    assert committed_or_early(begun(tmp_path, blocks=[2, 4, 4])).early_phase == 1
 
 
 def test_a_store_with_draws_has_no_early_ones(tmp_path: Path) -> None:
     store = begun(tmp_path, blocks=[8, 8, 8])
     assert store.committed_draws == 4
-    assert with_early_draws(store) is store
-    assert early_phase(store) is None
+    run = committed_or_early(store)
+    assert (run.n_draws, run.early_phase) == (4, None)
     assert "early_phase" not in rayfbnn.predict(store.path, data=tmp_path / "train.csv").table
 
 

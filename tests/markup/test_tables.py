@@ -14,7 +14,7 @@ from rayfbnn.answers.predict import predict
 from rayfbnn.markup.tables import Html, cell_text, items, pairs, paragraph, table, verdict
 from rayfbnn.run.evidence import Evidence
 from rayfbnn.run.running import RunSummary
-from tests.support.store.standin_store import make_data, make_spec, make_store, normal
+from tests.support.store.standin_store import make_data, make_run, make_spec, normal
 
 HOSTILE = '<b onclick="x">&'
 ESCAPED = "&lt;b onclick=&quot;x&quot;&gt;&amp;"
@@ -64,13 +64,13 @@ def test_cells_as_text(cell: Any, text: str) -> None:
 
 
 def test_results_show_themselves_in_notebooks() -> None:
-    store = make_store(make_spec(data__inputs='["<x1>", "x2"]', network__priors__ih0="1:3:3"))
-    unseen = make_data(store.spec, 12, seed=41)
-    diagnosis = diagnose(store)
+    run = make_run(make_spec(data__inputs='["<x1>", "x2"]', network__priors__ih0="1:3:3"))
+    unseen = make_data(run.spec, 12, seed=41)
+    diagnosis = diagnose(run)
     shown = diagnosis._repr_html_()
     assert "sigma_ih0_unit[&lt;x1&gt;]" in shown and "<x1>" not in shown
     assert f'">{diagnosis.predictions.grade}</strong>' in shown
-    predicted = predict([store], unseen.inputs, unseen.targets)._repr_html_()
+    predicted = predict([run], unseen.inputs, unseen.targets)._repr_html_()
     assert "log probability" in predicted and "y1_mean" in predicted and "and 2 more cases" in predicted
     assert "<td>run.zarr</td>" in RunSummary("run.zarr", 4, 10)._repr_html_()
     tests = compare({"<x>": (normal(1, (4, 100)), normal(2, (1, 100)))}, false_alarm_rate=1e-3)

@@ -30,10 +30,10 @@ from rayfbnn.pictures.panels import kaplan_meier  # noqa: E402
 from tests.support.store.data_models import (
     PIECEWISE,
     log_hazards_by_hand,
-    store_of,
+    run_of,
     survival_by_hand,
 )
-from tests.support.store.standin_store import make_data, make_spec, make_store  # noqa: E402
+from tests.support.store.standin_store import make_data, make_run, make_spec  # noqa: E402
 
 
 @pytest.fixture
@@ -65,22 +65,22 @@ def check_picture(path: Path, figures: list[Any]) -> None:
 
 
 def prepared(kind: str = "real", **changes: Any) -> tuple[Any, Any]:
-    store = make_store(make_spec(kind, **changes), n_draws=40)
-    return store, make_data(store.spec, 30, seed=41)
+    run = make_run(make_spec(kind, **changes), n_draws=40)
+    return run, make_data(run.spec, 30, seed=41)
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_functions_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> None:
-    store, _ = prepared(kind)
-    check_picture(along_input.function_lines(store, tmp_path / "functions.png", n_functions=5), figures)
+    run, _ = prepared(kind)
+    check_picture(along_input.function_lines(run, tmp_path / "functions.png", n_functions=5), figures)
     (figure,) = figures
-    assert [len(axis.lines) for axis in figure.axes] == [5] * store.spec.network.outputs
+    assert [len(axis.lines) for axis in figure.axes] == [5] * run.spec.network.outputs
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_bands_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> None:
-    store, _ = prepared(kind)
-    check_picture(along_input.predictive_bands([store], tmp_path / "bands.png", input_name="x2"), figures)
+    run, _ = prepared(kind)
+    check_picture(along_input.predictive_bands([run], tmp_path / "bands.png", input_name="x2"), figures)
     assert figures[0].axes[0].get_xlabel() == "x2"
 
 
@@ -90,10 +90,10 @@ def test_bands_along_an_unknown_input_are_an_error(tmp_path: Path) -> None:
 
 
 def test_predicted_against_actual(tmp_path: Path, figures: list[Any]) -> None:
-    store, unseen = prepared()
-    prediction = predict([store], unseen.inputs, unseen.targets)
+    run, unseen = prepared()
+    prediction = predict([run], unseen.inputs, unseen.targets)
     path = predicted.predicted_against_actual(
-        store, prediction, unseen.inputs, unseen.targets, tmp_path / "predicted.png"
+        run, prediction, unseen.inputs, unseen.targets, tmp_path / "predicted.png"
     )
     check_picture(path, figures)
     y1 = unseen.targets[:, 0]
@@ -105,12 +105,12 @@ def test_predicted_against_actual(tmp_path: Path, figures: list[Any]) -> None:
 def test_missing_targets_are_not_in_the_count_of_predicted_against_actual(
     tmp_path: Path, figures: list[Any]
 ) -> None:
-    store, unseen = prepared()
+    run, unseen = prepared()
     targets = unseen.targets.copy()
     targets[2:, 0], targets[:, 1] = np.nan, np.nan
-    prediction = predict([store], unseen.inputs, targets)
+    prediction = predict([run], unseen.inputs, targets)
     targets[:2, 0] = prediction.table["y1_median"][:2]
-    predicted.predicted_against_actual(store, prediction, unseen.inputs, targets, tmp_path / "predicted.png")
+    predicted.predicted_against_actual(run, prediction, unseen.inputs, targets, tmp_path / "predicted.png")
     first, second = figures[0].axes[0], figures[0].axes[1]
     assert first.get_title(loc="left") == "y1: 100 % of 2 cases in their 80 % interval"
     assert second.get_title(loc="left") == "y2: 0 cases in their 80 % interval"
@@ -119,40 +119,40 @@ def test_missing_targets_are_not_in_the_count_of_predicted_against_actual(
 
 @pytest.mark.usefixtures("undrawn_pictures")
 def test_missing_labels_are_not_drawn_as_zero(tmp_path: Path, figures: list[Any]) -> None:
-    store, _ = prepared("binary")
-    store.data.targets[:, 0] = np.nan
-    store.data.targets[:5, 0] = [0, 1, 1, 0, 1]
-    along_input.predictive_bands([store], tmp_path / "bands.png")
+    run, _ = prepared("binary")
+    run.data.targets[:, 0] = np.nan
+    run.data.targets[:5, 0] = [0, 1, 1, 0, 1]
+    along_input.predictive_bands([run], tmp_path / "bands.png")
     ones, zeros = figures[0].axes[0].lines[1:3]
     assert len(ones.get_xdata()) == 3 and len(zeros.get_xdata()) == 2
 
 
 @pytest.mark.parametrize("changes", [{}, {"model__noise": "0.3:4:2", "chains": 9}, {"chains": 1}])
 def test_traces_and_ranks(changes: dict[str, Any], tmp_path: Path, figures: list[Any]) -> None:
-    store, _ = prepared(**changes)
-    check_picture(convergence.traces_and_ranks(store, tmp_path / "traces.png"), figures)
+    run, _ = prepared(**changes)
+    check_picture(convergence.traces_and_ranks(run, tmp_path / "traces.png"), figures)
 
 
 @pytest.mark.usefixtures("undrawn_pictures")
 def test_traces_of_a_single_draw(tmp_path: Path, figures: list[Any]) -> None:
-    store = make_store(make_spec(chains=1), n_draws=1)
-    convergence.traces_and_ranks(store, tmp_path / "traces.png")
+    run = make_run(make_spec(chains=1), n_draws=1)
+    convergence.traces_and_ranks(run, tmp_path / "traces.png")
     assert figures[0].axes[1].get_ylim() == (-1.08, 1.08)
 
 
 @pytest.mark.parametrize("n_draws", [1, 2, 40])
 def test_bars_whatever_the_number_of_draws(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
-    store = make_store(make_spec(), n_draws=n_draws)
-    check_picture(convergence.rhat_and_ess(diagnose(store), tmp_path / "bars.png"), figures)
+    run = make_run(make_spec(), n_draws=n_draws)
+    check_picture(convergence.rhat_and_ess(diagnose(run), tmp_path / "bars.png"), figures)
 
 
 @pytest.mark.parametrize("n_draws", [1, 40])
 def test_overview(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
-    store = make_store(make_spec(), n_draws=n_draws)
-    unseen = make_data(store.spec, 30, seed=41)
-    prediction = predict([store], unseen.inputs, unseen.targets)
+    run = make_run(make_spec(), n_draws=n_draws)
+    unseen = make_data(run.spec, 30, seed=41)
+    prediction = predict([run], unseen.inputs, unseen.targets)
     path = predicted.overview(
-        store, diagnose(store), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png", title="Arm"
+        run, diagnose(run), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png", title="Arm"
     )
     check_picture(path, figures)
     assert figures[0].get_suptitle().startswith(f"Arm: 4 chains of {n_draws} draws; squared error")
@@ -160,21 +160,21 @@ def test_overview(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
 
 def test_overview_where_every_sigma_is_fixed(tmp_path: Path, figures: list[Any]) -> None:
     fixed = {f"network__priors__{group}": "1" for group in ("ih0", "bh0", "ho0")}
-    store = make_store(make_spec(model__noise="0.3", **fixed), n_draws=20)
-    unseen = make_data(store.spec, 30, seed=41)
-    prediction = predict([store], unseen.inputs, unseen.targets)
+    run = make_run(make_spec(model__noise="0.3", **fixed), n_draws=20)
+    unseen = make_data(run.spec, 30, seed=41)
+    prediction = predict([run], unseen.inputs, unseen.targets)
     path = predicted.overview(
-        store, diagnose(store), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png"
+        run, diagnose(run), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png"
     )
     check_picture(path, figures)
 
 
 def test_sigmas_over_hundreds_of_decades_have_few_ticks(tmp_path: Path, figures: list[Any]) -> None:
-    store = make_store(make_spec(), n_draws=20)
-    store.precisions[...] = np.exp(np.linspace(-600, 600, store.precisions.size)).reshape(
-        store.precisions.shape
+    run = make_run(make_spec(), n_draws=20)
+    run.store.precisions[...] = np.exp(np.linspace(-600, 600, run.store.precisions.size)).reshape(
+        run.store.precisions.shape
     )
-    convergence.traces_and_ranks(store, tmp_path / "traces.png")
+    convergence.traces_and_ranks(run, tmp_path / "traces.png")
     assert 2 <= len(figures[0].axes[0].get_yticks()) <= 7
 
 
@@ -183,11 +183,11 @@ def test_sigmas_over_hundreds_of_decades_have_few_ticks(tmp_path: Path, figures:
 def test_a_narrow_range_has_several_ticks(
     low: float, high: float, tmp_path: Path, figures: list[Any]
 ) -> None:
-    store = make_store(make_spec(), n_draws=20)
-    store.precisions[...] = (
-        np.linspace(low, high, store.precisions.size).reshape(store.precisions.shape) ** -2
+    run = make_run(make_spec(), n_draws=20)
+    run.store.precisions[...] = (
+        np.linspace(low, high, run.store.precisions.size).reshape(run.store.precisions.shape) ** -2
     )
-    convergence.traces_and_ranks(store, tmp_path / "traces.png")
+    convergence.traces_and_ranks(run, tmp_path / "traces.png")
     ticks = figures[0].axes[0].get_yticks()
     assert 2 <= len(ticks) <= 6 and min(ticks) >= 0.98 * low and max(ticks) <= 1.02 * high
 
@@ -197,7 +197,7 @@ def test_without_matplotlib_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"install rayfbnn\[plots\]"):
-        convergence.traces_and_ranks(make_store(make_spec()), tmp_path / "traces.png")
+        convergence.traces_and_ranks(make_run(make_spec()), tmp_path / "traces.png")
 
 
 @pytest.mark.parametrize(
@@ -221,16 +221,16 @@ def test_quantities_are_explained(name: str, words: str) -> None:
 
 @pytest.mark.parametrize("model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE])
 def test_survival_curves(model: dict[str, Any], tmp_path: Path, figures: list[Any]) -> None:
-    store, _, _ = store_of(model)
-    check_picture(survival.survival_curves(store, tmp_path / "survival.png"), figures)
+    run, _, _ = run_of(model)
+    check_picture(survival.survival_curves(run, tmp_path / "survival.png"), figures)
     whole, groups = figures[0].axes
     model_line, steps = whole.lines[:2]
-    log_hazard = log_hazards_by_hand(store, store.data.inputs)
+    log_hazard = log_hazards_by_hand(run, run.data.inputs)
     times = model_line.get_xdata()
     points = model.get("time_points", [])
     expected = [survival_by_hand(time, log_hazard, points).mean() for time in times]
     np.testing.assert_allclose(model_line.get_ydata(), expected, rtol=1e-9)
-    events, left = kaplan_meier(store.data.targets[:, 0])
+    events, left = kaplan_meier(run.data.targets[:, 0])
     np.testing.assert_allclose(steps.get_xdata()[1:-1], events)
     np.testing.assert_allclose(steps.get_ydata()[1:-1], left)
     # High risk comes first, with the fewest survivors.
@@ -247,30 +247,30 @@ def test_kaplan_and_meiers_estimate_by_hand() -> None:
 
 
 def test_survival_curves_where_all_are_censored(tmp_path: Path, figures: list[Any]) -> None:
-    store, _, _ = store_of(PIECEWISE)
-    store.data.targets[:] = -abs(store.data.targets)
-    check_picture(survival.survival_curves(store, tmp_path / "survival.png"), figures)
+    run, _, _ = run_of(PIECEWISE)
+    run.data.targets[:] = -abs(run.data.targets)
+    check_picture(survival.survival_curves(run, tmp_path / "survival.png"), figures)
 
 
 def test_relevance_of_inputs(tmp_path: Path, figures: list[Any]) -> None:
-    store, _ = prepared(network__priors__io="0.5:3:3")
-    assert relevance.has_relevance(store)
-    check_picture(relevance.relevance_of_inputs(store, tmp_path / "relevance.png"), figures)
+    run, _ = prepared(network__priors__io="0.5:3:3")
+    assert relevance.has_relevance(run)
+    check_picture(relevance.relevance_of_inputs(run, tmp_path / "relevance.png"), figures)
     hidden, outputs = figures[0].axes
     assert [label.get_text() for label in hidden.get_yticklabels()] == ["x1", "x2"]
     assert "hidden layer 0" in hidden.get_title(loc="left") and "outputs" in outputs.get_title(loc="left")
     medians = hidden.lines[0].get_xdata()
-    units = store.precision_layout.units["ih0"]
-    np.testing.assert_allclose(medians, np.median(store.precisions[:, :, units] ** -0.5, axis=(0, 1)))
+    units = run.precision_layout.units["ih0"]
+    np.testing.assert_allclose(medians, np.median(run.store.precisions[:, :, units] ** -0.5, axis=(0, 1)))
 
 
 def test_relevance_of_many_inputs_shows_the_largest(tmp_path: Path, figures: list[Any]) -> None:
     names = [f"x{number}" for number in range(1, 61)]
-    store, _ = prepared(data__inputs=str(names))
-    check_picture(relevance.relevance_of_inputs(store, tmp_path / "relevance.png"), figures)
+    run, _ = prepared(data__inputs=str(names))
+    check_picture(relevance.relevance_of_inputs(run, tmp_path / "relevance.png"), figures)
     axis = figures[0].axes[0]
-    units = store.precision_layout.units["ih0"]
-    medians = np.median(store.precisions[:, :, units] ** -0.5, axis=(0, 1))
+    units = run.precision_layout.units["ih0"]
+    medians = np.median(run.store.precisions[:, :, units] ** -0.5, axis=(0, 1))
     largest = [
         name for name, place in zip(names, np.argsort(np.argsort(-medians)), strict=True) if place < 40
     ]

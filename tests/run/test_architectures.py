@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rayfbnn.draws.draws import committed
 from rayfbnn.draws.quantities import sigmas
+from rayfbnn.draws.view import committed
 from rayfbnn.store.store import Store
 from tests.support.sampling import run_all
 from tests.support.small import make_store, small_spec

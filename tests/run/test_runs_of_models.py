@@ -10,6 +10,7 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.data import read_dataset
+from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.pictures import along_input, survival
 from rayfbnn.store.store import Store
@@ -45,10 +46,10 @@ def test_a_run_is_sampled_resumed_and_predicted_from(
         leave_undrawn(patched)
         pictures = {picture.name for picture in api.plot(tmp_path / "run.zarr", out=tmp_path / "plots")}
     assert {"traces.png", "bands.png", "relevance.png"} <= pictures
-    store = Store.open(tmp_path / "run.zarr")
-    drawn = [along_input.predictive_bands([store], tmp_path / "bands.png")]
+    run = committed(Store.open(tmp_path / "run.zarr"))
+    drawn = [along_input.predictive_bands([run], tmp_path / "bands.png")]
     if "survival.png" in pictures:
-        drawn.append(survival.survival_curves(store, tmp_path / "survival.png"))
+        drawn.append(survival.survival_curves(run, tmp_path / "survival.png"))
     assert ("survival.png" in pictures) == ("hazard" in name)
     assert all(picture.stat().st_size > 5000 for picture in drawn)
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import rayfbnn
-from rayfbnn.draws.draws import committed
 from rayfbnn.draws.quantities import functions
+from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.store.store import Store
 from tests.support.data.tables import FULL, mixed_table, table_keys

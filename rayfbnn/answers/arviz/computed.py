@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import activation_bytes, committed, output_blocks
+from rayfbnn.draws.outputs import activation_bytes, output_blocks
 from rayfbnn.model import prior
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _BLOCK_BYTES = 64e6
 _LEADING = ("chain", "draw")
 
 
-def log_likelihood(store: Store, numbers: Array) -> xr.Dataset:
+def log_likelihood(run: Draws, numbers: Array) -> xr.Dataset:
     """Return the log density of each target of each training case in every draw, as `targets`.
 
     It is on the data file's scale, (chain, draw, case, target) float64. Where targets are missing the last
@@ -30,14 +30,14 @@ def log_likelihood(store: Store, numbers: Array) -> xr.Dataset:
     """
     import xarray as xr
 
-    data, model = store.data, store.spec.data_model
+    data, model = run.data, run.spec.data_model
     targets, scale = data.standardized_targets, np.log(data.target_scale)
-    values = _empty(store)
-    for block in _blocks(store):
+    values = _empty(run)
+    for block in _blocks(run):
         for place, outputs, noise, _ in block.draws(numbers):
             density = model.log_density_by_target(outputs, targets[block.cases], noise)
             values[place] = density.swapaxes(1, 2) - scale
-    coordinates = {"target": list(data.target_names), **_coordinates(store, numbers)}
+    coordinates = {"target": list(data.target_names), **_coordinates(run, numbers)}
     pointwise = xr.Dataset({"targets": ((*_LEADING, "case", "target"), values)}, coordinates)
     is_observed = ~np.isnan(data.targets)
     if is_observed.all():
@@ -46,11 +46,11 @@ def log_likelihood(store: Store, numbers: Array) -> xr.Dataset:
     names = np.array(data.target_names, dtype=object)[target]
     observed = values[:, :, case, target]
     coordinates = {"case": ("observation", case), "target": ("observation", names)}
-    coordinates |= _coordinates(store, numbers)
+    coordinates |= _coordinates(run, numbers)
     return xr.Dataset({"targets": ((*_LEADING, "observation"), observed)}, coordinates)
 
 
-def posterior_predictive(store: Store, numbers: Array) -> xr.Dataset:
+def posterior_predictive(run: Draws, numbers: Array) -> xr.Dataset:
     """Return targets drawn from the model at the training inputs in every draw, noise included, as `targets`.
 
     They are as in the data file, (chain, draw, case, target) float64; survival times are never censored. They
@@ -58,18 +58,18 @@ def posterior_predictive(store: Store, numbers: Array) -> xr.Dataset:
     """
     import xarray as xr
 
-    data, model = store.data, store.spec.data_model
-    values = np.empty((store.n_chains, len(numbers), data.n_cases, data.n_targets))
-    for block in _blocks(store, all_cases=True):
+    data, model = run.data, run.spec.data_model
+    values = np.empty((run.n_chains, len(numbers), data.n_cases, data.n_targets))
+    for block in _blocks(run, all_cases=True):
         for place, outputs, noise, streams in block.draws(numbers):
             flat = outputs.reshape(len(outputs), 1, -1) if model.n_cells > 1 else outputs.swapaxes(1, 2)
             drawn = model.draw(flat.astype(np.float64), noise, streams).swapaxes(1, 2)
             values[place] = drawn * data.target_scale + data.target_center
-    coordinates = {"target": list(data.target_names), **_coordinates(store, numbers)}
+    coordinates = {"target": list(data.target_names), **_coordinates(run, numbers)}
     return xr.Dataset({"targets": ((*_LEADING, "case", "target"), values)}, coordinates)
 
 
-def log_prior(store: Store, numbers: Array) -> xr.Dataset:
+def log_prior(run: Draws, numbers: Array) -> xr.Dataset:
     """Return the log prior density of every draw in two parts, (chain, draw) float64 each.
 
     weights  of all weights, biases and offsets given the sigmas
@@ -77,10 +77,10 @@ def log_prior(store: Store, numbers: Array) -> xr.Dataset:
     """
     import xarray as xr
 
-    parameters, layout = store.parameter_layout, store.precision_layout
-    weights, sigmas = (np.empty((store.n_chains, len(numbers))) for _ in range(2))
-    for chains, draws in committed(store).chunks():
-        positions, precisions = store.read_positions(draws, chains), store.read_precisions(draws, chains)
+    parameters, layout = run.parameter_layout, run.precision_layout
+    weights, sigmas = (np.empty((run.n_chains, len(numbers))) for _ in range(2))
+    for chains, draws in run.chunks():
+        positions, precisions = run.positions(chains, draws), run.precisions(chains, draws)
         flat = precisions.reshape(-1, layout.n_precisions)
         of_weights = prior.log_density_of_parameters(
             positions.reshape(len(flat), -1).astype(np.float64), flat, parameters, layout
@@ -88,19 +88,19 @@ def log_prior(store: Store, numbers: Array) -> xr.Dataset:
         weights[chains, draws] = of_weights.reshape(len(positions), -1)
         sigmas[chains, draws] = prior.log_density_of_precisions(flat, layout).reshape(len(positions), -1)
     parts = {"weights": (_LEADING, weights), "sigmas": (_LEADING, sigmas)}
-    return xr.Dataset(parts, _coordinates(store, numbers))
+    return xr.Dataset(parts, _coordinates(run, numbers))
 
 
-def computed_bytes(store: Store, n_draws: int) -> int:
+def computed_bytes(run: Draws, n_draws: int) -> int:
     """Return the memory that one group of a value for each draw, case and target takes."""
-    return 8 * store.n_chains * n_draws * store.data.n_cases * store.data.n_targets
+    return 8 * run.n_chains * n_draws * run.data.n_cases * run.data.n_targets
 
 
 @dataclass(frozen=True)
 class _Block:
     """Outputs of some chains and draws, (n_chains, n_draws, n_cases, n_outputs), at some cases."""
 
-    store: Store
+    run: Draws
     chains: slice
     first: int
     cases: slice
@@ -110,34 +110,34 @@ class _Block:
     def draws(self, numbers: Array) -> Iterator[tuple[tuple[slice, int, slice], Array, Array, Streams]]:
         """Each draw in turn: its place in the result, outputs, noise precisions, and random numbers."""
         chains = np.arange(self.chains.start, self.chains.stop, dtype=np.uint64)
-        streams = Streams(self.store.spec.seed, chains)
+        streams = Streams(self.run.spec.seed, chains)
         for place in range(self.outputs.shape[1]):
             draw = self.first + place
-            noise = prior.noise_precisions(self.precisions[:, place], self.store.precision_layout)
+            noise = prior.noise_precisions(self.precisions[:, place], self.run.precision_layout)
             where = self.chains, draw, self.cases
             # Iteration 0 belongs to draws from the prior.
             yield where, self.outputs[:, place], noise, streams.at(iteration=int(numbers[draw]) + 1)
 
 
-def _blocks(store: Store, *, all_cases: bool = False) -> Iterator[_Block]:
+def _blocks(run: Draws, *, all_cases: bool = False) -> Iterator[_Block]:
     """The outputs at the training cases, a bounded part at a time.
 
     all_cases  whether each block has all cases, as random numbers need that are drawn for all at once
     """
-    run, data = committed(store), store.data
-    per_case = activation_bytes(store.spec.network, store.spec.dtype) * store.spec.data_model.n_cells
+    data = run.data
+    per_case = activation_bytes(run.spec.network, run.spec.dtype) * run.spec.data_model.n_cells
     at_once = data.n_cases if all_cases else max(1, int(_BLOCK_BYTES / 4 / per_case))
     for first in range(0, data.n_cases, at_once):
         cases = slice(first, min(first + at_once, data.n_cases))
         inputs = data.standardized(data.inputs[cases])
         for chains, draws, outputs, precisions in output_blocks(run, inputs, memory_bytes=_BLOCK_BYTES):
-            yield _Block(store, chains, draws.start, cases, outputs, precisions)
+            yield _Block(run, chains, draws.start, cases, outputs, precisions)
 
 
-def _empty(store: Store) -> Array:
-    shape = store.n_chains, committed(store).n_draws, store.data.n_cases, store.data.n_targets
+def _empty(run: Draws) -> Array:
+    shape = run.n_chains, run.n_draws, run.data.n_cases, run.data.n_targets
     return np.empty(shape)
 
 
-def _coordinates(store: Store, numbers: Array) -> dict[str, Array]:
-    return {"chain": np.arange(store.n_chains), "draw": numbers}
+def _coordinates(run: Draws, numbers: Array) -> dict[str, Array]:
+    return {"chain": np.arange(run.n_chains), "draw": numbers}

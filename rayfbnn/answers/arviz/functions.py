@@ -5,8 +5,8 @@ from __future__ import annotations
 import xarray as xr
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import Draws
 from rayfbnn.draws.quantities import functions_at
+from rayfbnn.draws.view import Draws
 
 
 def labelled_functions(run: Draws, inputs: Array) -> xr.DataArray:
@@ -14,7 +14,7 @@ def labelled_functions(run: Draws, inputs: Array) -> xr.DataArray:
 
     inputs  (n_cases, n_inputs) as on file
     """
-    names = run.store.spec.data_model.function_names(run.store.data.target_names)
+    names = run.spec.data_model.function_names(run.data.target_names)
     return xr.DataArray(
         functions_at(run, inputs),
         dims=("chain", "draw", "case", "function"),

@@ -10,8 +10,10 @@ import numpy as np
 from rayfbnn.answers.arviz import computed
 from rayfbnn.answers.arviz.statistics import sample_stats
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import check_same_posterior, committed
-from rayfbnn.draws.held import hold, spread
+from rayfbnn.draws.agreement import check_same_posterior
+from rayfbnn.draws.choosing import spread
+from rayfbnn.draws.held import hold
+from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,17 +55,18 @@ def to_datatree(
     """Return the groups that are asked for, or all of them; see `rayfbnn.to_datatree`."""
     import xarray as xr
 
-    numbers = chosen_draws(store, skip, draws)
+    run = committed(store)
+    numbers = chosen_draws(run, skip, draws)
     tree = stored_tree(store)
     stored = {name: _some(name, node.to_dataset(), numbers) for name, node in tree.children.items()}
     if prior is not None:
-        check_prior(store, prior)
+        check_prior(run, committed(prior))
         of_prior = stored_tree(prior).children.items()
         stored |= {name: node.to_dataset() for name, node in of_prior if "prior" in name}
     groups = chosen_groups(store, list(stored), groups)
     large = [name for name in groups if name in COMPUTED]
-    check_memory(store, [name for name in large if name != "log_prior"], len(numbers), max_memory)
-    source = hold(store, numbers) if large and len(numbers) < store.committed_draws else store
+    check_memory(run, [name for name in large if name != "log_prior"], len(numbers), max_memory)
+    source = hold(run, numbers) if large and len(numbers) < run.n_draws else run
     parts = {name: COMPUTED[name](source, numbers) if name in COMPUTED else stored[name] for name in groups}
     return xr.DataTree.from_dict(parts, name=tree.name)
 
@@ -75,14 +78,14 @@ def _some(name: str, group: xr.Dataset, numbers: Array) -> xr.Dataset:
     return group.isel(draw=numbers, missing_dims="ignore")
 
 
-def check_prior(store: Store, prior: Store) -> None:
-    """Raise an error unless `prior` has draws from the prior of the posterior that `store` has draws of."""
-    if store.kind == "prior" or prior.kind != "prior":
+def check_prior(run: Draws, prior: Draws) -> None:
+    """Raise an error unless `prior` has draws from the prior of the posterior that `run` has draws of."""
+    if run.kind == "prior" or prior.kind != "prior":
         raise ConfigError(
             f"prior: must be a store that `prior` made, beside one that it did not make, got {prior.path}"
-            f" ({prior.kind}) beside {store.path} ({store.kind})"
+            f" ({prior.kind}) beside {run.path} ({run.kind})"
         )
-    check_same_posterior([store, prior], is_prior_allowed=True)
+    check_same_posterior([run, prior], is_prior_allowed=True)
 
 
 def chosen_groups(store: Store, stored: list[str], groups: Sequence[str] | None) -> list[str]:
@@ -106,26 +109,26 @@ def chosen_groups(store: Store, stored: list[str], groups: Sequence[str] | None)
     return [name for name in possible if name in groups]
 
 
-def chosen_draws(store: Store, skip: int, draws: int | None) -> Array:
+def chosen_draws(run: Draws, skip: int, draws: int | None) -> Array:
     """Return the numbers of the draws of each chain that are taken, increasing."""
-    n_draws = committed(store).n_draws
+    n_draws = run.n_draws
     if skip >= n_draws:
-        raise ConfigError(f"skip: must be below {n_draws}, the draws of a chain in {store.path}, got {skip}")
+        raise ConfigError(f"skip: must be below {n_draws}, the draws of a chain in {run.path}, got {skip}")
     n_left = n_draws - skip
     if draws is None or draws >= n_left:
         return np.arange(skip, n_draws)
     return skip + spread(n_left, draws)
 
 
-def check_memory(store: Store, groups: Sequence[str], n_draws: int, max_memory: float) -> None:
+def check_memory(run: Draws, groups: Sequence[str], n_draws: int, max_memory: float) -> None:
     """Raise ConfigError if the groups with a value for each draw, case and target take too much memory."""
-    needed = len(groups) * computed.computed_bytes(store, n_draws)
+    needed = len(groups) * computed.computed_bytes(run, n_draws)
     if needed <= max_memory:
         return
     enough = int(n_draws * max_memory / needed)
     fewer = f"take fewer draws (draws = {enough}), " if enough else ""
     raise ConfigError(
-        f"max_memory: {' and '.join(groups)} of {store.n_chains} chains of {n_draws} draws at"
-        f" {store.data.n_cases} cases take {needed / 1e9:.3g} GB, above {max_memory / 1e9:.3g} GB; {fewer}ask"
+        f"max_memory: {' and '.join(groups)} of {run.n_chains} chains of {n_draws} draws at"
+        f" {run.data.n_cases} cases take {needed / 1e9:.3g} GB, above {max_memory / 1e9:.3g} GB; {fewer}ask"
         " for other groups, or allow more"
     )

@@ -1,4 +1,4 @@
-"""The answers of a store's draws at some cases: probabilities of labels, or functions and densities."""
+"""The answers of a run's draws at some cases: probabilities of labels, or functions and densities."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import activation_bytes, committed, output_blocks
+from rayfbnn.draws.outputs import activation_bytes, output_blocks
 from rayfbnn.model.prior import noise_precisions
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _SMALLEST = 1e-12  # probability whose log odds are told apart from those of smaller ones
 _COPIES = 6  # of all draws of a function at some cases, while methods are compared there
@@ -52,17 +52,17 @@ class Answers:
         return np.sqrt(np.maximum(square - mean**2, 0.0))
 
 
-def cases_at_once(stores: list[Store], memory_bytes: float) -> int:
-    """Return at how many cases the answers of these stores are looked at together."""
-    spec, model = stores[0].spec, stores[0].spec.data_model
-    n_draws = max(store.n_chains * store.committed_draws for store in stores)
+def cases_at_once(runs: list[Draws], memory_bytes: float) -> int:
+    """Return at how many cases the answers of these runs are looked at together."""
+    spec, model = runs[0].spec, runs[0].spec.data_model
+    n_draws = max(run.total for run in runs)
     per_case = 8 * _COPIES * spec.network.outputs * model.n_cells * (1 if model.has_labels else n_draws)
     per_case = max(per_case, 4 * model.n_cells * activation_bytes(spec.network, spec.dtype))
     return max(1, int(memory_bytes / 2 / per_case))
 
 
-def answers(store: Store, inputs: Array, targets: Array, *, memory_bytes: float) -> Answers:
-    """Return the answers of all draws of a store.
+def answers(run: Draws, inputs: Array, targets: Array, *, memory_bytes: float) -> Answers:
+    """Return the answers of all draws of a run.
 
     Parameters
     ----------
@@ -70,34 +70,34 @@ def answers(store: Store, inputs: Array, targets: Array, *, memory_bytes: float)
     targets : (n_cases, n_targets)   as on file, NaN where missing
     memory_bytes : float             about what may be used for a block of draws
     """
-    standardized = (inputs - store.data.input_center) / store.data.input_scale
-    blocks = output_blocks(committed(store), standardized, memory_bytes=memory_bytes)
-    return answers_of(store, ((outputs, precisions) for _, _, outputs, precisions in blocks), targets)
+    standardized = (inputs - run.data.input_center) / run.data.input_scale
+    blocks = output_blocks(run, standardized, memory_bytes=memory_bytes)
+    return answers_of(run, ((outputs, precisions) for _, _, outputs, precisions in blocks), targets)
 
 
-def answers_of(store: Store, blocks: Iterable[tuple[Array, Array]], targets: Array) -> Answers:
+def answers_of(run: Draws, blocks: Iterable[tuple[Array, Array]], targets: Array) -> Answers:
     """Return the answers of draws whose outputs are known.
 
     Parameters
     ----------
-    store : has the model and the scale of the targets
+    run : has the model and the scale of the targets
     blocks : outputs (n_chains, n_draws, n_cases, n_outputs) on the networks' scale, with the draws'
         precisions (n_chains, n_draws, n_precisions)
     targets : (n_cases, n_targets)   as on file, NaN where missing
     """
-    data, model = store.data, store.spec.data_model
+    data, model = run.data, run.spec.data_model
     scaled = (targets - data.target_center) / data.target_scale
     log_sum, n_draws = np.full(len(targets), -np.inf), 0
     sums: list[Array] = []
     kept, sigmas = [], []
     for outputs, precisions in blocks:
         flat = outputs.reshape(-1, len(targets), outputs.shape[-1])
-        noise = noise_precisions(precisions.reshape(len(flat), -1), store.precision_layout)
+        noise = noise_precisions(precisions.reshape(len(flat), -1), run.precision_layout)
         density = model.log_density(flat, scaled, noise)
         log_sum = np.logaddexp(log_sum, scipy.special.logsumexp(density, axis=0))
         n_draws += len(flat)
         if model.has_labels:
-            sums = [_sums_of_labels(distributions(store, model.probabilities(flat)), sums)]
+            sums = [_sums_of_labels(distributions(run, model.probabilities(flat)), sums)]
         else:
             kept.append(np.moveaxis(flat, 0, 2))
             sigmas.append(noise.T**-0.5)
@@ -111,9 +111,9 @@ def answers_of(store: Store, blocks: Iterable[tuple[Array, Array]], targets: Arr
     return Answers(n_draws, log_density, outputs=outputs, sigmas=sigma)
 
 
-def distributions(store: Store, probabilities: Array) -> Array:
+def distributions(run: Draws, probabilities: Array) -> Array:
     """Return probabilities (..., n_outputs) as a distribution for each target, (..., n_targets, n_labels)."""
-    has_opposites = store.spec.data_model.n_labels == 2
+    has_opposites = run.spec.data_model.n_labels == 2
     return (
         np.stack([1 - probabilities, probabilities], axis=-1)
         if has_opposites

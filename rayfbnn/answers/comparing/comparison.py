@@ -1,4 +1,4 @@
-"""The comparison of stores with a reference store at test cases, a piece of the cases at a time."""
+"""The comparison of runs with a reference run at test cases, a piece of the cases at a time."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from rayfbnn.answers.comparing.scores import (
     scores,
 )
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import check_same_posterior, committed
-from rayfbnn.draws.halves import halves
+from rayfbnn.draws.agreement import check_same_posterior
+from rayfbnn.draws.choosing import halves
 from rayfbnn.draws.members import with_members
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.errors import DataError
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 Measures: TypeAlias = dict[str, Array]  # by name, at all cases
 
@@ -51,14 +51,14 @@ class Compared:
 
 
 def compare(
-    reference: Store,
-    methods: Mapping[str, Store],
+    reference: Draws,
+    methods: Mapping[str, Draws],
     inputs: Array,
     targets: Array,
     *,
     memory_bytes: float = 256e6,
 ) -> tuple[dict[str, Compared], Compared]:
-    """Compare stores of one posterior with a reference store: scores, calibration and distances.
+    """Compare runs of one posterior with a reference run: scores, calibration and distances.
 
     Returns the comparison of each method, and that of one half of the reference's chains with the other half,
     below which no distance means anything. The cases are taken in pieces, so that memory grows with their
@@ -66,8 +66,8 @@ def compare(
 
     Parameters
     ----------
-    reference : store of draws that count as exact
-    methods : stores of the same posterior by name; the reference may be among them
+    reference : run of draws that count as exact
+    methods : runs of the same posterior by name; the reference may be among them
     inputs : (n_cases, n_inputs)     as on file
     targets : (n_cases, n_targets)   as on file, NaN where missing
     memory_bytes : float             about what may be used at once
@@ -75,24 +75,24 @@ def compare(
     check_same_posterior([reference, *methods.values()], is_approximation_allowed=True)
     if len(inputs) == 0 or np.isnan(targets).all():
         raise DataError(f"data: there must be test cases with a known target, got {len(inputs)} cases")
-    methods = {name: with_members(store) for name, store in methods.items()}
-    stores = {"": reference} | methods
-    scored: dict[str, list[Measures]] = {name: [] for name in (*stores, "halves")}
-    distant: dict[str, list[Measures]] = {name: [] for name in (*stores, "halves")}
-    at_once = cases_at_once(list(stores.values()), memory_bytes)
+    methods = {name: with_members(run) for name, run in methods.items()}
+    runs = {"": reference} | methods
+    scored: dict[str, list[Measures]] = {name: [] for name in (*runs, "halves")}
+    distant: dict[str, list[Measures]] = {name: [] for name in (*runs, "halves")}
+    at_once = cases_at_once(list(runs.values()), memory_bytes)
     for first in range(0, len(inputs), at_once):
         cases = slice(first, first + at_once)
-        for name, score, distance in _piece(stores, inputs[cases], targets[cases], memory_bytes / 4):
+        for name, score, distance in _piece(runs, inputs[cases], targets[cases], memory_bytes / 4):
             scored[name].append(score)
             distant[name].append(distance)
     exact, exact_sigmas = _joined(scored[""]), _log_sigmas(reference)
     rows = {
         name: Compared(
             averages(_joined(scored[name]), _joined(distant[name]), exact),
-            _differences(_log_sigmas(store), exact_sigmas),
+            _differences(_log_sigmas(run), exact_sigmas),
             *_reliability(_joined(scored[name])),
         )
-        for name, store in methods.items()
+        for name, run in methods.items()
     }
     one, other = map(_log_sigmas, halves(reference))
     floor = averages(_joined(scored["halves"]), _joined(distant["halves"]), exact)
@@ -100,23 +100,23 @@ def compare(
 
 
 def _piece(
-    stores: Mapping[str, Store], inputs: Array, targets: Array, memory_bytes: float
+    runs: Mapping[str, Draws], inputs: Array, targets: Array, memory_bytes: float
 ) -> Iterator[tuple[str, Measures, Measures]]:
-    """Yield the scores and distances of each store at some cases, and of the first half of the reference.
+    """Yield the scores and distances of each run at some cases, and of the first half of the reference.
 
     The reference has the name "", and its half, whose distances are from the other half, "halves".
     """
-    reference = stores[""]
+    reference = runs[""]
     one, other = (answers(half, inputs, targets, memory_bytes=memory_bytes) for half in halves(reference))
     exact = merged(one, other)
     yield "halves", scores(reference, one, targets), distances(one, other)
     of_exact = scores(reference, exact, targets)
-    for name, store in stores.items():
-        if store is reference:
+    for name, run in runs.items():
+        if run is reference:
             yield name, of_exact, distances(exact, exact)
         else:
-            said = answers(store, inputs, targets, memory_bytes=memory_bytes)
-            yield name, scores(store, said, targets), distances(said, exact)
+            said = answers(run, inputs, targets, memory_bytes=memory_bytes)
+            yield name, scores(run, said, targets), distances(said, exact)
 
 
 def _joined(pieces: list[Measures]) -> Measures:
@@ -162,9 +162,9 @@ def _reliability(score: Measures) -> tuple[Array, Array]:
     return INTERVALS, coverage(score["low"], score["high"], INTERVALS)
 
 
-def _log_sigmas(store: Store) -> dict[str, tuple[float, float]]:
+def _log_sigmas(run: Draws) -> dict[str, tuple[float, float]]:
     """Return the mean and the standard deviation over draws of the log of each free sigma."""
-    logs = {name: np.log(values) for name, values in sigmas(committed(store)).items()}
+    logs = {name: np.log(values) for name, values in sigmas(run).items()}
     return {name: (float(values.mean()), float(values.std())) for name, values in logs.items()}
 
 

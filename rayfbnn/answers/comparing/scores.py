@@ -12,7 +12,7 @@ from rayfbnn.answers.comparing.answers import Answers
 from rayfbnn.arrays import Array
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 BINS = 15
 BAND = 0.8  # from the 10 % to the 90 % quantile
@@ -21,7 +21,7 @@ _LEVELS = (np.arange(64) + 0.5) / 64  # of the quantiles that CRPS is an average
 _MOST_DRAWS = 1000  # evenly spaced, that these quantiles are of
 
 
-def scores(store: Store, answers: Answers, targets: Array) -> dict[str, Array]:
+def scores(run: Draws, answers: Answers, targets: Array) -> dict[str, Array]:
     """Return scores by name, (n_cases,) or (n_cases, n_targets) each, NaN where a target is missing.
 
     log_probability of all targets of a case; for labels error_rate, expected_error_rate, which is one minus
@@ -29,13 +29,13 @@ def scores(store: Store, answers: Answers, targets: Array) -> dict[str, Array]:
     `is_right`, 1 if its label was the right one; for numbers squared_error summed over targets, and for each
     target crps, and the places `low` and `high` of `calibration.Places`.
 
-    store    of the model and of the scale of targets
+    run      of the model and of the scale of targets
     targets  (n_cases, n_targets) as on file
     """
     of_all = {"log_probability": answers.log_density}
     if answers.probabilities is not None:
         return of_all | _of_labels(answers.probabilities, targets)
-    return of_all | _of_numbers(store, answers, targets)
+    return of_all | _of_numbers(run, answers, targets)
 
 
 def _of_labels(probabilities: Array, targets: Array) -> dict[str, Array]:
@@ -56,8 +56,8 @@ def _mean_of_known(values: Array) -> Array:
     return np.where(n_known > 0, np.nansum(values, axis=1) / np.maximum(n_known, 1), np.nan)
 
 
-def _of_numbers(store: Store, answers: Answers, targets: Array) -> dict[str, Array]:
-    model, data = store.spec.data_model, store.data
+def _of_numbers(run: Draws, answers: Answers, targets: Array) -> dict[str, Array]:
+    model, data = run.spec.data_model, run.data
     scaled = (targets - data.target_center) / data.target_scale
     assert answers.outputs is not None and answers.sigmas is not None
     given = answers.outputs, answers.sigmas[None]

@@ -20,9 +20,10 @@ from rayfbnn.answers.judging.on_the_way import (
     squared_error,
 )
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import Draws, output_blocks
+from rayfbnn.draws.choosing import evenly_spaced, thinned
+from rayfbnn.draws.outputs import output_blocks
 from rayfbnn.draws.quantities import noise_sigmas
-from rayfbnn.draws.thinning import evenly_spaced, thinned
+from rayfbnn.draws.view import Draws
 
 MIN_CHAINS = 4  # with three the confidence bound is 4.4 times the estimate, with two 16 times
 MAX_ERROR = 0.2  # of the predictive standard deviation: costs 0.02 nats of log probability
@@ -102,14 +103,14 @@ def average_error(runs: Sequence[Draws], *, inputs: Array | None = None) -> Aver
     inputs : (n_cases, n_inputs)   as on file, the training cases unless given; at most 50 of the cases and
                                    about 4,000 of the draws are looked at
     """
-    data = runs[0].store.data
+    data = runs[0].data
     inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
     chosen = inputs[evenly_spaced(len(inputs), _CASES)]
     at_most = max(_LEAST_DRAWS, _DRAWS // sum(run.n_chains for run in runs))
     moments = [_chain_moments(thinned(run, at_most), chosen) for run in runs]
     halves, parts = (np.concatenate([one[number] for one in moments], axis=1) for number in (0, 1))
     variances = np.concatenate([one[2] for one in moments], axis=0)
-    model = runs[0].store.spec.data_model
+    model = runs[0].spec.data_model
     labels = len(model.probability_columns(data.target_names)) // len(data.target_names)
     return error_of_moments(halves, variances, n_cases=len(chosen), labels=labels, parts=parts)
 
@@ -161,7 +162,7 @@ def _chain_moments(run: Draws, inputs: Array) -> tuple[Array, Array, Array]:
     are quarters of each half, or the halves where the draws are fewer than eight. The shapes are (2,
     n_chains, n_values), (n_parts, n_chains, n_values) and (n_chains, n_values).
     """
-    data, model = run.store.data, run.store.spec.data_model
+    data, model = run.data, run.spec.data_model
     standardized = (inputs - data.input_center) / data.input_scale
     sigmas = noise_sigmas(run)  # (n_targets, n_chains, n_draws)
     part_of_draw = _parts(run.n_draws)

@@ -12,18 +12,16 @@ from rayfbnn.answers.judging.chain_average import average_error
 from rayfbnn.answers.judging.modes import modes
 from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, Verdict, judge_predictions
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import Draws, committed
-from rayfbnn.draws.early import early_phase
+from rayfbnn.draws.choosing import thinned
 from rayfbnn.draws.quantities import is_of_predictions, quantities
-from rayfbnn.draws.thinning import thinned
-from rayfbnn.store.store import Store
+from rayfbnn.draws.view import Draws
 
 _CASES = 10
 _DRAWS, _LEAST_DRAWS = 4_000, 100  # of all chains together, and of each: enough for an ESS of 400
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a case may be far out
-def verdict_on_predictions(stores: Sequence[Store], inputs: Array) -> Verdict | None:
+def verdict_on_predictions(runs: Sequence[Draws], inputs: Array) -> Verdict | None:
     """Judge predictions that average over one or several runs; None unless all are of Markov chains.
 
     Draws of an earlier phase are not judged either: they are not from the posterior.
@@ -34,9 +32,8 @@ def verdict_on_predictions(stores: Sequence[Store], inputs: Array) -> Verdict | 
 
     inputs  (n_cases, n_inputs) as on file
     """
-    if any(store.kind != "mcmc" or early_phase(store) is not None for store in stores):
+    if any(run.kind != "mcmc" or run.early_phase is not None for run in runs):
         return None
-    runs = [committed(store) for store in stores]
     at_most = max(_LEAST_DRAWS, _DRAWS // sum(run.n_chains for run in runs))
     some = [thinned(run, at_most) for run in runs]
     by_name = _together([_of_run(run, inputs) for run in some])
@@ -46,8 +43,8 @@ def verdict_on_predictions(stores: Sequence[Store], inputs: Array) -> Verdict | 
         table,
         divergences="",
         modes=modes(by_name["log_likelihood"]),
-        spec=stores[0].spec,
-        path=str(stores[0].path),
+        spec=runs[0].spec,
+        path=str(runs[0].path),
         thresholds=Thresholds(),
     )
     return judge_predictions(evidence, average_error(some, inputs=inputs))

@@ -19,14 +19,14 @@ from rayfbnn.output.whole_file import whole_file
 from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 FORMAT = "rayfbnn model"
 FORMAT_VERSION = 1
 MOST_BYTES = 2e9  # of all arrays: a file that is to be held in memory elsewhere
 
 
-def exported(store: Store, numbers: Array) -> dict[str, Array]:
+def exported(run: Draws, numbers: Array) -> dict[str, Array]:
     """Return the arrays of the file by name, with some draws of each chain, all chains one after another.
 
     description       the network and the data model as JSON
@@ -36,15 +36,15 @@ def exported(store: Store, numbers: Array) -> dict[str, Array]:
     sigma_noise       (n_draws, n_targets), where noise has a sigma that is sampled
     input_center, input_scale, target_center, target_scale   the network's values are (value - center) / scale
     """
-    network = store.spec.network
+    network = run.spec.network
     if any(layer.activation == "erf" for layer in network.hidden):
         raise ConfigError("network.hidden: erf units cannot be exported, since NumPy has no such function")
     wiring = Wiring.from_network(network)
-    check_own_networks(store)
-    held = hold(store, numbers)
-    positions = held.read_positions().reshape(-1, held.parameter_layout.n_parameters)
-    _check_size(store, wiring, positions)
-    arrays = {"description": np.array(json.dumps(_description(store, wiring), ensure_ascii=False))}
+    check_own_networks(run)
+    held = hold(run, numbers)
+    positions = held.positions().reshape(-1, held.parameter_layout.n_parameters)
+    _check_size(run, wiring, positions)
+    arrays = {"description": np.array(json.dumps(_description(run, wiring), ensure_ascii=False))}
     for layer in range(1, len(wiring.units)):
         arrays |= _into(layer, wiring, positions)
     for layer, offset in enumerate(wiring.offsets):
@@ -52,10 +52,10 @@ def exported(store: Store, numbers: Array) -> dict[str, Array]:
             arrays[f"offset_{layer}"] = positions[:, offset]
     columns = held.precision_layout.noise_columns
     if len(columns):
-        precisions = held.read_precisions().reshape(len(positions), -1)
+        precisions = held.precisions().reshape(len(positions), -1)
         arrays["sigma_noise"] = precisions[:, columns] ** -0.5
     for name in ("input_center", "input_scale", "target_center", "target_scale"):
-        arrays[name] = getattr(store.data, name)
+        arrays[name] = getattr(run.data, name)
     return arrays
 
 
@@ -83,7 +83,7 @@ def _into(layer: int, wiring: Wiring, positions: Array) -> dict[str, Array]:
     return arrays
 
 
-def _check_size(store: Store, wiring: Wiring, positions: Array) -> None:
+def _check_size(run: Draws, wiring: Wiring, positions: Array) -> None:
     n_values = sum(
         wiring.units[link.source] * wiring.units[layer]
         for layer, links in enumerate(wiring.incoming)
@@ -94,14 +94,14 @@ def _check_size(store: Store, wiring: Wiring, positions: Array) -> None:
     if needed > MOST_BYTES:
         enough = int(len(positions) * MOST_BYTES / needed)
         raise ConfigError(
-            f"draws: {len(positions)} draws of {store.path} take {needed / 1e9:.3g} GB with all connections"
+            f"draws: {len(positions)} draws of {run.path} take {needed / 1e9:.3g} GB with all connections"
             f" written out, above {MOST_BYTES / 1e9:g} GB; take at most {enough}"
         )
 
 
-def _description(store: Store, wiring: Wiring) -> dict[str, Any]:
+def _description(run: Draws, wiring: Wiring) -> dict[str, Any]:
     """Return what is not an array: names, layers and the data model."""
-    spec, data = store.spec, store.data
+    spec, data = run.spec, run.data
     encoding = spec.encoding or Encoding.from_numbers(data.input_names)
     layers: list[dict[str, Any]] = [
         {

@@ -11,14 +11,13 @@ import numpy as np
 
 from rayfbnn.answers.effective import MIN_DRAWS, mcse_mean
 from rayfbnn.arrays import Array
-from rayfbnn.draws.draws import committed, outputs_by_case
-from rayfbnn.draws.held import spread
+from rayfbnn.draws.choosing import evenly_spaced, spread
+from rayfbnn.draws.outputs import outputs_by_case
 from rayfbnn.draws.quantities import noise_sigmas
-from rayfbnn.draws.thinning import evenly_spaced
 from rayfbnn.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
+    from rayfbnn.draws.view import Draws
 
 _LEAST_DRAWS = 100  # of all chains together: the quantiles and standard deviations need draws too
 _N_CASES = 20  # training cases, evenly spaced, at which the error is looked at
@@ -42,7 +41,7 @@ class Thinning:
     mcse_of_all: float
 
 
-def thin(store: Store, *, draws: int | None, max_mcse: float) -> Thinning:
+def thin(run: Draws, *, draws: int | None, max_mcse: float) -> Thinning:
     """Choose evenly spaced draws of each chain: `draws` of all chains together, or as few as will do.
 
     max_mcse  largest error that is wanted; 0 takes all draws
@@ -50,8 +49,7 @@ def thin(store: Store, *, draws: int | None, max_mcse: float) -> Thinning:
     If all draws leave a larger error, as many are taken as leave little more: where chains disagree, most of
     the error stays however many draws of each there are. ConfigError if `draws` is fewer than the chains.
     """
-    run = committed(store)
-    errors = _Errors(store)
+    errors = _Errors(run)
     if draws is not None:
         if draws < run.n_chains:
             raise ConfigError(f"draws: must be at least one for each of {run.n_chains} chains, got {draws}")
@@ -72,13 +70,13 @@ def thin(store: Store, *, draws: int | None, max_mcse: float) -> Thinning:
 class _Errors:
     """The means that every draw predicts at some training cases, and the predictive standard deviations."""
 
-    def __init__(self, store: Store) -> None:
-        run, data = committed(store), store.data
+    def __init__(self, run: Draws) -> None:
+        data = run.data
         inputs = data.standardized(data.inputs[evenly_spaced(data.n_cases, _N_CASES)])
         values = outputs_by_case(run, inputs, memory_bytes=_BLOCK_BYTES).astype(np.float64)
         flat = values.reshape(*values.shape[:2], -1)  # (n_cases, n_outputs, n_draws of all chains)
         sigmas = noise_sigmas(run).reshape(1, -1, run.total)
-        means, variances = store.spec.data_model.moments(flat, sigmas)
+        means, variances = run.spec.data_model.moments(flat, sigmas)
         self.n_draws = run.n_draws
         self.means = means.reshape(*means.shape[:2], run.n_chains, run.n_draws)
         self.sd = np.sqrt(variances.mean(axis=2) + means.var(axis=2))

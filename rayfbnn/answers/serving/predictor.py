@@ -12,13 +12,12 @@ from rayfbnn.answers.predictive import predictive_mean, predictive_quantiles, pr
 from rayfbnn.answers.serving.monte_carlo import Thinning, thin
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases
-from rayfbnn.draws.early import early_phase
 from rayfbnn.draws.held import hold
 from rayfbnn.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rayfbnn.draws.view import Draws
     from rayfbnn.spec import RunSpec
-    from rayfbnn.store.store import Store
 
 
 class Predictor:
@@ -35,20 +34,20 @@ class Predictor:
     """
 
     def __init__(
-        self, store: Store, thinning: Thinning, *, max_memory: float, dtype: str | None = None
+        self, run: Draws, thinning: Thinning, *, max_memory: float, dtype: str | None = None
     ) -> None:
-        """Read the chosen draws of an open store.
+        """Read the chosen draws of a run.
 
         dtype  of the arithmetic; the run's if it is None
         """
         self.mcse = thinning.mcse
-        self.early_phase = early_phase(store)
-        self._held = hold(store, thinning.numbers, dtype=dtype)
+        self.early_phase = run.early_phase
+        self._held = hold(run, thinning.numbers, dtype=dtype)
         self._max_memory = max_memory
 
     @staticmethod
-    def from_store(
-        store: Store,
+    def from_draws(
+        run: Draws,
         *,
         draws: int | None = None,
         max_mcse: float = 0.05,
@@ -56,13 +55,13 @@ class Predictor:
         dtype: str | None = None,
     ) -> Predictor:
         """Return a predictor with as many draws as asked for; see `rayfbnn.load`."""
-        thinning = thin(store, draws=draws, max_mcse=max_mcse)
-        return Predictor(store, thinning, max_memory=max_memory, dtype=dtype)
+        thinning = thin(run, draws=draws, max_mcse=max_mcse)
+        return Predictor(run, thinning, max_memory=max_memory, dtype=dtype)
 
     @property
     def n_draws(self) -> int:
         """Number of draws of all chains together."""
-        return self._held.n_chains * self._held.committed_draws
+        return self._held.total
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -152,7 +151,7 @@ class Predictor:
         return f"Predictor({names}: {self.n_draws} draws, Monte Carlo error {self.mcse:.2g} sd{early})"
 
 
-def _cases(data: Source, held: Store) -> tuple[Array, Array | None]:
+def _cases(data: Source, held: Draws) -> tuple[Array, Array | None]:
     """Return inputs, (n_cases, n_inputs), and targets if they are there.
 
     Arrays of numbers that the network is given as they are need not become a table, which takes longer than

@@ -13,6 +13,7 @@ from scipy.stats import multivariate_normal
 import rayfbnn
 from rayfbnn.answers.fit_diagnosis import FitDiagnosis
 from rayfbnn.describe.results import diagnosis_text
+from rayfbnn.draws.view import committed
 from rayfbnn.markup import tables
 from rayfbnn.pictures.figures import figure_with_axes
 from rayfbnn.pictures.objective import draw_objective
@@ -89,7 +90,7 @@ def test_the_bound_of_bbb_is_drawn_on_the_scale_of_its_table(tmp_path: Path) -> 
     rayfbnn.sample(spec, tmp_path / "bbb.zarr", method="bbb", workers=0, progress=False)
     store = Store.open(tmp_path / "bbb.zarr")
     _, axes = figure_with_axes(1, 1, width=3, height=3)
-    draw_objective(axes[0, 0], store)
+    draw_objective(axes[0, 0], committed(store))
     diagnosis = rayfbnn.diagnose(tmp_path / "bbb.zarr")
     assert isinstance(diagnosis, FitDiagnosis)
     drawn = [line.get_ydata()[-1] for line in axes[0, 0].lines]

@@ -14,9 +14,10 @@ from rayfbnn import api
 from rayfbnn.answers.effective import pareto_k
 from rayfbnn.answers.fit_diagnosis import FitDiagnosis, drifts
 from rayfbnn.cli import app
-from rayfbnn.draws.draws import committed, outputs_by_case, posterior_of
 from rayfbnn.draws.fits import fit_summary
 from rayfbnn.draws.members import with_members
+from rayfbnn.draws.outputs import outputs_by_case, posterior_of
+from rayfbnn.draws.view import committed
 from rayfbnn.errors import StoreError, StoreMismatchError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
@@ -55,13 +56,13 @@ def test_members_are_the_starts_of_best_evidence_with_all_their_draws(tmp_path: 
     store = fitted(tmp_path, method, settings={"members": 2})
     evidence = fit_summary(store).log_evidence
     best = np.argsort(-evidence)[:2]
-    view = with_members(store)
-    assert (view.n_chains, view.committed_draws) == (1, 140)
-    assert set(view.read_starts()[0]) == set(best)
+    run = with_members(committed(store))
+    assert (run.n_chains, run.n_draws) == (1, 140)
+    assert set(run.starts()[0]) == set(best)
     whole = store.read_positions()
     expected = np.concatenate([whole[start] for start in sorted(best)])
-    assert view.read_positions().tobytes() == expected.tobytes()
-    assert view.read_positions(slice(60, 80)).tobytes() == expected[60:80].tobytes()
+    assert run.positions().tobytes() == expected.tobytes()
+    assert run.positions(draws=slice(60, 80)).tobytes() == expected[60:80].tobytes()
 
 
 def test_weights_by_evidence_decide_how_many_draws_of_a_start_count(tmp_path: Path) -> None:
@@ -69,18 +70,17 @@ def test_weights_by_evidence_decide_how_many_draws_of_a_start_count(tmp_path: Pa
     summary = fit_summary(store)
     ratios = np.exp(summary.log_evidence - summary.log_evidence.max())
     expected = np.floor(70 * ratios + 1e-9).astype(int)
-    starts = with_members(store).read_starts()[0]
+    starts = with_members(committed(store)).starts()[0]
     assert [int((starts == start).sum()) for start in range(3)] == expected.tolist()
 
 
 def test_outputs_of_laplace_are_linear_about_the_mode_of_each_draw(tmp_path: Path) -> None:
     """The outputs are f(mode) + J (w - mode), with the Jacobian by central differences."""
     store = fitted(tmp_path, "laplace")
-    posterior, inputs = posterior_of(store), np.array([[0.3, -1.0], [1.5, 0.2]])
+    run = committed(store)
+    posterior, inputs = posterior_of(run), np.array([[0.3, -1.0], [1.5, 0.2]])
     modes = fit_summary(store).state["position"]
-    outputs = outputs_by_case(committed(store), inputs, memory_bytes=1e8)[
-        :, 0
-    ]  # (n_cases, n_chains, n_draws)
+    outputs = outputs_by_case(run, inputs, memory_bytes=1e8)[:, 0]  # (n_cases, n_chains, n_draws)
     h = 1e-5
     for start, mode in enumerate(modes):
         steps = h * np.eye(len(mode))

@@ -11,6 +11,7 @@ import pytest
 
 import rayfbnn
 from rayfbnn.answers.predictive import predictive_quantiles, predictive_sample
+from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from tests.support.model.runs import MODELS, spec_of
@@ -85,13 +86,13 @@ def test_a_sample_is_joint_over_cases_and_depends_on_the_seed(real_run: Path) ->
     """Twice the same case: all but the noise is shared within a sample."""
     store = Store.open(real_run)
     twice = store.data.inputs[[0, 0]] * 5  # far from the training cases, where functions differ most
-    samples = predictive_sample(store, twice, 400, seed=1)[:, :, 0]
+    samples = predictive_sample(committed(store), twice, 400, seed=1)[:, :, 0]
     table = rayfbnn.predict(real_run, data=twice).table
     noise = store.read_precisions()[:, :, store.precision_layout.noise_columns] ** -1.0
     share = 1 - noise.mean() * store.data.target_scale[0] ** 2 / table["y_sd"][0] ** 2
     assert np.corrcoef(samples.T)[0, 1] == pytest.approx(share, abs=5 / np.sqrt(400))
-    np.testing.assert_array_equal(predictive_sample(store, twice, 400, seed=1)[:, :, 0], samples)
-    assert (predictive_sample(store, twice, 400, seed=2)[:, :, 0] != samples).all()
+    np.testing.assert_array_equal(predictive_sample(committed(store), twice, 400, seed=1)[:, :, 0], samples)
+    assert (predictive_sample(committed(store), twice, 400, seed=2)[:, :, 0] != samples).all()
 
 
 def test_probabilities_that_are_none_are_refused(real_run: Path) -> None:

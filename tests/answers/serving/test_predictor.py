@@ -14,12 +14,13 @@ import pytest
 import rayfbnn
 from rayfbnn.answers.serving.monte_carlo import thin
 from rayfbnn.answers.serving.predictor import Predictor
+from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.store.store import Store
 from tests.support.data.tables import FULL, mixed_table, table_keys
 from tests.support.marks import some_long
 from tests.support.small import small_spec
-from tests.support.store.standin_store import make_spec, make_store, normal
+from tests.support.store.standin_store import make_run, make_spec, normal
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 
@@ -36,10 +37,10 @@ def test_the_draws_are_evenly_spaced_in_every_chain(finished: Path) -> None:
     assert predictor.n_draws == 15  # three of each of five chains
     assert np.isnan(predictor.mcse)
     draws = [0, 5, 9]
-    store = Store.open(finished / "run.zarr")
+    run = committed(Store.open(finished / "run.zarr"))
     held = predictor._held
-    np.testing.assert_array_equal(held.read_positions(), store.read_positions()[:, draws])
-    np.testing.assert_array_equal(held.read_precisions(), store.read_precisions()[:, draws])
+    np.testing.assert_array_equal(held.positions(), run.positions()[:, draws])
+    np.testing.assert_array_equal(held.precisions(), run.precisions()[:, draws])
     assert rayfbnn.load(finished / "run.zarr", draws=10_000).n_draws == 50
     assert rayfbnn.load(finished / "run.zarr", draws=10, skip=8).n_draws == 10
 
@@ -47,11 +48,11 @@ def test_the_draws_are_evenly_spaced_in_every_chain(finished: Path) -> None:
 def test_no_more_draws_are_taken_than_the_error_needs() -> None:
     """Independent draws: the error of n draws of a mean is its standard deviation over the root of n."""
     spec = make_spec(chains=8)
-    store = make_store(spec, n_draws=500)
-    few, more = thin(store, draws=None, max_mcse=0.05), thin(store, draws=None, max_mcse=0.02)
+    run = make_run(spec, n_draws=500)
+    few, more = thin(run, draws=None, max_mcse=0.05), thin(run, draws=None, max_mcse=0.02)
     assert few.mcse <= 0.05 and more.mcse <= 0.02
     assert 13 <= len(few.numbers) < len(more.numbers) < 500
-    everything = thin(store, draws=None, max_mcse=0)
+    everything = thin(run, draws=None, max_mcse=0)
     assert len(everything.numbers) == 500
     expected = everything.mcse * np.sqrt(500 / len(few.numbers))
     assert expected / 1.4 < few.mcse < 1.4 * expected  # errors are estimated to some ten per cent
@@ -69,12 +70,12 @@ def test_a_run_with_too_few_draws_gives_all_and_says_so(
 
 def test_chains_that_disagree_do_not_take_all_draws() -> None:
     """Most of the error is between the chains, and stays however many draws of each are taken."""
-    store = make_store(make_spec(chains=8), n_draws=500)
-    part = store.parameter_layout.slices["bo"]
-    store.positions[:, :, part] += 10 * normal(3, (8, 1, 2))
-    thinning = thin(store, draws=None, max_mcse=0.05)
+    run = make_run(make_spec(chains=8), n_draws=500)
+    part = run.parameter_layout.slices["bo"]
+    run.store.positions[:, :, part] += 10 * normal(3, (8, 1, 2))
+    thinning = thin(run, draws=None, max_mcse=0.05)
     assert 13 <= len(thinning.numbers) < 250
-    everything = thin(store, draws=None, max_mcse=0)
+    everything = thin(run, draws=None, max_mcse=0)
     assert 0.2 < thinning.mcse <= 1.05 * everything.mcse
     assert thinning.mcse_of_all == everything.mcse > 0.05
 
@@ -97,7 +98,7 @@ def test_tables_are_encoded_as_by_predict(tmp_path: Path) -> None:
 def test_many_rows_take_no_more_memory_than_asked(kind: str) -> None:
     """The outputs of 2000 rows in all 800 draws are 26 MB, in float64."""
     spec = make_spec(kind)
-    predictor = Predictor.from_store(make_store(spec, n_draws=200), max_mcse=0)
+    predictor = Predictor.from_draws(make_run(spec, n_draws=200), max_mcse=0)
     inputs = normal(5, (2000, 2))
     tracemalloc.start()
     table = predictor.predict(inputs, max_memory=6e6).table

@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, make_dataset
 from rayfbnn.model.layout import ParameterLayout
 from rayfbnn.spec import RunSpec
-from tests.support.store.standin_store import MemoryStore, make_spec, make_store, normal
+from tests.support.store.standin_store import MemoryStore, make_run, make_spec, normal
 
 PIECEWISE = {"kind": "survival", "hazard": "piecewise", "time_points": [0.4, 1.0, 2.5], "log_time": True}
 OTHER_MODELS: list[dict[str, Any]] = [
@@ -23,14 +23,14 @@ OTHER_MODELS: list[dict[str, Any]] = [
 N_TEST = 6
 
 
-def store_of(model: dict[str, Any], **changes: Any) -> tuple[Any, Array, Array]:
+def run_of(model: dict[str, Any], **changes: Any) -> tuple[Any, Array, Array]:
     """A store of draws, with inputs and targets that no draw has seen."""
     raw = make_spec(**changes).to_dict()
     raw["model"] = model
     raw["data"]["targets"] = ["y1"] if model["kind"] == "survival" else ["y1", "y2"]
     spec = RunSpec.from_dict(raw)
     train, test = data_of(spec, 12, 3), data_of(spec, N_TEST, 41)
-    return make_store(spec, train), test.inputs, test.targets
+    return make_run(spec, train), test.inputs, test.targets
 
 
 def data_of(spec: RunSpec, n_cases: int, seed: int) -> Dataset:
@@ -51,22 +51,22 @@ def data_of(spec: RunSpec, n_cases: int, seed: int) -> Dataset:
     )
 
 
-def outputs_by_hand(store: MemoryStore, x: Array) -> Array:
+def outputs_by_hand(run: MemoryStore, x: Array) -> Array:
     """Outputs of the network written out, (draws of all chains, n_cases, n_outputs)."""
-    w = ParameterLayout.from_network(store.spec.network).views(store.positions)
+    w = ParameterLayout.from_network(run.spec.network).views(run.store.positions)
     hidden = np.tanh(np.einsum("ni,cdih->cdnh", x, w["ih0"]) + w["bh0"][:, :, None])
     outputs = np.einsum("cdnh,cdho->cdno", hidden, w["ho0"]) + w["bo"][:, :, None]
     return outputs.reshape(-1, *outputs.shape[2:])
 
 
-def log_hazards_by_hand(store: MemoryStore, inputs: Array) -> Array:
+def log_hazards_by_hand(run: MemoryStore, inputs: Array) -> Array:
     """Log hazards, (draws of all chains, n_cases, n_pieces)."""
-    if not store.spec.model.times:
-        return outputs_by_hand(store, inputs)
-    t = np.log(store.spec.model.times)
+    if not run.spec.model.times:
+        return outputs_by_hand(run, inputs)
+    t = np.log(run.spec.model.times)
     clock = [t[0], *(t[:-1] + t[1:]) / 2, t[-1]]
     return np.concatenate(
-        [outputs_by_hand(store, np.insert(inputs, 0, time, axis=1)) for time in clock], axis=2
+        [outputs_by_hand(run, np.insert(inputs, 0, time, axis=1)) for time in clock], axis=2
     )
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, make_dataset
+from rayfbnn.draws.view import Draws, committed
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import RunUpdates, Updates
 from rayfbnn.streams import Purpose, Streams
 from tests.support.model.chain_streams import chain_streams
-
-ALL = slice(None)
 
 
 def streams(seed: int, n: int = 1) -> Streams:
@@ -107,14 +106,14 @@ class MemoryStore:
             **(stats or {}),
         }
 
-    def read_positions(self, draws: slice, chains: slice = ALL) -> Array:
+    def read_positions(self, draws: slice, chains: slice, *, committed: int) -> Array:
         return self.positions[chains, draws].copy()
 
-    def read_precisions(self, draws: slice, chains: slice = ALL) -> Array:
+    def read_precisions(self, draws: slice, chains: slice, *, committed: int) -> Array:
         return self.precisions[chains, draws].copy()
 
-    def read_stat(self, name: str, draws: slice) -> Array:
-        return self.stats[name][:, draws].copy()
+    def read_stat(self, name: str, draws: slice, chains: slice, *, committed: int) -> Array:
+        return self.stats[name][chains, draws].copy()
 
     def updates(self) -> RunUpdates:
         return RunUpdates(warmup=Updates(accepted_sum=6.0, n_accepted=8, divergences=5))
@@ -123,27 +122,37 @@ class MemoryStore:
 class Endless(MemoryStore):
     """A store whose draws are made when they are read, so that only the reduction takes memory."""
 
-    def __init__(self, spec_store: MemoryStore, n_draws: int) -> None:
-        self.__dict__ |= spec_store.__dict__
+    def __init__(self, store: MemoryStore, n_draws: int) -> None:
+        self.__dict__ |= store.__dict__
         self.committed_draws = n_draws
 
     def _tiled(self, values: Array, draws: slice, chains: slice) -> Array:
         return values[chains][:, np.arange(draws.start, draws.stop) % values.shape[1]]
 
-    def read_positions(self, draws: slice, chains: slice = ALL) -> Array:
+    def read_positions(self, draws: slice, chains: slice, *, committed: int) -> Array:
         return self._tiled(self.positions, draws, chains)
 
-    def read_precisions(self, draws: slice, chains: slice = ALL) -> Array:
+    def read_precisions(self, draws: slice, chains: slice, *, committed: int) -> Array:
         return self._tiled(self.precisions, draws, chains)
 
 
-def make_store(
+def make_run(
     spec: RunSpec, data: Dataset | None = None, *, n_draws: int = 20, seed: int = 11, **settings: Any
-) -> Any:
-    """A MemoryStore of independent draws: parameters normal with sd 0.7, log precisions around 1."""
+) -> Draws:
+    """Independent draws in a MemoryStore: parameters normal with sd 0.7, log precisions around 1."""
     data = make_data(spec) if data is None else data
     network = spec.network
     n_precisions = PrecisionLayout.from_specs(network, spec.model, data.n_targets).n_precisions
     positions = 0.7 * normal(seed, (spec.chains, n_draws, network.n_parameters))
     precisions = np.exp(1 + 0.5 * normal(seed + 1, (spec.chains, n_draws, n_precisions)))
-    return MemoryStore(spec, data, positions.astype(spec.dtype), precisions, **settings)
+    return view(MemoryStore(spec, data, positions.astype(spec.dtype), precisions, **settings))
+
+
+def view(store: MemoryStore) -> Draws:
+    """The draws of a store in memory."""
+    return committed(cast("Any", store))
+
+
+def endless(run: Draws, n_draws: int) -> Draws:
+    """The draws of a run, over and over."""
+    return view(Endless(cast("Any", run.store), n_draws))

@@ -1,0 +1,191 @@
+"""The view of draws that every answer takes: which chains and draws of which store, fixed when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.errors import StoreError
+
+if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
+    from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
+    from rayfbnn.spec import RunSpec
+    from rayfbnn.store.catalogue import Kind
+    from rayfbnn.store.storage.places import Place
+    from rayfbnn.store.store import Store
+
+_ALL = slice(None)
+POSITIONS, PRECISIONS, STARTS = "positions", "precisions", "starts"
+
+
+class Source(Protocol):
+    """A reader of draws, which may choose among, join or hold the draws of another."""
+
+    def read(self, name: str, chains: slice, draws: slice) -> Array:
+        """Return POSITIONS, PRECISIONS, STARTS or a statistic of a store, (n_chains, n_draws, ...).
+
+        chains, draws  slices of step 1 with both ends, within the source
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """The draws that an answer is made from.
+
+    What is committed is asked once, when the view is made. A run may continue to write meanwhile.
+
+    store             the store with the training cases, layouts and records
+    source            the reader of the chosen draws
+    spec              the store's configuration; its dtype is that of the networks' evaluation
+    n_chains          number of chains
+    n_draws           number of draws of each chain
+    chains_per_batch  number of chains that are read together
+    draws_per_chunk   number of draws of a chain that are stored together
+    early_phase       number of the phase, from 1, if these are not draws from the posterior but states of an
+                      earlier phase
+    """
+
+    store: Store
+    source: Source
+    spec: RunSpec
+    n_chains: int
+    n_draws: int
+    chains_per_batch: int
+    draws_per_chunk: int
+    early_phase: int | None = None
+
+    @property
+    def data(self) -> Dataset:
+        """The training cases."""
+        return self.store.data
+
+    @property
+    def path(self) -> Place:
+        """The store's folder."""
+        return self.store.path
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the draws: from Markov chains, exact by rejection, from the prior, or approximate."""
+        return self.store.kind
+
+    @property
+    def parameter_layout(self) -> ParameterLayout:
+        """Columns of `positions`."""
+        return self.store.parameter_layout
+
+    @property
+    def precision_layout(self) -> PrecisionLayout:
+        """Columns of `precisions`."""
+        return self.store.precision_layout
+
+    @property
+    def total(self) -> int:
+        """Number of draws of all chains together."""
+        return self.n_chains * self.n_draws
+
+    def positions(self, chains: slice = _ALL, draws: slice = _ALL) -> Array:
+        """Return parameters, (n_chains, n_draws, n_parameters), in the dtype of the run."""
+        return self._read(POSITIONS, chains, draws)
+
+    def precisions(self, chains: slice = _ALL, draws: slice = _ALL) -> Array:
+        """Return precisions, sigma**-2, (n_chains, n_draws, n_precisions) float64."""
+        return self._read(PRECISIONS, chains, draws)
+
+    def starts(self, chains: slice = _ALL, draws: slice = _ALL) -> Array:
+        """Return the number of the store's chain that each draw is from, (n_chains, n_draws)."""
+        return self._read(STARTS, chains, draws)
+
+    def stat(self, name: str, chains: slice = _ALL, draws: slice = _ALL) -> Array:
+        """Return one of catalogue.STATS, (n_chains, n_draws) float64."""
+        return self._read(name, chains, draws)
+
+    def _read(self, name: str, chains: slice, draws: slice) -> Array:
+        return self.source.read(name, _span(chains, self.n_chains), _span(draws, self.n_draws))
+
+    def blocks(self, draws_at_once: int) -> Iterator[slice]:
+        """Yield slices of successive draws, of whole chunks of the store if more than one fits."""
+        per_chunk = self.draws_per_chunk
+        if draws_at_once > per_chunk:
+            draws_at_once -= draws_at_once % per_chunk
+        for first in range(0, self.n_draws, draws_at_once):
+            yield slice(first, min(first + draws_at_once, self.n_draws))
+
+    def blocks_in_memory(self, n_values: int, memory_bytes: float) -> Iterator[tuple[slice, slice]]:
+        """Yield chains and draws whose `n_values` numbers each take about half of the memory."""
+        chains_at_once = min(self.chains_per_batch, self.n_chains)
+        draws_at_once = max(1, int(memory_bytes / 2 / (8 * n_values * chains_at_once)))
+        for first in range(0, self.n_chains, chains_at_once):
+            for draws in self.blocks(draws_at_once):
+                yield slice(first, min(first + chains_at_once, self.n_chains)), draws
+
+    def chunks(self) -> Iterator[tuple[slice, slice]]:
+        """Yield the chains and draws of each chunk of the store, batch by batch."""
+        at_once = min(self.chains_per_batch, self.n_chains)
+        for first in range(0, self.n_chains, at_once):
+            for draws in self.blocks(self.draws_per_chunk):
+                yield slice(first, min(first + at_once, self.n_chains)), draws
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The draws of all chains of a store, as many as were committed when this was made."""
+
+    store: Store
+    n_draws: int
+
+    def read(self, name: str, chains: slice, draws: slice) -> Array:
+        """Read from the store, whose chunks are checked against their digests."""
+        if name == POSITIONS:
+            return self.store.read_positions(draws, chains, committed=self.n_draws)
+        if name == PRECISIONS:
+            return self.store.read_precisions(draws, chains, committed=self.n_draws)
+        if name == STARTS:
+            return chain_numbers(chains, draws)
+        return self.store.read_stat(name, draws, chains, committed=self.n_draws)
+
+
+def committed(store: Store) -> Draws:
+    """Return a view of the draws that are committed now; StoreError if there are none."""
+    n_draws = store.committed_draws
+    if n_draws == 0:
+        early = "; `predict` and `load` can use its earlier phases" if store.kind == "mcmc" else ""
+        raise StoreError(f"{store.path}: no draws are committed yet; run `resume` on it first{early}")
+    return of_store(store, n_draws)
+
+
+def of_store(store: Store, n_draws: int) -> Draws:
+    """Return a view of the first `n_draws` draws of every chain, which the caller knows to be committed."""
+    return of_source(store, Committed(store, n_draws), n_draws)
+
+
+def of_source(store: Store, source: Source, n_draws: int, *, early_phase: int | None = None) -> Draws:
+    """Return a view of `n_draws` draws of every chain of a store, read by the source."""
+    return Draws(
+        store,
+        source,
+        store.spec,
+        store.n_chains,
+        n_draws,
+        store.chains_per_batch,
+        store.draws_per_chunk,
+        early_phase,
+    )
+
+
+def chain_numbers(chains: slice, draws: slice) -> Array:
+    """Return the number of its chain for each draw, (n_chains, n_draws)."""
+    rows = np.arange(chains.start, chains.stop)
+    return np.repeat(rows[:, None], draws.stop - draws.start, axis=1)
+
+
+def _span(part: slice, n: int) -> slice:
+    start, stop, step = part.indices(n)
+    if step != 1:
+        raise ValueError(f"chains, draws: must be slices of step 1, got {part}")
+    return slice(start, max(start, stop))
