@@ -16,7 +16,7 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 # A failing assertion in a helper shows its values, as in a test.
 pytest.register_assert_rewrite("tests.support")
 from tests.support.devices import cupy  # noqa: E402, F401, a fixture
-from tests.support.reduce.pictures import undrawn_pictures  # noqa: E402, F401, a fixture
+from tests.support.output.undrawn import undrawn_pictures  # noqa: E402, F401, a fixture
 
 # Derandomised: a test that passes goes on passing until the code changes.
 settings.register_profile(

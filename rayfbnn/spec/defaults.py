@@ -67,7 +67,8 @@ def default_phases(
     outputs alone, then over common precisions too. Elsewhere they are those of hybrid, and each sigma is
     rescaled in turn unless there are too many. All sigmas of what leads into a layer are rescaled together
     in every network. For a large table trajectories are those of hybrid, without the rescaling of single
-    sigmas, and three times as long for the default network of many cases. So are those of cases that are divided into parts, because the outputs cannot be integrated out.
+    sigmas, and three times as long for the default network of many cases. They are also those of hybrid if
+    the cases are divided into parts, because the outputs cannot be integrated out.
     """
     first: Operation
     later: Operation

@@ -314,7 +314,9 @@ def _check_plot_arguments(run: Draws, folder: Path, data: Source | None, input_n
         check_output(path, inputs=inputs)
     if input_name is not None and input_name not in run.data.input_names:
         names = ", ".join(run.data.input_names)
-        raise ConfigError(f"input_name: is not an input of the run, got {input_name}; the inputs are {names}")
+        raise ConfigError(
+            f"input_name: is not an input of the store, got {input_name}; the inputs are {names}"
+        )
     if data is not None and run.kind == "prior":
         named = data if is_path(data) else "data"
         raise ConfigError(

@@ -15,7 +15,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.pictures import along_input, survival
 from rayfbnn.store.store import Store
 from tests.support.model.runs import spec_of
-from tests.support.reduce.pictures import leave_undrawn
+from tests.support.output.undrawn import leave_undrawn
 from tests.support.small import assert_same_draws, small
 
 MODELS = ("count", "constant hazard", "hazard of pieces", "heteroscedastic")

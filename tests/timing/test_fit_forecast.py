@@ -13,7 +13,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.timing import fits
 from rayfbnn.timing.results import Forecast
 from rayfbnn.verbs.forecasting import forecast_text
-from tests.support.reduce.pictures import leave_undrawn
+from tests.support.output.undrawn import leave_undrawn
 from tests.support.store.fits import SETTINGS, fit_spec
 
 

@@ -18,7 +18,7 @@ from rayfbnn.markup import tables
 from rayfbnn.pictures.figures import figure_with_axes
 from rayfbnn.pictures.objective import draw_objective
 from rayfbnn.store.store import Store
-from tests.support.reduce.pictures import leave_undrawn
+from tests.support.output.undrawn import leave_undrawn
 from tests.support.store.standin_store import normal
 
 N_CASES = 6
