@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.linear import is_linear
+from rayfbnn.draws.linear import linear_approximation
 from rayfbnn.draws.outputs import activation_bytes, networks_at_once, posterior_of
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
@@ -24,11 +24,12 @@ _COPIES = 8  # of the contributions in one network, in float64, that there are a
 def check_contributions(runs: Sequence[Draws]) -> None:
     """Raise ConfigError if the outputs of a run's draws are not sums of what layers contribute."""
     for run in runs:
-        if is_linear(run):
+        approximation = linear_approximation(run)
+        if approximation is not None:
             raise ConfigError(
                 f"contributions: the predictions of {run.path} are linear about the modes, so that its"
                 " layers have no contributions of their own; leave them out, or fit again with"
-                ' methods.laplace.prediction = "sampled"'
+                f" {approximation.setting_for_networks}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Diagnostics of an approximation: whether it has settled, whether starts agree, and how far off it is."""
+"""Diagnostics of an approximation: has it settled, do its starts agree, and is it near the posterior?"""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from rayfbnn.draws.view import Draws
 
-MAX_PARETO_K = 0.7  # Vehtari et al. (2024): above, the estimate of a mean by importance weights is unreliable
+MAX_PARETO_K = 0.7  # Vehtari et al. (2024): with a larger k a mean by importance weights is unreliable
 MAX_DRIFT = 1.0  # nats, over the last tenth of the steps
 MAX_SPREAD = 2.0  # nats, between the log evidences of starts
 _DENSITIES = ("log_likelihood", "log_prior", "log_q")
-_ERRORS = 4.0  # a drift of so many standard errors is none of chance; 1 in 16,000
-_LEAST_BINS = 4  # from which a drift and its error are known
+_ERRORS = 4.0  # a drift of more standard errors is not due to chance; 1 in 16,000
+_LEAST_BINS = 4  # for an estimate of a drift and its error
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class FitDiagnosis:
     starts
         One row for each start: its weight in predictions, its log evidence (or the lower bound) for the
         targets on the scale of the data file, the change of its objective over the last tenth of the steps
-        (drift), and the shape k of the Pareto distribution of its importance weights p(w, tau, D)/q(w, tau);
-        NaN where something is not known.
+        (drift), and the shape k of the Pareto distribution of its importance weights p(w, tau, D)/q(w, tau).
+        Unknown values are NaN.
     reasons
-        A sentence for each check that falls short.
+        A sentence for each check that fails.
     thresholds
         The limits of Pareto k, of the drift, and of the spread of log evidences between starts.
     """
@@ -55,12 +55,12 @@ class FitDiagnosis:
         return not self.reasons
 
     def _repr_html_(self) -> str:
-        """Return the table of starts, and the reasons, as HTML."""
+        """Return the table of starts and the reasons as HTML."""
         cells = [(str(start), *row) for start, row in enumerate(self.starts.to_numpy().tolist())]
         return tables.table(("start", *self.starts.columns), cells) + tables.items(self.reasons)
 
     def to_json(self) -> str:
-        """Return one JSON object; what is not known is null."""
+        """Return one JSON object; unknown values are null."""
         rows = [{key: known(value) for key, value in row.items()} for row in self.starts.to_dict("records")]
         document: dict[str, Any] = {
             "starts": rows,
@@ -74,8 +74,8 @@ class FitDiagnosis:
 def diagnose_fit(run: Draws) -> FitDiagnosis:
     """Judge an approximation by the course of its objective, its starts, and its importance weights.
 
-    R-hat says nothing here, because the draws are independent. Starts without weight are in the table, and
-    give no reason.
+    R-hat says nothing here, because the draws are independent. Starts without weight are in the table but are
+    not judged.
     """
     import pandas as pd
 
@@ -94,7 +94,7 @@ def diagnose_fit(run: Draws) -> FitDiagnosis:
     is_drifting = (np.abs(drift) > MAX_DRIFT) & (np.abs(drift) > _ERRORS * error)
     return FitDiagnosis(
         table,
-        _reasons(table, summary, is_drifting, densities["log_q"], run.spec.method),
+        _reasons(table, summary, is_drifting, densities["log_q"]),
         {"max_pareto_k": MAX_PARETO_K, "max_drift": MAX_DRIFT, "max_spread": MAX_SPREAD},
     )
 
@@ -102,8 +102,8 @@ def diagnose_fit(run: Draws) -> FitDiagnosis:
 def drifts(objective: Array) -> tuple[Array, Array]:
     """Return the change over the last tenth of the steps taken, and its standard error, (n_starts,) each.
 
-    The change is that of a straight line through the values (n_starts, n_bins), whose residuals give the
-    error. NaN where there are too few values.
+    They are the change of a straight line through the values (n_starts, n_bins), and its standard error given
+    the residuals. Both are NaN if there are too few values.
     """
     changes = np.full((2, len(objective)), math.nan)
     for start, values in enumerate(objective):
@@ -120,12 +120,10 @@ def drifts(objective: Array) -> tuple[Array, Array]:
     return changes[0], changes[1]
 
 
-def _reasons(
-    table: pd.DataFrame, summary: FitSummary, is_drifting: Array, log_q: Array, method: str | None
-) -> tuple[str, ...]:
-    reasons, counts = [], summary.weight > 0
+def _reasons(table: pd.DataFrame, summary: FitSummary, is_drifting: Array, log_q: Array) -> tuple[str, ...]:
+    reasons, counts, has_density = [], summary.weight > 0, summary.approximation.has_density
     n = int(counts.sum())
-    if method != "map" and not np.isfinite(log_q[counts]).all():
+    if has_density and not np.isfinite(log_q[counts]).all():
         reasons.append(
             "draws are not finite: the fit has broken down at some start; give priors that are less vague"
         )
@@ -141,7 +139,7 @@ def _reasons(
             f"the log evidences of the starts differ by {np.ptp(evidence):.3g} (at most {MAX_SPREAD:g}),"
             " so that they have found different approximations"
         )
-    if method == "map":
+    if not has_density:
         return (*reasons, "single networks have no spread, so that nothing is known of their uncertainty")
     k = table["pareto_k"].to_numpy()[counts]
     if not (k <= MAX_PARETO_K).all():

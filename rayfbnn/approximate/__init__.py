@@ -1,1 +1,1 @@
-"""Approximations of a posterior density, each as a fit whose steps are those of a run."""
+"""Approximations of a posterior density."""

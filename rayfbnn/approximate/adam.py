@@ -13,7 +13,7 @@ def adam(gradient: Array, first: Array, second: Array, *, number: int) -> tuple[
     """Return the direction of step `number`, counted from 1, and the two moments after it.
 
     Kingma and Ba (2015), with decays 0.9 and 0.999. `first` and `second` are zeros before the first step. All
-    arrays have the shape of the gradient; the new position is the old one minus the rate times the direction.
+    arrays have the shape of the gradient. The new position is the old one minus the rate times the direction.
     """
     xp = array_namespace(gradient)
     first = FIRST_DECAY * first + (1 - FIRST_DECAY) * gradient

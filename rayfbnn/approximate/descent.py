@@ -1,101 +1,119 @@
-"""Descent to a maximum of the posterior density of the parameters: one network, without any uncertainty."""
+"""Descent to a maximum of the posterior density of the parameters: networks without uncertainty."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from rayfbnn.approximate.adam import adam, cosine_rate
+from rayfbnn.approximate.approximation import Approximation, Fit, FitTarget, State, StepInfo, Timing
+from rayfbnn.approximate.distributions import Points
+from rayfbnn.approximate.keys import COUNT, DRAWS, POSITIVE, SHARE, STARTS, Limits, key
 from rayfbnn.arrays import Array, array_namespace, to_host
-from rayfbnn.state import ApproximatedTarget, Target
+from rayfbnn.state import Advance, ApproximatedTarget, Target
 from rayfbnn.streams import Purpose, Streams
 
-State: TypeAlias = Mapping[str, Array]
-
-_SETTLED = 1e-3  # the largest change of a log precision at which rounds of "lbfgs" end
+_VALIDATION = Limits("a number of at least 0 and below 1, such as 0.2", least=0, below=1)
+_SETTLED = 1e-3  # rounds of "lbfgs" end when no log precision changes by more
 
 
 @dataclass(frozen=True)
-class DescentSettings:
-    """The settings of a fit.
+class Descent(Approximation):
+    """Single networks at maxima of the posterior density, which predict together with equal shares.
 
+    draws        number of times that each network is stored
     steps        number of steps of the optimiser; for "lbfgs" the most in each round
     optimizer    "leapfrog": leapfrog steps of `rate` times the heuristic stepsizes, with a momentum that
-                 decays; "adam": Adam, whose rate falls to zero along a cosine; "lbfgs": SciPy's L-BFGS, for
-                 small problems
-    rate         of "leapfrog" and "adam"
-    first_decay, last_decay  the factor of the momentum after the first and the last step of "leapfrog"; one
+                 decays; "adam": Adam with a rate that falls to zero along a cosine; "lbfgs": SciPy's L-BFGS,
+                 for small problems
+    rate         rate of "leapfrog" and "adam"
+    first_decay, last_decay  factor of the momentum after the first and the last step of "leapfrog"; one
                  minus it falls along a geometric sequence
-    validation   share of the cases that are held out at random, for each start; the network with the least
-                 error on them is kept. 0 holds none out, and keeps the last network
-    precisions   "expected": those that vary are replaced by their means given the parameters, every
-                 `refresh` steps after the first quarter, or in rounds of "lbfgs"; that of the noise follows
-                 from all cases. "fixed": they stay at their prior means
-    refresh      number of steps between updates of the precisions, and between looks at the cases held out
-    rounds       the most rounds of "lbfgs", each with an update of the precisions after it
+    validation   share of the cases that each start holds out at random; the network with the least error on
+                 them is kept. With 0 the last network is kept
+    precisions   "expected": they are set to their means given the parameters, every `refresh` steps after the
+                 first quarter, or after each round of "lbfgs"; the precision of the noise follows from all
+                 cases. "fixed": they stay at their prior means
+    refresh      number of steps between updates of the precisions, and between tests on held-out cases
+    rounds       the most rounds of "lbfgs"; the precisions are updated after each
     """
 
-    steps: int = 5000
+    starts: int = key(1, STARTS)
+    draws: int = key(1, DRAWS)
+    steps: int = key(5000, COUNT)
     optimizer: Literal["leapfrog", "adam", "lbfgs"] = "leapfrog"
-    rate: float = 0.1
-    first_decay: float = 0.9
-    last_decay: float = 0.999
-    validation: float = 0.0
+    rate: float = key(0.1, POSITIVE)
+    first_decay: float = key(0.9, SHARE)
+    last_decay: float = key(0.999, SHARE)
+    validation: float = key(0.0, _VALIDATION)
     precisions: Literal["expected", "fixed"] = "expected"
-    refresh: int = 50
-    rounds: int = 50
+    refresh: int = key(50, COUNT)
+    rounds: int = key(50, COUNT)
+
+    name: ClassVar[str] = "map"
+    title: ClassVar[str] = (
+        "descent to a maximum of the posterior density: single networks without uncertainty"
+    )
+    objective: ClassVar[str] = "log density"
+    has_density: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        for key in ("steps", "refresh", "rounds"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 1, got {getattr(self, key)}")
-        if not (self.rate > 0 and math.isfinite(self.rate)):
-            raise ValueError(f"rate: must be a positive number, got {self.rate}")
-        for key in ("first_decay", "last_decay", "validation"):
-            if not 0 <= getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 0 and below 1, got {getattr(self, key)}")
+        super().__post_init__()
         if self.validation and self.optimizer == "lbfgs":
-            raise ValueError(
-                f'validation: is for "leapfrog" and "adam", which can be stopped early, got {self.validation}'
+            raise self.wrong(
+                "validation",
+                'is for "leapfrog" and "adam", which can be stopped early, got'
+                f" {self.validation:g}; leave it out",
             )
 
     @property
     def n_steps(self) -> int:
-        """The most steps of a fit."""
+        """The largest number of steps, or of rounds of "lbfgs"."""
         return self.rounds if self.optimizer == "lbfgs" else self.steps
 
+    def check_covers(self, target: FitTarget, *, n_together: int) -> None:
+        """Refuse to hold out the only case, and precisions that vary but have no distribution."""
+        if self.validation and target.n_cases < 2:
+            raise self.wrong("validation", "needs at least 2 training cases, and there is 1")
+        self.refuse(target.why_not_expected if self.precisions == "expected" else None)
+
+    def build(self, target: FitTarget, advance: Callable[[], Advance]) -> DescentFit:
+        """Build the fit, which is array code."""
+        return DescentFit(target, self)
+
+    def timing(self) -> Timing:
+        """Measure all steps, although "lbfgs" may be complete before the last round."""
+        return Timing(self, self.n_steps, is_most=True)
+
+    def gradients(self, state: State, *, n_cases: int, n_outputs: int) -> float:
+        """Return the number of gradients that the fit counted, as shares of all cases."""
+        return float(state["gradients"].sum()) * (1 - self.validation)
+
 
 @dataclass(frozen=True)
-class StepInfo:
-    """Information on one step.
+class DescentFit(Fit):
+    """The fit of one network for each start; the chain axis is that of starts.
 
-    objective  (n_starts,) the log density of the parameters given the precisions, on the cases that are used
-    """
+    The state has these arrays:
 
-    objective: Array
-
-
-@dataclass(frozen=True)
-class Descent:
-    """A fit of one network for each start; the chain axis is that of starts.
-
-    The state has position and best (n_starts, n_parameters), the network now and the one that is kept;
-    precisions and best_precisions (n_starts, n_precisions); held_out (n_starts,), the least energy of the
-    cases that are held out; first and second (n_starts, n_parameters), for "leapfrog" the momentum and the
-    gradient, for "adam" its moments; change (n_starts,), that of the log precisions at their last update; and
-    gradients (n_starts,), how many of all cases were computed so far.
+    position, best               (n_starts, n_parameters), the current network and the one that is kept
+    precisions, best_precisions  (n_starts, n_precisions), the precisions of the two networks
+    held_out                     (n_starts,), the least energy of the held-out cases
+    first, second                (n_starts, n_parameters), for "leapfrog" the momentum and the gradient, and
+                                 for "adam" its moments
+    change                       (n_starts,), the largest change of a log precision at their last update
+    gradients                    (n_starts,), the number of gradients that were computed so far
     """
 
     target: ApproximatedTarget
-    settings: DescentSettings
+    settings: Descent
 
     def initial(self, streams: Streams) -> State:
-        """Return the state at the start."""
+        """Return random parameters, and precisions at their prior means."""
         xp = array_namespace(streams.chains)
         position, precisions = self.target.start(streams)
         position = position.astype(xp.float64)
@@ -117,8 +135,9 @@ class Descent:
     def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
         """Take step streams.iteration, counted from 1, of all starts.
 
+        The objective is the log density of the parameters given the precisions, without held-out cases.
         A step of "leapfrog" is p -= r s/2 g ; q += r s p ; p -= r s/2 g ; p *= decay, with rate r, heuristic
-        stepsizes s, and the gradient g of the potential of the cases that are used: Neal (1996), sec. 4.2.
+        stepsizes s, and gradient g of the potential without held-out cases: Neal (1996), sec. 4.2.
         """
         settings, number = self.settings, streams.iteration
         if settings.optimizer == "lbfgs":
@@ -144,19 +163,12 @@ class Descent:
         """Return True if the precisions have settled after a round of "lbfgs"."""
         return self.settings.optimizer == "lbfgs" and bool((state["change"] < _SETTLED).all())
 
-    def draws(self, state: State, streams: Streams, n: int) -> tuple[Array, Array, Array]:
-        """Return the network that was kept n times for every start.
-
-        Returns positions (n_starts, n, n_parameters), precisions (n_starts, n, n_precisions), and NaN
-        (n_starts, n), because a point has no density.
-        """
-        xp = array_namespace(state["best"])
-        positions = xp.repeat(state["best"][:, None], n, axis=1)
-        precisions = xp.repeat(state["best_precisions"][:, None], n, axis=1)
-        return positions, precisions, xp.full(positions.shape[:2], xp.nan)
+    def distribution(self, state: State) -> Points:
+        """Return the networks that are kept."""
+        return Points(state["best"], state["best_precisions"])
 
     def _leap(self, changed: dict[str, Array], streams: Streams) -> Array:
-        """Take a leapfrog step and let the momentum decay, in place; return the energy after it."""
+        """Take a leapfrog step and reduce the momentum, in place; return the energy after the step."""
         settings = self.settings
         precisions = changed["precisions"]
         scaled = settings.rate * self.target.stepsizes(precisions)
@@ -169,7 +181,7 @@ class Descent:
         return energy
 
     def _follow(self, changed: dict[str, Array], streams: Streams) -> Array:
-        """Take a step of Adam, in place; return the energy before it."""
+        """Take a step of Adam, in place; return the energy before the step."""
         settings, number = self.settings, streams.iteration
         energy, gradient = self._energy_and_gradient(changed["position"], changed["precisions"], streams)
         direction, changed["first"], changed["second"] = adam(
@@ -181,7 +193,7 @@ class Descent:
 
     def _round(self, state: State) -> tuple[State, StepInfo]:
         """Minimise the potential from every start by L-BFGS, and update the precisions."""
-        # Every process of a run imports this file for its settings, and scipy.optimize takes 40 MB.
+        # Every process of a run imports this file, and scipy.optimize takes 40 MB.
         from scipy.optimize import minimize
 
         xp = array_namespace(state["position"])
@@ -210,7 +222,7 @@ class Descent:
         return changed, StepInfo(-xp.asarray(energies))
 
     def _keep_best(self, changed: dict[str, Array], streams: Streams) -> None:
-        """Keep the networks that are better than all before, in place: without cases held out, the last."""
+        """Keep networks that are better than all earlier ones, in place; without held-out cases, the last."""
         xp = array_namespace(changed["position"])
         is_better = xp.ones(len(changed["position"]), dtype=bool)
         if self.settings.validation:
@@ -224,7 +236,7 @@ class Descent:
     def _energy_and_gradient(
         self, position: Array, precisions: Array, streams: Streams
     ) -> tuple[Array, Array]:
-        """Return the energy (n_starts,) and its gradient on the cases that are used."""
+        """Return the energy (n_starts,) and its gradient, without held-out cases."""
         target: Target = self.target
         if self.settings.validation:
             target = self.target.of_cases(self._divided(streams)[0], 1.0)
@@ -241,14 +253,14 @@ class Descent:
         return xp.where(xp.isfinite(difference), difference, xp.inf)
 
     def _divided(self, streams: Streams) -> tuple[Array, Array]:
-        """Return the cases that are used and those held out, (n_starts, n) each, the same at every step."""
+        """Return the cases to fit and the held-out cases, (n_starts, n) each, the same at every step."""
         n_cases = self.target.n_cases
         order = streams.at(iteration=0).permutation(n_cases, Purpose.START)
         n_held_out = min(max(1, round(self.settings.validation * n_cases)), n_cases - 1)
         return order[:, n_held_out:], order[:, :n_held_out]
 
     def _updated_precisions(self, state: State) -> dict[str, Array]:
-        """Return the means of the precisions given the parameters, and the change of their logarithms."""
+        """Return the means of the precisions given the parameters, and the largest change of a logarithm."""
         xp = array_namespace(state["position"])
         position, precisions = state["position"], state["precisions"]
         residuals = self.target.residual_squares(position.astype(self.target.dtype))

@@ -10,15 +10,18 @@ from rayfbnn.streams import Purpose, Streams
 
 
 def draw_diagonal(mean: Array, sd: Array, streams: Streams, n: int, *, purpose: Purpose) -> Array:
-    """Draw from independent Gaussians: (n_chains, n, n_parameters), given (n_chains, n_parameters) each."""
+    """Draw (n_chains, n, n_parameters) from independent Gaussians.
+
+    mean, sd  (n_chains, n_parameters)
+    """
     normal = streams.normal(purpose, (n, mean.shape[1]))
     return mean[:, None] + sd[:, None] * normal.astype(mean.dtype)
 
 
 def log_density_diagonal(draws: Array, mean: Array, sd: Array) -> Array:
-    """Return the log density (n_chains, n) of draws (n_chains, n, n_parameters); sd 0 stands for a constant.
+    """Return the log density (n_chains, n) of draws (n_chains, n, n_parameters).
 
-    A parameter that is constant has density 1 there, as one that is left out.
+    A parameter with sd 0 is constant, and counts as density 1.
     """
     xp = array_namespace(mean)
     is_free = sd > 0
@@ -29,9 +32,11 @@ def log_density_diagonal(draws: Array, mean: Array, sd: Array) -> Array:
 
 
 def draw_by_precision(mean: Array, factor: Array, streams: Streams, n: int, *, purpose: Purpose) -> Array:
-    """Draw (n_chains, n, n_parameters) from Gaussians of precision matrices L L', L being `factor`.
+    """Draw (n_chains, n, n_parameters) from Gaussians with precision matrices L L'.
 
-    A draw is mean + L^-T z with z standard normal. factor (n_chains, n_parameters, n_parameters)
+    A draw is mean + L^-T z with z standard normal.
+
+    factor  (n_chains, n_parameters, n_parameters), the lower triangular L
     """
     xp = array_namespace(mean)
     normal = streams.normal(purpose, (n, mean.shape[1]))
@@ -40,7 +45,7 @@ def draw_by_precision(mean: Array, factor: Array, streams: Streams, n: int, *, p
 
 
 def log_density_by_precision(draws: Array, mean: Array, factor: Array) -> Array:
-    """Return the log density (n_chains, n) of draws (n_chains, n, n_parameters); arguments as above."""
+    """Return the log density (n_chains, n) of draws (n_chains, n, n_parameters); see `draw_by_precision`."""
     xp = array_namespace(mean)
     z = xp.matmul(draws - mean[:, None], factor)
     log_root = xp.log(xp.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
@@ -49,9 +54,9 @@ def log_density_by_precision(draws: Array, mean: Array, factor: Array) -> Array:
 
 
 def pruned(mean: Array, sd: Array, share: float) -> tuple[Array, Array]:
-    """Return mean and sd with zeros for the share of parameters whose |mean|/sd is least, in each chain.
+    """Return mean and sd with zeros for a share of the parameters of each chain.
 
-    Gelbaum (2019), remark 2.3. floor(share n_parameters) parameters are set to zero.
+    These are the floor(share n_parameters) parameters of least |mean|/sd; Gelbaum (2019), remark 2.3.
     """
     xp = array_namespace(mean)
     n = math.floor(share * mean.shape[1])
@@ -65,6 +70,6 @@ def pruned(mean: Array, sd: Array, share: float) -> tuple[Array, Array]:
 def pruning_curve(mean: Array, sd: Array, shares: Sequence[float]) -> Array:
     """Return the mean networks with each share of parameters set to zero, (n_shares, n_chains, n_parameters).
 
-    Their errors by share show how much of a network carries its predictions.
+    The errors of these networks show how many parameters the predictions depend on.
     """
     return array_namespace(mean).stack([pruned(mean, sd, share)[0] for share in shares])

@@ -2,97 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from rayfbnn.approximate.approximation import LOG_EVIDENCE, Dtype, Fit, FitTarget, State, StepInfo, Timing
 from rayfbnn.approximate.gaussian import draw_by_precision, log_density_by_precision
-from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.state import CurvedTarget
+from rayfbnn.approximate.keys import COUNT, STARTS, key
+from rayfbnn.approximate.members import WithMembers, member_weights
+from rayfbnn.arrays import Array, array_namespace, to_host
+from rayfbnn.memory import check_memory
+from rayfbnn.state import Advance, CurvedTarget
 from rayfbnn.streams import Purpose, Streams
 
-State: TypeAlias = Mapping[str, Array]
-
-MOST_PARAMETERS = 5000  # above, the matrices are too large: 200 MB each
+_LEAST_EIGENVALUE = "least_eigenvalue"
+_MOST_PARAMETERS = 5000  # above, the matrices are too large: 200 MB each
+_COPIES_OF_MATRIX = 4  # held at once in a Gauss-Newton step: the curvature, its parts, and the damped system
+_USUAL_UPDATES = 50  # updates of the precisions; starts of the robot arm settled after 23 to 80
 _FIRST_DAMPING = 1e-2
 _LEAST_DAMPING = 1e-9
-_TRIES = 12  # of larger dampings in one Gauss-Newton step
-_SETTLED = 1e-3  # the largest change of a log precision at which the fixed point counts as reached
+_TRIES = 12  # dampings that one Gauss-Newton step tries
+_SETTLED = 1e-3  # a start has settled if no log precision changes by more
 
 
 @dataclass(frozen=True)
-class LaplaceSettings:
-    """The settings of a fit.
+class Laplace(WithMembers):
+    """MacKay's Gaussian approximation: a Gaussian about the mode that each start leads to.
 
+    members     number of starts that predictions use: those of the greatest evidence; None for all
+    weights     "equal", or "evidence" for weights of the members in proportion to their evidence
     steps       the most updates of the precisions; a start ends earlier when they change by less than 1e-3
     first       number of Gauss-Newton steps before the first update and after the last
     between     number of Gauss-Newton steps between updates
     precisions  "evidence": they maximise the evidence; "integrated": those of parameters are integrated out
-                of the density whose mode is found, which at times is drastically wrong; "fixed": they stay at
+                before the search for the mode, which at times is drastically wrong; "fixed": they stay at
                 their prior means
     curvature   of draws and evidence: "gauss-newton", or "exact", the Hessian by differences
-    prediction  "linear": outputs of draws are linear about the mode; "sampled": those of their own networks,
-                which are nonsense where the network is not nearly linear over the posterior
+    prediction  "linear": outputs of draws are linear about the mode; "sampled": draws predict by their own
+                networks, which are nonsense where the network is not nearly linear over the posterior
     """
 
-    steps: int = 200
-    first: int = 60
-    between: int = 6
+    starts: int = key(12, STARTS)
+    weights: Literal["equal", "evidence"] = "equal"
+    steps: int = key(200, COUNT)
+    first: int = key(60, COUNT)
+    between: int = key(6, COUNT)
     precisions: Literal["evidence", "integrated", "fixed"] = "evidence"
     curvature: Literal["gauss-newton", "exact"] = "gauss-newton"
     prediction: Literal["linear", "sampled"] = "linear"
 
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        for key in ("steps", "first", "between"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 1, got {getattr(self, key)}")
+    name: ClassVar[str] = "laplace"
+    title: ClassVar[str] = "MacKay's Gaussian approximation about modes"
+    objective: ClassVar[str] = "energy at the mode"
+    dtype: ClassVar[Dtype | None] = "float64"  # Hessians by differences need it
+    setting_for_networks: ClassVar[str] = 'methods.laplace.prediction = "sampled"'
+
+    @property
+    def n_steps(self) -> int:
+        """The largest number of updates of the precisions."""
+        return self.steps
+
+    def check_covers(self, target: FitTarget, *, n_together: int) -> None:
+        """Refuse too many parameters, too little memory, and posteriors without a known curvature."""
+        n = target.n_parameters
+        if n > _MOST_PARAMETERS:
+            self.refuse(
+                f"covers at most {_MOST_PARAMETERS} parameters, whose curvature is a matrix, and the network"
+                f" has {n}; use bbb"
+            )
+        check_memory("methods.laplace.starts", n_together, 8 * _COPIES_OF_MATRIX * n**2)
+        self.refuse(target.why_not_curved)
+
+    def build(self, target: FitTarget, advance: Callable[[], Advance]) -> LaplaceFit:
+        """Build the fit, which is array code."""
+        return LaplaceFit(target, self)
+
+    def timing(self) -> Timing:
+        """Measure a Gauss-Newton step of one start, because a step has many, and a batch saves no time."""
+        if self.precisions == "fixed":  # the fit settles at its first step, which ends with the last descent
+            n_steps = 2 * self.first
+        else:
+            n_steps = self.first + self.between * (min(self.steps, _USUAL_UPDATES) - 1)
+        return Timing(replace(self, first=1, between=1), n_steps, is_together=False)
+
+    def gradients(self, state: State, *, n_cases: int, n_outputs: int) -> float:
+        """Count the derivatives of each output by all parameters as one gradient; a curvature needs them."""
+        n_of_hessian = 2 * state["position"].size  # by differences, after the last step
+        return float(state["gradients"].sum() + n_outputs * state["curvatures"].sum() + n_of_hessian)
+
+    def why_unusable(self, state: State) -> str | None:
+        """Return the reason if no start has a Gaussian approximation."""
+        if np.isfinite(state[LOG_EVIDENCE]).any():
+            return None
+        return (
+            "at no start is the curvature positive definite, so that there is no Gaussian approximation; fit"
+            " again with other priors or more starts"
+        )
+
+    def shares(self, state: State) -> Array:
+        """Return the weights of the members among starts with a positive definite curvature."""
+        log_evidence = state[LOG_EVIDENCE]
+        usable = np.flatnonzero(np.isfinite(log_evidence))
+        n_members = min(self.members or len(log_evidence), len(usable))
+        shares = np.zeros(len(log_evidence))
+        least_eigenvalue = state[_LEAST_EIGENVALUE][usable]
+        shares[usable] = member_weights(log_evidence[usable], least_eigenvalue, n_members, self.weights)
+        return shares
+
+    @property
+    def linear_about(self) -> str | None:
+        """The modes, if predictions are linear."""
+        return "position" if self.prediction == "linear" else None
 
 
 @dataclass(frozen=True)
-class StepInfo:
-    """Information on one step: the energy (n_starts,), and the largest change of a log precision."""
+class LaplaceFit(Fit):
+    """The search for the modes; the chain axis is that of starts.
 
-    objective: Array
-    change: Array
+    The state has these arrays:
 
-
-@dataclass(frozen=True)
-class Modes:
-    """The Gaussian approximations at the modes of all starts.
-
-    mode              (n_starts, n_parameters)
-    precisions        (n_starts, n_precisions)
-    factor            (n_starts, n_parameters, n_parameters), lower triangular: A = factor factor'; NaN where
-                      A is not positive definite
-    log_evidence      (n_starts,) with the precisions integrated over by the width of their peak; -inf where
-                      A is not positive definite
-    least_eigenvalue  (n_starts,) of the exact Hessian, which below zero marks a point that is no mode
-    """
-
-    mode: Array
-    precisions: Array
-    factor: Array
-    log_evidence: Array
-    least_eigenvalue: Array
-
-
-@dataclass(frozen=True)
-class Laplace:
-    """A fit of Gaussian approximations; the chain axis is that of starts.
-
-    The state has position (n_starts, n_parameters), precisions (n_starts, n_precisions), damping (n_starts,)
-    of Levenberg, change (n_starts,), that of the log precisions at their last update, and how many gradients
-    and curvatures of all cases were computed so far, both (n_starts,).
+    position               (n_starts, n_parameters)
+    precisions             (n_starts, n_precisions)
+    damping                (n_starts,) Levenberg's damping
+    change                 (n_starts,) largest change of a log precision at their last update
+    gradients, curvatures  (n_starts,) number of each, of all cases, that were computed so far
     """
 
     target: CurvedTarget
-    settings: LaplaceSettings
+    settings: Laplace
+    results: ClassVar[tuple[str, ...]] = (LOG_EVIDENCE, _LEAST_EIGENVALUE)
 
     def initial(self, streams: Streams) -> State:
-        """Return the state at the start."""
+        """Return random parameters, and precisions at their prior means."""
         xp = array_namespace(streams.chains)
         position, precisions = self.target.start(streams)
         return {
@@ -107,8 +150,8 @@ class Laplace:
     def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
         """Take some Gauss-Newton steps and update the precisions; step streams.iteration, counted from 1.
 
-        The first step takes more, and so does the one in which a start settles. A start that has settled
-        stays as it is.
+        The first step takes more Gauss-Newton steps than others, and so does the last step of each start,
+        when it settles. A start that has settled does not change any more.
         """
         xp, settings = array_namespace(state["position"]), self.settings
         is_first = streams.iteration == 1
@@ -132,18 +175,27 @@ class Laplace:
             stays = is_settled.reshape(-1, *(1,) * (before.ndim - 1))
             changed[name] = xp.where(stays, before, changed[name])
         energy = self.target.potential(changed["position"], changed["precisions"])
-        return changed, StepInfo(energy, changed["change"])
+        return changed, StepInfo(energy)
 
     def is_complete(self, state: State) -> bool:
         """Return True if all starts have settled."""
         return bool((state["change"] < _SETTLED).all())
 
+    def result(self, state: State, streams: Streams) -> dict[str, Array]:
+        """Return the log evidence of every start, and the least eigenvalue of its exact Hessian."""
+        modes = self.modes(state)
+        return {LOG_EVIDENCE: modes.log_evidence, _LEAST_EIGENVALUE: modes.least_eigenvalue}
+
+    def distribution(self, state: State) -> Modes:
+        """Return the Gaussian approximations at the modes."""
+        return self.modes(state)
+
     def modes(self, state: State) -> Modes:
         """Return the Gaussian approximations, and the log evidence.
 
-        log p(D | tau) = -E + (1/2) sum log T - (1/2) log|A| with E the potential, which has the likelihood's
-        normalisers, and A the curvature. The integral over the log precisions adds their prior density times
-        the width of their peak, for each free one.
+        log p(D | tau) = -E + (1/2) sum log T - (1/2) log|A|, where E is the potential with the likelihood's
+        normalisers, T the prior's precisions, and A the curvature. The integral over the log precisions adds
+        the prior density of each free one times the width of its peak.
         """
         xp = array_namespace(state["position"])
         position, precisions = state["position"], state["precisions"]
@@ -163,24 +215,10 @@ class Laplace:
         log_evidence = xp.where(xp.isfinite(log_evidence), log_evidence, -xp.inf)
         return Modes(position, precisions, factor, log_evidence, least)
 
-    def draws(
-        self, state: State, streams: Streams, n: int, *, modes: Modes | None = None
-    ) -> tuple[Array, Array, Array]:
-        """Draw n parameter vectors of every start; `modes` are those of the state where they are known.
-
-        Returns positions (n_starts, n, n_parameters), precisions (n_starts, n, n_precisions), which are those
-        of the mode, and the log density (n_starts, n) of the positions.
-        """
-        xp = array_namespace(state["position"])
-        modes = self.modes(state) if modes is None else modes
-        positions = draw_by_precision(modes.mode, modes.factor, streams, n, purpose=Purpose.APPROXIMATE_DRAW)
-        precisions = xp.repeat(modes.precisions[:, None], n, axis=1)
-        return positions, precisions, log_density_by_precision(positions, modes.mode, modes.factor)
-
     def _descend(self, state: State, n_steps: int) -> State:
         """Take Gauss-Newton steps with Levenberg's damping: (G + T + mu diag(G + T)) d = grad E.
 
-        mu is divided by 5 where a step lowers the energy, and else multiplied by 4, for another try.
+        mu is divided by 5 if a step lowers the energy, and otherwise multiplied by 4 for another try.
         """
         xp, target = array_namespace(state["position"]), self.target
         position, precisions, damping = state["position"], state["precisions"], state["damping"]
@@ -214,7 +252,7 @@ class Laplace:
         return {**state, "position": position, "damping": damping, **counts}
 
     def _reestimated(self, state: State) -> tuple[Array, Array]:
-        """Return the next precisions, and what the integral over them adds to the log evidence."""
+        """Return the next precisions, and the term of the log evidence for the integral over them."""
         xp = array_namespace(state["position"])
         position, precisions = state["position"], state["precisions"]
         parts = self.target.gauss_newton(position, precisions)
@@ -232,28 +270,30 @@ class Laplace:
         return update.precisions, update.log_width
 
 
-def member_weights(
-    log_evidence: Array,
-    least_eigenvalue: Array,
-    members: int,
-    how: Literal["equal", "evidence"] = "equal",
-) -> Array:
-    """Return the weight of each start, (n_starts,): those of greatest evidence, equal or by their evidence.
+@dataclass(frozen=True)
+class Modes:
+    """The Gaussian approximations at the modes of all starts.
 
-    Starts whose exact Hessian has a negative eigenvalue come after all others, since they are no modes. The
-    first two arguments are those of `Modes`.
+    mode              (n_starts, n_parameters)
+    precisions        (n_starts, n_precisions)
+    factor            (n_starts, n_parameters, n_parameters), lower triangular, with A = factor factor'; NaN
+                      if A is not positive definite
+    log_evidence      (n_starts,), with the integral over the precisions; -inf if A is not positive definite
+    least_eigenvalue  (n_starts,) of the exact Hessian; a point where it is negative is no mode
     """
-    xp = array_namespace(log_evidence)
-    is_mode = least_eigenvalue >= 0
-    lowest = xp.where(xp.isfinite(log_evidence), log_evidence, -1e300).min()
-    rank = xp.lexsort(xp.stack([-log_evidence, ~is_mode]))
-    chosen = xp.zeros(len(rank), dtype=bool)
-    chosen[rank[:members]] = True
-    if how == "equal":
-        return chosen / chosen.sum()
-    shifted = xp.where(chosen, log_evidence, lowest)
-    weights = xp.where(chosen, xp.exp(shifted - shifted[chosen].max()), 0.0)
-    return weights / weights.sum()
+
+    mode: Array
+    precisions: Array
+    factor: Array
+    log_evidence: Array
+    least_eigenvalue: Array
+
+    def draws(self, streams: Streams, n: int) -> tuple[Array, Array, Array]:
+        """Draw n parameter vectors of every start, with the mode's precisions; see `Distribution`."""
+        xp = array_namespace(self.mode)
+        positions = draw_by_precision(self.mode, self.factor, streams, n, purpose=Purpose.APPROXIMATE_DRAW)
+        precisions = xp.repeat(self.precisions[:, None], n, axis=1)
+        return positions, precisions, to_host(log_density_by_precision(positions, self.mode, self.factor))
 
 
 def _diagonal(values: Array) -> Array:
@@ -262,7 +302,7 @@ def _diagonal(values: Array) -> Array:
 
 
 def _cholesky(matrices: Array) -> Array:
-    """Return the lower triangular factors, NaN where a matrix is not positive definite."""
+    """Return the lower triangular factors; NaN for a matrix that is not positive definite."""
     xp = array_namespace(matrices)
     factors = xp.full_like(matrices, xp.nan)
     least = xp.linalg.eigvalsh(matrices)[:, 0]

@@ -2,86 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from rayfbnn.approximate.gaussian import draw_diagonal, log_density_diagonal
-from rayfbnn.approximate.variational import draw_gamma
+from rayfbnn.approximate.approximation import LOG_EVIDENCE, OBJECTIVE, Fit, FitTarget, State, StepInfo, Timing
+from rayfbnn.approximate.distributions import Factorised
+from rayfbnn.approximate.keys import COUNT, Limits, key
+from rayfbnn.approximate.members import WithMembers
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.state import PropagatedTarget
+from rayfbnn.memory import check_memory
+from rayfbnn.state import Advance, PropagatedTarget
 from rayfbnn.streams import Purpose, Streams
 
-State: TypeAlias = Mapping[str, Array]
-
+_DAMPING = Limits("a number above 0 and at most 1", above=0, most=1)
+_SPREAD = Limits("a number of at least 0", least=0)
+_TOLERANCE = Limits("a positive number, such as 1e-6", above=0)
+_COPIES_OF_SITES = 3  # counted by the check of the memory
 _MOST_VARIANCE = 1e6
 
 
 @dataclass(frozen=True)
-class PropagationSettings:
-    """The settings of a fit.
+class Propagation(WithMembers):
+    """Variational expectation propagation with probabilistic backpropagation.
 
+    members  number of starts that predictions use: those of the greatest evidence; None for all
     sweeps   the most sweeps over all cases
-    damping  share of each site that is replaced; in the first sweep all of it
-    mode     "sites": each case has a site that is replaced in each sweep; "adf": assumed-density filtering,
-             which has none, so that `sweeps` passes count the data `sweeps` times
-    spread   standard deviation of the random means in the first sweep, in prior sds; without any, units that
-             are alike stay alike
-    precisions  "expected": those that vary are at their means under q(tau), after each sweep; "fixed": they
-                stay at their prior means
-    tolerance   a start ends when no mean moves by more than this
+    damping  share of each site that is replaced; the first sweep replaces all of it
+    mode     "sites": each case has a site, which each sweep replaces; "adf": assumed-density filtering
+             without sites, which counts the data `sweeps` times
+    spread   standard deviation of the random means in the first sweep, in prior sds; with 0, units that are
+             alike stay alike
+    precisions  "expected": they are set to their means under q(tau) after each sweep; "fixed": they stay at
+                their prior means
+    tolerance   a start is complete when no mean moves by more than this
     """
 
-    sweeps: int = 100
-    damping: float = 0.3
+    sweeps: int = key(100, COUNT)
+    damping: float = key(0.3, _DAMPING)
     mode: Literal["sites", "adf"] = "sites"
-    spread: float = 0.3
+    spread: float = key(0.3, _SPREAD)
     precisions: Literal["expected", "fixed"] = "expected"
-    tolerance: float = 1e-6
+    tolerance: float = key(1e-6, _TOLERANCE)
+
+    name: ClassVar[str] = "vep"
+    title: ClassVar[str] = "variational expectation propagation with probabilistic backpropagation"
+    objective: ClassVar[str] = "sum of log normalisers"
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.sweeps < 1:
-            raise ValueError(f"sweeps: must be at least 1, got {self.sweeps}")
-        if not 0 < self.damping <= 1:
-            raise ValueError(f"damping: must be above 0 and at most 1, got {self.damping}")
-        if not self.spread >= 0:
-            raise ValueError(f"spread: must be at least 0, got {self.spread}")
+        super().__post_init__()
+        if self.members is not None and self.mode == "adf":
+            raise self.wrong(
+                "members",
+                'needs the evidence of each start, which mode = "adf" does not give, got'
+                f' {self.members}; leave it out, or have mode = "sites"',
+            )
+
+    @property
+    def n_steps(self) -> int:
+        """The largest number of sweeps."""
+        return self.sweeps
+
+    def check_covers(self, target: FitTarget, *, n_together: int) -> None:
+        """Refuse too little memory for the sites, and models that cannot propagate moments."""
+        if self.mode == "sites":
+            sites = _bytes_of_sites(target.n_cases, target.n_parameters)
+            check_memory("methods.vep.starts", n_together, _COPIES_OF_SITES * sites)
+        self.refuse(target.why_not_propagated)
+
+    def build(self, target: FitTarget, advance: Callable[[], Advance]) -> PropagationFit:
+        """Build the fit, which is array code."""
+        return PropagationFit(target, self)
+
+    def timing(self) -> Timing:
+        """Measure all sweeps, although the fit may be complete before the last one."""
+        return Timing(self, self.sweeps, is_most=True)
+
+    def gradients(self, state: State, *, n_cases: int, n_outputs: int) -> float:
+        """Count a sweep as one gradient: it finds the derivatives of log Z by all moments for each case."""
+        objective = state[OBJECTIVE]  # by bins of sweeps, NaN after the last sweep
+        return float(np.isfinite(objective).sum() * self.sweeps / objective.shape[1])
 
 
 @dataclass(frozen=True)
-class SweepInfo:
+class SweepInfo(StepInfo):
     """Information on one sweep, (n_starts,) each.
 
-    objective  sum of the log normalisers of all cases as they were met
-    change     the largest change of a mean
-    skipped    number of cases that were skipped, since what is left without their site is no Gaussian
-    is_symmetric  whether the hidden units are still all alike, which no further sweep changes
+    objective     sum of the log normalisers of all cases when they were visited
+    change        largest change of a mean
+    skipped       number of cases that were skipped, because their cavity is no Gaussian
+    is_symmetric  True if all hidden units are still alike, which no further sweep changes
     """
 
-    objective: Array
     change: Array
     skipped: Array
     is_symmetric: Array
 
 
 @dataclass(frozen=True)
-class Propagation:
-    """A fit by expectation propagation; the chain axis is that of starts.
+class PropagationFit(Fit):
+    """The fit by expectation propagation; the chain axis is that of starts.
 
-    The state has natural parameters: precision and shift (n_starts, n_parameters), where shift is precision
-    times mean; prior (n_starts, n_parameters), the precisions of the prior's sites; with sites also
-    site_precision and site_shift (n_starts, n_cases, n_parameters); precisions, shape, rate (n_starts,
-    n_precisions); and bound, change (n_starts,).
+    The state has these arrays; n_sites is the number of cases, or 0 for assumed-density filtering:
+
+    precision, shift            (n_starts, n_parameters); shift is precision times mean
+    prior                       (n_starts, n_parameters), the precisions of the prior's sites
+    site_precision, site_shift  (n_starts, n_sites, n_parameters)
+    precisions, shape, rate     (n_starts, n_precisions), the means and parameters of q(tau)
+    bound                       (n_starts,), the term of the log evidence for the precisions
+    change                      (n_starts,), the largest change of a mean in the last sweep
     """
 
     target: PropagatedTarget
-    settings: PropagationSettings
+    settings: Propagation
 
     def initial(self, streams: Streams) -> State:
-        """Return the state at the start: the prior, without any site."""
+        """Return the prior, without any site."""
         xp = array_namespace(streams.chains)
         _, precisions = self.target.start(streams)
         prior = self.target.prior_precisions(precisions)
@@ -102,10 +141,10 @@ class Propagation:
         }
 
     def step(self, state: State, streams: Streams) -> tuple[State, SweepInfo]:
-        """Take sweep streams.iteration, counted from 1, over all cases, in an order that each start draws.
+        """Take sweep streams.iteration, counted from 1, over all cases in a random order of each start.
 
-        A site's part is taken out (the cavity), the case's factor moves the moments that are left, and the
-        new site is what leads from one to the other: Olobatuyi, eqs. 3, 54-58.
+        Dividing by a case's site leaves the cavity. The factor of the case changes its moments m and v, and
+        the new site is the Gaussian with the new moments divided by the cavity: Olobatuyi, eqs. 3, 54-58.
 
             m' = m + v d/dm log Z ,  v' = v - v^2 ((d/dm log Z)^2 - 2 d/dv log Z)
         """
@@ -141,12 +180,22 @@ class Propagation:
         """Return True if no mean of any start moved by more than the tolerance in the last sweep."""
         return self.settings.mode == "sites" and bool((state["change"] < self.settings.tolerance).all())
 
+    def result(self, state: State, streams: Streams) -> dict[str, Array]:
+        """Return the log evidence of every start; assumed-density filtering has none."""
+        return {LOG_EVIDENCE: self.log_evidence(state)} if self.settings.mode == "sites" else {}
+
+    def distribution(self, state: State) -> Factorised:
+        """Return the factorised Gaussians and q(tau)."""
+        xp, precision = array_namespace(state["precision"]), state["precision"]
+        mean, sd = state["shift"] / precision, 1 / xp.sqrt(precision)
+        return Factorised(mean, sd, state["precisions"], state["shape"], state["rate"])
+
     def log_evidence(self, state: State) -> Array:
         """Return the approximate log evidence of each start, (n_starts,), from the sites' normalisers.
 
-        With Phi the log of a Gaussian's integral, Phi(q) - Phi(prior) + sum over cases of
-        (log Z_i + Phi(cavity_i) - Phi(q)). For binary targets the factors are bounds, so that without hidden
-        units it is a lower bound.
+        With Phi the log of a Gaussian's integral, it is Phi(q) - Phi(prior) + sum over cases of
+        (log Z_i + Phi(cavity_i) - Phi(q)). For binary targets the factors are bounds, and the sum is a lower
+        bound for a network without hidden units.
         """
         xp = array_namespace(state["precision"])
         precision, shift = state["precision"], state["shift"]
@@ -162,22 +211,10 @@ class Propagation:
             total = total + log_z + _log_integral(left, shift_left) - whole
         return total + state["bound"]
 
-    def draws(self, state: State, streams: Streams, n: int) -> tuple[Array, Array, Array]:
-        """Draw n parameter vectors and precisions of every start.
-
-        Returns positions (n_starts, n, n_parameters), precisions (n_starts, n, n_precisions), each from its
-        q(tau), and the log density (n_starts, n) of the positions.
-        """
-        xp = array_namespace(state["precision"])
-        mean, sd = state["shift"] / state["precision"], 1 / xp.sqrt(state["precision"])
-        positions = draw_diagonal(mean, sd, streams, n, purpose=Purpose.APPROXIMATE_DRAW)
-        precisions = draw_gamma(state["precisions"], state["shape"], state["rate"], streams, n)
-        return positions, precisions, log_density_diagonal(positions, mean, sd)
-
     def _visit(
         self, q: dict[str, Array], cases: Array, precisions: Array, damping: float
     ) -> tuple[Array, Array]:
-        """Replace the sites of one case of each start; return log Z, and which starts skipped it."""
+        """Replace the site of one case of each start; return log Z, and True for starts that skipped it."""
         xp = array_namespace(cases)
         starts = xp.arange(len(cases))
         site, site_shift = q["site_precision"][starts, cases], q["site_shift"][starts, cases]
@@ -211,7 +248,7 @@ class Propagation:
     def _moved(
         self, mean: Array, variance: Array, precisions: Array, cases: Array
     ) -> tuple[Array, Array, Array, Array]:
-        """Return log Z, the moments after the case's factor, and where they are possible ones."""
+        """Return log Z, the moments after the case's factor, and True where they are possible."""
         xp = array_namespace(mean)
         log_z, by_mean, by_variance = self.target.case_update(mean, variance, precisions, cases)
         moved = mean + variance * by_mean
@@ -220,7 +257,7 @@ class Propagation:
         return log_z, moved, xp.where(is_good, narrowed, 1.0), is_good
 
     def _updated_precisions(self, state: State) -> dict[str, Array]:
-        """Return the precisions given the moments of the parameters, in the prior's sites."""
+        """Update q(tau) and the prior's sites given the moments of the parameters; return what changes."""
         precision, shift = state["precision"], state["shift"]
         mean, variance = shift / precision, 1 / precision
         residuals = self.target.expected_residual_squares(mean, variance)
@@ -236,7 +273,7 @@ class Propagation:
         }
 
 
-def bytes_of_sites(n_cases: int, n_parameters: int) -> int:
+def _bytes_of_sites(n_cases: int, n_parameters: int) -> int:
     """Return the memory of the sites of one start: two numbers for each case and parameter."""
     return 16 * n_cases * n_parameters
 

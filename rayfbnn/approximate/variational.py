@@ -3,83 +3,109 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
-
-import numpy as np
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from rayfbnn.approximate.adam import adam, cosine_rate
-from rayfbnn.approximate.gaussian import draw_diagonal, log_density_diagonal, pruned
+from rayfbnn.approximate.approximation import LOG_EVIDENCE, Fit, FitTarget, State, StepInfo, Timing
+from rayfbnn.approximate.distributions import Factorised
+from rayfbnn.approximate.gaussian import pruned
+from rayfbnn.approximate.keys import COUNT, POSITIVE, SHARE, Limits, key
+from rayfbnn.approximate.members import WithMembers
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.state import ApproximatedTarget, CaseBatches, Target
+from rayfbnn.state import Advance, ApproximatedTarget, CaseBatches, Target
 from rayfbnn.streams import Purpose, Streams
 
-State: TypeAlias = Mapping[str, Array]
-
+_SAMPLES = Limits("a whole number of at least 1, even where antithetic = true", COUNT.least, COUNT.most)
+_BATCH = Limits("a whole number of at least 1, or left out for all cases", COUNT.least, COUNT.most)
+_DRAWS_FOR_BOUND = 1000  # draws of each start for the bound at the end
 _FRESH = 16  # draws for the expected residuals at an update of the precisions
-_MEMORY = 0.8  # of expected residuals, which are noisy
-_AT_A_TIME = 100  # draws for the bound at once
+_MEMORY = 0.8  # share of the old expected residuals, which are noisy, in the new ones
+_AT_A_TIME = 100  # draws for the bound that are evaluated at once
 _TOGETHER, _MOST_TOGETHER = 32, 1024  # steps in a call of compiled code
-_PRODUCTS = 2**30  # of parameters and cases in a call of more steps than 32: it takes about a second
+_PRODUCTS = 2**30  # parameters times cases in a call of more than 32 steps, which takes about a second
 
 
 @dataclass(frozen=True)
-class VariationalSettings:
-    """The settings of a fit.
+class Variational(WithMembers):
+    """Bayes by Backprop: factorised Gaussians of least divergence to the posterior.
 
-    steps       number of steps in all
+    members     number of starts that predictions use: those of the greatest bound; None for all
+    steps       number of steps
     samples     number of draws of the parameters in a step
     batch       number of cases in a batch; None for all cases
-    rate        of the optimiser; Adam's falls to zero along a cosine
-    optimizer   "adam" or "sgd", plain gradient descent at a constant rate
-    antithetic  whether draws come in pairs mean + sigma e and mean - sigma e; needs an even `samples`
-    precisions  "expected": those of variables are replaced by their means under q(tau), every `refresh` steps
-                after the first quarter; "fixed": they stay at their prior means
+    rate        rate of the optimiser; Adam's falls to zero along a cosine
+    optimizer   "adam", or "sgd" for plain gradient descent at a constant rate
+    antithetic  True if draws come in pairs mean + sigma e and mean - sigma e, which needs an even `samples`
+    precisions  "expected": they are set to their means under q(tau), every `refresh` steps after the first
+                quarter; "fixed": they stay at their prior means
     refresh     number of steps between updates of the precisions
     initial_sd  standard deviation of every parameter at the start
-    prune       share of the parameters that draws have at zero
+    prune       share of the parameters that are zero in draws
     """
 
-    steps: int = 8000
-    samples: int = 2
-    batch: int | None = None
-    rate: float = 0.01
+    steps: int = key(8000, COUNT)
+    samples: int = key(2, _SAMPLES)
+    batch: int | None = key(None, _BATCH)
+    rate: float = key(0.01, POSITIVE)
     optimizer: Literal["adam", "sgd"] = "adam"
     antithetic: bool = True
     precisions: Literal["expected", "fixed"] = "expected"
-    refresh: int = 50
-    initial_sd: float = 0.02
-    prune: float = 0.0
+    refresh: int = key(50, COUNT)
+    initial_sd: float = key(0.02, POSITIVE)
+    prune: float = key(0.0, SHARE)
+
+    name: ClassVar[str] = "bbb"
+    title: ClassVar[str] = "Bayes by Backprop, a factorised Gaussian of least divergence"
+    objective: ClassVar[str] = "bound on the log evidence"
+    is_objective_evidence: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        for key in ("steps", "samples", "refresh"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 1, got {getattr(self, key)}")
+        super().__post_init__()
         if self.antithetic and self.samples % 2:
-            raise ValueError(f"samples: must be even where draws come in pairs, got {self.samples}")
-        if self.batch is not None and self.batch < 1:
-            raise ValueError(f"batch: must be at least 1, got {self.batch}")
-        for key in ("rate", "initial_sd"):
-            if not (getattr(self, key) > 0 and math.isfinite(getattr(self, key))):
-                raise ValueError(f"{key}: must be a positive number, got {getattr(self, key)}")
-        if not 0 <= self.prune < 1:
-            raise ValueError(f"prune: must be at least 0 and below 1, got {self.prune}")
+            raise self.wrong(
+                "samples",
+                f"must be even where draws come in pairs, got {self.samples}; give an even number, or"
+                " antithetic = false",
+            )
 
+    @property
+    def n_steps(self) -> int:
+        """The number of steps."""
+        return self.steps
 
-@dataclass(frozen=True)
-class StepInfo:
-    """Information on one step.
+    def check_covers(self, target: FitTarget, *, n_together: int) -> None:
+        """Refuse batches larger than the data, and precisions that vary but have no distribution."""
+        if self.batch is not None and self.batch > target.n_cases:
+            raise self.wrong(
+                "batch",
+                f"must be at most {target.n_cases}, the number of training cases, got {self.batch}; leave it"
+                " out for all cases",
+            )
+        self.refuse(target.why_not_expected if self.precisions == "expected" else None)
 
-    objective  (n_starts,) the estimate of the bound from the draws of the step; a batch makes it noisier
-    """
+    def build(self, target: FitTarget, advance: Callable[[], Advance]) -> VariationalFit:
+        """Build the fit, with compiled steps where the code for trajectories has some for this posterior."""
+        code = advance()
+        if not isinstance(code, HasVariationalSteps):
+            return VariationalFit(target, self)
+        return VariationalFit(target, self, code.variational_steps(target, self.batch))
 
-    objective: Array
+    def timing(self) -> Timing:
+        """Measure all steps, and the log likelihoods of the draws that estimate the bound."""
+        return Timing(self, self.steps, n_densities=_DRAWS_FOR_BOUND)
+
+    def gradients(self, state: State, *, n_cases: int, n_outputs: int) -> float:
+        """Count each draw of a step as its batch's share of the cases."""
+        n_starts = len(state[LOG_EVIDENCE])
+        share = 1.0 if self.batch is None else min(1.0, self.batch / n_cases)
+        return float(n_starts * self.steps * self.samples * share)
 
 
 class CompiledSteps(Protocol):
-    """Takes steps of Adam in place of array code; it draws the same random numbers, to rounding."""
+    """Code for steps of Adam instead of array code; it draws the same random numbers, up to rounding."""
 
     def __call__(
         self,
@@ -87,50 +113,54 @@ class CompiledSteps(Protocol):
         state: State,
         streams: Streams,
         *,
-        settings: VariationalSettings,
+        settings: Variational,
         n_steps: int,
         batches: CaseBatches | None,
     ) -> tuple[dict[str, Array], Array]:
-        """Return mean, rho and moments after the steps, and the objective (n_steps, n_starts) of each.
+        """Return mean, rho and moments after the steps, and the objectives (n_steps, n_starts).
 
-        batches  step k of all has number k - 1 of these; None for all cases
+        batches  step k of the fit has batch number k - 1; None for all cases
         """
         ...
 
 
 @runtime_checkable
 class HasVariationalSteps(Protocol):
-    """Code for trajectories that takes steps of Bayes by Backprop too, for some targets."""
+    """Code for trajectories that also takes steps of Bayes by Backprop, for some targets."""
 
     def variational_steps(self, target: Target, batch: int | None) -> CompiledSteps | None:
-        """Return the code for batches of at most so many cases (None: all), or None if there is none."""
+        """Return the code for batches of at most `batch` cases (None for all cases), or None without one."""
         ...
 
 
-def rate_of_step(settings: VariationalSettings, number: int) -> float:
+def rate_of_step(settings: Variational, number: int) -> float:
     """Return the rate of Adam in step `number`, counted from 1."""
     return cosine_rate(settings.rate, number=number, steps=settings.steps)
 
 
 @dataclass(frozen=True)
-class Variational:
-    """A fit by Bayes by Backprop; the chain axis is that of starts.
+class VariationalFit(Fit):
+    """The fit by Bayes by Backprop; the chain axis is that of starts.
 
-    compiled  takes steps by Adam, or None for array code
+    compiled  takes steps by Adam; None for array code
 
-    The state has mean and rho (n_starts, n_parameters), sigma = log(1 + exp(rho)); first and second
-    (n_starts, 2 n_parameters), the moments of Adam; precisions, shape, rate (n_starts, n_precisions); bound
-    (n_starts,), what the precisions add to the bound; and residuals (n_starts, n_targets).
+    The state has these arrays:
+
+    mean, rho                (n_starts, n_parameters); sigma = log(1 + exp(rho))
+    first, second            (n_starts, 2 n_parameters), the moments of Adam
+    precisions, shape, rate  (n_starts, n_precisions), the means and parameters of q(tau)
+    bound                    (n_starts,), the term of the bound for the precisions
+    residuals                (n_starts, n_targets), the expected squared residuals
     """
 
     target: ApproximatedTarget
-    settings: VariationalSettings
+    settings: Variational
     compiled: CompiledSteps | None = None
-    # The batches of the starts that took the last step, by their streams: each pass has one permutation.
+    # The batches of the starts that took the last step, by their streams. Each pass has one permutation.
     _batches: dict[Any, tuple[Array, CaseBatches]] = field(default_factory=dict, compare=False)
 
     def initial(self, streams: Streams) -> State:
-        """Return the state at the start: random means, and small standard deviations."""
+        """Return random means, and small standard deviations."""
         xp = array_namespace(streams.chains)
         position, precisions = self.target.start(streams)
         mean = position.astype(xp.float64)
@@ -151,15 +181,17 @@ class Variational:
         }
 
     def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
-        """Take step streams.iteration, counted from 1, of all starts."""
+        """Take step streams.iteration, counted from 1, of all starts.
+
+        The objective is an estimate of the bound from the draws of the step; batches make it noisier.
+        """
         state, objectives = self.steps(state, streams, 1)
         return state, StepInfo(objectives[0])
 
     def steps(self, state: State, streams: Streams, most: int) -> tuple[State, Array]:
-        """Take up to `most` steps from number streams.iteration on, and return the objective of each.
+        """Take up to `most` steps from number streams.iteration on; see `Fit.steps`.
 
-        Compiled code takes many at once, up to an update of the precisions; array code takes one. The
-        objectives are (n_steps, n_starts). How many steps are taken at once makes no difference to any.
+        Compiled code takes many steps at once, up to an update of the precisions, and array code takes one.
 
         With sigma = log(1 + exp(rho)), w = mean + sigma e and g = dE/dw, the gradients of the divergence
         F = KL(q, prior) - E log L are means over the draws e; Gelbaum (2019), with its misprints corrected:
@@ -184,8 +216,36 @@ class Variational:
             changed |= self._updated_precisions(changed, streams.at(iteration=last))
         return changed, objectives
 
+    def result(self, state: State, streams: Streams) -> dict[str, Array]:
+        """Return the bound of every start as its log evidence."""
+        return {LOG_EVIDENCE: self.bound(state, streams)[0]}
+
+    def distribution(self, state: State) -> Factorised:
+        """Return the factorised Gaussians, without the parameters that are pruned, and q(tau)."""
+        mean, sd = pruned(state["mean"], sigma(state["rho"]), self.settings.prune)
+        return Factorised(mean, sd, state["precisions"], state["shape"], state["rate"])
+
+    def bound(self, state: State, streams: Streams, *, n: int = _DRAWS_FOR_BOUND) -> tuple[Array, Array]:
+        """Return the evidence lower bound of every start from n fresh draws, and its standard error.
+
+        Both are (n_starts,). The bound is E_q[log L + log prior] + sum log sigma + (P/2) log(2 pi e), plus a
+        term for the precisions. Two starts have the same draws of e only if their chains are equal.
+        """
+        xp = array_namespace(state["mean"])
+        mean, sd = state["mean"], sigma(state["rho"])
+        values = []
+        for index, first in enumerate(range(0, n, _AT_A_TIME)):
+            count = min(_AT_A_TIME, n - first)
+            normal = streams.normal(Purpose.VARIATIONAL, (count, mean.shape[1]), index=index + 2)
+            position = mean[:, None] + sd[:, None] * normal
+            log_joint = self.target.log_joint(*self._flat(position, state["precisions"]))
+            values.append(log_joint.reshape(len(mean), count))
+        joint = xp.concatenate(values, axis=1)
+        entropy = xp.log(sd).sum(axis=1) + mean.shape[1] / 2 * math.log(2 * math.pi * math.e)
+        return joint.mean(axis=1) + entropy + state["bound"], joint.std(axis=1) / math.sqrt(n)
+
     def _n_together(self, first: int, most: int) -> int:
-        """Return how many steps to take at once from step `first` on."""
+        """Return the number of steps to take at once from step `first` on."""
         refresh, cases = self.settings.refresh, self.settings.batch or self.target.n_cases
         cheap = _PRODUCTS // (cases * self.target.n_parameters)
         together = min(most, max(_TOGETHER, min(cheap, _MOST_TOGETHER)))
@@ -194,17 +254,17 @@ class Variational:
         return together
 
     def _batches_of(self, streams: Streams) -> CaseBatches | None:
-        """Return the batches of the starts of these streams; None for all cases."""
+        """Return the batches of the starts that these streams belong to; None for all cases."""
         if self.settings.batch is None:
             return None
-        key = streams.seed, streams.operation, id(streams.chains)
-        if key not in self._batches:
+        place = streams.seed, streams.operation, id(streams.chains)
+        if place not in self._batches:
             self._batches.clear()
-            self._batches[key] = streams.chains, self.target.batches(streams, self.settings.batch)
-        return self._batches[key][1]
+            self._batches[place] = streams.chains, self.target.batches(streams, self.settings.batch)
+        return self._batches[place][1]
 
     def _step(self, state: State, streams: Streams, cases: Array | None) -> tuple[dict[str, Array], Array]:
-        """Return what a step by array code changes, and its objective (1, n_starts)."""
+        """Take a step by array code; return the arrays that change, and the objective (1, n_starts)."""
         xp, settings, number = array_namespace(state["mean"]), self.settings, streams.iteration
         n = state["mean"].shape[1]
         slope, energy = self._slope(state, streams, cases)
@@ -219,40 +279,6 @@ class Variational:
         changed["mean"], changed["rho"] = state["mean"] - move[:, :n], state["rho"] - move[:, n:]
         log_widths = xp.log(sigma(state["rho"])).sum(axis=1)
         return changed, (log_widths + n / 2 - energy.mean(axis=1))[None]
-
-    def is_complete(self, state: State) -> bool:
-        """Return False: a fit takes all its steps, along which the rate falls to zero."""
-        return False
-
-    def draws(self, state: State, streams: Streams, n: int) -> tuple[Array, Array, Array]:
-        """Draw n parameter vectors and precisions of every start.
-
-        Returns positions (n_starts, n, n_parameters), precisions (n_starts, n, n_precisions), each from its
-        q(tau), and the log density (n_starts, n) of the positions.
-        """
-        mean, sd = pruned(state["mean"], sigma(state["rho"]), self.settings.prune)
-        positions = draw_diagonal(mean, sd, streams, n, purpose=Purpose.APPROXIMATE_DRAW)
-        precisions = draw_gamma(state["precisions"], state["shape"], state["rate"], streams, n)
-        return positions, precisions, log_density_diagonal(positions, mean, sd)
-
-    def bound(self, state: State, streams: Streams, *, n: int = 1000) -> tuple[Array, Array]:
-        """Return the evidence lower bound of every start from n fresh draws, and its standard error.
-
-        E_q[log L + log prior] + sum log sigma + (P/2) log(2 pi e), and what the precisions add; (n_starts,)
-        each. The same streams give every start the same draws of e only if their chains are equal.
-        """
-        xp = array_namespace(state["mean"])
-        mean, sd = state["mean"], sigma(state["rho"])
-        values = []
-        for index, first in enumerate(range(0, n, _AT_A_TIME)):
-            count = min(_AT_A_TIME, n - first)
-            normal = streams.normal(Purpose.VARIATIONAL, (count, mean.shape[1]), index=index + 2)
-            position = mean[:, None] + sd[:, None] * normal
-            log_joint = self.target.log_joint(*self._flat(position, state["precisions"]))
-            values.append(log_joint.reshape(len(mean), count))
-        joint = xp.concatenate(values, axis=1)
-        entropy = xp.log(sd).sum(axis=1) + mean.shape[1] / 2 * math.log(2 * math.pi * math.e)
-        return joint.mean(axis=1) + entropy + state["bound"], joint.std(axis=1) / math.sqrt(n)
 
     def _normal(self, streams: Streams, n_parameters: int) -> Array:
         """Draw e for a step, (n_starts, samples, n_parameters)."""
@@ -273,7 +299,7 @@ class Variational:
         return xp.concatenate([by_mean, by_rho], axis=1), energy
 
     def _energy_and_gradient(self, position: Array, state: State, cases: Array | None) -> tuple[Array, Array]:
-        """Return energies (n_starts, samples) and gradients (n_starts, samples, n_parameters) on a batch."""
+        """Return energies (n_starts, samples) and gradients (n_starts, samples, n_parameters) of a batch."""
         n_starts, samples, _ = position.shape
         target: Target = self.target
         if cases is not None:
@@ -283,14 +309,14 @@ class Variational:
         return energy.reshape(n_starts, samples), gradient.reshape(position.shape)
 
     def _flat(self, position: Array, precisions: Array) -> tuple[Array, Array]:
-        """Return positions (n_starts, n, n_parameters) and the starts' precisions as chains of one batch."""
+        """Return positions (n_starts, n, n_parameters) and precisions as n_starts * n chains."""
         xp = array_namespace(position)
         n = position.shape[1]
         dtype = self.target.dtype
         return position.reshape(-1, position.shape[2]).astype(dtype), xp.repeat(precisions, n, axis=0)
 
     def _updated_precisions(self, state: State, streams: Streams) -> dict[str, Array]:
-        """Return what an update of q(tau) changes."""
+        """Update q(tau); return the arrays that change."""
         xp = array_namespace(state["mean"])
         mean, sd = state["mean"], sigma(state["rho"])
         half = streams.normal(Purpose.VARIATIONAL, (_FRESH // 2, mean.shape[1]), index=1)
@@ -315,16 +341,3 @@ class Variational:
 def sigma(rho: Array) -> Array:
     """Return log(1 + exp(rho)), which is positive wherever exp(rho) is, also in float32."""
     return array_namespace(rho).logaddexp(0, rho)
-
-
-def draw_gamma(mean: Array, shape: Array, rate: Array, streams: Streams, n: int) -> Array:
-    """Draw n precisions, (n_starts, n, n_precisions), of Gamma distributions, or `mean` where there is none.
-
-    mean, shape, rate  (n_starts, n_precisions); shape and rate are NaN where there is no distribution
-    """
-    xp = array_namespace(mean)
-    is_gamma = xp.isfinite(shape)[:, None]
-    shapes = xp.broadcast_to(xp.where(is_gamma, shape[:, None], 1.0), (len(mean), n, mean.shape[1]))
-    with np.errstate(invalid="ignore"):
-        drawn = streams.log_gamma(shapes, Purpose.APPROXIMATE_DRAW, (n, mean.shape[1]), index=1)
-        return xp.where(is_gamma, xp.exp(drawn) / rate[:, None], mean[:, None])

@@ -37,7 +37,7 @@ def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None 
         _network(spec),
         _priors(spec),
         describe_data(spec, store) + describe_parts(spec, targets),
-        describe_schedule(spec, store) if spec.fit is None else describe_fit(spec),
+        describe_schedule(spec, store) if spec.fit is None else describe_fit(spec.fit),
         _size_of_store(spec, store) if spec.fit is None else [],
         _defaults(spec),
     ]

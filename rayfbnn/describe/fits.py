@@ -1,28 +1,23 @@
-"""The settings of an approximation in words: none of them is hidden, whether written or not."""
+"""The settings of an approximation in words, with defaults that are not written."""
 
 from __future__ import annotations
 
-from rayfbnn.spec import RunSpec
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-_NAMES = {
-    "laplace": "MacKay's Gaussian approximation about modes",
-    "bbb": "Bayes by Backprop, a factorised Gaussian of least divergence",
-    "map": "descent to a maximum of the posterior density: single networks without uncertainty",
-    "vep": "variational expectation propagation with probabilistic backpropagation",
-}
+if TYPE_CHECKING:
+    from rayfbnn.approximate.approximation import Approximation
 
 
-def describe_fit(spec: RunSpec) -> list[str]:
-    """Return a line for the method of a fit, one for its starts, and one for each setting."""
-    keys = spec.fit
-    assert keys is not None and spec.method is not None
-    settings = keys.model_dump()
+def describe_fit(approximation: Approximation) -> list[str]:
+    """Return three lines for the method and its starts, and one line for each setting."""
     lines = [
-        f"Method: {spec.method}, {_NAMES[spec.method]}",
+        f"Method: {approximation.name}, {approximation.title}",
         "  is an approximation: its draws are not from the posterior",
-        f"  {keys.starts} starts of at most {keys.n_steps} steps, then {keys.draws} independent draws each",
+        f"  {approximation.starts} starts of at most {approximation.n_steps} steps, then"
+        f" {approximation.draws} independent draws each",
     ]
-    for name, value in settings.items():
+    for name, value in asdict(approximation).items():
         if name not in ("starts", "draws"):
             written = "all" if value is None else str(value).lower() if isinstance(value, bool) else value
             lines.append(f"  {name:<12}{written}")

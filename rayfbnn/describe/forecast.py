@@ -35,12 +35,14 @@ def describe_forecast(forecast: Forecast) -> str:
 
 
 def describe_fit_forecast(spec: RunSpec, forecast: Forecast) -> str:
-    """Say how long a fit will take; vep and map may be complete sooner, and then take at most so long."""
-    is_most = spec.method in ("vep", "map")
+    """Say how long a fit will take: at most so long if it may be complete before its last step."""
+    assert spec.fit is not None
+    timing = spec.fit.timing()
+    at_most = "at most " if timing.is_most else ""
     return (
-        f"Time: {'at most ' if is_most else ''}about {duration(forecast.seconds)} {_with_workers(forecast)},"
+        f"Time: {at_most}about {duration(forecast.seconds)} {_with_workers(forecast)},"
         f" {duration(forecast.before_draws)} of it before the first draw"
-        f"{', without the evidence' if spec.method != 'bbb' else ''} ({_basis(forecast)})"
+        f"{'' if timing.n_densities else ', without the evidence'} ({_basis(forecast)})"
     )
 
 

@@ -1,4 +1,4 @@
-"""Outputs of draws from a Gaussian approximation by a network that is linear about the mode."""
+"""Outputs of draws from an approximation, with the network linear about the mode of each start."""
 
 from __future__ import annotations
 
@@ -13,27 +13,37 @@ from rayfbnn.model.approximation.curvature import linear_outputs
 from rayfbnn.model.network import input_rows
 
 if TYPE_CHECKING:
+    from rayfbnn.approximate.approximation import Approximation
     from rayfbnn.draws.view import Draws
     from rayfbnn.model.posterior import Posterior
 
 
+def linear_approximation(run: Draws) -> Approximation | None:
+    """Return the approximation of a run if the outputs of its draws are linear about modes, else None."""
+    approximation = run.spec.fit if run.kind == "approximate" else None
+    return None if approximation is None or approximation.linear_about is None else approximation
+
+
 def is_linear(run: Draws) -> bool:
-    """Return True if the outputs of the draws are linear about the modes of its starts."""
-    return run.kind == "approximate" and getattr(run.spec.fit, "prediction", "") == "linear"
+    """Return True if the outputs of a run's draws are linear about the modes of its starts."""
+    return linear_approximation(run) is not None
 
 
 def check_own_networks(run: Draws) -> None:
-    """Raise StoreError if the draws are no networks to be evaluated one by one, since outputs are linear."""
-    if is_linear(run):
+    """Raise StoreError if outputs are linear, because draws must not be evaluated as networks then."""
+    approximation = linear_approximation(run)
+    if approximation is not None:
         raise StoreError(
             f"{run.path}: its predictions are linear about the modes, so that its draws are no networks to"
-            ' be evaluated one by one; fit again with methods.laplace.prediction = "sampled"'
+            f" be evaluated one by one; fit again with {approximation.setting_for_networks}"
         )
 
 
 def modes(run: Draws) -> Array:
-    """Return the modes of all starts, (n_starts, n_parameters)."""
-    return fit_summary(run.store).state["position"]
+    """Return the modes of all starts, (n_starts, n_parameters), of a run with linear outputs."""
+    approximation = linear_approximation(run)
+    assert approximation is not None and approximation.linear_about is not None
+    return fit_summary(run.store).state[approximation.linear_about]
 
 
 def outputs_about_modes(
@@ -44,7 +54,7 @@ def outputs_about_modes(
     This is the linear prediction of MacKay, Neal (1996), sec. 1.2.5.
 
     modes      (n_starts, n_parameters)
-    starts     (n_chains, n_draws) number of the start of each draw
+    starts     (n_chains, n_draws), the number of the start of each draw
     positions  (n_chains, n_draws, n_parameters)
     inputs     (n_cases, n_inputs), standardised
     """

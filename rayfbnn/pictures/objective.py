@@ -14,13 +14,6 @@ from rayfbnn.pictures.panels import CHAIN_COLOURS, Axes
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 
-_NAMES = {
-    "laplace": "energy at the mode",
-    "bbb": "bound on the log evidence",
-    "vep": "sum of log normalisers",
-    "map": "log density",
-}
-
 
 @styled
 def objective_by_step(run: Draws, path: str | Path) -> Path:
@@ -35,12 +28,12 @@ def draw_objective(axis: Axes, run: Draws) -> None:
 
     The vertical axis leaves out the first tenth of the steps where these reach far beyond the rest.
     """
-    assert run.spec.fit is not None and run.spec.method is not None
-    summary, n_steps = fit_summary(run.store), run.spec.fit.n_steps
+    summary = fit_summary(run.store)
+    approximation = summary.approximation
     objective, n_bins = summary.objective, summary.objective.shape[1]
-    if run.spec.method == "bbb":
-        objective = objective - run.data.log_scale  # beside the log evidences in tables
-    steps = (np.arange(n_bins) + 1) * n_steps / n_bins
+    if approximation.is_objective_evidence:
+        objective = objective - run.data.log_scale  # next to the log evidences in tables
+    steps = (np.arange(n_bins) + 1) * approximation.n_steps / n_bins
     for start, (values, weight) in enumerate(zip(objective, summary.weight, strict=True)):
         colour = CHAIN_COLOURS[start % len(CHAIN_COLOURS)]
         axis.plot(steps, values, color=colour, lw=1.2 if weight > 0 else 0.5)
@@ -50,4 +43,4 @@ def draw_objective(axis: Axes, run: Draws) -> None:
         margin = 0.05 * (np.ptp(late) or 1.0)
         axis.set_ylim(late.min() - margin, late.max() + margin)
     axis.set_xlabel("step")
-    axis.set_ylabel(_NAMES[run.spec.method])
+    axis.set_ylabel(approximation.objective)

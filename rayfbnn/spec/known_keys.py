@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from rayfbnn.model.architecture import LayerSpec
-from rayfbnn.spec.methods import APPROXIMATE, FIT_KEYS, METHODS
+from rayfbnn.spec.methods import APPROXIMATION_KEYS, METHODS, RUNS
 from rayfbnn.spec.model_keys import ModelKeys
 from rayfbnn.spec.network_keys import NetworkKeys
 from rayfbnn.spec.operations import Record
@@ -27,8 +27,8 @@ def known_keys(whole: type[Record]) -> dict[tuple[str, ...], tuple[str, ...]]:
         ("phase",): _keys_of(PhaseSpec),
         ("methods",): METHODS,
     }
-    keys |= {("methods", name): _keys_of(FIT_KEYS[name]) for name in APPROXIMATE}
-    for name in ("hmc", "sghmc"):
+    keys |= {("methods", name): _keys_of(record) for name, record in APPROXIMATION_KEYS.items()}
+    for name in RUNS:
         keys |= {("methods", name): ("phase",), ("methods", name, "phase"): _keys_of(PhaseSpec)}
     return keys
 

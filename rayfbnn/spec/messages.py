@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from rayfbnn.approximate.keys import one_of, right_values
+from rayfbnn.approximate.registry import APPROXIMATIONS
 from rayfbnn.model.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, PRIOR_ACTIVATIONS
 from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.spec.operations import OPERATION_NAMES
@@ -103,40 +105,13 @@ RIGHT = {
 _RIGHT_IN_OPERATIONS = {"groups": 'a list of groups with precisions, such as ["ih0", "noise"]'}
 _RIGHT_IN_METHODS = {
     "methods": "a table of methods, such as bbb = { steps = 8000 }",
-    "method": '"hmc", "sghmc", "laplace", "bbb", "vep" or "map"',
+    "method": one_of(("hmc", "sghmc", *APPROXIMATIONS)),
     "hmc": "a table with phase",
     "sghmc": "a table with phase",
-    "laplace": "a table of settings, such as starts = 12",
-    "bbb": "a table of settings, such as steps = 8000",
-    "vep": "a table of settings, such as sweeps = 100",
-    "map": "a table of settings, such as steps = 5000",
-    "starts": "a whole number from 1 to 100000",
-    "draws": "a whole number of at least 1, such as 1000",
-    "members": "a whole number of at least 1 and at most starts, or left out for all",
-    "weights": '"equal" or "evidence"',
-    "steps": "a whole number of at least 1",
-    "first": "a whole number of at least 1",
-    "between": "a whole number of at least 1",
-    "precisions": '"fixed"; or "evidence" or "integrated" in laplace, and "expected" in the other methods',
-    "curvature": '"gauss-newton" or "exact"',
-    "prediction": '"linear" or "sampled"',
-    "samples": "a whole number of at least 1, even where antithetic = true",
-    "batch": "a whole number of at least 1, or left out for all cases",
-    "rate": "a positive number, such as 0.01",
-    "optimizer": '"adam"; or "sgd" in bbb, and "leapfrog" or "lbfgs" in map',
-    "first_decay": "a number of at least 0 and below 1",
-    "last_decay": "a number of at least 0 and below 1",
-    "validation": "a number of at least 0 and below 1, such as 0.2",
-    "rounds": "a whole number of at least 1",
-    "antithetic": "true or false",
-    "refresh": "a whole number of at least 1",
-    "initial_sd": "a positive number, such as 0.02",
-    "prune": "a number of at least 0 and below 1",
-    "sweeps": "a whole number of at least 1",
-    "damping": "a number above 0 and at most 1",
-    "mode": '"sites" or "adf"',
-    "spread": "a number of at least 0",
-    "tolerance": "a positive number, such as 1e-6",
+    **{name: f"a table of settings, such as starts = {kind.starts}" for name, kind in APPROXIMATIONS.items()},
+}
+_RIGHT_OF_APPROXIMATIONS: dict[tuple[int | str, ...], dict[str, str]] = {
+    ("methods", name): right_values(kind) for name, kind in APPROXIMATIONS.items()
 }
 _RIGHT_PRIOR = 'a prior in FBM\'s notation, such as "0.5:0.2"'
 _RIGHT_ELEMENT = {
@@ -191,10 +166,10 @@ def _message(details: ErrorDetails, sections: Mapping[tuple[str, ...], Collectio
         places = [part for part in loc[2:] if isinstance(part, int)]
         key, right = _path(loc), _RIGHT_ELEMENT["ordered"] if places else RIGHT["ordered"]
         return f"{key}: must be {right}, got {short(value)}"
+    right_here = _RIGHT_OF_APPROXIMATIONS.get(loc[:2], {})
     if not is_prior:  # drop the names of a union's members, which pydantic adds and which are no keys
-        loc = tuple(
-            part for part in loc if isinstance(part, int) or part in RIGHT or part in _RIGHT_IN_METHODS
-        )
+        known = RIGHT.keys() | _RIGHT_IN_METHODS.keys() | right_here.keys()
+        loc = tuple(part for part in loc if isinstance(part, int) or part in known)
     key = _path(loc)
     if kind in ("value_error", "operation"):
         text = details["msg"].removeprefix("Value error, ")
@@ -204,6 +179,8 @@ def _message(details: ErrorDetails, sections: Mapping[tuple[str, ...], Collectio
         right = _RIGHT_PRIOR
     elif loc and isinstance(loc[-1], int):
         right = _RIGHT_ELEMENT[name]
+    elif name in right_here:
+        right = right_here[name]
     elif loc[:1] in (("method",), ("methods",)) and "phase" not in loc:
         right = _RIGHT_IN_METHODS.get(name, "a table of keys")
     elif "operations" in loc and name in _RIGHT_IN_OPERATIONS:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
 
+from rayfbnn.approximate.approximation import Approximation
 from rayfbnn.data.dataset import INPUTS_TOGETHER
 from rayfbnn.data.encoding import Encoding
 from rayfbnn.data.paths import check_on_disk
@@ -27,11 +28,9 @@ from rayfbnn.spec.defaults import FEW_CHAINS_PER_BATCH, default_phases, is_large
 from rayfbnn.spec.known_keys import known_keys
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.methods import (
-    APPROXIMATE,
-    FIT_KEYS,
-    FitKeys,
     Method,
     MethodsSpec,
+    approximation_of,
     fit_phases,
     keys_of_method,
     keys_of_phases,
@@ -169,17 +168,15 @@ class RunSpec(Record):
     def __hash__(self) -> int:
         return hash(self.to_json())
 
-    @property
-    def fit(self) -> FitKeys | None:
-        """The settings of the approximation that the run fits; None for a run of Markov chains."""
-        if self.method not in APPROXIMATE:
-            return None
-        return getattr(self.methods, self.method) or FIT_KEYS[self.method]()
+    @cached_property
+    def fit(self) -> Approximation | None:
+        """The approximation that the run fits, with its settings; None for a run of Markov chains."""
+        return approximation_of(self.methods, self.method)
 
     def for_method(self, method: str | None) -> RunSpec:
         """Return the run by one method, without the settings of all others; None for that of `method`.
 
-        A run of Markov chains has the phases of its method, if there are any, in place of its own.
+        A run of Markov chains has the phases of its method if the configuration has any for it.
         """
         keys = keys_of_method(self._as_written, self.methods, method or self.method, recorded=self.method)
         return RunSpec._from_keys(keys, self._base_dir, self._encoding)
@@ -379,8 +376,8 @@ class RunSpec(Record):
         object.__setattr__(self, "phase", fit_phases(self.fit))
         object.__setattr__(self, "iterations", None)
         object.__setattr__(self, "chains", self.fit.starts)
-        if self.method == "laplace":  # Hessians by differences need it
-            object.__setattr__(self, "dtype", "float64")
+        if self.fit.dtype is not None:
+            object.__setattr__(self, "dtype", self.fit.dtype)
 
     @property
     def _are_readings(self) -> bool:

@@ -21,7 +21,7 @@ from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.output.whole_file import make_folder, whole_file, whole_files
 from rayfbnn.run.fitting.fits import checked_state_shapes
 from rayfbnn.run.progress import show_text
-from rayfbnn.spec.methods import METHODS, BbbKeys, LaplaceKeys, MapKeys, VepKeys
+from rayfbnn.spec.methods import METHODS
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.annealing import annealed, check_annealing
 from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, output_path, read_spec
@@ -249,25 +249,12 @@ def _with_evidence(row: Compared, estimate: Annealed) -> Compared:
 def gradients(store: Store) -> float:
     """Return how many gradients of all cases the fit of a store took, of all chains together.
 
-    A gradient of a batch, or without the cases that are held out, counts as their share of the cases. The
-    derivatives of each output by all parameters, which a curvature is made from, count as one. So does a
-    sweep of vep, which finds the derivatives of log Z by the moments of all parameters for each case.
+    A gradient of a batch counts as its share of the cases. An approximation does its own counting.
     """
     spec, n_cases = store.spec, len(store.targets)
-    if isinstance(spec.fit, BbbKeys):
-        return float(store.n_chains * spec.fit.steps * spec.fit.samples * _share(spec.fit.batch, n_cases))
-    if isinstance(spec.fit, MapKeys):
-        return float(fit_summary(store).state["gradients"].sum()) * (1 - spec.fit.validation)
-    if isinstance(spec.fit, LaplaceKeys):
-        state = fit_summary(store).state
-        # At the end the exact Hessian is found by differences, two for each parameter.
-        n_of_hessian = 2 * state["position"].size
-        return float(
-            state["gradients"].sum() + spec.network.outputs * state["curvatures"].sum() + n_of_hessian
-        )
-    if isinstance(spec.fit, VepKeys):
-        objective = fit_summary(store).objective  # by bins of sweeps, NaN after the last sweep
-        return float(np.isfinite(objective).sum() * spec.fit.sweeps / objective.shape[1])
+    if store.kind == "approximate":
+        fit = fit_summary(store)
+        return fit.approximation.gradients(fit.state, n_cases=n_cases, n_outputs=spec.network.outputs)
     total, settings = 0.0, store.tuning.latest()[1]
     for number, phase in enumerate(spec.phase):
         tuning = Tuning(settings, is_measured=number in spec.tuning_phases)

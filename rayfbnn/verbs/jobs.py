@@ -80,9 +80,9 @@ def sample_or_resume(
         "json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current folder
         for a store in a bucket).
     method
-        The method, whose settings are in the section methods of the configuration. "hmc" and "sghmc" are runs
-        with phases of their own; "bbb", "laplace", "vep" and "map" are approximations, whose chains are
-        starts. Left out, the run has the phases of the configuration.
+        The method, whose settings are in the section methods of the configuration. hmc and sghmc are runs
+        with phases of their own; bbb, laplace, vep and map are approximations, whose chains are starts.
+        Left out, the run has the phases of the configuration.
 
     Returns
     -------

@@ -87,9 +87,9 @@ def sample(
     sample_weight
         Is refused: cases cannot be weighted.
     method
-        The method, whose settings are in the section methods of the configuration. "hmc" and "sghmc" are runs
-        with phases of their own; "bbb", "laplace", "vep" and "map" are approximations, whose chains are
-        starts. Left out, the run has the phases of the configuration.
+        The method, whose settings are in the section methods of the configuration. hmc and sghmc are runs
+        with phases of their own; bbb, laplace, vep and map are approximations, whose chains are starts.
+        Left out, the run has the phases of the configuration.
 
     log_format
         "json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current folder

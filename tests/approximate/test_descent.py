@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from rayfbnn.approximate import descent as module
-from rayfbnn.approximate.descent import Descent, DescentSettings
+from rayfbnn.approximate.descent import Descent, DescentFit
 from rayfbnn.arrays import Array
+from rayfbnn.errors import ConfigError
 from rayfbnn.model.approximation.posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from tests.support.model.counting import count_calls
@@ -22,7 +23,7 @@ def fit(
     target: Any, n_starts: int = 2, source: Any = module, **settings: Any
 ) -> tuple[Any, list[Any], list[Array]]:
     """Return the fit, its states after each step, and the objectives."""
-    method = source.Descent(target, source.DescentSettings(**settings))
+    method = source.DescentFit(target, source.Descent(**settings))
     random = streams("descent", n_starts)
     states, objectives = [method.initial(random.at(iteration=0))], []
     for number in range(1, method.settings.n_steps + 1):
@@ -141,7 +142,7 @@ def test_early_stopping_keeps_the_best_network_and_not_the_last() -> None:
 
 
 def test_held_out_cases_are_a_part_drawn_for_each_start() -> None:
-    method = Descent(small_network(), DescentSettings(validation=0.3))
+    method = DescentFit(small_network(), Descent(validation=0.3))
     used, held_out = method._divided(streams("descent", 4))
     assert held_out.shape == (4, 9) and used.shape == (4, 21)
     assert all(sorted((*a, *b)) == list(range(30)) for a, b in zip(used, held_out, strict=True))
@@ -150,7 +151,7 @@ def test_held_out_cases_are_a_part_drawn_for_each_start() -> None:
 
 def test_draws_are_the_network_that_was_kept() -> None:
     method, states, _ = fit(linear().target, optimizer="adam", steps=5)
-    positions, precisions, log_q = method.draws(states[-1], streams("draws", 2), 3)
+    positions, precisions, log_q = method.distribution(states[-1]).draws(streams("draws", 2), 3)
     assert positions.shape == (2, 3, 4) and np.isnan(log_q).all() and log_q.shape == (2, 3)
     assert (positions == states[-1]["best"][:, None]).all()
     assert (precisions == states[-1]["best_precisions"][:, None]).all()
@@ -170,12 +171,12 @@ def test_precisions_that_vary_settle_at_their_means_given_the_parameters() -> No
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 0}, "steps: must be at least 1"),
+        ({"steps": 0}, "steps: must be a whole number of at least 1"),
         ({"rate": 0.0}, "rate: must be a positive number"),
-        ({"last_decay": 1.0}, "last_decay: must be at least 0 and below 1"),
+        ({"last_decay": 1.0}, "last_decay: must be a number of at least 0 and below 1"),
         ({"validation": 0.2, "optimizer": "lbfgs"}, "validation: is for"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DescentSettings(**settings)
+    with pytest.raises(ConfigError, match=f"methods.map.{message}"):
+        Descent(**settings)

@@ -9,8 +9,10 @@ import pytest
 import scipy.optimize
 
 from rayfbnn.approximate import laplace as module
-from rayfbnn.approximate.laplace import LaplaceSettings, Modes, member_weights
+from rayfbnn.approximate.laplace import Laplace, Modes
+from rayfbnn.approximate.members import member_weights
 from rayfbnn.arrays import Array
+from rayfbnn.errors import ConfigError
 from rayfbnn.model.approximation import evidence
 from rayfbnn.model.prior import log_gamma_density
 from tests.support.model.counting import count_calls
@@ -20,7 +22,7 @@ from tests.support.problems import streams
 
 
 def fit(target: Any, *, n_starts: int = 2, source: Any = module, **settings: Any) -> tuple[Any, Any]:
-    method = source.Laplace(target, source.LaplaceSettings(**settings))
+    method = source.LaplaceFit(target, source.Laplace(**settings))
     random = streams("laplace", n_starts)
     state, number = method.initial(random), 0
     while not method.is_complete(state) and number < method.settings.steps:
@@ -59,7 +61,7 @@ def slope_at_fixed_point(source: Any = evidence) -> float:
         target = _with(target, source)
     _, state = fit(target, n_starts=1)
     # The fit ends at changes of 1e-3: some more steps of its fixed point.
-    method = module.Laplace(target, LaplaceSettings())
+    method = module.LaplaceFit(target, Laplace())
     for _ in range(300):
         state = {**method._descend(state, 5)}
         state["precisions"] = method._reestimated(state)[0]
@@ -166,7 +168,7 @@ def test_gradients_and_curvatures_are_counted(precisions: str, monkeypatch: pyte
 def test_draws_have_the_covariance_and_the_density_of_the_approximation() -> None:
     problem = linear()
     method, state = fit(problem.target, n_starts=1, precisions="fixed")
-    positions, precisions, log_q = method.draws(state, streams("draws", 1), 5000)
+    positions, precisions, log_q = method.distribution(state).draws(streams("draws", 1), 5000)
     assert positions.shape == (1, 5000, 4)
     assert precisions.shape == (1, 5000, 3)
     white = (positions[0] - problem.mean) @ np.linalg.cholesky(problem.a)
@@ -193,5 +195,5 @@ def test_a_point_with_a_negative_eigenvalue_may_not_win() -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="between: must be at least 1, got 0"):
-        LaplaceSettings(between=0)
+    with pytest.raises(ConfigError, match="laplace.between: must be a whole number of at least 1, got 0"):
+        Laplace(between=0)

@@ -10,8 +10,9 @@ import pytest
 
 from rayfbnn.approximate import variational as module
 from rayfbnn.approximate.gaussian import log_density_diagonal, pruned, pruning_curve
-from rayfbnn.approximate.variational import Variational, VariationalSettings
+from rayfbnn.approximate.variational import Variational, VariationalFit
 from rayfbnn.arrays import Array
+from rayfbnn.errors import ConfigError
 from tests.support.model.linear import linear, one_weight
 from tests.support.mutants import mutant
 from tests.support.problems import streams
@@ -23,7 +24,7 @@ def fit(source: Any = module, n_starts: int = 2, problem: Any = None, **settings
     """Return a fit and the state at its end."""
     problem = linear() if problem is None else problem
     options = {"steps": STEPS, "samples": 20, "rate": 0.05, "initial_sd": 0.3, **settings}
-    method = source.Variational(problem.target, source.VariationalSettings(**options))
+    method = source.VariationalFit(problem.target, source.Variational(**options))
     random = streams("variational", n_starts)
     state = method.initial(random)
     for number in range(1, options["steps"] + 1):
@@ -82,9 +83,9 @@ def test_a_logistic_weight_has_its_known_approximation(
 
 def error_of_gradient(source: Any = module, *, antithetic: bool = True) -> float:
     """Plain descent moves by the gradient; return its largest relative difference from central ones."""
-    method = source.Variational(
+    method = source.VariationalFit(
         linear().target,
-        source.VariationalSettings(steps=10, samples=4, optimizer="sgd", rate=1.0, antithetic=antithetic),
+        source.Variational(steps=10, samples=4, optimizer="sgd", rate=1.0, antithetic=antithetic),
     )
     random = streams("differences", 1).at(iteration=1)
     state = dict(method.initial(random))
@@ -97,7 +98,7 @@ def error_of_gradient(source: Any = module, *, antithetic: bool = True) -> float
             for sign in (1e-5, -1e-5):
                 there = {**state, name: state[name].copy()}
                 there[name][0, index] += sign
-                moved.append(-Variational.step(method, there, random)[1].objective[0])
+                moved.append(-VariationalFit.step(method, there, random)[1].objective[0])
             difference = (moved[0] - moved[1]) / 2e-5
             worst = max(worst, abs((state[name][0, index] - after[name][0, index]) / difference - 1))
     return worst
@@ -127,8 +128,8 @@ def test_a_batch_without_its_weight_is_seen() -> None:
     problem = linear()
 
     def moves(source: Any, batch: int | None) -> Array:
-        settings = source.VariationalSettings(steps=10, samples=2, optimizer="sgd", rate=1.0, batch=batch)
-        method = source.Variational(problem.target, settings)
+        settings = source.Variational(steps=10, samples=2, optimizer="sgd", rate=1.0, batch=batch)
+        method = source.VariationalFit(problem.target, settings)
         random = streams("pass", 1)
         state = {**method.initial(random), "rho": np.full((1, 4), -40.0)}  # no noise from the draws
         steps = range(1, 6) if batch else range(1, 2)
@@ -171,8 +172,8 @@ def test_precisions_reach_a_fixed_point_of_their_distributions() -> None:
 def test_precisions_are_updated_at_each_refresh_after_a_quarter_of_the_steps(
     precisions: str, due: list[int]
 ) -> None:
-    settings = module.VariationalSettings(steps=41, samples=2, refresh=5, precisions=precisions)
-    method = Variational(linear(io="1:2", noise="0.4:2").target, settings)
+    settings = module.Variational(steps=41, samples=2, refresh=5, precisions=precisions)
+    method = VariationalFit(linear(io="1:2", noise="0.4:2").target, settings)
     random, updated = streams("refresh", 2), []
     state = method.initial(random)
     for number in range(1, 28):
@@ -188,7 +189,7 @@ def test_a_fit_is_complete_only_after_all_its_steps() -> None:
 
 def test_draws_have_the_density_that_is_given_with_them() -> None:
     method, state = fit(steps=40)
-    positions, precisions, log_q = method.draws(state, streams("draws", 2), 4000)
+    positions, precisions, log_q = method.distribution(state).draws(streams("draws", 2), 4000)
     sd = module.sigma(state["rho"])
     assert positions.shape == (2, 4000, 4)
     assert precisions.shape == (2, 4000, 3)
@@ -215,12 +216,12 @@ def test_pruning_sets_the_least_certain_parameters_to_zero() -> None:
     ("settings", "message"),
     [
         ({"samples": 3}, "samples: must be even"),
-        ({"batch": 0}, "batch: must be at least 1"),
+        ({"batch": 0}, "batch: must be a whole number of at least 1"),
         ({"rate": 0.0}, "rate: must be a positive number"),
-        ({"prune": 1.0}, "prune: must be at least 0 and below 1"),
-        ({"steps": 0}, "steps: must be at least 1"),
+        ({"prune": 1.0}, "prune: must be a number of at least 0 and below 1"),
+        ({"steps": 0}, "steps: must be a whole number of at least 1"),
     ],
 )
 def test_wrong_settings_are_refused(settings: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        VariationalSettings(**settings)
+    with pytest.raises(ConfigError, match=f"methods.bbb.{message}"):
+        Variational(**settings)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.approximate.adam import FIRST_DECAY, SECOND_DECAY, SMALL
-from rayfbnn.approximate.variational import VariationalSettings
+from rayfbnn.approximate.variational import Variational
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.cpu.extension import Kernel
 from rayfbnn.kernels.numbers import ChainNumbers, numbers_of_posterior
@@ -74,7 +74,7 @@ class CompiledVariational:
         state: Mapping[str, Array],
         streams: Streams,
         *,
-        settings: VariationalSettings,
+        settings: Variational,
         n_steps: int,
         batches: CaseBatches | None,
     ) -> tuple[dict[str, Array], Array]:

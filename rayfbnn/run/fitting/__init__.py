@@ -1,1 +1,1 @@
-"""Fits of approximations as runs: their steps and draws in blocks that are committed to a store."""
+"""Fits of approximations as runs, with steps and draws in blocks that are committed to a store."""

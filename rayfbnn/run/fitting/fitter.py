@@ -1,4 +1,4 @@
-"""The job of a worker that fits an approximation: one block of steps or draws of one batch of starts."""
+"""The job of a worker that fits an approximation: one block of steps or draws of a batch of starts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from rayfbnn.approximate.laplace import Laplace, Modes
+from rayfbnn.approximate.distributions import Distribution
 from rayfbnn.arrays import Array, device_namespace, to_host
 from rayfbnn.errors import StoreOvertakenError
 from rayfbnn.run.blocks import MOST_SECONDS
 from rayfbnn.run.fitting.fits import (
+    approximation_of,
+    build_fit,
     finished,
-    fit_of,
     initial_state,
-    log_density_of_precisions,
     posterior_of_fit,
     stepped,
     streams_of,
@@ -30,22 +30,23 @@ from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
 
 _log = logging.getLogger(__name__)
-DRAWS_AT_ONCE = 50  # draws are made in pieces of so many, wherever blocks end
+DRAWS_AT_ONCE = 50  # size of the pieces that draws are made in, wherever blocks end
 
 
 class Fitter:
-    """An open store of an approximation, and its fit: what a worker holds.
+    """An open store of an approximation with its fit, for a worker.
 
-    A run of a fit has two phases: steps, which keep nothing but the state, and then draws. Each block starts
-    from the state in the store, so that a fit that was stopped or killed goes on to the same bits.
+    A fit is a run of two phases: steps, which keep only the state, and then draws. Each block starts from the
+    state in the store. A fit that was stopped or killed therefore continues to the same bits.
     """
 
     def __init__(self, store: Store, *, worker: str = "") -> None:
-        """Put the data of the run on its device; `worker` is a name for progress reports."""
+        """Put the data of the run on its device; `worker` is the name in progress reports."""
         self.store, self.worker = store, worker
         self.posterior = posterior_of_fit(store)
-        self.fit = fit_of(store.spec, self.posterior, recorded=store.root.kernel)
-        self._modes: dict[int, Modes] = {}  # of batches whose steps are done, for all their blocks of draws
+        self.fit = build_fit(approximation_of(store.spec), self.posterior, recorded=store.root.kernel)
+        # The distribution of the batch that was drawn from last. Another one may take long to find.
+        self._distribution: dict[int, Distribution] = {}
 
     @property
     def n_steps(self) -> int:
@@ -55,7 +56,7 @@ class Fitter:
     def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
         """Run and commit the batch's next block, yielding Progress after each step and after the commit.
 
-        When should_stop answers true what is done so far is committed as a shorter block.
+        When should_stop returns True, the finished part is committed as a shorter block.
         """
         last = self.store.last_record(batch)
         before = BatchProgress() if last is None else last.progress
@@ -72,7 +73,7 @@ class Fitter:
             result = replace(result, summary={SECONDS: time.monotonic() - started})
             try:
                 self.store.commit(batch, result)
-            except StoreOvertakenError as exc:  # a worker thought dead has ended the block elsewhere
+            except StoreOvertakenError as exc:  # a worker that was thought dead has committed the block
                 _log.info("%s", exc)
                 yield self._progress(batch, self.store.progress(batch), started, committed=True)
                 return
@@ -86,14 +87,13 @@ class Fitter:
         streams: Streams,
         should_stop: Callable[[], bool],
     ) -> Iterator[Block | int]:
-        """Yield now and then how many steps are done, and at the end the block of these steps."""
-        spec, first = self.store.spec, before.iteration + 1
+        """Yield the number of finished steps from time to time, and at the end the block of these steps."""
+        first = before.iteration + 1
         end = time.monotonic() + min(1.0 + before.blocks, MOST_SECONDS)
         number = before.iteration
         while number < self.n_steps:
-            state, taken = stepped(
-                spec, self.fit, state, streams.at(iteration=number + 1), most=self.n_steps - number
-            )
+            left = self.n_steps - number
+            state, taken = stepped(self.fit, state, streams.at(iteration=number + 1), most=left)
             number += taken
             if self.fit.is_complete(state):
                 number = self.n_steps
@@ -112,7 +112,7 @@ class Fitter:
         streams: Streams,
         should_stop: Callable[[], bool],
     ) -> Iterator[Block | int]:
-        """Yield after each piece how many draws there are, and at the end the block of these draws."""
+        """Yield the number of draws after each piece, and at the end the block of these draws."""
         spec, first = self.store.spec, before.draws
         size = self.store.draws_per_chunk
         last = min(spec.kept_draws, first + size - first % size)
@@ -140,14 +140,9 @@ class Fitter:
 
     def _piece(self, batch: int, state: Mapping[str, Array], streams: Streams, n: int) -> dict[str, Array]:
         """Return n draws with their log densities, arrays (n_starts, n, ...) on the host."""
-        if isinstance(self.fit, Laplace):
-            if batch not in self._modes:
-                self._modes = {batch: self.fit.modes(state)}
-            drawn = self.fit.draws(state, streams, n, modes=self._modes[batch])
-        else:
-            drawn = self.fit.draws(state, streams, n)
-        positions, precisions, log_q = drawn
-        log_q = to_host(log_q) + log_density_of_precisions(state, precisions)
+        if batch not in self._distribution:
+            self._distribution = {batch: self.fit.distribution(state)}
+        positions, precisions, log_q = self._distribution[batch].draws(streams, n)
         positions = positions.astype(self.posterior.dtype)
         densities: dict[str, list[Array]] = {"log_likelihood": [], "log_prior": []}
         for draw in range(n):
@@ -161,8 +156,8 @@ class Fitter:
         }
 
     def _load(self, last: Record | None, streams: Streams) -> dict[str, Array]:
-        """Return the state after a batch's last block, on the device, or the initial state without one."""
-        initial = initial_state(self.store.spec, self.fit, streams)
+        """Return the state after a batch's last block, or the initial state, on the device."""
+        initial = initial_state(self.fit, streams)
         if last is None:
             return initial
         xp = device_namespace(self.store.spec.device)

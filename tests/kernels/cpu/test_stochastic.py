@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.approximate.variational import Variational, VariationalSettings
+from rayfbnn.approximate.variational import Variational, VariationalFit
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.cpu.advance import CompiledAdvance
 from rayfbnn.kernels.cpu.extension import instruction_sets
@@ -170,7 +170,7 @@ def ended(
     options = {"steps": 20, "samples": 4, "batch": 10, "refresh": 7, **changes}
     advance = CompiledAdvance(name or SETS[0])
     compiled = advance.variational_steps(target, options["batch"]) if is_compiled else None
-    fit, random = Variational(target, VariationalSettings(**options), compiled), streams_of()
+    fit, random = VariationalFit(target, Variational(**options), compiled), streams_of()
     state, objectives = fit.initial(random.at(iteration=0)), []
     while len(objectives) < 20:
         number = len(objectives) + 1

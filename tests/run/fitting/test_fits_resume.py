@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from rayfbnn import api
-from rayfbnn.approximate.variational import Variational
+from rayfbnn.approximate.variational import VariationalFit
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError
 from rayfbnn.kernels.cpu.extension import instruction_sets
 from rayfbnn.run.executor import InProcess
-from rayfbnn.run.fitting.fits import fit_of, posterior_of_fit
+from rayfbnn.run.fitting.fits import approximation_of, build_fit, posterior_of_fit
 from rayfbnn.run.fitting.fitter import Fitter
 from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.spec import RunSpec
@@ -184,7 +184,8 @@ def test_a_fit_stays_with_the_kernel_that_it_was_begun_with(
     run = api.sample(fit_spec(tmp_path, "bbb"), tmp_path / "run.zarr", workers=0, progress=False)
     monkeypatch.delenv("RAYFBNN_KERNELS")
     fit = Fitter(Store.open(str(run.path))).fit
-    assert isinstance(fit, Variational) and fit.compiled is None
+    assert isinstance(fit, VariationalFit) and fit.compiled is None
     if instruction_sets():
-        begun_now = fit_of(fit_spec(tmp_path, "bbb"), posterior_of_fit(Store.open(str(run.path))))
-        assert isinstance(begun_now, Variational) and begun_now.compiled is not None
+        approximation = approximation_of(fit_spec(tmp_path, "bbb"))
+        begun_now = build_fit(approximation, posterior_of_fit(Store.open(str(run.path))))
+        assert isinstance(begun_now, VariationalFit) and begun_now.compiled is not None
