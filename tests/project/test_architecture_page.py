@@ -40,6 +40,10 @@ RECIPES = {
             "selftest/problems.py",
         },
     ),
+    "approximation": (
+        r"\bPropagation(Fit)?\b|[\"']vep[\"']",
+        {"approximate/propagation.py", "approximate/registry.py"},
+    ),
     "backend": (r"CompiledBackend|rayfbnn\.kernels\.cpu\b", {"kernels/choose.py"}),
 }
 
