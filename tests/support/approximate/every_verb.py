@@ -23,7 +23,7 @@ APPROXIMATIONS[PointMass.name] = PointMass
 
 import rayfbnn  # noqa: E402
 from rayfbnn.errors import ConfigError  # noqa: E402
-from tests.support.reduce.pictures import leave_undrawn  # noqa: E402
+from tests.support.output.undrawn import leave_undrawn  # noqa: E402
 from tests.support.small import small, write_train  # noqa: E402
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
