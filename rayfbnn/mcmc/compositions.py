@@ -1,4 +1,4 @@
-"""Integrators whose steps are symmetric compositions of kicks and drifts, by their coefficients."""
+"""Integrators that compose each step symmetrically from kicks and drifts, given by coefficients."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rayfbnn.state import Target, Trajectory
 
 @dataclass(frozen=True)
 class Composition:
-    """The kicks and drifts of a step, as shares of the stepsizes; each add up to 1.
+    """The kicks and drifts of a step, as shares of the stepsizes. The kicks sum to 1, and so do the drifts.
 
-    kicks   b_1, ..., b_{n+1}, which read the same backwards
-    drifts  a_1, ..., a_n, which read the same backwards
+    kicks   b_1, ..., b_{n+1}; the sequence is symmetric
+    drifts  a_1, ..., a_n; the sequence is symmetric
     """
 
     kicks: tuple[float, ...]
@@ -26,7 +26,7 @@ class Composition:
 
     @property
     def gradients_per_step(self) -> int:
-        """Number of gradients in a step; the last kick of a step and the first of the next share one."""
+        """Number of gradients per step. The last kick of a step and the first of the next share one."""
         return len(self.drifts)
 
     def kick(self, number: int, last: int) -> float:
@@ -47,10 +47,10 @@ _KICKS = (0.1344961992774310892, -0.2248198030794208058, 0.7563200005156682911, 
 _DRIFTS = (0.5153528374311229364, -0.085782019412973646, 0.4415830236164665242, 0.1288461583653841854)
 
 COMPOSITIONS: dict[Integrator, Composition] = {
-    # `leapfrog.advance` runs these steps, with partial gradients too; a compiled kernel may replace it.
+    # `leapfrog.advance` runs these steps, also with partial gradients. A compiled kernel may replace it.
     "leapfrog": Composition((0.5, 0.5), (1.0,)),
     "two-stage": Composition((_LEAST_ERROR, 1 - 2 * _LEAST_ERROR, _LEAST_ERROR), (0.5, 0.5)),
-    # Half a step of that method and then half a step of its reverse are together their own reverse, as FBM's
+    # Half a step of that method followed by half a step of its reverse is symmetric. FBM calls this
     # `opt4 sym`. The two drifts that meet in the middle are merged.
     "fourth-order": Composition(
         tuple(b / 2 for b in (*_KICKS, *_KICKS[::-1])),
@@ -67,13 +67,13 @@ def advance(
     order: Array | None = None,
     composition: Composition,
 ) -> tuple[Trajectory, Array]:
-    """Take n_steps steps of every chain, of the kicks b and drifts a of a composition.
+    """Take n_steps steps of a composition in every chain, with kicks b and drifts a.
 
     p -= s b_1 dE/dq ;  q += s a_1 p ;  p -= s b_2 dE/dq ;  ... ;  q += s a_n p ;  p -= s b_{n+1} dE/dq
 
-    Both are symmetric, so that negative stepsizes undo a step. Arguments and results are those of
-    `leapfrog.advance`. There is no `order`: with partial gradients the errors of a step would be those of the
-    approximations, whatever its coefficients.
+    Kicks and drifts are symmetric, so negative stepsizes undo a step. Arguments and results are those of
+    `leapfrog.advance`, except that `order` must be None. With partial gradients, the approximations would
+    determine the error of a step, whatever its coefficients.
     """
     assert order is None, "only the leapfrog takes partial gradients"
     if n_steps == 0:

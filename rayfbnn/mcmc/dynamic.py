@@ -1,4 +1,4 @@
-"""Stochastic dynamics: trajectories whose end is always accepted, so that their error is not corrected."""
+"""Stochastic dynamics: the end of a trajectory is always accepted, and its error is not corrected."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from rayfbnn.streams import Purpose, Streams
 
 @dataclass(frozen=True)
 class Dynamic(TrajectoryOperation):
-    """A trajectory whose end is always accepted, so that draws are biased by its discretisation error.
+    """A trajectory that always accepts its end. Its discretisation error therefore biases the draws.
 
-    permuted  whether the partial gradients are visited in a random order and not one after another
+    permuted  whether the partial gradients come in a random order instead of block by block
     The other settings are those of `Hybrid`.
     """
 
@@ -61,14 +61,14 @@ class Dynamic(TrajectoryOperation):
 
     @property
     def is_cyclic(self) -> bool:
-        """True if partial gradients come in the order of their blocks."""
+        """True if partial gradients are visited block by block, in the fixed order."""
         return not self.permuted
 
     def why_undivided(self) -> str | None:
-        """Say that chains travel round the parts, if the order of partial gradients is a random one."""
+        """Say that chains visit the parts in a fixed order, if the order of partial gradients is random."""
         if not self.permuted:
             return None
-        return "dynamic visits parts in their order alone; leave out data.parts, or leave out permuted"
+        return "dynamic visits parts only in their own order; leave out data.parts, or leave out permuted"
 
     def gradients(self, tuning: Tuning | None = None) -> int:
         """Count the gradients of the trajectory's steps."""
@@ -99,9 +99,9 @@ def dynamic(
     """Follow the dynamics of position and momentum for `steps` steps.
 
     Neal (1996) secs. 3.1.2 and 3.4.2. The distribution is invariant only in the limit of small stepsizes. The
-    momentum is not reversed. With K = partitions the gradients of E_1, ..., E_K follow one another or, with
-    `permuted`, come in a random order that is drawn once for the trajectory. A chain that blows up stays
-    where it was, because it could go nowhere from there.
+    momentum is not reversed. With K = partitions, the gradients of E_1, ..., E_K follow one another. With
+    `permuted` they come in a random order, which is drawn once for the trajectory. A chain that blows up
+    stays where it was, because it could not continue from the place it reached.
 
     The other arguments are those of `hybrid.hybrid`.
     """

@@ -1,4 +1,4 @@
-"""Energies as accept decisions use them: in float64, and +inf where a trajectory has blown up."""
+"""Energies for accept decisions: in float64, and +inf where a trajectory has blown up."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Acceptance: TypeAlias = Literal["metropolis", "barker"]
 
 
 def finite_or_infinite(energy: Array) -> Array:
-    """Return the energy (n_chains,) with +inf where it is not finite, so that it is never accepted.
+    """Return the energy (n_chains,) with +inf where it is not finite.
 
-    This is the one place where NaN, an overflow and a potential of -inf become a rejection.
+    An energy of +inf is never accepted. Only this function turns NaN, an overflow or a potential of -inf
+    into a rejection.
     """
     xp = array_namespace(energy)
     return xp.where(xp.isfinite(energy), energy, xp.inf)
@@ -26,7 +27,7 @@ def total_energy(potential: Array, momentum: Array) -> Array:
     """Return H = potential + |momentum|**2 / 2, (n_chains,) float64, +inf where it is not finite.
 
     The mass is one in coordinates scaled by the stepsizes, Neal (1996) sec. 3.2.2. The sum is in float64
-    because decisions turn on differences of order 1, and at 1e5 a float32 is only good to 0.01.
+    because decisions depend on differences of order 1, and a float32 near 1e5 is only accurate to 0.01.
     """
     xp = array_namespace(momentum)
     with np.errstate(all="ignore"):
@@ -35,12 +36,14 @@ def total_energy(potential: Array, momentum: Array) -> Array:
 
 
 def acceptance_threshold(uniform: Array, acceptance: Acceptance) -> Array:
-    """Return the energy change below which a proposal is accepted, in the shape of the uniform numbers u.
+    """Return the threshold of the energy change, in the shape of the uniform numbers u.
+
+    A proposal is accepted if its energy change is below the threshold.
 
     metropolis   -log u                 accepts with probability min(1, exp(-change))
     barker       log(1 - u) - log u     accepts with probability 1/(1 + exp(change)), Barker (1965)
 
-    Barker's threshold is always the lower one. A change of +inf is below neither.
+    Barker's threshold is always the lower one. A change of +inf is never accepted.
     """
     xp = array_namespace(uniform)
     threshold = -xp.log(uniform)
@@ -48,12 +51,12 @@ def acceptance_threshold(uniform: Array, acceptance: Acceptance) -> Array:
 
 
 def describe_acceptance(acceptance: Acceptance) -> str:
-    """Name the rule by which proposals are accepted, after a comma, if it is not Metropolis's own."""
+    """Name the acceptance rule, after a comma, unless it is Metropolis's."""
     return "" if acceptance == "metropolis" else ", accepted by Barker's rule"
 
 
 def require_finite(energy: Array, streams: Streams) -> None:
-    """Raise SamplingError, naming the chains, if some starting energy is not finite."""
+    """Raise a SamplingError that names the chains if any starting energy is not finite."""
     xp = array_namespace(energy)
     if bool(xp.isfinite(energy).all()):
         return
@@ -64,8 +67,8 @@ def require_finite(energy: Array, streams: Streams) -> None:
 def require_finite_start(energy: Array, streams: Streams) -> Array | None:
     """Call `require_finite` on the host; on a device return whether each energy is finite, (n_chains,).
 
-    On a device nothing waits for the answer here. The code that reads the iteration's results on the host
-    raises `not_finite` then.
+    This function does not wait for results on a device. The code that later reads the iteration's results on
+    the host raises `not_finite`.
     """
     xp = array_namespace(energy)
     if xp is np:
@@ -75,7 +78,7 @@ def require_finite_start(energy: Array, streams: Streams) -> Array | None:
 
 
 def not_finite(chains: Array, *, where: str) -> SamplingError:
-    """Return the error for chains whose trajectory began at an energy that is not finite.
+    """Return the error for chains that started a trajectory at an energy that is not finite.
 
     chains  the numbers of the chains
     where   the iteration and the operation, in words

@@ -17,7 +17,7 @@ from rayfbnn.streams import Purpose, Streams
 class Heatbath(Operation):
     """Refresh the momentum, partly or wholly.
 
-    decay  factor on the old momentum; 0 draws a new one
+    decay  factor on the old momentum; with 0, the momentum is drawn independently of the old one
     """
 
     decay: float = 0.0
@@ -51,7 +51,7 @@ def heatbath(state: ChainState, streams: Streams, *, decay: float = 0.0) -> tupl
 
 @dataclass(frozen=True)
 class RadialHeatbath(Operation):
-    """Draw a new length of the momentum and keep its direction."""
+    """Draw a new length for the momentum and keep its direction."""
 
     op: ClassVar[str] = "radial-heatbath"
 
@@ -60,12 +60,12 @@ class RadialHeatbath(Operation):
         return radial_heatbath
 
     def description(self) -> str:
-        """Say what the update does."""
+        """Describe the update."""
         return "radial-heatbath: draw a new length of the momentum"
 
 
 def radial_heatbath(state: ChainState, streams: Streams) -> tuple[ChainState, None]:
-    """Draw a new length of the momentum and keep its direction.
+    """Draw a new length for the momentum and keep its direction.
 
     |p|**2 has a chi-squared distribution with n_parameters degrees of freedom.
     """
@@ -78,7 +78,7 @@ def radial_heatbath(state: ChainState, streams: Streams) -> tuple[ChainState, No
 
 @dataclass(frozen=True)
 class Negate(Operation):
-    """Reverse the momentum. After `hybrid` this makes the momentum persist when a proposal is accepted."""
+    """Reverse the momentum. After `hybrid`, the momentum then persists when a proposal is accepted."""
 
     op: ClassVar[str] = "negate"
     is_reversible: ClassVar[bool] = True
@@ -88,13 +88,14 @@ class Negate(Operation):
         return negate
 
     def description(self) -> str:
-        """Say what the update does."""
+        """Describe the update."""
         return "negate: reverse the momentum"
 
 
 def negate(state: ChainState, streams: Streams) -> tuple[ChainState, None]:
     """Reverse the momentum.
 
-    `hybrid` reverses it on acceptance, so that after both the trajectory goes on in its direction.
+    `hybrid` reverses the momentum on acceptance. Reversing it again lets the trajectory continue in its
+    direction.
     """
     return replace(state, momentum=-state.momentum), None

@@ -28,20 +28,21 @@ from rayfbnn.streams import Purpose, Streams
 
 @dataclass(frozen=True)
 class Hybrid(Tunable):
-    """A hybrid Monte Carlo update: a trajectory whose end is accepted or rejected.
+    """A hybrid Monte Carlo update: follow a trajectory, and accept or reject its end.
 
-    steps, stepsize  numbers, or "auto" if the same operation in the tuning phases is to find them
+    steps, stepsize  numbers, or "auto" to let the same operation in the tuning phases find them
     window           number of states in the windows at both ends; 1 is plain hybrid Monte Carlo
-    partitions       number of blocks of cases whose partial gradients make up a step; 1 is the full gradient
-    order            "cyclic": the blocks are visited in a circle, in a direction that each chain draws for
-                     each trajectory; absent: in a random order that it draws
+    partitions       number of blocks of cases; a step uses the partial gradient of each block in turn. 1 is
+                     the full gradient
+    order            "cyclic": each chain visits the blocks in a circle, in a direction drawn for each
+                     trajectory; absent: in a random order drawn for each trajectory
     stepsize         factor on the heuristic stepsizes
     stepsize_jitter  alpha > 0: stepsize / sqrt(Gamma(alpha/2, mean 1)) for each trajectory;
                      -a: log-uniform over a decades centred on stepsize; absent: no jitter
-    jump             only the states after every `jump` steps are considered, and make up the windows
+    jump             only the state after every `jump` steps is considered; windows consist of these states
     integrator       "leapfrog", "two-stage" or "fourth-order", with one, two or seven gradients a step
-    scaling          "auto": a further factor on the stepsizes of each group, such as ih0, which is found
-                     together with the stepsize; absent: only the heuristic
+    scaling          "auto": tuning also finds a further factor on the stepsizes of each group, such as ih0;
+                     absent: only the heuristic
     """
 
     longest: ClassVar[int] = 4096
@@ -62,7 +63,7 @@ class Hybrid(Tunable):
         check_tunable(self)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `hybrid` to the target and to its settings, as configured or as tuned."""
+        """Bind `hybrid` to the target and to its configured or tuned settings."""
         update = partial(
             hybrid,
             target=context.target,
@@ -123,8 +124,8 @@ def hybrid(
 
     Returns
     -------
-    The new state, and HMCInfo whose energy_change is F_accept - F_reject. On the host a starting energy that
-    is not finite is an error at once; on a device it makes the energy_change NaN.
+    The new state, and HMCInfo with energy_change = F_accept - F_reject. If the starting energy is not
+    finite, the host raises SamplingError at once; a device returns NaN as the energy_change.
     """
     xp = array_namespace(state.position)
     precisions = state.precisions
@@ -184,10 +185,10 @@ def hybrid(
 
 @dataclass(frozen=True)
 class Windows:
-    """The trajectory of an update, as `hybrid.hybrid` describes it.
+    """The shape of an update's trajectory, as `hybrid.hybrid` describes it.
 
-    steps   considered states behind the current one
-    window  states in each window
+    steps   number of considered states besides the current one
+    window  number of states in each window
     jump    leapfrog steps from one considered state to the next
     """
 
@@ -197,17 +198,17 @@ class Windows:
 
     @property
     def n_states(self) -> int:
-        """Number of states that may be chosen, of those that a chain considers: all of both windows."""
+        """Number of states that may be chosen: all states in either window."""
         return min(self.steps + 1, 2 * self.window)
 
 
 @dataclass(frozen=True, eq=False)
 class Uniforms:
-    """The uniform numbers that an update's choices are made with, for each chain.
+    """The uniform numbers that decide the choices of an update, for each chain.
 
-    of_offset    (n_chains,)            of the place of the current state among the first W states
-    of_states    (n_chains, n_states)   of the choices in the windows, in the order of the states' computation
-    of_decision  (n_chains,)            of the choice between the windows
+    of_offset    (n_chains,)            for the place of the current state among the first W states
+    of_states    (n_chains, n_states)   for the choices in the windows; states are in order of computation
+    of_decision  (n_chains,)            for the choice between the windows
     """
 
     of_offset: Array
@@ -225,7 +226,7 @@ class Uniforms:
 
 
 class WholeHybrid(Protocol):
-    """Runs a whole update in place of the array code of `hybrid.hybrid`."""
+    """Code that replaces the array code of `hybrid.hybrid` and runs a whole update."""
 
     def __call__(
         self,
@@ -236,7 +237,7 @@ class WholeHybrid(Protocol):
         uniforms: Uniforms,
         order: Array | None = None,
     ) -> tuple[Trajectory, HMCInfo]:
-        """Return the trajectory at the chosen state, its momentum reversed on acceptance, and the info.
+        """Return the trajectory at the chosen state, and the info. Acceptance reverses the momentum.
 
         The energy_change is NaN where the starting energy is not finite. The arrays of `trajectory` are left
         unchanged; `order` is that of `state.Advance`.
@@ -246,15 +247,15 @@ class WholeHybrid(Protocol):
 
 @runtime_checkable
 class HasWholeHybrid(Protocol):
-    """An `Advance` that runs whole updates of some targets."""
+    """An `Advance` that can run whole updates, for some targets."""
 
     def whole_hybrid(self, target: Target) -> WholeHybrid | None:
-        """Return the code that runs whole updates of the target, or None if there is none."""
+        """Return the code that runs whole updates for the target, or None if it has none."""
         ...
 
 
 def whole_hybrid_of(advance: Advance, target: Target) -> WholeHybrid | None:
-    """Return the code that runs whole updates of the target in place of `advance`, or None."""
+    """Return the code of `advance` that runs whole updates for the target, or None if it has none."""
     return advance.whole_hybrid(target) if isinstance(advance, HasWholeHybrid) else None
 
 
@@ -262,8 +263,8 @@ def pieces(steps: int, window: int) -> list[tuple[int, int]]:
     """Divide a trajectory into calls of `advance`: pairs (steps done before the call, steps of the call).
 
     Inside the windows, where every state counts, each call takes a single step. One call takes all the steps
-    between the windows. During the first window - 1 steps chains may move in different directions. After
-    that, the number of the state that every chain is at equals the number of steps done.
+    between the windows. During the first window - 1 steps, chains may move in different directions. After
+    that, every chain is at the state whose number equals the number of steps done.
     """
     last_of_reject, first_of_accept = window - 1, steps - window + 1
     if first_of_accept <= last_of_reject:
@@ -293,12 +294,12 @@ class TrajectoryState:
 
 @dataclass(frozen=True)
 class Window:
-    """The weight of a window so far, and a state drawn from it so far, for every chain.
+    """The weight of a window, and one state drawn from it, for every chain. States are added one by one.
 
     log_weight (n_chains,)  log sum exp(-H) over its states; -inf while it has none
     best_score (n_chains,)  the largest -H + Gumbel noise. The state that attains it is a draw with
-                            probability proportional to exp(-H), so that only one state has to be kept
-    position, momentum      of that state
+                            probability proportional to exp(-H), and only this state has to be kept
+    position, momentum      position and momentum of that state
     """
 
     log_weight: Array
@@ -314,7 +315,7 @@ class Window:
         return Window(nothing, nothing, start.position, start.momentum)
 
     def with_state(self, state: TrajectoryState, is_member: Array, gumbel: Array) -> Window:
-        """Return the window with one more state, in the chains where that state is a member."""
+        """Return the window with `state` added in the chains selected by is_member."""
         xp = array_namespace(self.log_weight)
         log_weight = xp.where(is_member, -state.energy, -xp.inf)
         score = log_weight + gumbel

@@ -1,4 +1,4 @@
-"""Hybrid Monte Carlo with some variables integrated out, which are drawn again after it."""
+"""Hybrid Monte Carlo with some variables integrated out. These are drawn again afterwards."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rayfbnn.streams import Streams
 
 @dataclass(frozen=True)
 class HybridMarginal(Tunable):
-    """A hybrid Monte Carlo update with some variables integrated out, which are drawn again after it.
+    """A hybrid Monte Carlo update with some variables integrated out. These are drawn again afterwards.
 
-    over        "outputs": the parameters that feed the outputs, which are linear in them;
+    over        "outputs": the parameters that feed the outputs; the outputs are linear in them.
                 "precisions": the common precisions of groups of Gaussian parameters without precisions of
                 units. With both, the precisions of parameters that feed the outputs are not integrated out
                 but move with the others
-    partitions  cannot be used with "outputs", where the energy is not a sum over cases
+    partitions  must be 1 with "outputs", because that energy is not a sum over cases
     The other settings are those of `Hybrid`.
     """
 
@@ -44,16 +44,16 @@ class HybridMarginal(Tunable):
         """Check the settings."""
         if not self.over or len(set(self.over)) < len(self.over):
             names = list(self.over)
-            raise ValueError(f'over: must name "outputs", "precisions" or both, each once, got {names}')
+            raise ValueError(f'over: must name "outputs", "precisions" or both, each only once, got {names}')
         check_tunable(self)
         if self.partitions > 1 and "outputs" in self.over:
             raise ValueError(
-                f'partitions: must be 1 with over = "outputs", whose energy is no sum over cases,'
+                'partitions: must be 1 with over = "outputs", because that energy is not a sum over cases,'
                 f" got {self.partitions}; leave it out"
             )
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `hybrid_marginal` to the target's marginal and to its settings, as configured or as tuned."""
+        """Bind `hybrid_marginal` to the target's marginal and to its configured or tuned settings."""
         update = partial(
             hybrid_marginal,
             marginal=cast(MarginalizableTarget, context.target).marginal(self.over),
@@ -79,7 +79,7 @@ class HybridMarginal(Tunable):
         return gradients_of_steps(trajectory_length(self, tuning), self.integrator)
 
     def description(self) -> str:
-        """Describe the trajectories, and name what is integrated out."""
+        """Describe the trajectories, and name the variables that are integrated out."""
         return f"hybrid-marginal over {' and '.join(self.over)}: {describe_tunable(self)}"
 
 
@@ -101,14 +101,14 @@ def hybrid_marginal(
 ) -> tuple[ChainState, HMCInfo]:
     """Update the coordinates that are kept by hybrid Monte Carlo, then draw all the others.
 
-    Let x be the coordinates that are kept, y those that are integrated out, and a auxiliary variables such
-    that p(x | a) can be computed:
+    Let x be the coordinates that are kept, and y the ones that are integrated out. The auxiliary variables a
+    make p(x | a) computable:
 
     a ~ p(a | x, y) ;  x -> x' by an update that leaves p(x | a) invariant ;  y ~ p(y | x', a)
 
-    Each step leaves p(x, y, a) invariant, and so the update leaves p(x, y) invariant. The order matters:
-    nothing may use y between the update of x, which does not condition on y, and the draw of y; van Dyk and
-    Park (2008), "Partially collapsed Gibbs samplers". The momentum of parameters in y does not change.
+    Each step leaves p(x, y, a) invariant, and so the update leaves p(x, y) invariant. The order matters. The
+    update of x does not condition on y, so nothing may use y until it is drawn again; van Dyk and Park
+    (2008), "Partially collapsed Gibbs samplers". The momentum of parameters in y does not change.
 
     The other arguments and the info are those of `hybrid.hybrid`.
     """

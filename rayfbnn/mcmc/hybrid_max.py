@@ -1,4 +1,4 @@
-"""Hybrid Monte Carlo whose trajectory ends after a number of states that would be accepted."""
+"""Hybrid Monte Carlo with trajectories that end after a given number of acceptable states."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from rayfbnn.streams import Purpose, Streams
 
 @dataclass(frozen=True)
 class HybridMax(TrajectoryOperation):
-    """A hybrid Monte Carlo update whose trajectory ends once `max_ok` acceptable states have been met.
+    """A hybrid Monte Carlo update. Its trajectory ends at acceptable state number `max_ok`.
 
     max_steps  largest number of steps; the last state is then accepted or rejected, as in `Hybrid`
-    max_ok     number of states that would be accepted; the trajectory ends at the last of them
+    max_ok     number of acceptable states; the trajectory ends at the last of them
     The other settings are those of `Hybrid`.
     """
 
@@ -104,7 +104,7 @@ def hybrid_max(
 
     A threshold is drawn first: a state is ok if H - H0 < e, with e exponential of mean 1. States are
     considered after every `jump` steps. The trajectory ends at the max_ok-th ok state, or after max_steps
-    steps. Its last state is accepted, with its momentum reversed, if it is ok; otherwise the chain stays.
+    steps. If the last state is ok, it is accepted and its momentum is reversed. Otherwise the chain stays.
 
     Given H0 + e the update is its own inverse. The start is ok, so a trajectory back from an accepted end
     meets the same number of ok states, and the start is the last of them. FBM's `hybrid max-steps/max-ok`.

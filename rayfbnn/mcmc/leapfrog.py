@@ -10,10 +10,10 @@ from rayfbnn.state import Target, Trajectory
 
 
 def kick(target: Target, trajectory: Trajectory, *, share: float) -> Array:
-    """Return the momentum after a kick by `share` times the stepsizes, as `state.Kick` says.
+    """Return the momentum after a kick by `share` times the stepsizes, see `state.Kick`.
 
-    Kicks by halves at both ends, whole ones between them, and drifts q += s p before each but the first are
-    the trajectory that `advance` runs, in array code with the same bits.
+    `advance` runs the same trajectory as half kicks at both ends, whole kicks between them, and a drift
+    q += s p before each kick but the first. In array code the bits are the same.
     """
     with np.errstate(all="ignore"):
         _, gradient = target.potential_and_gradient(trajectory.position, trajectory.precisions)
@@ -38,18 +38,18 @@ def advance(
     p -= e/2 E_a[0]'
 
     Negative stepsizes with the order a[0], a[K-1], ..., a[1] undo it. FBM does the same. Section 3.5.1 of the
-    book has K whole leapfrog steps instead, with two gradients for each sub-step. Nothing stops a chain that
-    blows up: its arrays become NaN, and its potential is +inf.
+    book has K whole leapfrog steps instead, with two gradients for each sub-step. A chain that blows up is
+    not stopped: its arrays become NaN, and its potential is +inf.
 
     Parameters
     ----------
-    trajectory : where the chains are; those with negative stepsizes run backwards
+    trajectory : where the chains are; chains with negative stepsizes run backwards
     order : (n_chains, n_partitions) integers, the order of the partial gradients of each chain
 
     Returns
     -------
     The trajectory at its end, in new arrays, and the potential there, (n_chains,) float64, +inf where it is
-    not finite. With n_steps = 0 these are `trajectory` itself and its potential.
+    not finite. With n_steps = 0, the results are `trajectory` itself and its potential.
     """
     if n_steps == 0:
         with np.errstate(all="ignore"):

@@ -26,7 +26,7 @@ from rayfbnn.streams import Purpose, Streams
 class Metropolis(Operation):
     """A random-walk Metropolis update of all parameters at once, with Gaussian proposals.
 
-    acceptance  the rule that decides, see `energy.acceptance_threshold`; "barker" is for comparison alone
+    acceptance  the acceptance rule, see `energy.acceptance_threshold`; "barker" is only for comparison
     """
 
     stepsize: float
@@ -50,7 +50,7 @@ class Metropolis(Operation):
         )
 
     def description(self) -> str:
-        """Give the stepsize, and the rule of acceptance if it is Barker's."""
+        """Give the stepsize, and the acceptance rule if it is Barker's."""
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
         return f"metropolis: propose all parameters at once, {stepsize}{describe_acceptance(self.acceptance)}"
 
@@ -70,8 +70,8 @@ def metropolis(
     min(1, exp(U - U')), or 1/(1 + exp(U' - U)) by Barker's rule.
 
     Neal (1996) sec. 1.3.3. `stepsize_jitter` is explained in `stepsizes.jittered_stepsize`. Barker's rule
-    also leaves the distribution invariant, but no estimate has a smaller asymptotic variance with it; Peskun
-    (1973), "Optimum Monte-Carlo sampling using Markov chains".
+    also leaves the distribution invariant, but the asymptotic variance of an estimate is never smaller with
+    it; Peskun (1973), "Optimum Monte-Carlo sampling using Markov chains".
     """
     xp = array_namespace(state.position)
     factor = jittered_stepsize(stepsize, stepsize_jitter, streams)

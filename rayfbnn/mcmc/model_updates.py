@@ -1,4 +1,4 @@
-"""Operations whose updates belong to the model: their records are here, the updates in model/updates/."""
+"""Records of the operations that belong to the model. Their updates are in model/updates/."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rayfbnn.state import Update
 
 @dataclass(frozen=True)
 class SampleSigmas(Operation):
-    """Gibbs updates of the noise precisions and then of all other precisions, or of some of them.
+    """Gibbs updates of the noise precisions and then of the other precisions, all or only some of them.
 
     level   "lower": only the precisions of Gaussian parameters and of noise, and adjustments;
-            "upper": only the precisions of other precisions, those of units or of single t values;
+            "upper": only the precisions that govern other precisions (of units or of single t values);
             absent: both
-    groups  only the groups and adjustments of these names, such as ih0, ao and noise; absent: all
+    groups  only the groups and adjustments with these names, such as ih0, ao and noise; absent: all
     """
 
     level: Literal["lower", "upper"] | None = None
@@ -31,7 +31,7 @@ class SampleSigmas(Operation):
         _check_groups(self.groups)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind the model's update to the level and the groups, if there is a choice."""
+        """Bind the model's update to the level and the groups, if either is given."""
         update = context.updates[self.op]
         if self.level is None and self.groups is None:
             return update
@@ -62,10 +62,10 @@ class SampleNoise(Operation):
 
 @dataclass(frozen=True)
 class RandomGrid(Operation):
-    """Random-grid Metropolis updates of the precisions of other precisions.
+    """Random-grid Metropolis updates of the precisions that govern other precisions.
 
     stepsize  half-width of the proposals, which are uniform in the logarithm of a precision
-    groups    only the groups of these names, such as ih0 and noise; absent: all
+    groups    only the groups with these names, such as ih0 and noise; absent: all
     """
 
     stepsize: float = 0.1
@@ -78,7 +78,7 @@ class RandomGrid(Operation):
         _check_groups(self.groups)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind the model's update to the stepsize and the groups, if there is a choice."""
+        """Bind the model's update to the stepsize, and to the groups if they are given."""
         update = partial(context.updates[self.op], stepsize=self.stepsize)
         return update if self.groups is None else partial(update, groups=self.groups)
 
@@ -92,10 +92,10 @@ class RandomGrid(Operation):
 
 @dataclass(frozen=True)
 class Rescale(Operation):
-    """Metropolis updates that multiply sigmas and the parameters under them by one factor.
+    """Metropolis updates that multiply sigmas and the parameters they govern by a common factor.
 
-    along     "sigmas": each sigma in turn; "incoming": for each layer, hidden or output, all sigmas of the
-              connections that lead into it
+    along     "sigmas": each sigma in turn; "incoming": for each hidden or output layer, all sigmas of the
+              connections into it
     stepsize  standard deviation of the proposals, which are normal in the logarithm of the factor
     """
 
@@ -108,13 +108,13 @@ class Rescale(Operation):
         check_stepsize(self.stepsize)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind the model's update to its settings and to the advance that gives potentials."""
+        """Bind the model's update to its settings and to the `Advance` that computes potentials."""
         return partial(
             context.updates[self.op], along=self.along, stepsize=self.stepsize, advance=context.advance
         )
 
     def description(self) -> str:
-        """Say what is scaled together."""
+        """Name the values that are scaled together."""
         scaled = {
             "sigmas": "each sigma and its parameters",
             "incoming": "everything that leads into a layer",
@@ -124,7 +124,7 @@ class Rescale(Operation):
 
 def _check_groups(groups: tuple[str, ...] | None) -> None:
     if groups is not None and (not groups or len(set(groups)) < len(groups)):
-        raise ValueError(f"groups: must name at least one group, and each once, got {list(groups)}")
+        raise ValueError(f"groups: must name at least one group, and each only once, got {list(groups)}")
 
 
 def _of_groups(groups: tuple[str, ...] | None) -> str:

@@ -1,7 +1,7 @@
-"""The contract of an operation: the questions that its record answers, and the parts of its update.
+"""The interface of operations: the methods of their records, and the context that builds their updates.
 
-An operation is one file: a frozen dataclass that derives from `Operation`, and the update that it stands for.
-`mcmc/operations.py` lists all of them.
+Each operation has one file with a frozen dataclass derived from `Operation`, and its update.
+`mcmc/operations.py` lists all operations.
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ from rayfbnn.mcmc.orders import Order
 from rayfbnn.state import Advance, ChainState, Target, Update
 
 Auto: TypeAlias = Literal["auto"]
-AUTO: Auto = "auto"  # a setting that is found in the tuning phases, see mcmc/tuning/
+AUTO: Auto = "auto"  # a setting that the tuning phases find, see mcmc/tuning/
 Integrator: TypeAlias = Literal["leapfrog", "two-stage", "fourth-order"]
 
 ModelUpdate: TypeAlias = Callable[..., tuple[ChainState, Any]]
-"""An update that belongs to the model, or a function that becomes one with the settings of its operation."""
+"""An update that belongs to the model, or a function that becomes an update once its settings are bound."""
 
 
 @dataclass(frozen=True)
 class Operation(ABC):
     """One kind of update, with its settings.
 
-    A subclass is a frozen dataclass whose fields are the keys of the operation's table in a configuration.
-    Its `__post_init__` raises ValueError, "key: what would be right, got value", for a value that makes no
-    sense.
+    A subclass is a frozen dataclass. Its fields are the keys of the operation's table in a configuration.
+    Its `__post_init__` raises ValueError, "key: what would be right, got value", for an invalid value.
 
     op             name of the operation in a configuration
     is_exact       whether the update leaves its target distribution invariant
-    bias           what its draws are biased by, where it does not
-    is_reversible  whether the update is reversible, so that `tempered-transition` may use it
+    bias           the source of bias in its draws, if it is not exact
+    is_reversible  whether the update is reversible and can be used in `tempered-transition`
     is_tempering   whether the update itself changes the temperature
     """
 
@@ -47,7 +46,7 @@ class Operation(ABC):
     def build(self, context: BuildContext) -> Update:
         """Build the update that runs this operation.
 
-        The info that the update returns beside the state is None or one of the info records of state.py.
+        The update returns the state and an info, which is None or one of the info records of state.py.
         """
 
     @abstractmethod
@@ -59,7 +58,7 @@ class Operation(ABC):
         return 0
 
     def why_undivided(self) -> str | None:
-        """Return why training cases cannot be divided into parts, and what to do; None if they can be."""
+        """Return why training cases cannot be divided into parts and how to fix it, or None if they can."""
         return None
 
     @property
@@ -68,14 +67,15 @@ class Operation(ABC):
         return ()
 
     def unrolled(self) -> tuple[Operation, ...]:
-        """Return the updates that this operation stands for: itself, unless it is a repetition."""
+        """Return the updates that this operation consists of: itself, unless it is a repetition."""
         return (self,)
 
 
 class TrajectoryOperation(Operation):
-    """An operation that follows trajectories, and so depends on a momentum that others refresh.
+    """An operation that follows trajectories. It therefore needs other operations to refresh the momentum.
 
-    partitions  number of blocks of cases whose partial gradients make up one step; 1 is the full gradient
+    partitions  number of blocks of cases; one step uses the partial gradient of each block. 1 is the full
+                gradient
     integrator  the kind of steps
     """
 
@@ -84,16 +84,16 @@ class TrajectoryOperation(Operation):
 
     @property
     def is_cyclic(self) -> bool:
-        """True if partial gradients come in a cyclic order, as parts of the training cases need them."""
+        """True if partial gradients come in a cyclic order. Training data in parts requires this."""
         return False
 
 
 class Tunable(TrajectoryOperation):
-    """A trajectory operation whose settings may be "auto", in which case the tuning phases find them.
+    """A trajectory operation with settings that may be "auto". The tuning phases find these settings.
 
     steps     number of steps of a trajectory, or "auto"
     stepsize  factor on the heuristic stepsizes, or "auto"
-    scaling   "auto" for a factor on the stepsizes of each group of coordinates, which is found as well
+    scaling   "auto" if tuning also finds a factor on the stepsizes of each group of coordinates
     window, jump, stepsize_jitter  see `hybrid.hybrid`
     order     the order of the partial gradients, see `orders.drawn_order`
     longest   the longest trajectory that tuning tries
@@ -125,7 +125,7 @@ class Settings:
 
     stepsize  factor on the heuristic stepsizes
     steps     number of steps of a trajectory
-    longest   number of steps of a measured trajectory, which goes on to see whether more steps are better
+    longest   number of steps of a measured trajectory; it may exceed `steps` to test longer trajectories
     scales    factors on the stepsizes of the groups of coordinates (mcmc/tuning/scaling.py); empty for none
     """
 
@@ -139,7 +139,7 @@ class Settings:
 class Tuning:
     """The settings of all automatic operations.
 
-    is_measured  whether the iteration belongs to a tuning round, in which trajectories are measured
+    is_measured  whether the iteration belongs to a tuning round and measures its trajectories
     """
 
     settings: Mapping[Tunable, Settings]
@@ -148,12 +148,12 @@ class Tuning:
 
 @dataclass(frozen=True)
 class BuildContext:
-    """The parts from which the updates of an iteration are built.
+    """The arguments for building the updates of an iteration.
 
     target       the density to sample from
-    updates      the updates that belong to the model, by the names of their operations (state.TemperedTarget)
+    updates      the updates that belong to the model, by name of operation (state.TemperedTarget)
     advance      runs leapfrog steps
-    tuning       the settings of automatic operations; None if there are none
+    tuning       the settings of automatic operations, or None
     first_inner  the number, in the random streams, of the first update inside this operation
     """
 
@@ -170,13 +170,13 @@ def unrolled(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
 
 
 def with_inner(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """Return the updates of one iteration, and after them the updates inside them."""
+    """Return the updates of one iteration, followed by the updates inside them."""
     outer = unrolled(operations)
     return outer + tuple(update for operation in outer for update in unrolled(operation.inner))
 
 
 def automatic(operations: tuple[Operation, ...]) -> tuple[Tunable, ...]:
-    """Return the different operations with an automatic setting, in order, including those inside others."""
+    """Return the distinct operations with an automatic setting, in order, including nested operations."""
     different: dict[Tunable, None] = {}
     for operation in operations:
         if isinstance(operation, Tunable) and operation.is_automatic:
@@ -192,9 +192,9 @@ def gradient_evaluations(operations: tuple[Operation, ...], *, tuning: Tuning | 
     fourth-order step seven. If the length of a trajectory is random, the longest one is counted. For an
     excursion of simulated tempering, the average length with good weights is counted.
 
-    The gradient at the start of each piece of a trajectory is not counted. There is one of these for a
-    trajectory, and one more for each state that is considered along it.
+    The gradient at the start of each piece of a trajectory is not counted. A trajectory has one of these,
+    and one more for each state that is considered along it.
 
-    tuning  gives the numbers of steps that are automatic; without it they count as 0
+    tuning  gives the automatic numbers of steps; without it they count as 0
     """
     return sum(operation.gradients(tuning) for operation in operations)

@@ -1,4 +1,4 @@
-"""All operations: one that is listed here can be configured, run, described, counted and tested."""
+"""All operations. An operation listed here can be configured, run, described, counted and tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The orders in which a trajectory visits the partitions of the training cases."""
+"""Orders for visiting the partitions of the training cases along a trajectory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def drawn_order(streams: Streams, partitions: int, order: Order | None) -> Array
     Without `order` it is a random permutation. With "cyclic" it is a[j] = d j mod K with K = partitions and a
     direction d = +1 or -1, each with probability 1/2.
 
-    A chain's order is drawn for each trajectory and is shared with no other chain. The way back of a
-    trajectory takes the reversed order (`reversed_order`), so an update whose order were fixed would not be
-    reversible for K > 2. An order that several chains share would leave each chain's distribution invariant,
-    but not their joint distribution: the chains would become dependent.
+    Each chain draws its own order for each trajectory. A trajectory run backwards takes the reversed order
+    (`reversed_order`), so an update with a fixed order would not be reversible for K > 2. If several chains
+    shared an order, each chain's distribution would be invariant but their joint distribution would not: the
+    chains would become dependent.
 
     Returns
     -------

@@ -12,15 +12,15 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.streams import Purpose, Streams
 
-# No iteration has an operation with this number, so that a run and its check share no random numbers even if
-# they have the same seed.
+# No iteration has an operation with this number. Therefore a run and its check share no random numbers, even
+# if they have the same seed.
 _OPERATION = 2**32 - 1
 _CHAINS = 2**32  # number of chains that a stream can tell apart
 _GIVE_UP_LEVEL = 1e-6  # probability, at one check, of giving up although max_proposals would have sufficed
 
 
 class Propose(Protocol):
-    """Makes a batch of proposals."""
+    """A function that makes a batch of proposals."""
 
     def __call__(self, streams: Streams) -> tuple[Array, Array, Array]:
         """Return positions, precisions, and the log acceptance probability (n_chains,) of each proposal."""
@@ -37,21 +37,21 @@ def rejection_draws(
     streams_class: type[Streams] = Streams,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[Array, Array]]:
-    """Yield the accepted (positions, precisions) of each round that has any, `draws` of them in all.
+    """Yield the accepted (positions, precisions) of each round that has any, `draws` of them in total.
 
     A proposal is accepted with the probability that `propose` gives; Neal (2022), "Rejection sampling". By
-    construction it is at most one, and this is asserted. The number of a proposal alone decides its random
-    numbers, so that the draws do not depend on chains_per_round.
+    construction it is at most one, and this is asserted. The random numbers of a proposal depend only on its
+    number, and so the draws do not depend on chains_per_round.
 
     Parameters
     ----------
     propose : makes the proposals of one round
     chains_per_round : int   number of proposals made at once, which is limited by memory
-    max_proposals : int      number of proposals after which SamplingError is raised; it is raised earlier if
-        it becomes plain that they will not suffice
-    streams_class : the class of the random numbers, which may be one that draws the same by compiled code
+    max_proposals : int      largest number of proposals. SamplingError is raised once they are used up, or
+        earlier if it becomes clear that they will not suffice
+    streams_class : the class of the random numbers; it may draw the same numbers by compiled code
     on_progress : called after each round with the numbers of draws and of proposals so far; after the last
-        round, with the proposals up to the last draw
+        round, the proposals are counted up to the last draw
     """
     n_accepted, n_proposals = 0, 0
     while n_accepted < draws:
@@ -70,8 +70,8 @@ def rejection_draws(
                 "rejection: an acceptance probability is above one, so the draws would not be exact:"
                 f" exp({float(np.nanmax(log_acceptance))})"
             )
-        # Prior draws far out in the tails overflow to NaN. Their likelihood is zero to any digit, and the
-        # comparison with NaN rejects them.
+        # Prior draws far out in the tails overflow to NaN. Their likelihood is zero to machine precision, and
+        # the comparison with NaN rejects them.
         is_accepted = np.log(streams.uniform(Purpose.REJECTION_ACCEPT)) < log_acceptance
         chosen = np.flatnonzero(is_accepted)[: draws - n_accepted]
         n_accepted += len(chosen)
@@ -94,10 +94,10 @@ _WHAT_TO_CHANGE = (
 
 
 def most_expected(n_accepted: int) -> float:
-    """Return the largest expected number of acceptances that is compatible with `n_accepted` of them.
+    """Return the largest expected number of acceptances that is compatible with observing `n_accepted`.
 
     The number of acceptances X is nearly Poisson. With mean m, P(X <= k) <= exp(-(m - k)**2 / (2 m)) for
-    k <= m (Chernoff). The result is the m at which this bound is one in a million.
+    k <= m (Chernoff). The result is the m that makes this bound one in a million.
     """
     log_odds = -math.log(_GIVE_UP_LEVEL)
     return n_accepted + log_odds + math.sqrt(log_odds**2 + 2 * n_accepted * log_odds)

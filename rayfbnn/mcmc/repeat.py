@@ -1,4 +1,4 @@
-"""A group of operations that is done several times."""
+"""A group of operations that is repeated several times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rayfbnn.state import Update
 
 @dataclass(frozen=True)
 class Repeat(Operation):
-    """Do a group of operations `times` times."""
+    """A group of operations that is run `times` times."""
 
     times: int
     operations: tuple[Operation, ...]
@@ -42,5 +42,5 @@ class Repeat(Operation):
         return self.times * gradient_evaluations(self.operations, tuning=tuning)
 
     def description(self) -> str:
-        """Say how often the operations inside are done."""
+        """Say how often the operations are repeated."""
         return f"repeat {self.times} times:"

@@ -1,4 +1,4 @@
-"""An iteration built from operations, and iterations as a generator of draws."""
+"""Iterations built from operations, and a generator that runs them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class IterationInfo:
 
     accepted       share of the hybrid and Metropolis updates that were accepted; NaN if there were none
     energy_change  energy change of the last such update or uncorrected trajectory; NaN if there were none
-    diverged       number of these updates that met an energy that was not finite; on a device NaN if one of
-                   them started at such an energy, which on the host is an error at once
-    accepted_by    for each operation that proposes, the share of its updates that were accepted
+    diverged       number of these updates that met an energy that was not finite. On a device it is NaN if an
+                   update started at such an energy; on the host that raises an error at once
+    accepted_by    for each operation that makes proposals, the share of its updates that were accepted
     measured       for each operation that is being tuned, its measurements summed over the chains
     """
 
@@ -56,7 +56,7 @@ class Iteration:
     operations: tuple[Operation, ...]
 
     def __call__(self, state: ChainState, streams: Streams) -> tuple[ChainState, IterationInfo]:
-        """Run every update; `streams` gives seed, chains, iteration, and the first operation's number."""
+        """Run every update; `streams` gives seed, chains, iteration and the first operation's number."""
         tally = _Tally(streams.n_chains, array_namespace(state.position))
         for number, (operation, update) in enumerate(zip(self.operations, self.updates, strict=True)):
             numbered = streams.at(iteration=streams.iteration, operation=streams.operation + number)
@@ -66,7 +66,7 @@ class Iteration:
 
 
 class _Tally:
-    """The infos of the updates of one iteration, added up."""
+    """Running totals of the infos of the updates of one iteration."""
 
     def __init__(self, n_chains: int, xp: Any) -> None:
         self._xp = xp
@@ -120,12 +120,12 @@ def build_iteration(
 ) -> Iteration:
     """Build the iteration that `operations` describe, with every `repeat` written out.
 
-    updates  the updates that belong to the model, by the names of their operations: "sample-sigmas" and
-             "sample-noise" are complete, "random-grid" and "rescale" still need their settings
-    tuning   the settings of operations with "auto" in them
+    updates  the updates that belong to the model, by name of operation: "sample-sigmas" and "sample-noise"
+             are complete, "random-grid" and "rescale" still need their settings
+    tuning   the settings of operations that have "auto" settings
     """
     flat, built = unrolled(operations), []
-    number = len(flat)  # operations inside others are numbered after all these
+    number = len(flat)  # nested operations are numbered after all of these
     for operation in flat:
         context = BuildContext(target, updates, advance, tuning, first_inner=number)
         built.append(operation.build(context))
@@ -139,8 +139,8 @@ def run(
 ) -> Iterator[Step]:
     """Run iterations first .. first + count - 1, and yield (number, state, info) after each.
 
-    The number alone decides the random numbers, so that a run may stop after any iteration and continue from
-    its state.
+    The random numbers depend only on the number of the iteration. A run may therefore stop after any
+    iteration and continue from its state.
     """
     for number in range(first, first + count):
         state, info = iteration(state, streams.at(iteration=number))

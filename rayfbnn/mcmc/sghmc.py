@@ -1,4 +1,4 @@
-"""Stochastic gradient Hamiltonian Monte Carlo: dynamics with friction, on gradients of batches of cases."""
+"""Stochastic gradient Hamiltonian Monte Carlo: dynamics with friction, using gradients on batches."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _MOST_STEPS = 2**18  # each step has its own random numbers, by the index of str
 
 @dataclass(frozen=True)
 class Sghmc(Operation):
-    """Dynamics with friction on gradients of batches of cases; nothing is rejected, and draws are biased.
+    """Dynamics with friction, using gradients on batches of cases. Nothing is rejected; draws are biased.
 
-    steps       number of steps, each with the gradient of one batch
+    steps       number of steps, each with the gradient on one batch
     stepsize    factor on the heuristic stepsizes
     batch       number of cases in a batch; absent: all cases
-    friction    C, the rate at which the momentum is forgotten, per unit of time (steps times stepsize)
-    noise       "estimate": the noise of the gradient is estimated, and less noise is added for it; "none"
+    friction    C, the rate of decay of the momentum, per unit of time (steps times stepsize)
+    noise       "estimate": estimate the noise of the gradient, and add that much less noise; "none": do not
     integrator  "splitting", "euler" (Chen, Fox and Guestrin 2014, eq. 15), or "langevin", which has no
                 momentum and no friction
     """
@@ -64,11 +64,11 @@ class Sghmc(Operation):
         if self.noise == "estimate":
             if self.integrator == "langevin":
                 raise ValueError(
-                    'noise: is not estimated for integrator = "langevin", got "estimate"; use "none"'
+                    'noise: cannot be estimated with integrator = "langevin", got "estimate"; use "none"'
                 )
             if self.batch is None or self.batch < 2:
                 raise ValueError(
-                    'noise: an estimate needs batch of at least 2, which it halves, got "estimate"'
+                    'noise: an estimate halves each batch and needs batch of at least 2, got "estimate"'
                 )
         if self.integrator == "euler" and self.friction * self.stepsize >= 2:
             raise ValueError(
@@ -90,11 +90,11 @@ class Sghmc(Operation):
         )
 
     def gradients(self, tuning: Tuning | None = None) -> int:
-        """Count each step as one gradient, although a batch has less than all cases."""
+        """Count each step as one gradient, although a batch has only some of the cases."""
         return self.steps
 
     def why_undivided(self) -> str | None:
-        """Say that a batch is drawn from all cases."""
+        """Return that batches are drawn from all cases."""
         return "sghmc draws its batches from all cases; leave out data.parts, or use hybrid"
 
     def description(self) -> str:
@@ -126,22 +126,23 @@ def sghmc(
 ) -> tuple[ChainState, UncorrectedInfo]:
     """Follow dynamics with friction for `steps` steps; Chen, Fox and Guestrin (2014).
 
-    In coordinates scaled by the stepsizes s, with unit mass, eps the factor `stepsize`, C the friction,
-    c = exp(-C eps), n standard normal and g the gradient of E on a batch of cases:
+    Coordinates are scaled by the stepsizes s and have unit mass. Let eps be the factor `stepsize`, C the
+    friction, c = exp(-C eps), n standard normal, and g the gradient of E on a batch of cases:
 
         splitting   q += (eps/2) s p ;  p = c p + sqrt(1 - c^2 - c eps^2 V) n ;  q += (eps/2) s p ;
                     p -= eps s g(q)
         euler       q += eps s p ;  p = (1 - eps C) p - eps s g(q) + sqrt(2 (C - B) eps) n ,  B = eps V/2
         langevin    q += -(eps^2/2) s^2 g(q) + eps s n
 
-    V is the variance of a component of s g from the choice of the batch: 0 with noise = "none", else the
-    mean over the steps of this update (and one batch before them) of an estimate from the halves of each
-    batch. The root of a negative number counts as 0. Momentum persists: a heatbath before the update would
-    undo the last kick.
+    V is the variance of a component of s g that results from the choice of the batch. With noise = "none" it
+    is 0. Otherwise each batch gives an estimate from its two halves, and V is the mean of the estimates over
+    the steps of this update and one batch before them. The root of a negative number counts as 0. Momentum
+    persists: a heatbath before the update would undo the last kick.
 
-    The data's gradient over a batch is multiplied by n_cases over the number of its cases; the prior's is
-    whole. Batches go on from one iteration to the next, see `MinibatchTarget.batches`. A chain that blows up
-    stays where it was. The information has no change of energy (NaN): no full energy is computed.
+    The data's part of the gradient is multiplied by n_cases over the number of cases in the batch; the
+    prior's part is not. Batches continue from one iteration to the next, see `MinibatchTarget.batches`. A
+    chain that blows up stays where it was. The energy change in the info is NaN, because no full energy is
+    computed.
 
     advance  may have compiled code for the first two integrators without an estimate of the noise
     """
@@ -187,7 +188,7 @@ def _checked(state: ChainState, position: Array, momentum: Array) -> tuple[Chain
 
 @dataclass(frozen=True)
 class Settings:
-    """The constants of an update: eps, C, stepsizes s (n_chains, n_parameters), whether V is estimated."""
+    """The constants of an update: eps, C, stepsizes s (n_chains, n_parameters), and whether to estimate V."""
 
     eps: float
     friction: float
@@ -196,14 +197,14 @@ class Settings:
 
 
 class NoiseEstimate:
-    """V, the variance of each component of s g, as a mean over the gradients seen so far; 0 before any."""
+    """V, the variance of each component of s g, as a mean over the gradients so far; 0 before the first."""
 
     def __init__(self) -> None:
         self.variance: Array | float = 0.0
         self._n = 0
 
     def add(self, variance: Array | None, scales: Array) -> None:
-        """Take an estimate of the variance of g into the mean."""
+        """Include an estimate of the variance of g in the mean."""
         if variance is not None:
             self._n += 1
             self.variance = self.variance + (scales**2 * variance - self.variance) / self._n
@@ -238,14 +239,14 @@ def euler(
 def langevin(
     q: Array, p: Array, normal: Array, *, settings: Settings, gradient: Any, noise: NoiseEstimate
 ) -> tuple[Array, Array]:
-    """Take a step of Langevin dynamics, which leaves the momentum alone."""
+    """Take a step of Langevin dynamics, which does not change the momentum."""
     eps, s = settings.eps, settings.scales
     g, _ = gradient(q)
     return q - eps**2 / 2 * s**2 * g + eps * s * normal, p
 
 
 def _root(variance: Array | float, normal: Array) -> Array:
-    """Return noise of this variance, none where it would be negative, from standard normal numbers."""
+    """Scale standard normal numbers to this variance; a negative variance counts as 0."""
     if isinstance(variance, float):
         return math.sqrt(max(variance, 0.0)) * normal
     xp = array_namespace(normal)
@@ -253,7 +254,10 @@ def _root(variance: Array | float, normal: Array) -> Array:
 
 
 def _gradients(target: Target, precisions: Array, streams: Streams, *, batch: int | None, steps: int) -> Any:
-    """Return a function of step, position and is_halved: the gradient of its batch, and its variance."""
+    """Return a function of step, position and is_halved that gives the gradient of a batch, and its variance.
+
+    The variance is None if it is not estimated.
+    """
 
     def of_all(number: int, position: Array, *, is_halved: bool) -> tuple[Array, None]:
         return target.potential_and_gradient(position, precisions)[1], None
@@ -274,7 +278,7 @@ def _gradients(target: Target, precisions: Array, streams: Streams, *, batch: in
 
 
 def gradient_of_cases(target: MinibatchTarget, position: Array, precisions: Array, cases: Array) -> Array:
-    """Return the gradient on a batch of cases (n_chains, n), which has the full one as its expectation."""
+    """Return the gradient on a batch of cases (n_chains, n); its expectation is the full gradient."""
     weight = target.n_cases / cases.shape[1]
     return target.of_cases(cases, weight).potential_and_gradient(position, precisions)[1]
 
@@ -282,10 +286,10 @@ def gradient_of_cases(target: MinibatchTarget, position: Array, precisions: Arra
 def gradient_and_variance(
     target: MinibatchTarget, position: Array, precisions: Array, cases: Array
 ) -> tuple[Array, Array]:
-    """Return the gradient on a batch, and an unbiased estimate of the variance that the choice gives it.
+    """Return the gradient on a batch, and an unbiased estimate of its variance over the choice of batch.
 
-    With g1 and g2 the gradients on the a and b cases of two halves, a + b = n, drawn from N without
-    repetition:
+    The n = a + b cases of the batch are drawn from N without replacement. Let g1 and g2 be the gradients on
+    its two halves of a and b cases:
 
         g = (a g1 + b g2)/n ,   V = (1 - n/N) a b (g1 - g2)^2/n^2
     """

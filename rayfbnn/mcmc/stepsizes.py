@@ -13,7 +13,7 @@ from rayfbnn.streams import Purpose, Streams
 
 
 def check_stepsize(stepsize: float, jitter: float | None = None) -> None:
-    """Raise ValueError unless the stepsize is positive and the jitter is absent or has a meaning."""
+    """Raise ValueError unless the stepsize is positive and the jitter is absent or valid."""
     if not (stepsize > 0 and math.isfinite(stepsize)):
         raise ValueError(f"stepsize: must be a positive number, got {stepsize}")
     if jitter is not None and (jitter == 0 or not math.isfinite(jitter)):
@@ -43,7 +43,7 @@ def scaled_stepsizes(
 ) -> Array:
     """Return the stepsize of every parameter, (n_chains, n_parameters) in the position's dtype.
 
-    Stepsizes depend on the precisions alone. If they depended on the position, trajectories would not be
+    Stepsizes depend only on the precisions. If they depended on the position, trajectories would not be
     reversible. `scales` are factors for the groups of coordinates (mcmc/tuning/scaling.py); empty for none.
     """
     factor = jittered_stepsize(stepsize, jitter, streams)[:, None]
@@ -60,8 +60,8 @@ def jittered_stepsize(stepsize: float, jitter: float | None, streams: Streams) -
     jitter a > 0  stepsize / sqrt(g),  g ~ Gamma(shape a/2, mean 1)
     jitter -a < 0 stepsize * 10**(a (u - 1/2)),  u uniform: log-uniform over a decades
 
-    FBM's `stepsize:alpha`. The factor is drawn once for a whole trajectory and independently of the state, so
-    that the update leaves the distribution invariant for each of its values.
+    This is FBM's `stepsize:alpha`. The factor is drawn once for a whole trajectory and independently of the
+    state. The update therefore leaves the distribution invariant for each value of the factor.
     """
     xp = array_namespace(streams.chains)
     if jitter is None:

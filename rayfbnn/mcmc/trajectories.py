@@ -1,4 +1,4 @@
-"""Checks, integrators, costs and words that operations which follow trajectories have in common."""
+"""Checks, integrators, costs and descriptions shared by the operations that follow trajectories."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def check_tunable(operation: Tunable) -> None:
 
 
 def integrator_of(name: Integrator, advance: Advance) -> Advance:
-    """Return the Advance that runs steps of this kind; `advance` runs the leapfrog steps."""
+    """Return the Advance that runs steps of this kind; `advance` itself runs leapfrog steps."""
     if name == "leapfrog":
         return advance
     return partial(compositions.advance, composition=compositions.COMPOSITIONS[name])
 
 
 def gradients_of_steps(n_steps: int, integrator: Integrator) -> int:
-    """Count the gradients of so many steps, without the one at the start of the trajectory."""
+    """Count the gradients of n_steps steps, without the one at the start of the trajectory."""
     return n_steps * compositions.COMPOSITIONS[integrator].gradients_per_step
 
 
 def trajectory_length(operation: Tunable, tuning: Tuning | None) -> int:
-    """Return the number of steps of a trajectory: as configured, or as tuned, or 0 while it is not known."""
+    """Return the number of steps of a trajectory, as configured or tuned; 0 if it is not known yet."""
     if operation.steps != AUTO:
         return operation.steps
     if tuning is None or operation not in tuning.settings:
@@ -73,10 +73,10 @@ def trajectory_length(operation: Tunable, tuning: Tuning | None) -> int:
 
 
 def steps_and_stepsize(operations: tuple[Operation, ...], tuning: Tuning) -> tuple[float, float]:
-    """Return the steps of an iteration's trajectories in all, and the stepsize that they have in common.
+    """Return the total number of steps of an iteration's trajectories, and their common stepsize.
 
-    The stepsize is the factor on the heuristic stepsizes, without its jitter. Either is NaN where it is not
-    one number: trajectories of variable length, different stepsizes, or none.
+    The stepsize is the factor on the heuristic stepsizes, without its jitter. Each result is NaN if it is not
+    a single number: for trajectories of variable length, for different stepsizes, or without trajectories.
     """
     n_steps, stepsizes = 0.0, set()
     for operation in unrolled(operations):
@@ -112,12 +112,12 @@ def describe_length(steps: int | Auto, integrator: Integrator) -> str:
 
 
 def describe_jump(jump: int) -> list[str]:
-    """Say which states are considered, if not all of them."""
+    """Say which states are considered, unless all are."""
     return [f"considering a state after every {jump} steps"] if jump > 1 else []
 
 
 def describe_partitions(partitions: int, order: Order | None = None) -> list[str]:
-    """Say how many partial gradients make up a step, and in which order, if not the full gradient."""
+    """Give the number and order of the partial gradients of a step; empty for the full gradient."""
     if partitions == 1:
         return []
     return [f"{partitions} partial gradients per step{' in cyclic order' if order == 'cyclic' else ''}"]

@@ -1,7 +1,7 @@
 """Plain records of a network, its priors and its data model.
 
-They are frozen dataclasses without any machinery. spec/ reads the hidden layers of a configuration straight
-into `LayerSpec`, and builds the other records from the keys of a configuration.
+The records are simple frozen dataclasses. spec/ reads the hidden layers of a configuration directly into
+`LayerSpec`, and builds the other records from the keys of a configuration.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Activation: TypeAlias = Literal[
 ACTIVATIONS = ("tanh", "softplus", "softplus0", "identity", "sigmoid", "relu", "sin")
 # These act on a whole layer, or on sub-groups of its units.
 LAYER_ACTIVATIONS = ("softmax", "normalize")
-# These units are for draws from the prior only: erf has no derivative here, and that of a step is zero.
+# Only draws from the prior can use these units: erf has no derivative here, and a step's derivative is zero.
 PRIOR_ACTIVATIONS = ("step", "erf")
 INFINITY = math.inf
 MAX_UNITS = 1_000_000
@@ -40,20 +40,20 @@ MAX_UNITS = 1_000_000
 
 @dataclass(frozen=True)
 class PriorSpec:
-    """A hierarchical prior with three levels of precisions: of the group, of a source unit, of a parameter.
+    """A hierarchical prior with three levels of precisions: for the group, each source unit, each parameter.
 
     The group's (common) precision is Gamma distributed with shape alphas[0]/2 and mean 1/width**2 (after
     scaling). A source unit's precision has shape alphas[1]/2 and the common precision as its mean. A
     parameter's precision has shape alphas[2]/2 and its unit's precision as its mean. An infinite alpha makes
     a level equal to the level above it. Neal (2022) eqs. 13, 14, 17. `parse` reads FBM's notation
-    [x]width[:group[:unit[:parameter]]], in which x sets `scaled`.
+    [x]width[:group[:unit[:parameter]]]; the x sets `scaled`.
 
     Two other forms, which FBM does not have, have infinite alphas:
 
-    mixture    (share, width): a parameter is Normal(0, self.width**2) with probability `share`, and else
+    mixture    (share, width): a parameter is Normal(0, self.width**2) with probability `share`, and otherwise
                Normal(0, width**2); Gelbaum (2019), eq. 4. No precision varies
-    rectified  v0: the common precision has the density of |z| with z ~ Normal(0, v0), instead of a Gamma one;
-               Olobatuyi, eq. 18, with location 0. `width` is that of its mean
+    rectified  v0: the common precision has the density of |z| with z ~ Normal(0, v0), instead of a Gamma
+               density; Olobatuyi, eq. 18, with location 0. `width` corresponds to its mean
     """
 
     width: float
@@ -66,8 +66,8 @@ class PriorSpec:
     def parse(text: str, *, key: str, two_levels: bool = False) -> PriorSpec:
         """Read a prior in FBM's notation, or "mixture(share, width, width)" or "rect(v0)".
 
-        Biases and offsets have two levels, width:group:parameter. An alpha that is left empty is infinite,
-        as in "0.7:4::4", and the width "+" is 1e10. Raises ConfigError naming `key`.
+        Biases and offsets have two levels, width:group:parameter. An empty alpha is infinite, as in
+        "0.7:4::4", and the width "+" is 1e10. Raises a ConfigError that names `key`.
         """
         if text.startswith(("mixture(", "rect(")):
             return _other_form(text, key=key)
@@ -99,7 +99,8 @@ class PriorSpec:
     def mean_precision(self, n_sources: int) -> float:
         """Return omega, the mean of the common precision, after scaling for `n_sources` units if `scaled`.
 
-        Neal (2022) eq. 26. Its alpha is that of the parameters if it is finite, and else that of the units.
+        Neal (2022) eq. 26. The alpha in it is the alpha of the parameters if that is finite, and otherwise
+        the alpha of the units.
         """
         omega = self.width**-2
         if not self.scaled:
@@ -146,20 +147,20 @@ class LayerSpec:
     """One hidden layer.
 
     units       number of units of the layer, from 1 to 1,000,000
-    activation  what the units compute from their summed inputs
+    activation  the function that the units apply to their summed inputs
     groups      only for softmax and normalize layers: "i // n" for sub-groups of n consecutive units, or
                 "i % n" for n sub-groups of units that are n apart; None for the whole layer
-    product     number of the earlier hidden layer whose units multiply the values of these units one by one
-                (or whose only unit multiplies all of them); None for no product
+    product     number of an earlier hidden layer. The values of this layer are multiplied by its units one
+                by one, or all by its only unit. None for no product
 
-    Raises ValueError "key: what is wrong, got value".
+    Raises ValueError "key: problem, got value".
     """
 
     units: int
     activation: Activation
     groups: str | None = None
     product: int | None = None
-    # pydantic reads this attribute; it takes no keys but these, and no "16" for 16.
+    # pydantic reads this attribute, and then rejects other keys and "16" for 16.
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
 
     def __post_init__(self) -> None:
@@ -167,7 +168,7 @@ class LayerSpec:
             raise ValueError(f"units: must be a whole number from 1 to {MAX_UNITS}, got {self.units}")
         if self.groups is not None and self.activation not in LAYER_ACTIVATIONS:
             raise ValueError(
-                f"groups: only {' and '.join(LAYER_ACTIVATIONS)} layers have groups, "
+                f"groups: only {' and '.join(LAYER_ACTIVATIONS)} layers can have groups, "
                 f'got "{self.groups}" with {self.activation}; leave it out'
             )
         try:
@@ -185,8 +186,8 @@ class LayerSpec:
 class Subgroups:
     """Sub-groups of a layer's units.
 
-    The units are written one after another into rows of `width`, so that unit i is in row i // width and
-    column i % width. Each row is a sub-group if `by_row`, and else each column is one.
+    The units are arranged in rows of `width`: unit i is in row i // width and column i % width. Each row is a
+    sub-group if `by_row`; otherwise each column is one.
     """
 
     n_rows: int
@@ -219,7 +220,7 @@ class GroupSpec:
     shape        (source units, destination units) for weights, (units,) for biases and offsets, and
                  (weights,) for configured connections
     adjustments  name of the adjustments that multiply the parameters' precisions by destination unit, or None
-    omitted      numbers of the inputs that weights from the inputs leave out
+    omitted      for weights from the inputs, the numbers of the inputs that are not connected
     """
 
     name: str
@@ -230,7 +231,7 @@ class GroupSpec:
 
     @property
     def is_weights(self) -> bool:
-        """True for weights that are fully connected, which have a source unit for each row."""
+        """True for fully connected weights; their rows are source units."""
         return len(self.shape) == 2
 
     @property
@@ -248,7 +249,7 @@ class GroupSpec:
 class NetworkSpec:
     """A feed-forward network: its layers, and a prior for each group of parameters that is present.
 
-    Groups have the names they have in FBM: ti (offsets of the inputs), ih<l> (weights from the inputs to
+    Groups have the same names as in FBM: ti (offsets of the inputs), ih<l> (weights from the inputs to
     hidden layer l), h<k>h<l> (weights from hidden layer k to a later hidden layer l), bh<l> (biases of hidden
     layer l), th<l> (offsets of its units), ho<l> (weights from hidden layer l to the outputs), io (weights
     from the inputs to the outputs), bo (biases of the outputs). Layers are fully connected unless `omitted`
@@ -274,7 +275,7 @@ class NetworkSpec:
     def possible_groups(self) -> dict[str, tuple[int, ...]]:
         """Return every group that this network could have, with its shape.
 
-        They are in the order of the flat parameter vector.
+        The groups are in the order of the flat parameter vector.
         """
         shapes: dict[str, tuple[int, ...]] = {"ti": (self.inputs,)}
         units = [layer.units for layer in self.hidden]
@@ -310,7 +311,7 @@ class NetworkSpec:
         return hidden | {"ao": self.outputs}
 
     def _adjustments_of(self, group: str) -> str | None:
-        """Return the name of the adjustments for a group's destination units; None if it has none."""
+        """Return the name of the adjustments for a group's destination units, or None if it has none."""
         name = f"a{destination(group)}"
         return name if name in self.adjustments and group not in self.connections else None
 
@@ -321,7 +322,7 @@ class NetworkSpec:
 
 
 def destination(group: str) -> str:
-    """Return the layer that a group of weights or biases leads into: "h<l>", or "o"; "" for offsets."""
+    """Return the layer that a group of weights or biases leads into: "h<l>" or "o"; "" for offsets."""
     if group[0] == "t":
         return ""
     return "o" if "o" in group else group[group.rindex("h") :]
@@ -329,15 +330,15 @@ def destination(group: str) -> str:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The settings of a data model, which says how the targets depend on the network's outputs.
+    """The settings of a data model, which defines how the targets depend on the network's outputs.
 
     kind     the name of the data model (likelihood/registry.py)
     noise    only for real targets: the prior of the noise precision, with the levels common, target and case
     classes  only for class targets: the number of classes; labels are 0 to classes - 1
-    labels   for each target the text of its labels 0, 1, ..., () for a target that is a number; () if none
-             of the targets is text
-    times    only for survival: the increasing times at which the hazard changes. It is constant if there are
-             none. Otherwise the network's first input is the time, or its logarithm if `log_time`
+    labels   for each target, the text of its labels 0, 1, ..., or () if the target is a number; () if no
+             target is text
+    times    only for survival: the increasing times of changes of the hazard; empty for a constant hazard.
+             Otherwise the network's first input is the time, or its logarithm if `log_time`
     noise_floor  only for heteroscedastic targets: the smallest standard deviation of the noise
     """
 

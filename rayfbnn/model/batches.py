@@ -1,4 +1,4 @@
-"""Batches of training cases: which cases each chain has, and the posterior given them."""
+"""Batches of training cases: the cases of each chain, and the posterior given them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ AnyPosterior = TypeVar("AnyPosterior", bound=Posterior)
 
 
 def of_cases(posterior: AnyPosterior, cases: Array, weight: float) -> AnyPosterior:
-    """Return the posterior given some cases, with their likelihood to the power `weight`.
+    """Return the posterior given some cases, with their likelihood raised to the power `weight`.
 
-    With weight = N/n and cases drawn at random without preference, its energy and gradient have those of the
-    whole posterior as their expectations. Its stepsizes are not those of the whole posterior.
+    With weight = N/n and cases drawn uniformly at random, its energy and gradient are unbiased estimates of
+    those of the whole posterior. Its stepsizes differ from those of the whole posterior.
 
     cases  (n_chains, n) integers from 0 to n_cases - 1
 
-    Cases of several cells each are filled up to the same number of cells, with cells of weight 0.
+    If cases consist of several cells, they are padded to the same number of cells with cells of weight 0.
     """
     xp = array_namespace(posterior.inputs)
     columns, is_cell = _columns(posterior, cases)
@@ -34,7 +34,7 @@ def of_cases(posterior: AnyPosterior, cases: Array, weight: float) -> AnyPosteri
     return replace(
         posterior,
         n_cases=cases.shape[1],
-        # Rows of whole cases are copied faster than columns, and products take either order of the axes.
+        # Copying rows of whole cases is faster than copying columns; products accept either order of axes.
         inputs=xp.take(posterior.rows_by_case, columns, axis=0).swapaxes(1, 2),
         targets=_chosen(posterior.targets, columns),
         observed=observed,
@@ -45,7 +45,7 @@ def of_cases(posterior: AnyPosterior, cases: Array, weight: float) -> AnyPosteri
 
 
 def _columns(posterior: Posterior, cases: Array) -> tuple[Array, Array | None]:
-    """Return the columns of the cases, (n_chains, n), and which of them count; None if all do."""
+    """Return the columns of the cases, (n_chains, n), and which columns count, or None if all do."""
     if posterior.starts is None:
         return cases, None
     xp = array_namespace(cases)
@@ -70,10 +70,10 @@ class Batches:
     """The batches of all chains, numbered through all passes: a random permutation for each chain and pass.
 
     n_cases  number of training cases
-    size     the most cases in a batch
+    size     the largest number of cases in a batch
 
-    A pass has ceil(n_cases/size) batches, which differ in size by one case at most. The file's order of the
-    cases plays no part: cases that are sorted would otherwise make batches of one class.
+    A pass has ceil(n_cases/size) batches, and their sizes differ by at most one case. Batches do not follow
+    the order of the file, because a sorted file would give batches of a single class.
     """
 
     streams: Streams
@@ -91,24 +91,24 @@ class Batches:
         return -(-self.n_cases // self.size)
 
     def batch(self, number: int) -> Array:
-        """Return the cases of batch `number`, counted from 0, of each chain: (n_chains, size or size - 1)."""
+        """Return each chain's cases in batch `number`, counted from 0: (n_chains, n), n at most `size`."""
         number_of_pass, piece = divmod(number, self.n_batches)
         return self._order(number_of_pass)[:, self._end(piece) : self._end(piece + 1)]
 
     def place(self) -> tuple[int, int, int, int]:
-        """Return what compiled code needs to draw the permutations itself: `Streams.place` of the first pass.
+        """Return `Streams.place` of the first pass, for compiled code that draws the permutations itself.
 
-        Each later pass has an iteration that is larger by one.
+        The iteration increases by one with each later pass.
         """
         return self._streams_of_pass(0).place(Purpose.MINIBATCH)
 
     def sizes(self, first: int, n: int) -> Array:
-        """Return how many cases each of n batches has, from number `first` on: (n,) int64, on the host."""
+        """Return the number of cases in each of n batches from batch `first` on: (n,) int64, on the host."""
         ends = self.n_cases * np.arange(self.n_batches + 1) // self.n_batches
         return np.diff(ends)[np.arange(first, first + n) % self.n_batches]
 
     def _order(self, number: int) -> Array:
-        """Return the permutation of a pass, (n_chains, n_cases) int32. It is kept for the next call."""
+        """Return the permutation of a pass, (n_chains, n_cases) int32, and keep it for the next call."""
         if self._last is None or self._last[0] != number:
             (order,) = self._streams_of_pass(number).shuffles(self.n_cases, Purpose.MINIBATCH, 1)
             self._last = number, order
@@ -118,5 +118,5 @@ class Batches:
         return self.streams.at(iteration=number + 1, operation=self.streams.operation)
 
     def _end(self, piece: int) -> int:
-        """Return the number of cases in a pass before this piece of it."""
+        """Return the number of cases in a pass before this piece."""
         return self.n_cases * piece // self.n_batches

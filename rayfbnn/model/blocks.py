@@ -1,4 +1,4 @@
-"""The training cases cut into blocks, for partial gradients."""
+"""The training cases divided into blocks, for partial gradients."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rayfbnn.arrays import Array, array_namespace, to_host
 
 
 def columns_of_blocks(n_cases: int, n_partitions: int, *, starts: Array | None = None) -> tuple[Array, Array]:
-    """Return the columns of the cases of each block, and how many each block has.
+    """Return the columns of the cases in each block, and the number of columns of each block.
 
     Block k holds the cases floor(N k/K) .. floor(N (k+1)/K) - 1, as in FBM.
 
-    starts  (n_cases + 1,), the column where each case begins if some take several columns
+    starts  (n_cases + 1,), the column where each case begins if some cases have several columns
 
     Returns
     -------
-    numbers  (n_partitions, n_block_columns) int, those of short blocks filled up with their last column
-    counts   (n_partitions,) int, without the filling
+    numbers  (n_partitions, n_block_columns) int; short blocks are padded with their last column
+    counts   (n_partitions,) int, without the padding
 
-    Both are on the host, which then has nothing to wait for. ValueError if a block would have no case.
+    Both are on the host, to avoid waiting for a device. Raises ValueError if a block would have no case.
     """
     if n_partitions > n_cases:
         raise ValueError(f"n_partitions: must be at most {n_cases}, the number of cases, got {n_partitions}")
@@ -35,14 +35,14 @@ def columns_of_blocks(n_cases: int, n_partitions: int, *, starts: Array | None =
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The training cases cut into blocks, short ones filled up with a case that counts for nothing.
+    """The training cases divided into blocks. Short blocks are padded with a case of weight 0.
 
     inputs  (n_partitions, n_inputs + 1, n_block_cases); on the host a view of all cases if blocks are
             equally long
     targets (..., n_partitions, n_outputs, n_block_cases)
-    weights (..., n_partitions, n_targets or 1, n_block_cases): 1, or 0 for filling and for missing
-            targets; None when all blocks are equally long and nothing is missing
-    sizes   (n_partitions,) cases, or (..., n_partitions, n_targets) observed targets where some are missing
+    weights (..., n_partitions, n_targets or 1, n_block_cases): 1, or 0 for padding and for missing
+            targets; None if all blocks are equally long and no target is missing
+    sizes   (n_partitions,) cases, or (..., n_partitions, n_targets) observed targets if some are missing
     """
 
     inputs: Array
@@ -59,10 +59,10 @@ class Blocks:
         observed: Array | None = None,
         starts: Array | None = None,
     ) -> Blocks:
-        """Cut inputs (n_inputs + 1, n_cases) and targets (..., n_outputs, n_cases) into blocks.
+        """Divide inputs (n_inputs + 1, n_cases) and targets (..., n_outputs, n_cases) into blocks.
 
-        observed  (..., n_targets, n_cases) from `likelihood.observed_weights`
-        starts    (n_cases + 1,), the column where each case begins if some take several columns
+        observed  (..., n_targets, n_cases) from `missing.observed_weights`
+        starts    (n_cases + 1,), the column where each case begins if some cases have several columns
         """
         xp = array_namespace(inputs)
         n_cases = inputs.shape[-1] if starts is None else len(starts) - 1
@@ -83,14 +83,14 @@ class Blocks:
         )
 
     def cases(self, begin: int, end: int) -> Blocks:
-        """Return the cases begin .. end - 1 of every block, with the sizes of the whole blocks."""
+        """Return the cases begin .. end - 1 of every block; the sizes remain those of the whole blocks."""
         weights = None if self.weights is None else self.weights[..., begin:end]
         return replace(
             self, inputs=self.inputs[..., begin:end], targets=self.targets[..., begin:end], weights=weights
         )
 
     def at(self, partition: Array) -> tuple[Array, Array, Array | None, Array]:
-        """Return inputs, targets, weights and sizes of each chain's block, the chain axis first."""
+        """Return inputs, targets, weights and sizes of each chain's block, with the chain axis first."""
         weights = None if self.weights is None else _chosen(self.weights, partition, 2)
         sizes = _chosen(self.sizes, partition, 0 if self.sizes.ndim == 1 else 1)
         return self.inputs[partition], _chosen(self.targets, partition, 2), weights, sizes
@@ -99,8 +99,8 @@ class Blocks:
 def _inputs_of_blocks(inputs: Array, columns: Array, *, is_view: bool) -> Array:
     """Return inputs (n_inputs + 1, n_cases) at the columns (n_partitions, n_block_cases) of blocks.
 
-    is_view  blocks are equally long, and `Blocks.at` copies those it is asked for; on a device that would
-             first make all of them contiguous
+    is_view  whether to return a view, which requires equally long blocks. `Blocks.at` then copies only the
+             blocks it is asked for. On a device that would first make all blocks contiguous
     """
     if is_view:
         return inputs.reshape(len(inputs), *columns.shape).swapaxes(0, 1)

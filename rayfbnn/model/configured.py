@@ -1,4 +1,4 @@
-"""Configured connections as gathers, sums and matrix products over a batch of chains."""
+"""Configured connections, computed by gathers, sums and matrix products over a batch of chains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rayfbnn.model.connections import Connections, Generated, Table
 
 
 class Configured(Protocol):
-    """The linear map u = W(w) v of the weights w, and what is differentiated in it.
+    """The map u = W(w) v with weights w, and its derivatives.
 
     weights (n_chains, n_weights); v (..., n_units + 1, n_cases), the last row ones; u (n_chains,
     n_destinations, n_cases)
@@ -46,10 +46,10 @@ def configured(connections: Connections, n_units: int, n_destinations: int, xp: 
 class _Sums:
     """Sums of items by bin, as a gather from a table with one row for each bin.
 
-    A scatter-add would not do: its order of summation on a device is not the same every time.
+    A scatter-add is unsuitable because its order of summation on a device varies.
 
-    items    (n_bins, longest bin): the items of each bin, filled up with item 0
-    is_item  the same shape, 0 where filled up; None where nothing is
+    items    (n_bins, longest bin): the items of each bin, padded with item 0
+    is_item  the same shape, 0 for padding; None without padding
     """
 
     items: Array
@@ -57,7 +57,7 @@ class _Sums:
 
     @staticmethod
     def from_bins(bins: Array, n_bins: int, xp: ModuleType) -> _Sums:
-        """Prepare sums over bins (n_items,), the bin of each item; a negative bin stands for none."""
+        """Prepare sums from the bin of each item, (n_items,); a negative bin means that it has none."""
         order = np.argsort(bins, kind="stable")
         order = order[bins[order] >= 0]
         counts = np.bincount(bins[order], minlength=n_bins)
@@ -80,13 +80,15 @@ class _Sums:
 
 @dataclass(frozen=True, eq=False)
 class _Sparse:
-    """Connections of a table, as a matrix that is zero where there are none.
+    """Connections of a table, as a matrix with zeros for pairs of units that are not connected.
 
-    rows        of the source that the matrix multiplies: its units, or the ones alone for biases
-    n_columns   units of the destination
+    rows        rows of the source that the matrix multiplies: its units, or only the ones for biases
+    n_columns   number of units of the destination
     cells       (n_cells,) places in the flat matrix that have connections
-    to_cells    weights of the connections summed by cell; `weights_of` is the weight of each connection
-    to_weights  cells of the connections summed by weight; `cells_of` is the cell of each connection
+    weights_of  the weight of each connection
+    cells_of    the cell of each connection
+    to_cells    sums the weights of the connections by cell
+    to_weights  sums the cells of the connections by weight
     """
 
     rows: slice
@@ -137,13 +139,13 @@ class _Sparse:
 
 @dataclass(frozen=True, eq=False)
 class _Patches:
-    """Generated connections: the sources of every destination gathered, then one product for each group.
+    """Generated connections: gather the sources of every destination, then take one product for each group.
 
-    units    (n_groups * n_sources * n_places,) rows of the source, padding at the first
-    inside   (n_groups, n_sources, n_places, 1) 0 for padding; None where there is none
+    units    (n_groups * n_sources * n_places,) rows of the source; padding refers to the first row
+    inside   (n_groups, n_sources, n_places, 1) 0 for padding; None without padding
     shape    groups, sources of a destination, places
-    weights  groups, sources of a destination or 1 where all share a weight, destinations of a group
-    to_units what each unit is a source of, summed
+    weights  groups, sources of a destination (1 if all share a weight), destinations of a group
+    to_units sums the derivatives of everything that each unit is a source of
     """
 
     units: Array
@@ -159,7 +161,7 @@ class _Patches:
         inside = units >= 0
         bins = np.where(units < n_units, units, -1)
         if generated.weights_shape[1] < n_sources:
-            # One weight for all sources of a destination, so one derivative: a table of these by unit.
+            # All sources of a destination share a weight, and so they share a derivative, kept by place.
             by_place = np.broadcast_to(
                 np.arange(n_groups)[:, None, None] * n_places + np.arange(n_places), units.shape
             )

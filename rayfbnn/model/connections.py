@@ -1,4 +1,4 @@
-"""Configured connections between two layers, with missing or shared weights: a table or a generator's."""
+"""Configured connections between two layers, with missing or shared weights, from a table or a rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rayfbnn.arrays import Array
 
 @dataclass(frozen=True)
 class Table:
-    """A list of connections; each says that weight k connects source unit i to destination unit j.
+    """A list of connections. In each, weight k connects source unit i to destination unit j.
 
     Units and weights are counted from 0; Neal (2022) eq. 7. Several connections may share a weight. If
     several connect the same pair of units, their weights add up. Biases have no sources.
@@ -39,7 +39,7 @@ class Generated:
     kind      dense: every source unit with every destination unit, ordered by source unit
               convolution: a destination channel sees all source channels through windows. Its weights are
               ordered by source channel, then place in the window, then destination channel
-              pooling: each channel by itself; one weight multiplies the sum over the window
+              pooling: each channel separately; one weight multiplies the sum over the window
               channels: biases, one for each channel
     grid      rows and columns of the source's grid; for dense (1, number of source units)
     channels  number of channels of the source; for biases, of the layer
@@ -99,7 +99,7 @@ class Generated:
     def source_units(self) -> Array:
         """Return the source unit of each connection, -1 for padding: (groups, sources, places).
 
-        Biases have one source, which comes after the units of a layer; here it is counted as 0.
+        Biases have one source, which follows the units of a layer. This method numbers it 0.
         """
         if self.kind == "dense":
             return np.arange(self.n_sources)[None, :, None]

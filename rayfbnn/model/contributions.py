@@ -1,4 +1,4 @@
-"""What each hidden layer, the inputs and the biases contribute to a network's outputs."""
+"""The contributions of each hidden layer, the inputs and the biases to a network's outputs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from rayfbnn.model.wiring import Link, Wiring
 
 
 def output_contributions(position: Array, activity: Activity, wiring: Wiring) -> dict[str, Array]:
-    """Return the terms whose sum is the outputs, (n_chains, n_outputs, n_cases) each; Neal (2022) eq. 3.
+    """Return the terms that add up to the outputs, (n_chains, n_outputs, n_cases) each; Neal (2022) eq. 3.
 
-    They are h<l> of each hidden layer with weights ho<l>, inputs with weights io, and bias with biases bo, as
-    far as the network has them. The term of a layer includes what the offsets of its units contribute.
+    The terms are h<l> for each hidden layer with weights ho<l>, inputs for weights io, and bias for biases
+    bo, if the network has them. The term of a layer includes the offsets of its units.
 
     position  (n_chains, n_parameters)
     activity  from `network.forward` at this position
@@ -28,7 +28,7 @@ def output_contributions(position: Array, activity: Activity, wiring: Wiring) ->
 
 
 def _terms(position: Array, source: Array, link: Link) -> tuple[Array | None, Array | None]:
-    """Return what a link's weights add to the outputs, and what its biases add; None if it has none."""
+    """Return the terms that a link's weights and biases add to the outputs; None for a kind it lacks."""
     if link.configured is not None:
         added = link.configured.forward(position[:, link.parameters], source)
         return (added, None) if link.n_units else (None, added)

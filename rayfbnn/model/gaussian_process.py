@@ -1,4 +1,4 @@
-"""The Gaussian processes that networks converge to as their layers grow, where there is a closed form."""
+"""The Gaussian processes that networks converge to as their layers grow, if a closed form exists."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from rayfbnn.model.architecture import NetworkSpec, destination
 def limit_covariance(network: NetworkSpec, inputs: Array) -> Array:
     """Return the covariance of one output, (n_points, n_points), if all hidden layers are infinitely wide.
 
-    With K^l(p, q) the covariance of the summed input of a unit of layer l at two points, all parameters
-    Gaussian with fixed sigmas:
+    All parameters are Gaussian with fixed sigmas. Let K^l(p, q) be the covariance of the summed input of a
+    unit of layer l at two points:
 
         K^l = sigma_b^2 + sigma_I^2 x_p.x_q + sum_k n_k sigma_k^2 C^k,   C^k = E[a(u_p) a(u_q)], u ~ N(0, K^k)
 
     over the inputs and the earlier layers k that lead into it; Neal (1996) eqs. 2.3, 2.4, applied layer by
-    layer. For one hidden layer it is the covariance for any number of units, the limit or not.
+    layer. For one hidden layer, this is the covariance for any number of units, not only in the limit.
+    Raises ConfigError if the limit has no closed form here.
 
     inputs  (n_points, n_inputs)   as the network sees them
     """
@@ -50,7 +51,7 @@ def limit_covariance(network: NetworkSpec, inputs: Array) -> Array:
 def expected_products(covariance: Array, activation: str) -> Array:
     """Return E[a(u_p) a(u_q)], (n_points, n_points), for Gaussian u of mean zero with this covariance.
 
-    With c the covariance of u_p and u_q, v and w their variances, r = c / sqrt(v w), t = arccos r:
+    Let c be the covariance of u_p and u_q, v and w the variances, r = c / sqrt(v w), and t = arccos r:
 
         identity  c
         step      2/pi arcsin r                                  orthant probability of two normals
@@ -101,7 +102,7 @@ _PRODUCTS: dict[str, Callable[[Array, Array, Array], Array]] = {
 
 
 def _arcsin(correlation: Array) -> Array:
-    """Return the arcsin of a correlation that rounding may have left above one."""
+    """Return the arcsin of a correlation, which rounding may have made larger than one."""
     xp = array_namespace(correlation)
     return xp.arcsin(xp.clip(correlation, -1.0, 1.0))
 
@@ -113,13 +114,13 @@ def _source(group: str) -> str:
 
 
 def _check(network: NetworkSpec) -> None:
-    """Raise ConfigError for what has no limit in closed form here."""
+    """Raise ConfigError if the network has no limit in closed form here."""
     for number, layer in enumerate(network.hidden):
         if layer.activation not in _PRODUCTS or layer.product is not None:
             known = ", ".join(_PRODUCTS)
             what = f"{layer.activation} units" if layer.product is None else "a product of layers"
             raise ConfigError(
-                f"network.hidden[{number}]: the limit has no closed form for {what}; it has one for {known}"
+                f"network.hidden[{number}]: the limit has no closed form for {what}, only for {known} units"
             )
     for name in network.adjustments:
         raise ConfigError(
@@ -127,7 +128,7 @@ def _check(network: NetworkSpec) -> None:
         )
     for name in network.connections:
         raise ConfigError(
-            f"network.connections.{name}: the limit has no closed form with them; leave them out"
+            f"network.connections.{name}: the limit has no closed form with connections; leave this out"
         )
     for group in network.groups():
         if group.name[0] == "t":
@@ -137,6 +138,6 @@ def _check(network: NetworkSpec) -> None:
         is_plain = group.prior.mixture is None and group.prior.rectified is None
         if any(math.isfinite(alpha) for alpha in group.prior.alphas) or not is_plain:
             raise ConfigError(
-                f"network.priors.{group.name}: the limit is a Gaussian process only where sigmas are fixed "
-                'and parameters Gaussian; give a width alone, such as "1" or "x1"'
+                f"network.priors.{group.name}: the limit is a Gaussian process only if sigmas are fixed "
+                'and parameters are Gaussian; give only a width, such as "1" or "x1"'
             )

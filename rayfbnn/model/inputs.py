@@ -1,4 +1,4 @@
-"""The network's inputs at the training cases, laid out piece by piece so that no second copy is needed."""
+"""The network's inputs at the training cases, laid out piece by piece without a second copy."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 
 PIECE_BYTES = 2**20
-"""Size of the pieces in which the values of many cases are worked through."""
+"""Size of the pieces for processing the values of many cases."""
 
 
 def slices_of_cases(n_cases: int, bytes_per_case: int) -> Iterator[slice]:
-    """Yield slices of cases that hold about PIECE_BYTES each, the cases in order."""
+    """Yield slices of consecutive cases that hold about PIECE_BYTES each."""
     size = max(1, PIECE_BYTES // max(1, bytes_per_case))
     for first in range(0, n_cases, size):
         yield slice(first, min(first + size, n_cases))
@@ -36,16 +36,16 @@ def rows_and_mean_squares(
 ) -> tuple[Array, Array]:
     """Return the inputs as sources of a network, and their mean squares, both on the device of `xp`.
 
-    pieces  (n, n_inputs) float64 each, n_cases in all; at least one
-    kept    the numbers of the cases whose rows are wanted, in ascending order, some perhaps more than once;
-            all if not given
+    pieces  (n, n_inputs) float64 each, n_cases in total; at least one piece
+    kept    the numbers of the cases to keep, in ascending order; a number may occur more than once. None
+            keeps all
 
     Returns
     -------
-    rows          (n_inputs + 1, n_cases or n_kept) in dtype, the last row ones, as `network.input_rows` lays
-                  them out
-    mean_squares  (n_inputs,) float64, with the bits of (inputs**2).mean(axis=0): NumPy adds the rows of a
-                  matrix of two columns or more one after another, and a single column in pairs
+    rows          (n_inputs + 1, n_cases or n_kept) in dtype, the last row ones, in the layout of
+                  `network.input_rows`
+    mean_squares  (n_inputs,) float64, with the same bits as (inputs**2).mean(axis=0). NumPy adds the rows of
+                  a matrix with two or more columns one after another, but a single column in pairs
     """
     rows, first, column, total = None, 0, [], None
     n_rows = n_cases if kept is None else len(kept)

@@ -1,4 +1,4 @@
-"""Hidden layers whose derivatives need more than each unit's own value: sin, softmax, normalize."""
+"""Hidden layers with derivatives that need more than the value of each unit: sin, softmax, normalize."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import Subgroups
 
 _ROOT_2 = math.sqrt(2)
-_FLOOR = 0.01  # of a normalization layer's mean square: keeps the slope finite where all inputs are zero
+_FLOOR = 0.01  # added to a normalization layer's mean square to keep the slope finite if all inputs are zero
 
 
 def activate_sin(u: Array) -> Array:
     """Set v = sqrt(2) sin(sqrt(2) u) in place, and return the slope 2 cos(sqrt(2) u).
 
-    The roots are FBM's. They make a wide layer of such units a Gaussian process of covariance
+    The square roots follow FBM. With them, a wide layer of such units is a Gaussian process with covariance
     exp(-distance**2).
     """
     xp = array_namespace(u)
@@ -51,9 +51,11 @@ def activate_normalize(u: Array, groups: Subgroups) -> Array:
 
 
 def softmax_backward(derivative: Array, v: Array, groups: Subgroups) -> None:
-    """Turn the derivative by v into that by u, in place: v_i (d_i - t), t = sum_j d_j v_j; eqs. 46, 47.
+    """Turn the derivative by v into the derivative by u, in place; Neal (2022) eqs. 46, 47.
 
-    (Eq. 47 as printed has index j for the second i.)
+    v_i (d_i - t),   t = sum_j d_j v_j
+
+    Eq. 47 as printed has index j for the second i.
     """
     derivative, axis = _in_groups(derivative, groups)
     v, _ = _in_groups(v, groups)
@@ -62,9 +64,11 @@ def softmax_backward(derivative: Array, v: Array, groups: Subgroups) -> None:
 
 
 def normalize_backward(derivative: Array, v: Array, scale: Array, groups: Subgroups) -> None:
-    """Turn the derivative by v into that by u, in place: (d_i - v_i t)/s, t = mean of d_j v_j; eqs. 48, 49.
+    """Turn the derivative by v into the derivative by u, in place; Neal (2022) eqs. 48, 49.
 
-    (Eq. 49 as printed has indices j and k for i.)
+    (d_i - v_i t)/s,   t = mean of d_j v_j
+
+    Eq. 49 as printed has indices j and k for i.
     """
     derivative, axis = _in_groups(derivative, groups)
     v, _ = _in_groups(v, groups)
@@ -90,6 +94,6 @@ def largest_squared_slopes(summed: Array, activation: str, groups: Subgroups) ->
 
 
 def _in_groups(values: Array, groups: Subgroups) -> tuple[Array, int]:
-    """Return values (n_chains, n_units, n_cases) as a view with an axis for the group, and that axis."""
+    """Return values (n_chains, n_units, n_cases) as a 4-dimensional view, and the axis within a group."""
     n_chains, _, n_cases = values.shape
     return values.reshape(n_chains, groups.n_rows, groups.width, n_cases), 2 if groups.by_row else 1

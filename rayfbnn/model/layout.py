@@ -1,4 +1,4 @@
-"""The places of groups of parameters and of precisions in a chain's flat vectors."""
+"""The positions of groups of parameters and precisions in a chain's flat vectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOISE = "noise"
 class ParameterLayout:
     """All parameters of a chain as one vector, group after group, each in C order (source major).
 
-    groups        in the order of the vector
+    groups        the groups, in the order of the vector
     slices        group name -> its part of the vector
     """
 
@@ -51,13 +51,13 @@ class ParameterLayout:
 
 @dataclass(frozen=True)
 class PrecisionGroup:
-    """The explicit precisions of one group, of parameters or of the noise.
+    """The explicit precisions of one group of parameters, or of the noise.
 
-    mean    omega: the mean of the common precision, scaled if the prior is
-    common  column of the common precision, kept also where it is fixed at its mean
-    units   columns of the precisions of the source units (of the targets, for noise); None when
-            the unit alpha is infinite, which ties them to the common one
-    n_units source units (targets); 1 for biases and offsets, which have no such level
+    mean    omega: the mean of the common precision, scaled if the prior is scaled
+    common  column of the common precision, also present if it is fixed at its mean
+    units   columns of the precisions of the source units (of the targets, for noise); None if the unit
+            alpha is infinite, because these precisions then equal the common one
+    n_units number of source units (targets); 1 for biases and offsets, which have no such level
     omitted numbers of the inputs that are not among the source units
     """
 
@@ -76,7 +76,7 @@ class AdjustmentGroup:
 
     It multiplies the precisions of the weights and biases that lead into the unit, Neal (2022) eq. 16.
 
-    columns  those of the units
+    columns  one column for each unit
     """
 
     name: str
@@ -91,16 +91,16 @@ class AdjustmentGroup:
 
 @dataclass(frozen=True, eq=False)
 class PrecisionLayout:
-    """All precisions of a chain as one vector: each group's common one, then its units'; noise last.
+    """All precisions of a chain as one vector: for each group the common one, then one per unit; noise last.
 
-    The adjustments, if there are any, lie between the groups of parameters and the noise.
+    Adjustments are between the groups of parameters and the noise.
 
-    is_free            (n_precisions,) bool: false where the level's alpha is infinite (fixed at its mean)
+    is_free            (n_precisions,) bool: False for precisions that are fixed at their mean
     parameter_columns  (n_parameters,) int: the column that governs each parameter
     noise_columns      (n_targets,) int: the column that governs each target; empty without noise
-    adjustments        of each layer that has them
-    adjusted           group of parameters that has adjustments -> its part of a chain's parameters, and the
-                       columns of its destination units' adjustments
+    adjustments        one entry for each layer that has them
+    adjusted           group of parameters with adjustments -> its part of a chain's parameters, and the
+                       columns of the adjustments of its destination units
     """
 
     groups: tuple[PrecisionGroup, ...]
@@ -115,7 +115,7 @@ class PrecisionLayout:
 
     @staticmethod
     def from_specs(network: NetworkSpec, model: ModelSpec, n_targets: int) -> PrecisionLayout:
-        """Return the layout of the precisions of a network's parameters and of its targets' noise."""
+        """Return the layout of the precisions of a network's parameters and of the noise."""
         groups: list[PrecisionGroup] = []
         free: list[bool] = []
         parameter_columns: list[Array] = []
@@ -150,7 +150,7 @@ class PrecisionLayout:
 
 
 def _adjustments(network: NetworkSpec, free: list[bool]) -> tuple[AdjustmentGroup, ...]:
-    """Append the adjustments' columns behind those taken so far."""
+    """Append columns for the adjustments to the columns so far, and return their groups."""
     groups: list[AdjustmentGroup] = []
     for name, n_units in network.possible_adjustments().items():
         if name in network.adjustments:
@@ -170,7 +170,7 @@ def _add(
     *,
     omitted: tuple[int, ...] = (),
 ) -> PrecisionGroup:
-    """Append a group behind the columns taken so far."""
+    """Append the columns of a group to the columns so far, and return the group."""
     common = len(free)
     free.append(math.isfinite(prior.alphas[0]) or prior.rectified is not None)
     units = None

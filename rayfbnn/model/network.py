@@ -1,8 +1,8 @@
-"""Outputs of a batch of networks, and derivatives pushed back through them.
+"""Outputs of a batch of networks, and backpropagation of derivatives.
 
 Activations have the shape (n_chains, n_units, n_cases), because for small networks that order of the axes is
-up to twice as fast. Products go through matmul over the leading chain axis alone, one product for each chain,
-so that a chain's bits do not depend on which others are in its batch.
+up to twice as fast. Matrix products use matmul over the leading chain axis, one product for each chain. The
+bits of a chain therefore do not depend on the other chains in its batch.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _AT_ONCE = 2048  # cases
 
 @dataclass(frozen=True)
 class Activity:
-    """The values that a forward pass has computed.
+    """The values computed by a forward pass.
 
-    values   of each hidden layer, before any factor and its offset, (n_chains, n_units, n_cases)
-    kept     of each hidden layer what else its derivatives need: the slopes of sin units, the scales of
-             normalization layers, else None
-    sources  of the inputs and each hidden layer: values with offsets, then the row of ones;
-             the inputs' may lack the chain axis when all chains see the same
+    values   for each hidden layer, its values before any factor and offset, (n_chains, n_units, n_cases)
+    kept     for each hidden layer, further values for its derivatives: the slopes of sin units, the scales of
+             normalization layers, otherwise None
+    sources  for the inputs and each hidden layer, values with offsets, then the row of ones. The inputs may
+             lack the chain axis if all chains have the same inputs
     outputs  (n_chains, n_outputs, n_cases)
     """
 
@@ -41,11 +41,11 @@ class Activity:
 
 
 class Buffers:
-    """Arrays kept from call to call, for one thread.
+    """Arrays that one thread reuses from call to call.
 
-    If arrays larger than some 100 kB are made anew, the operating system hands out and takes back their pages
-    at every call. For 2-16-2 with 200 cases and 16 chains this took 30 us a chain in float32 and 57 in
-    float64; with arrays that are kept it takes 7 and 14.
+    If arrays larger than about 100 kB are allocated at every call, the operating system allocates and frees
+    their pages each time. For 2-16-2 with 200 cases and 16 chains this took 30 us per chain in float32 and
+    57 us in float64. With reused arrays it takes 7 us and 14 us.
     """
 
     def __init__(self) -> None:
@@ -67,10 +67,11 @@ def input_rows(inputs: Array, dtype: str) -> Array:
 
 
 def forward(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers) -> Activity:
-    """Return the values of all units, Neal (2022) eqs. 1-3, of networks position (n_chains, n_parameters).
+    """Return the values of all units of networks with parameters `position`; Neal (2022) eqs. 1-3.
 
-    inputs  from `input_rows`: (n_inputs + 1, n_cases), or with a leading chain axis
-    buffers the results' arrays; they are overwritten by the next pass with the same buffers
+    position  (n_chains, n_parameters)
+    inputs    from `input_rows`: (n_inputs + 1, n_cases), or with a leading chain axis
+    buffers   arrays for the results; the next pass with the same buffers overwrites them
     """
     n_chains, n_cases = position.shape[0], inputs.shape[-1]
     sources = [_with_offset(inputs, position, wiring.offsets[0])]
@@ -98,8 +99,8 @@ def forward(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers)
 def outputs_alone(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers) -> Array:
     """Return the outputs of `forward`, (n_chains, n_outputs, n_cases), in a new array.
 
-    On the CPU this takes _AT_ONCE cases after another, whose values stay in the caches: for 10-100-1 with
-    50,000 cases and 8 chains half the time, and a twentieth of the memory.
+    The CPU processes _AT_ONCE cases at a time, to keep their values in the caches. For 10-100-1 with 50,000
+    cases and 8 chains this halves the time and needs a twentieth of the memory.
     """
     xp = array_namespace(position)
     n_cases = inputs.shape[-1]
@@ -112,7 +113,7 @@ def outputs_alone(position: Array, inputs: Array, wiring: Wiring, *, buffers: Bu
 
 
 def _activate_layer(u: Array, wiring: Wiring, layer: int, *, buffers: Buffers) -> Array | None:
-    """Turn one layer's summed inputs into its values, in place; return Activity.kept of it."""
+    """Turn one layer's summed inputs into its values, in place; return its entry of Activity.kept."""
     activation, groups = wiring.activations[layer - 1], wiring.subgroups[layer - 1]
     if activation == "sin":
         return layers.activate_sin(u)
@@ -126,7 +127,7 @@ def _activate_layer(u: Array, wiring: Wiring, layer: int, *, buffers: Buffers) -
 
 
 def _with_offset(rows: Array, position: Array, offset: slice | None) -> Array:
-    """Return rows with offsets added to the units, in a new array; without offsets, the rows themselves."""
+    """Return the rows with offsets added to the units, in a new array, or the rows without offsets."""
     if offset is None:
         return rows
     xp = array_namespace(position)
@@ -157,7 +158,7 @@ def activate(u: Array, activation: str, *, buffers: Buffers) -> None:
     """Set v = a(u), in place."""
     xp = array_namespace(u)
     if activation == "tanh":
-        xp.tanh(u, out=u)  # measured: no slower than through exp, with AVX2 and with AVX-512
+        xp.tanh(u, out=u)  # measured: no slower than a formula with exp, on AVX2 and on AVX-512
     elif activation in ("softplus", "softplus0"):
         # max(u, 0) + log(1 + exp(-|u|)): nine times as fast as logaddexp
         tail = buffers.empty("scratch", u.shape, like=u)
@@ -203,7 +204,7 @@ def multiply_by_slope(derivative: Array, v: Array, activation: str, *, buffers: 
         xp.expm1(slope, out=slope)
         xp.negative(slope, out=slope)
     else:
-        raise ConfigError(f"network.hidden: {activation} units have no gradient here; they are for the prior")
+        raise ConfigError(f"network.hidden: {activation} units have no gradient; use them only for the prior")
     derivative *= slope
 
 
@@ -218,15 +219,15 @@ def backward(
 ) -> Array:
     """Return the gradient by all parameters, (n_chains, n_parameters), Neal (2022) eqs. 41-43, 50-57.
 
-    output_gradient  (n_chains, n_outputs, n_cases): derivatives with respect to the outputs, of whatever
-                     is differentiated, in position's dtype
-    value_gradients  hidden layer -> derivatives (n_chains, n_units, n_cases) with respect to what it sends
-                     on, where it is differentiated by another way than the outputs
+    output_gradient  (n_chains, n_outputs, n_cases): derivatives with respect to the outputs, in the dtype of
+                     position
+    value_gradients  hidden layer -> derivatives (n_chains, n_units, n_cases) with respect to its values after
+                     factor and offset, if the function depends on these not only through the outputs
     """
     xp = array_namespace(position)
     gradient = xp.empty_like(position)
     summed = {len(wiring.units) - 1: output_gradient}  # layer -> derivatives w.r.t. its summed inputs
-    # layer -> derivatives w.r.t. its units as factors, or by another way
+    # layer -> derivatives w.r.t. its units as factors, or from value_gradients
     from_products = {layer: [values] for layer, values in (value_gradients or {}).items()}
     for layer in range(len(wiring.units) - 1, -1, -1):
         if layer < len(wiring.units) - 1 and layer > 0:
@@ -290,7 +291,7 @@ def _value_gradient(
             out[...] = part if number == 0 else out + part
             continue
         weights = link.matrix(position)[:, : wiring.units[layer]]
-        # With one destination the product is an outer one, which BLAS does four times slower.
+        # With one destination this is an outer product, and BLAS is four times slower than multiply.
         product = xp.multiply if weights.shape[2] == 1 else xp.matmul
         if number == 0:
             product(weights, summed[link.destination], out=out)
@@ -301,7 +302,7 @@ def _value_gradient(
 def _input_offset_gradient(position: Array, summed: dict[int, Array], wiring: Wiring) -> Array:
     """Return derivatives with respect to the input offsets, (n_chains, n_inputs), Neal (2022) eqs. 43, 53.
 
-    The sum over cases is taken first: all cases share the weights.
+    The sum over cases comes first, because all cases share the weights.
     """
     xp = array_namespace(position)
     total = xp.zeros((position.shape[0], wiring.units[0], 1), dtype=position.dtype)

@@ -1,4 +1,4 @@
-"""The posterior given one part of the training cases alone, for runs whose cases are divided into parts."""
+"""The posterior given only one part of the training cases, for runs that divide their cases into parts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ AnyPosterior = TypeVar("AnyPosterior", bound=Posterior)
 
 
 def cases_of_part(n_cases: int, part: int, n_parts: int) -> tuple[int, int]:
-    """Return the first case of a part, and the one after its last: parts are cut as blocks are."""
+    """Return the first case of a part, and the case after its last. Parts are divided like blocks."""
     return n_cases * part // n_parts, n_cases * (part + 1) // n_parts
 
 
 def posterior_of_chains(posterior: AnyPosterior, rows: Array) -> AnyPosterior:
-    """Return the posterior of some of the chains, where each chain has targets or a temperature of its own.
+    """Return the posterior of some of the chains, if chains have separate targets or temperatures.
 
-    rows  the numbers of the chains among those of `posterior`
+    Otherwise return `posterior`.
+
+    rows  the numbers of the chains among the chains of `posterior`
     """
     b, observed = posterior.inverse_temperature, posterior.observed
     has_own = posterior.targets.ndim == 3
@@ -40,7 +42,7 @@ def posterior_of_chains(posterior: AnyPosterior, rows: Array) -> AnyPosterior:
 
 
 def columns_of_parts(n_columns: int, starts: Array | None, *, numbers: Sequence[int], n_parts: int) -> Array:
-    """Return the columns of some parts, (n_numbers, longest) int, filled up as `posterior_of_part` does."""
+    """Return the columns of some parts, (n_numbers, longest) int, padded as in `posterior_of_part`."""
     n_cases = n_columns if starts is None else len(starts) - 1
     columns, _ = columns_of_blocks(n_cases, n_parts, starts=starts)
     return columns[list(numbers)]
@@ -51,13 +53,13 @@ def posterior_of_part(
 ) -> AnyPosterior:
     """Return the posterior given the cases of one part, with the same prior and temperature.
 
-    With `tempered(n_parts)` its energy and gradient have the bits of `whole.potential_and_gradient` with
-    partition = part and n_partitions = n_parts. For this its columns are as many as those of the longest
-    part: a shorter one is filled up with its last column, which has weight 0. The number of cases and the
-    counts are those of the part; the mean squares of inputs and the typical curvature remain those of all
-    cases. Stepsizes depend on all of them, and so need the posterior of all cases.
+    With `tempered(n_parts)`, its energy and gradient have the same bits as `whole.potential_and_gradient`
+    with partition = part and n_partitions = n_parts. For this, all parts have as many columns as the longest
+    part: a shorter part is padded with its last column, at weight 0. The number of cases and the counts are
+    those of the part. The mean squares of inputs and the typical curvature remain those of all cases.
+    Stepsizes depend on all of these, and therefore need the posterior of all cases.
 
-    inputs  of the part (`columns_of_parts`), where `whole` does not have those of all cases
+    inputs  inputs of the part (`columns_of_parts`), needed if `whole` does not have the inputs of all cases
     """
     xp = array_namespace(whole.inputs)
     numbers, counts = columns_of_blocks(whole.n_cases, n_parts, starts=whole.starts)

@@ -23,23 +23,23 @@ from rayfbnn.model.network import Buffers, backward, forward, input_rows
 from rayfbnn.model.wiring import Wiring
 
 Keep: TypeAlias = Callable[[int, Array | None], Array]
-"""Chooses columns, given their number and where each case's begin if some cases take several."""
+"""A choice of columns, given their number, and where each case begins if some cases have several columns."""
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """The posterior density, as a `state.Target`. Its arrays stay on the device they were made for.
+    """The posterior density: a `state.Target`. Its arrays stay on the device they were made for.
 
     inputs  (n_inputs + 1, n_cases) in dtype, the last row ones
-    targets (n_outputs, n_cases) float64, or with a leading chain axis
-            (both with cells in place of cases where the data model has several a case)
-    covariates (n_cases, n_inputs) float64: the inputs as given, without those that the data model adds;
-               None where a case is one column, since `inputs` has all of them then
-    starts  (n_cases + 1,) where each case's cells begin; None where a case is one column
+    targets (n_outputs, n_cases) float64, or with a leading chain axis. If cases have several cells, inputs
+            and targets have a column for each cell
+    covariates (n_cases, n_inputs) float64: the given inputs, without inputs that the data model adds. None if
+               each case is one column, because `inputs` then contains them
+    starts  (n_cases + 1,) where the cells of each case begin; None if each case is one column
     typical_curvature  from the data model, (n_chains or 1, n_outputs), or None
-    observed (n_targets, n_cases) float64, 1 or 0 where a target is missing, or with a leading chain axis;
-             None if none is missing
-    inverse_temperature  power of the likelihood; of every chain's own if (n_chains,)
+    observed (n_targets, n_cases) float64, 1, or 0 for missing targets, or with a leading chain axis; None if
+             no target is missing
+    inverse_temperature  power of the likelihood; (n_chains,) if it differs between chains
     """
 
     network: NetworkSpec
@@ -75,7 +75,7 @@ class Posterior:
     ) -> Self:
         """Return the posterior given training cases.
 
-        inputs   (n_cases, n_inputs), those of the data: what the data model puts before them is added here
+        inputs   (n_cases, n_inputs) inputs of the data; this method adds the inputs of the data model
         targets  (n_cases, n_targets), NaN if missing
         """
         pieces = pieces_of(array_namespace(inputs).asarray(inputs, dtype=np.float64))
@@ -93,13 +93,13 @@ class Posterior:
         xp: ModuleType = np,
         keep: Keep | None = None,
     ) -> Self:
-        """Return the posterior given training cases whose inputs come in pieces, of which none is kept.
+        """Return the posterior given training cases with inputs in pieces. No piece is kept.
 
         pieces   (n, n_inputs) float64 each, the cases in order
         targets  (n_cases, n_targets), NaN if missing
-        keep     returns the columns whose inputs are kept, in ascending order, given how many there are and
-                 where each case's begin (`starts`). The posterior then has the inputs of these columns and
-                 the targets of all, for model/parts.py; its density is not that of any cases
+        keep     returns the columns to keep in ascending order, given the number of columns and where each
+                 case begins (`starts`). The posterior then has the inputs of these columns and the targets of
+                 all cases, for use by model/parts.py. Its own density has no meaning
         """
         targets = xp.asarray(targets)
         n_cases = n_columns = targets.shape[0]
@@ -118,7 +118,7 @@ class Posterior:
             model=model,
             data_model=likelihood,
             parameter_layout=ParameterLayout.from_network(network),
-            # On the device once, rather than at every gradient.
+            # Copy to the device once instead of at every gradient.
             precision_layout=replace(
                 layout,
                 parameter_columns=xp.asarray(layout.parameter_columns),
@@ -149,14 +149,14 @@ class Posterior:
         )
         if self.data_model.n_cells == 1:
             return posterior
-        # Every cell, as each chain reaches other ones.
+        # Keep every cell, because different chains reach different cells.
         starts = self.data_model.n_cells * xp.arange(self.n_cases + 1)
         return replace(posterior, inputs=self._every_cell(), starts=starts)
 
     def tempered(self, factor: float | Array) -> Self:
-        """Return the posterior of another temperature.
+        """Return the posterior with its inverse temperature multiplied by `factor`.
 
-        factor  that the inverse temperature is multiplied by, a number or (n_chains,)
+        factor  a number or (n_chains,)
         """
         return replace(self, inverse_temperature=self.inverse_temperature * factor)
 
@@ -178,11 +178,12 @@ class Posterior:
         partition: Array | None = None,
         n_partitions: int = 1,
     ) -> tuple[Array, Array]:
-        """Return E = -b log likelihood - log prior without factors of precisions alone, and its gradient.
+        """Return the energy E = -b log likelihood - log prior, and its gradient.
 
-        This is FBM's energy, where b is the inverse temperature. With `partition` it is the energy of Neal
-        (1996) eq. 3.37: the prior's whole energy and n_partitions times that of block k, the cases
-        floor(N k/K) .. floor(N (k+1)/K) - 1. Values that are not finite are left as they are.
+        This is FBM's energy, with b the inverse temperature. Factors of the prior that depend only on
+        precisions are omitted. With `partition` it is the energy of Neal (1996) eq. 3.37: the energy of the
+        whole prior plus n_partitions times the data energy of block k, the cases
+        floor(N k/K) .. floor(N (k+1)/K) - 1. Values that are not finite are returned unchanged.
         """
         xp = array_namespace(position)
         inputs, targets, weights, counts = self.inputs, self.targets, self.observed, self.counts
@@ -213,7 +214,7 @@ class Posterior:
             return self.prior_energy(position, precisions) - self.inverse_temperature * log_likelihood
 
     def prior_energy(self, position: Array, precisions: Array) -> Array:
-        """Return the part of the potential that tempering leaves alone, (n_chains,) float64."""
+        """Return the part of the potential that tempering does not change, (n_chains,) float64."""
         with np.errstate(all="ignore"):
             energy, _ = prior.energy_and_gradient(
                 position, precisions, self.parameter_layout, self.precision_layout
@@ -246,7 +247,7 @@ class Posterior:
         return self.parameter_layout.group_sizes
 
     def quantities(self, position: Array, precisions: Array) -> Array:
-        """Return the functions of the state by whose movement trajectories are tuned; see quantities.py."""
+        """Return the functions of the state that tuning uses to judge trajectories; see quantities.py."""
         xp = array_namespace(position)
         columns = quantities.some_columns(self.inputs.shape[1])
         inputs = xp.ascontiguousarray(self.inputs[:, columns])
@@ -261,7 +262,7 @@ class Posterior:
         return forward(position, rows, self.wiring, buffers=Buffers()).outputs.swapaxes(1, 2)
 
     def log_likelihood(self, position: Array, precisions: Array) -> Array:
-        """Return the log likelihood of the training cases with all its constants, (n_chains,) float64."""
+        """Return the log likelihood of the training cases with all constants, (n_chains,) float64."""
         with np.errstate(all="ignore"):
             outputs = forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
             return self._log_likelihood(outputs, precisions)
@@ -274,7 +275,7 @@ class Posterior:
             ) + prior.log_density_of_precisions(precisions, self.precision_layout)
 
     def _inverse_temperature(self, *, n_axes: int) -> float | Array:
-        """Return the inverse temperature as a factor for arrays of n_axes axes, the chain axis first."""
+        """Return the inverse temperature as a factor for arrays with n_axes axes, the chain axis first."""
         b = self.inverse_temperature
         return b if isinstance(b, float) else b.reshape(-1, *(1,) * (n_axes - 1))
 
@@ -300,15 +301,15 @@ class Posterior:
 
     @cached_property
     def rows_by_case(self) -> Array:
-        """The inputs with each case's in a row, (n_columns, n_inputs + 1), from which batches are taken."""
+        """The inputs of each case in a row, (n_columns, n_inputs + 1), for taking batches."""
         return array_namespace(self.inputs).ascontiguousarray(self.inputs.T)
 
     @cached_property
     def records(self) -> Array:
         """The inputs, target rows and weights of each case side by side, for batches of compiled code.
 
-        (n_cases, n) in the dtype of the inputs, or (n_chains, n_cases, n) if chains have targets of their
-        own; n is filled up with zeros to a multiple of 4. There are weights only if targets are missing.
+        (n_cases, n) in the dtype of the inputs, or (n_chains, n_cases, n) if chains have separate targets.
+        n is padded with zeros to a multiple of 4. Weights are included only if targets are missing.
         """
         xp = array_namespace(self.inputs)
         rows = [self.inputs[:-1], self.targets] + ([] if self.observed is None else [self.observed])
@@ -320,7 +321,7 @@ class Posterior:
 
     @cached_property
     def counts(self) -> Array | int:
-        """Number of cases, or if targets are missing that for each target, (n_chains or 1, n_targets)."""
+        """Number of cases; if targets are missing, the number for each target, (n_chains or 1, n_targets)."""
         if self.observed is None:
             return self.n_cases
         counts = self.observed.sum(axis=-1)
@@ -333,7 +334,7 @@ class Posterior:
         return self._terms(outputs, noise).sum(axis=(1, 2)) + normaliser
 
     def _terms(self, outputs: Array, noise: Array) -> Array:
-        """Return the terms of the log likelihood without its normaliser, those of missing targets zero."""
+        """Return the terms of the log likelihood without its normaliser; zero for missing targets."""
         terms, slopes = self.data_model.terms_and_gradient(outputs, self.targets, noise)
         apply_weights(terms, slopes, self.observed)
         return terms

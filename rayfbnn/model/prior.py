@@ -1,4 +1,4 @@
-"""The hierarchy of Gamma precisions over Gaussian or t parameters: densities, gradients, draws."""
+"""The hierarchical prior of Gamma precisions over Gaussian or t parameters: densities, gradients, draws."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rayfbnn.model.architecture import PriorSpec
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
 from rayfbnn.streams import Purpose, Streams
 
-# Shapes such as 0.0005 put real mass on precisions beyond the range of float64.
+# Shapes such as 0.0005 put noticeable mass on precisions outside the range of float64.
 MAX_LOG_PRECISION = 600.0
 
 
@@ -18,7 +18,7 @@ def parameter_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
     xp = array_namespace(precisions)
     governing = xp.take(precisions, xp.asarray(layout.parameter_columns), axis=1)
     for part, columns in layout.adjusted.values():
-        # A bias has one row, a weight matrix one for each source unit.
+        # A bias group has one row, a weight matrix one row for each source unit.
         rows = governing[:, part].reshape(len(governing), -1, columns.stop - columns.start)
         rows *= precisions[:, None, columns]
     return governing
@@ -33,14 +33,14 @@ def noise_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
 def energy_and_gradient(
     position: Array, precisions: Array, parameters: ParameterLayout, layout: PrecisionLayout
 ) -> tuple[Array, Array]:
-    """Return -log prior of the parameters, without factors of precisions alone, and its gradient.
+    """Return -log prior of the parameters, without factors of precisions, and its gradient.
 
-    With z = tau w**2 and alpha that of single parameters, summed over parameters:
+    With z = tau w**2, and alpha that of single parameters, each parameter has the energy and the gradient
         Gaussian  z/2                             tau w                              Neal (2022) eq. 35
         t         (alpha+1)/2 log(1 + z/alpha)    (alpha+1) tau w/(alpha + z)                        36
         mixture   see `_of_mixture`
 
-    Returns (n_chains,) and (n_chains, n_parameters), float64.
+    Returns the summed energy (n_chains,) and the gradient (n_chains, n_parameters), float64.
     """
     xp = array_namespace(position)
     gradient = parameter_precisions(precisions, layout) * position
@@ -60,13 +60,13 @@ def energy_and_gradient(
 
 
 def _of_mixture(spec: PriorSpec, z: Array) -> tuple[Array, Array]:
-    """Return the energy of mixtures of two Gaussians, and what multiplies the first one's slope tau w.
+    """Return the energy of mixtures of two Gaussians, and the factor on the first component's slope tau w.
 
-    With s the first one's share, z = tau_1 w**2 and r = tau_2/tau_1 they are
+    With s the share of the first component, z = tau_1 w**2 and r = tau_2/tau_1 they are
 
-    -log(s exp(-z/2) + (1-s) sqrt(r) exp(-r z/2)) ;    p + (1-p) r, p the first one's share given w
+    -log(s exp(-z/2) + (1-s) sqrt(r) exp(-r z/2)) ;    p + (1-p) r, p the first component's share given w
 
-    Gelbaum (2019), eq. 4. The logarithms keep both finite however narrow a component is.
+    Gelbaum (2019), eq. 4. Computing with logarithms keeps both finite for very narrow components.
     """
     assert spec.mixture is not None
     xp = array_namespace(z)
@@ -81,7 +81,10 @@ def _of_mixture(spec: PriorSpec, z: Array) -> tuple[Array, Array]:
 def log_density_of_parameters(
     position: Array, precisions: Array, parameters: ParameterLayout, layout: PrecisionLayout
 ) -> Array:
-    """Return log density of the parameters given precisions, normalised, (n_chains,); eqs. 16, 17."""
+    """Return the normalised log density of the parameters given precisions, (n_chains,).
+
+    Neal (2022) eqs. 16, 17.
+    """
     xp = array_namespace(position)
     energy, _ = energy_and_gradient(position, precisions, parameters, layout)
     constant = sum(
@@ -94,7 +97,7 @@ def log_scale_free_normaliser(alpha: float) -> float:
     """Return the log of the density at zero of a standard normal (alpha infinite) or t variable."""
     if math.isinf(alpha):
         return -0.5 * math.log(2 * math.pi)
-    # sqrt(pi * alpha), not sqrt(pi) * alpha as eq. 17 of Neal (2022) has it.
+    # Eq. 17 of Neal (2022) has sqrt(pi) * alpha; sqrt(pi * alpha) is correct.
     return math.lgamma((alpha + 1) / 2) - math.lgamma(alpha / 2) - 0.5 * math.log(math.pi * alpha)
 
 
@@ -127,21 +130,21 @@ def log_gamma_density(precision: Array, alpha: float, mean: Array | float) -> Ar
 
 
 def log_rectified_density(precision: Array, v0: float) -> Array:
-    """Return the log density of the modulus of a Normal(0, v0) variable; Olobatuyi, eq. 18, location 0."""
+    """Return the log density of |z|, z ~ Normal(0, v0), at `precision`; Olobatuyi, eq. 18, location 0."""
     return 0.5 * math.log(2 / (math.pi * v0)) - precision**2 / (2 * v0)
 
 
 def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: Array | float = 0) -> Array:
     """Draw precisions from the prior, (n_chains, n_precisions) float64, log precisions clipped to +-600.
 
-    With n_cases_bias = n the noise precisions come from the prior times prod_j tau_j**(n/2), whose
-    levels are Gamma again, Neal (2022) eqs. 69, 70:
+    With n_cases_bias = n, the noise precisions come from the prior times prod_j tau_j**(n/2). With m targets,
+    both levels are still Gamma, Neal (2022) eqs. 69, 70:
 
         tau   ~ Gamma((alpha_0 + n m)/2, rate alpha_0/(2 omega))
         tau_j ~ Gamma((alpha_1 + n)/2, rate alpha_1/(2 tau))
 
-    with m targets (n_j for n and their sum for n m where n_cases_bias (n_chains or 1, n_targets) tells the
-    targets apart); this makes rejection sampling possible when the noise level is variable.
+    If n_cases_bias is (n_chains or 1, n_targets), n_j replaces n, and the sum of n_j replaces n m. The bias
+    makes rejection sampling possible with a variable noise level.
     """
     xp = array_namespace(streams.chains)
     log_precisions = xp.empty((streams.n_chains, layout.n_precisions))
@@ -156,14 +159,14 @@ def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: 
     precisions = xp.exp(log_precisions)
     for group in layout.groups:
         if math.isinf(group.prior.alphas[0]) and group.prior.rectified is None:
-            precisions[:, group.common] = group.mean  # to the last bit, as it stays so for good
+            precisions[:, group.common] = group.mean  # exactly, because nothing updates it later
     return precisions
 
 
 def _draw_group(
     streams: Streams, group: PrecisionGroup, log_precisions: Array, *, extra: Array | float, index: int
 ) -> None:
-    """Draw both levels of one group into its columns; `extra` is added to the units' alphas in the shape."""
+    """Draw both levels of one group into its columns; `extra` is added to the alphas in the shapes."""
     xp = array_namespace(log_precisions)
     alpha_common, alpha_unit, _ = group.prior.alphas
     purpose = Purpose.INITIAL_PRECISION
@@ -173,7 +176,7 @@ def _draw_group(
         shape = (alpha_common + in_all) / 2
         log_common += streams.log_gamma(shape, purpose, index=index) - math.log(alpha_common / 2)
     elif group.prior.rectified is not None:
-        # The square of the modulus over v0 is chi-squared with one degree of freedom: twice a Gamma(1/2).
+        # z**2/v0 is chi-squared with one degree of freedom: twice a Gamma(1/2) variable.
         log_square = streams.log_gamma(0.5, purpose, index=index) + math.log(2 * group.prior.rectified)
         log_common = log_square / 2
     log_common = xp.clip(log_common, -MAX_LOG_PRECISION, MAX_LOG_PRECISION)

@@ -1,4 +1,4 @@
-"""The functions of a network whose movement decides how long trajectories are: its sigmas and outputs."""
+"""The functions of a network that tuning uses to choose the length of trajectories: sigmas and outputs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 
-_N_CASES = 8  # at which outputs are looked at
-_N_OUTPUTS = 4  # at most
-_N_UNITS = 16  # a group with more source units is looked at as a whole
-_FLOOR = 1e-6  # of a mean square, in units of the prior's: weights begin at zero
+_N_CASES = 8  # number of cases for the outputs
+_N_OUTPUTS = 4  # largest number of outputs per case
+_N_UNITS = 16  # groups with more source units are only used as a whole
+_FLOOR = 1e-6  # added to a mean square, relative to the prior's, because weights begin at zero
 
 
 def sigmas(position: Array, parameters: ParameterLayout, layout: PrecisionLayout) -> Array:
     """Return the log of the mean square of each group with a free sigma, (n_chains, n) float64.
 
-    The sigma itself does not move in a trajectory, but follows this. Where source units have sigmas of their
-    own, the result also has the log mean square of each unit.
+    The sigma itself does not move in a trajectory, but follows this value later. If source units have
+    separate sigmas, the result also has the log mean square of each unit, for groups of up to 16 units.
     """
     xp = array_namespace(position)
     views, columns = parameters.views(position), [xp.empty((len(position), 0))]
@@ -45,7 +45,7 @@ def scaled_outputs(outputs: Array, scale: float) -> Array:
 
 
 def scale_of_targets(targets: Array, observed: Array | None) -> float:
-    """Return the standard deviation of all observed real targets together; 1 if they are all the same."""
+    """Return the standard deviation of all observed real targets together, or 1 if they are all equal."""
     xp = array_namespace(targets)
     scale = float(xp.std(targets if observed is None else targets[observed > 0]))
     return scale if scale > 0 else 1.0

@@ -1,4 +1,4 @@
-"""The posterior with what sampling needs besides its density: updates, initial states, and draws."""
+"""The posterior with the further parts that sampling needs: updates, initial states and draws."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rayfbnn.streams import SHARED, Purpose, Streams
 
 @dataclass(frozen=True, eq=False)
 class SampledPosterior(Posterior):
-    """A posterior with the updates that belong to its model, by the names of their operations."""
+    """A posterior with the updates that belong to its model."""
 
     @property
     def updates(self) -> dict[str, Callable[..., tuple[ChainState, ProposalsInfo | None]]]:
-        """The updates that belong to the model, by the names of their operations."""
+        """The updates that belong to the model, by name of operation."""
         return {
             "sample-sigmas": self.sample_sigmas,
             "sample-noise": self.sample_noise,
@@ -42,11 +42,11 @@ class SampledPosterior(Posterior):
         }
 
     def marginal(self, over: tuple[str, ...]) -> Marginal:
-        """Return the posterior with "outputs" or "precisions" or both integrated out (marginal/)."""
+        """Return the posterior with "outputs", "precisions" or both integrated out (marginal/)."""
         return marginal.marginal(self, over)
 
     def batches(self, streams: Streams, size: int) -> batches.Batches:
-        """Return the batches of each chain, which have at most `size` cases."""
+        """Return the batches of each chain, with at most `size` cases each."""
         return batches.Batches(streams, self.n_cases, size)
 
     def of_cases(self, cases: Array, weight: float) -> SampledPosterior:
@@ -54,11 +54,12 @@ class SampledPosterior(Posterior):
         return batches.of_cases(self, cases, weight)
 
     def initial_state(self, streams: Streams, *, sigmas: float | None, is_shared: bool = False) -> ChainState:
-        """Return the state that chains start in.
+        """Return the initial state of chains.
 
-        Parameters are zero, every free sigma is `sigmas`, and adjustments are one, as with FBM's "fix"; or,
-        if `sigmas` is None, all are drawn from the prior: for each chain or, if `is_shared`, one draw for all
-        chains of the run, which follows from the seed alone. The momentum of each chain is standard normal.
+        Parameters are zero, every free sigma is `sigmas`, and adjustments are one, as with FBM's "fix". If
+        `sigmas` is None, all of these are drawn from the prior instead. Each chain has its own draw or, if
+        `is_shared`, all chains of the run share one draw, which depends only on the seed. The momentum of
+        each chain is standard normal.
         """
         streams = streams.at(iteration=0)
         xp = array_namespace(streams.chains)
@@ -85,9 +86,10 @@ class SampledPosterior(Posterior):
         level: gibbs.Level | None = None,
         groups: Collection[str] | None = None,
     ) -> tuple[ChainState, None]:
-        """Update all free precisions by Gibbs sampling, those of the noise first.
+        """Update all free precisions by Gibbs sampling, the noise precisions first.
 
-        level, groups  restrict this to the precisions of one level, or of the groups and adjustments named
+        level, groups  restrict the update to the precisions of one level, or of the named groups and
+                       adjustments
         """
         if groups is None or NOISE in groups:
             state, _ = self.sample_noise(state, streams, is_reversed=is_reversed, level=level)
@@ -134,7 +136,7 @@ class SampledPosterior(Posterior):
         stepsize: float,
         groups: Collection[str] | None = None,
     ) -> tuple[ChainState, ProposalsInfo]:
-        """Update the upper-level precisions of `groups`, all if None, by random-grid Metropolis updates."""
+        """Update the upper-level precisions of `groups` (None: all) by random-grid Metropolis updates."""
         layout, precisions = self.precision_layout, state.precisions.copy()
         accepted = []
         if self.model.noise is not None and (groups is None or NOISE in groups):
@@ -155,7 +157,7 @@ class SampledPosterior(Posterior):
     def grid_of_noise(
         self, position: Array, precisions: Array, streams: Streams, *, stepsize: float
     ) -> list[Array]:
-        """Update the upper-level precisions of the noise, in place; return which were accepted."""
+        """Update the upper-level precisions of the noise, in place; return which proposals were accepted."""
         residuals, weights = self.residuals(position)
         number = len(self.precision_layout.groups) - 1
         return random_grid.update_upper_levels(
@@ -179,7 +181,7 @@ class SampledPosterior(Posterior):
     ) -> tuple[ChainState, ProposalsInfo]:
         """Scale parameters and precisions together by Metropolis updates; see rescaling.py.
 
-        advance  computes the potential, as it does for the other accept decisions of a run
+        advance  computes the potential, as for the other accept decisions of a run
         """
         return rescaling.rescale(
             state,
@@ -195,19 +197,19 @@ class SampledPosterior(Posterior):
         return potential
 
     def residuals(self, position: Array) -> tuple[Array, float | Array]:
-        """Return residuals (n_chains, n_targets, n_cases), and how much each counts for the noise."""
+        """Return residuals (n_chains, n_targets, n_cases), and their weights in updates of the noise."""
         weights = self._inverse_temperature(n_axes=3)
         if self.observed is not None:
             weights = weights * self.observed
         return self.targets - outputs_alone(position, self.inputs, self.wiring, buffers=self.buffers), weights
 
     def rejection_proposal(self, streams: Streams) -> tuple[Array, Array, Array]:
-        """Draw a proposal for rejection sampling: position, precisions, log probability of accepting it.
+        """Draw a proposal for rejection sampling: position, precisions, log acceptance probability.
 
         The proposal is from the prior, with noise precisions biased by prod_j tau_j**(b n_j/2), where n_j is
-        the number of observed targets and b the inverse temperature. It is accepted with the b-th power of
-        the likelihood, without the factors that the bias cancels, over the largest that this can be
-        (`DataModel.log_bound`). Neal (2022), eqs. 69, 70.
+        the number of observed targets and b the inverse temperature. The acceptance probability is the b-th
+        power of the likelihood, without the factors that the bias cancels, divided by its largest possible
+        value (`DataModel.log_bound`). Neal (2022), eqs. 69, 70.
         """
         bias = self.inverse_temperature * (self.n_cases if self.observed is None else self.counts)
         position, precisions = self._prior_draw(streams, n_cases_bias=bias)
@@ -230,5 +232,5 @@ class SampledPosterior(Posterior):
     def _prior_draw(self, streams: Streams, *, n_cases_bias: Array | float = 0) -> tuple[Array, Array]:
         precisions = prior.draw_precisions(streams, self.precision_layout, n_cases_bias=n_cases_bias)
         position = prior.draw_parameters(streams, precisions, self.parameter_layout, self.precision_layout)
-        with np.errstate(over="ignore"):  # beyond float32's range: an infinite energy
+        with np.errstate(over="ignore"):  # values outside the range of float32 give an infinite energy
             return position.astype(self.dtype), precisions

@@ -1,7 +1,7 @@
-"""Heuristic stepsizes: the posterior's width along each axis, guessed from precisions and inputs alone.
+"""Heuristic stepsizes: the posterior's width along each axis, estimated only from precisions and inputs.
 
-Neal (2022), "Heuristic choice of stepsizes". They may not depend on the current parameters, or the
-trajectories would not be reversible.
+Neal (2022), "Heuristic choice of stepsizes". They must not depend on the current parameters, because
+trajectories would then not be reversible.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def stepsizes(
     """Return 1 / sqrt(curvature of prior + curvature of likelihood), (n_chains, n_parameters) float64.
 
     precisions         (n_chains, n_precisions)
-    input_mean_squares (n_inputs,) mean over the training cases of each input's square
-    inverse_temperature  power of the likelihood, a number or (n_chains, 1): it multiplies its curvature
-    observed_share     (n_chains or 1, n_targets) of the cases, where some targets are missing
+    input_mean_squares (n_inputs,) mean square of each input over the training cases
+    inverse_temperature  power of the likelihood, a number or (n_chains, 1); it multiplies the curvature
+    observed_share     (n_chains or 1, n_targets) share of cases with the target observed, if some are missing
     typical_curvature  (n_chains or 1, n_outputs) from `data_model.typical_curvature`
     """
     xp = array_namespace(precisions)
@@ -75,7 +75,7 @@ def stepsizes(
 
 
 def _capped_variances(tau: Array, parameters: ParameterLayout) -> Array:
-    """Return each parameter's prior variance, for t priors at most that with three degrees of freedom."""
+    """Return each parameter's prior variance; t priors below 3 degrees of freedom count as having 3."""
     variances = 1 / tau
     for group in parameters.groups:
         alpha = group.prior.alphas[2]
@@ -88,9 +88,11 @@ def _capped_variances(tau: Array, parameters: ParameterLayout) -> Array:
 class _Forward:
     """A simulated forward pass.
 
-    squares  typical squares of what each layer sends on, then of the one: (n_chains, n_units + 1)
-    own      of each hidden layer's values before any factor and offset, (n_chains, n_units)
-    slopes   the largest squared slopes of each hidden layer, a number or (n_chains, n_units)
+    squares  for each layer, typical squares of its values after factor and offset, then of the constant one:
+             (n_chains, n_units + 1)
+    own      for each hidden layer, typical squares of its values before any factor and offset,
+             (n_chains, n_units)
+    slopes   for each hidden layer, the largest squared slopes, a number or (n_chains, n_units)
     """
 
     squares: list[Array]
@@ -99,7 +101,7 @@ class _Forward:
 
 
 def _simulate_forward(spread: Array, input_mean_squares: Array, wiring: Wiring) -> _Forward:
-    """Simulate a forward pass in which all parameters are as large as their sigmas."""
+    """Simulate a forward pass with all parameters as large as their sigmas."""
     xp = array_namespace(spread)
     inputs = xp.broadcast_to(input_mean_squares, (spread.shape[0], wiring.units[0]))
     squares = [_sent_on(inputs, spread, wiring.offsets[0])]
@@ -129,7 +131,7 @@ def _sent_on(value_squares: Array, spread: Array, offset: slice | None) -> Array
 
 
 def _typical_value_square(summed: Array, activation: str, groups: Subgroups) -> Array:
-    """Return the typical square of a unit's value from that of its summed input."""
+    """Return the typical square of a unit's value, given the typical square of its summed input."""
     xp = array_namespace(summed)
     if activation == "tanh":
         return xp.minimum(summed, 1.0)
@@ -149,7 +151,7 @@ def _unit_curvatures(
 ) -> tuple[dict[int, Array], dict[int, Array]]:
     """Return -d2L/du2 of one case for each layer's summed inputs, last layer first, and -d2L/dv2; eqs. 58-64.
 
-    A factor of a product counts as large as the root of its typical square.
+    A factor of a product is taken to be the root of its typical square.
     """
     summed = {len(wiring.units) - 1: output_curvature}
     values: dict[int, Array] = {}
@@ -175,7 +177,7 @@ def _unit_curvatures(
 
 
 def _backward(tau: Array, curvatures: dict[int, Array], wiring: Wiring, layer: int) -> Array:
-    """Return -d2L/dv2 for a layer's values, weights taken to be as large as their sigmas, eq. 64.
+    """Return -d2L/dv2 for a layer's values, with weights as large as their sigmas, eq. 64.
 
     The sigmas of t weights are not widened: FBM widens them in the forward pass only.
     """

@@ -1,7 +1,7 @@
-"""The connections of a network: for each two layers, the part of the flat vector that connects them.
+"""The connections of a network: for each pair of layers, the part of the flat vector that connects them.
 
-Every layer of sources carries a row of ones behind its units. The biases of a layer follow its last weight
-matrix in the flat vector, so the two are one matrix, and biases cost nothing.
+Every layer of sources has a row of ones after its units. The biases of a layer follow its last weight matrix
+in the flat vector. Both are one matrix, and biases have no extra cost.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rayfbnn.model.layout import ParameterLayout
 class Link:
     """Part of the flat vector that leads from one layer of sources to one layer of destinations.
 
-    source, destination  0 is the inputs, l + 1 hidden layer l, the last the outputs
-    parameters           its part of the flat vector: weights, with the biases as last row or not
-    rows                 rows of the source (its units, or those not omitted, then the ones) that a matrix
-                         multiplies
-    n_units              how many of these are units; 0 for biases alone
-    configured           connections that are not a full matrix, else None
+    source, destination  0 is the inputs, l + 1 hidden layer l, the last number the outputs
+    parameters           its part of the flat vector: weights, possibly with the biases as the last row
+    rows                 rows of the source that the matrix multiplies: its units (or those not omitted), then
+                         the ones if there are biases
+    n_units              number of units among these rows; 0 for biases without weights
+    configured           connections that are not a full matrix, otherwise None
     """
 
     source: int
@@ -51,10 +51,10 @@ class Link:
 class Wiring:
     """The connections of a network's layers.
 
-    units        of each layer: inputs, hidden layers, outputs
-    activations  of each hidden layer
-    subgroups    of each hidden layer's units, which softmax and normalize layers treat apart
-    factors      the layer whose units multiply each hidden layer's values, or None
+    units        number of units of each layer: inputs, hidden layers, outputs
+    activations  activation of each hidden layer
+    subgroups    sub-groups of units for each hidden layer, used by softmax and normalize layers
+    factors      for each hidden layer, the layer that multiplies its values, or None
     incoming     the links into each layer (none into the inputs)
     outgoing     the links out of each layer's units (none out of the outputs)
     offsets      the part of the flat vector added to each layer's values, or None
@@ -101,7 +101,7 @@ def _links(
     bias_name: str,
     xp: ModuleType,
 ) -> tuple[Link, ...]:
-    """Return the links into one layer, the biases joined to the weights they lie behind."""
+    """Return the links into one layer, with the biases joined to the weights that they follow."""
 
     def link(name: str, source: int, n_units: int) -> Link:
         connections = network.connections[name]

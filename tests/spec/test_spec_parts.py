@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "permuted dynamic": (
         {"op": "dynamic", "steps": 2, "stepsize": 0.2, "partitions": 3, "permuted": True},
-        r"phase\[0\]\.operations\[1\]: dynamic visits parts in their order alone",
+        r"phase\[0\]\.operations\[1\]: dynamic visits parts only in their own order",
     ),
     "other partitions": (
         {**HYBRID, "partitions": 4, "order": "cyclic"},

@@ -82,10 +82,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**SIMULATED, "direction": "persist"}, 'direction: must be "random" or "persistent", got "persist"'),
     ({**SIMULATED, "direction": 1}, 'direction: must be "random" or "persistent", got 1'),
     ({**TRANSITION, "direction": "random"}, "direction: unknown key"),
-    ({**SIMULATED, "operations": [SIMULATED]}, "operations: must be exact, and no tempering"),
+    ({**SIMULATED, "operations": [SIMULATED]}, "operations: must be exact and must not be tempering"),
     (
         {**SIMULATED, "operations": [{"op": "dynamic", "steps": 2, "stepsize": 0.1}]},
-        "must be exact, and no tempering themselves, got dynamic",
+        "must be exact and must not be tempering operations themselves, got dynamic",
     ),
     ({"op": "simulated-tempering", "operations": INNER}, "inverse_temperatures: missing"),
 ]

@@ -320,7 +320,7 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{HYBRID}={{op='sample-sigmas',level='low'}}",), f"{HYBRID}.level", "did you mean lower?"),
     ((f"{HYBRID}={{op='sample-sigmas',level=1}}",), f"{HYBRID}.level", '"lower" or "upper"'),
     ((f"{HYBRID}={{op='sample-sigmas',groups=[]}}",), f"{HYBRID}.groups", "at least one group"),
-    ((f"{HYBRID}={{op='sample-sigmas',groups=['bo','bo']}}",), f"{HYBRID}.groups", "each once"),
+    ((f"{HYBRID}={{op='sample-sigmas',groups=['bo','bo']}}",), f"{HYBRID}.groups", "each only once"),
     ((f"{HYBRID}={{op='sample-sigmas',groups='ih0'}}",), f"{HYBRID}.groups", "a list of groups"),
     ((f"{HYBRID}={{op='sample-sigmas',groups=[3]}}",), f"{HYBRID}.groups[0]", "the name of a group"),
     ((f"{HYBRID}={{op='sample-sigmas',groups=['ao']}}",), f"{HYBRID}.groups", "the groups here are ih0"),

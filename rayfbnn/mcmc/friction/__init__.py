@@ -1,1 +1,1 @@
-"""Dynamics with friction by compiled code: the contract, and the calls."""
+"""Dynamics with friction in compiled code: the protocols, and the functions that call it."""

@@ -1,4 +1,4 @@
-"""Steps of dynamics with friction in place of array code, many in one call."""
+"""Protocols for compiled code that takes many steps of dynamics with friction in one call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Integration: TypeAlias = Literal["splitting", "euler", "langevin"]
 
 @dataclass(frozen=True)
 class Factors:
-    """The numbers of steps q += first s p; p = persistence p + noise n; q += second s p; p -= kick s g(q)."""
+    """The factors of a step q += first s p; p = persistence p + noise n; q += second s p; p -= kick s g."""
 
     first: float
     second: float
@@ -25,7 +25,7 @@ class Factors:
 
 
 def factors_of(integrator: Integration, eps: float, friction: float) -> Factors:
-    """Return the numbers of a step by "splitting" or "euler" without an estimate of the gradient's noise."""
+    """Return the factors of a "splitting" or "euler" step, without an estimate of the gradient's noise."""
     if integrator == "splitting":
         c = math.exp(-friction * eps)
         return Factors(eps / 2, eps / 2, c, math.sqrt(1 - c**2), eps)
@@ -33,7 +33,7 @@ def factors_of(integrator: Integration, eps: float, friction: float) -> Factors:
 
 
 class FrictionSteps(Protocol):
-    """Takes the steps of all chains in place of array code; it draws the same random numbers, to rounding."""
+    """Code that takes the steps of all chains. Its random numbers equal those of array code, to rounding."""
 
     def __call__(
         self,
@@ -45,22 +45,23 @@ class FrictionSteps(Protocol):
         n_steps: int,
         batches: CaseBatches | None,
     ) -> tuple[Array, Array]:
-        """Return the position and momentum after n_steps steps, all those of this iteration.
+        """Return the position and momentum after all n_steps steps of this iteration.
 
-        batches  the steps' own, each iteration going on where the one before it ended; None for all cases
+        batches  one batch for each step; an iteration continues where the one before it ended. None for all
+                 cases
         """
         ...
 
 
 @runtime_checkable
 class HasFrictionSteps(Protocol):
-    """An `Advance` that takes steps with friction for some targets."""
+    """An `Advance` with code for steps with friction, for some targets."""
 
     def friction_steps(self, target: Target, batch: int | None) -> FrictionSteps | None:
-        """Return the code for batches of at most so many cases (None: all), or None if there is none."""
+        """Return the code for batches of at most `batch` cases (None: all cases), or None if it has none."""
         ...
 
 
 def friction_steps_of(advance: Advance | None, target: Target, batch: int | None) -> FrictionSteps | None:
-    """Return the code that takes steps with friction in place of array code, or None."""
+    """Return the compiled code that takes steps with friction, or None if `advance` has none."""
     return advance.friction_steps(target, batch) if isinstance(advance, HasFrictionSteps) else None

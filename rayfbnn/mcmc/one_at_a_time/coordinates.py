@@ -1,4 +1,4 @@
-"""The parameters that an update of one parameter at a time goes through, and the potential along each."""
+"""The order of updates of single parameters, and the potential along one parameter."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rayfbnn.streams import Purpose, Streams
 def turns(streams: Streams, n_parameters: int, *, random: bool) -> Array:
     """Return the parameter that each chain updates at each turn, (n_turns, n_chains) int64.
 
-    Every parameter has one turn, in order. With `random` there is a single turn, for a parameter chosen at
-    random for each chain.
+    Every parameter has one turn, in order. With `random` there is a single turn, and each chain updates a
+    parameter chosen at random.
     """
     xp = array_namespace(streams.chains)
     if random:
@@ -29,7 +29,7 @@ def describe_turns(random: bool) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """The potential along one parameter of each chain, with the others as they are in `position`."""
+    """The potential along one parameter of each chain; the others keep their values in `position`."""
 
     target: Target
     position: Array
@@ -42,9 +42,9 @@ class Line:
         return self.position[self._places]
 
     def at(self, value: Array) -> tuple[Array, Array]:
-        """Set the parameter to `value` (n_chains,).
+        """Return the position with the parameter set to `value` (n_chains,), and its potential.
 
-        Returns the changed position and its potential (n_chains,), +inf where it is not finite.
+        The potential is (n_chains,), and +inf where it is not finite.
         """
         moved = self.position.copy()
         moved[self._places] = value

@@ -1,4 +1,4 @@
-"""The doubling procedure of slice sampling: it finds an interval, and tests which points may be taken."""
+"""The doubling procedure of slice sampling, which finds an interval and tests whether points are valid."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ def doubled(
 ) -> tuple[Array, Array, Callable[[Array, Array], Array]]:
     """Double an interval until both ends are outside the slice.
 
-    Each doubling extends the interval to the left or to the right with equal probability, whichever end lies
-    in the slice. Neal (2003), "Slice sampling", fig. 4.
+    Each doubling extends the interval to the left or to the right with equal probability, regardless of
+    which end lies in the slice. Neal (2003), "Slice sampling", fig. 4.
 
     left, width  (n_chains,)  the initial interval
     sides        (n_chains, largest number of doublings) uniform numbers, which choose the sides
 
-    Returns the ends (n_chains,) and a function that tests points. That function takes points (n_chains,) and
-    whether each is a candidate; it returns whether the same interval could also have been found from there.
+    Returns the ends (n_chains,) and a function that tests points. The function takes points (n_chains,) and
+    whether each is a candidate. It returns whether each point is a candidate and doubling from there could
+    have found the same interval.
     """
     xp = array_namespace(left)
     right = left + width
@@ -36,11 +37,12 @@ def doubled(
     def accepts(point: Array, is_candidate: Array) -> Array:
         """Halve the interval towards the point, fig. 6.
 
-        A point is refused if some half without the current value has both ends outside the slice.
+        Once a halving has separated the point from the current value, the point is refused if both ends of
+        its half are outside the slice.
         """
         low, high, is_apart, ok = left, right, xp.zeros(len(left), dtype=bool), is_candidate.copy()
         value = line.value.astype(xp.float64)
-        for _ in sides.T:  # as many halvings as there can have been doublings
+        for _ in sides.T:  # at most one halving for each doubling
             halving = ok & (high - low > 1.1 * width)
             if not bool(halving.any()):
                 break

@@ -27,8 +27,8 @@ from rayfbnn.streams import Purpose, Streams
 class Metropolis1(Operation):
     """Random-walk Metropolis updates of one parameter after another.
 
-    random      whether a single parameter, chosen at random for each chain, is updated, not all in order
-    acceptance  the rule that decides, as in `Metropolis`
+    random      whether each chain updates a single parameter chosen at random instead of all in order
+    acceptance  the acceptance rule, as in `Metropolis`
     """
 
     stepsize: float
@@ -53,10 +53,10 @@ class Metropolis1(Operation):
         )
 
     def why_undivided(self) -> str | None:
-        """Say that each parameter would wait for every part."""
+        """Return that each parameter would have to wait for every part."""
         return (
-            "metropolis-1 computes energies for one parameter after another, and would wait for every part"
-            " each time; leave out data.parts, or use metropolis or hybrid"
+            "metropolis-1 computes energies for one parameter after another, and would have to wait for every"
+            " part each time; leave out data.parts, or use metropolis or hybrid"
         )
 
     def description(self) -> str:
@@ -78,8 +78,8 @@ def metropolis_1(
 ) -> tuple[ChainState, HMCInfo]:
     """Propose and decide on one parameter after another, as `metropolis` does; the momentum does not change.
 
-    Every parameter is updated in order or, with `random`, a single one chosen at random for each chain. The
-    info holds the share of accepted proposals, and the energy change of the last proposal.
+    All parameters are updated in order. With `random`, each chain updates a single parameter chosen at
+    random. The info holds the share of accepted proposals, and the energy change of the last proposal.
     """
     xp = array_namespace(state.position)
     parameters = turns(streams, target.n_parameters, random=random)  # (n_turns, n_chains)

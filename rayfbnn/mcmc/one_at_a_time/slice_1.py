@@ -19,7 +19,7 @@ from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_ste
 from rayfbnn.state import ChainState, Target, Update
 from rayfbnn.streams import Purpose, Streams
 
-# Points are drawn in rounds. An interval shrinks by a factor of about exp(-77) in all 64 * 4 of them.
+# Points are drawn in 64 rounds of 4. Over all of them an interval shrinks by a factor of about exp(-77).
 _ROUNDS = 64
 _POINTS = 4
 
@@ -29,10 +29,11 @@ class Slice1(Operation):
     """Slice sampling of one parameter after another.
 
     stepsize   initial width of the interval, as a factor on the heuristic stepsizes
-    max_steps  limit on the width of the interval, in initial widths; with `doubling` the largest power of two
-               up to it is the limit
-    random     whether a single parameter, chosen at random for each chain, is updated, not every one in order
-    doubling   whether the interval is doubled and not stepped out, for when it may have to be much wider
+    max_steps  limit on the width of the interval, in initial widths; with `doubling` it is rounded down to a
+               power of two
+    random     whether each chain updates a single parameter chosen at random instead of all in order
+    doubling   whether the interval is doubled instead of stepped out, which suits intervals that may have to
+               become much wider
     """
 
     stepsize: float
@@ -61,14 +62,14 @@ class Slice1(Operation):
         )
 
     def why_undivided(self) -> str | None:
-        """Say that each parameter would wait for every part."""
+        """Return that each parameter would have to wait for every part."""
         return (
-            "slice-1 computes energies for one parameter after another, and would wait for every part each"
-            " time; leave out data.parts, or use metropolis or hybrid"
+            "slice-1 computes energies for one parameter after another, and would have to wait for every part"
+            " each time; leave out data.parts, or use metropolis or hybrid"
         )
 
     def description(self) -> str:
-        """Say which parameters are updated and how wide their intervals become."""
+        """Say which parameters are updated, and how wide their intervals may become."""
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
         how, n = (
             ("doubled", 1 << _n_doublings(self.max_steps))
@@ -94,16 +95,17 @@ def slice_1(
 ) -> tuple[ChainState, None]:
     """Draw one parameter after another from a slice of its conditional; the momentum does not change.
 
-    Every parameter is updated in order or, with `random`, a single one chosen at random for each chain.
+    All parameters are updated in order. With `random`, each chain updates a single parameter chosen at
+    random.
 
     Let U0 be the current potential. The slice is where U <= U0 + e, with e exponential of mean 1. An interval
     as wide as the parameter's stepsize is placed at random about its value. It is stepped out, to at most
-    max_steps such widths, until both ends are outside the slice. Points are then drawn uniformly in it; the
+    max_steps such widths, until both ends are outside the slice. Points are then drawn uniformly in it. The
     first one inside the slice is the new value, and each one outside becomes an end of the interval. Neal
     (2003), "Slice sampling", figs. 3 and 5.
 
-    doubling  the interval is doubled instead, to at most the largest power of two of widths that does not
-              exceed max_steps; figs. 4 and 6
+    doubling  double the interval instead of stepping it out. The number of widths is then a power of two of
+              at most max_steps; figs. 4 and 6
     """
     xp = array_namespace(state.position)
     parameters = turns(streams, target.n_parameters, random=random)  # (n_turns, n_chains)
@@ -137,7 +139,7 @@ def slice_1(
 
 
 def _n_doublings(max_steps: int) -> int:
-    """Return the largest n such that 2**n widths are at most max_steps."""
+    """Return the largest n with 2**n <= max_steps."""
     return max_steps.bit_length() - 1
 
 
@@ -167,8 +169,8 @@ def _shrunk(
 
     Returns the position with the new value, and its potential (n_chains,).
 
-    points   uniform numbers (n_chains,) from which the points are made
-    accepts  takes points (n_chains,) and whether they are in the slice; returns whether they may be taken
+    points   yields uniform numbers (n_chains,), which are scaled to points of the interval
+    accepts  takes points (n_chains,) and whether they are in the slice; returns which points are accepted
     """
     xp = array_namespace(left)
     value = line.value.astype(xp.float64)
@@ -188,7 +190,7 @@ def _shrunk(
         left = xp.where(pending & (point < value), point, left)
         right = xp.where(pending & (point >= value), point, right)
     raise SamplingError(
-        f"iteration {streams.iteration}, operation {streams.operation}: slice-1 found no point of the slice"
+        f"iteration {streams.iteration}, operation {streams.operation}: slice-1 found no point in the slice"
         f" in {_ROUNDS * _POINTS} tries; use a smaller stepsize or fewer max_steps"
     )
 
@@ -196,7 +198,7 @@ def _shrunk(
 def _points(rounds: list[Array], streams: Streams, n_turns: tuple[int, ...], turn: int) -> Iterator[Array]:
     """Yield uniform numbers (n_chains,) for the points of one turn.
 
-    Each round of numbers is drawn for all turns at once and kept in `rounds` for the next turns.
+    Each round of numbers is drawn for all turns at once, and `rounds` keeps it for later turns.
     """
     for number in range(_ROUNDS):
         if number == len(rounds):

@@ -1,4 +1,4 @@
-"""Annealed importance sampling: from exact prior draws to the posterior, with importance weights."""
+"""Annealed importance sampling, which moves exact prior draws to the posterior and weights them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rayfbnn.streams import Streams
 def inverse_temperatures(n: int, *, power: float) -> tuple[float, ...]:
     """Return 0 = b_0 < b_1 < ... < b_n = 1 with b_j = (j/n)**power.
 
-    If priors are vague, the likelihood of draws from them varies over many orders of magnitude. A high power
-    then makes the first steps small.
+    Under vague priors, the likelihood of prior draws varies over many orders of magnitude. A high power then
+    makes the first steps small.
     """
     return tuple(((np.arange(n + 1) / n) ** power).tolist())
 
@@ -41,30 +41,30 @@ def annealed_log_weights(
 
     log w_j = log w_{j-1} + (b_j - b_{j-1}) log L(x_{j-1})
 
-    where x_j follows from x_{j-1} by updates that leave prior * L**b_j invariant. Neal (2001), "Annealed
-    importance sampling", eqs. 3 to 5. The mean of w_j over chains has the expectation
-    Z_j = integral of prior * L**b_j, whatever the updates and the temperatures are.
+    Here x_j is x_{j-1} after updates that leave prior * L**b_j invariant. Neal (2001), "Annealed importance
+    sampling", eqs. 3 to 5. The mean of w_j over chains has the expectation Z_j = integral of prior * L**b_j,
+    for any updates and temperatures.
 
     Parameters
     ----------
     state : exact draws of parameters and precisions from the prior, and a momentum
     target : the posterior; its potential is the energy of the prior plus data_energy = -log L
-    operations : exact updates, which are done once at each temperature
+    operations : exact updates, run once at each temperature
     inverse_temperatures : ascending numbers that begin with 0
     advance : runs trajectories at every temperature
-    on_progress : called with the number of temperatures that are done
+    on_progress : called with the number of temperatures that are complete
     """
     xp = array_namespace(state.position)
     log_weights = xp.zeros((len(inverse_temperatures), streams.n_chains))
-    places = xp.arange(streams.n_chains)  # the chains whose weight is not zero
+    places = xp.arange(streams.n_chains)  # the chains with a weight above zero
     for number in range(1, len(inverse_temperatures)):
         before, b = inverse_temperatures[number - 1], inverse_temperatures[number]
         with np.errstate(all="ignore"):
             energy = finite_or_infinite(target.data_energy(state.position, state.precisions))
         log_weights[number] = -xp.inf
         log_weights[number, places] = log_weights[number - 1, places] - (b - before) * energy
-        # A weight of zero stays zero, and a state whose weight is zero, such as a draw from the prior that
-        # overflows, cannot move. These chains are left out from here on.
+        # A weight of zero stays zero. A state with a weight of zero, such as a prior draw that overflows,
+        # cannot move. These chains are dropped.
         is_alive = xp.isfinite(energy)
         if not bool(is_alive.all()):
             places = places[is_alive]
@@ -89,9 +89,9 @@ class Normaliser:
     """An estimate of a normalising constant from importance weights.
 
     log_value       log of the mean weight
-    standard_error  standard error of log_value: that of the mean weight, divided by the mean weight
-    effective_runs  (sum w)**2 / sum w**2, the number of equal weights that would be as informative; when it
-                    is small, the standard error is no better than a guess
+    standard_error  standard error of log_value: the standard error of the mean weight, divided by that mean
+    effective_runs  (sum w)**2 / sum w**2, the number of equal weights that would be as informative; if it
+                    is small, the standard error is unreliable
     """
 
     log_value: float
@@ -100,12 +100,15 @@ class Normaliser:
 
 
 def normaliser(log_weights: Array) -> Normaliser:
-    """Estimate the normalising constant from log weights (n_runs,), of which there are at least two."""
+    """Estimate the normalising constant from log weights (n_runs,) of at least two runs.
+
+    Raises SamplingError if all weights are zero.
+    """
     largest = float(log_weights.max())
     if largest == -np.inf:
         raise SamplingError(
             "evidence: the likelihood of every draw from the prior underflows to zero; use dtype float64,"
-            " priors that are less vague, or more chains"
+            " less vague priors, or more chains"
         )
     weights = np.exp(log_weights - largest)
     mean = float(weights.mean())

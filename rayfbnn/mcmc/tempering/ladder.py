@@ -1,4 +1,4 @@
-"""Checks of what simulated tempering and tempered transitions have in common."""
+"""Checks of the settings shared by simulated tempering and tempered transitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_LEVELS = 10_000
 
 
 def check_ladder(inverse_temperatures: tuple[float, ...]) -> None:
-    """Raise ValueError unless the inverse temperatures begin with 1 and descend, to 0 at the lowest."""
+    """Raise ValueError unless the inverse temperatures begin with 1, descend, and are not negative."""
     is_descending = all(a > b for a, b in itertools.pairwise(inverse_temperatures))
     is_ladder = len(inverse_temperatures) >= 2 and is_descending
     if not (is_ladder and inverse_temperatures[0] == 1 and inverse_temperatures[-1] >= 0):
@@ -30,7 +30,7 @@ def check_inner(
 ) -> None:
     """Raise ValueError unless there are inner operations, all of them allowed and without "auto".
 
-    right  says what they must be
+    right  the requirement in words, for the error
     """
     if not operations:
         raise ValueError("operations: must name at least one operation, got none")

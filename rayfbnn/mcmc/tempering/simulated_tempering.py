@@ -1,4 +1,4 @@
-"""Simulated tempering: an excursion to higher temperatures that ends when it returns to the lowest."""
+"""Simulated tempering: an excursion to higher temperatures that ends on return to the lowest."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class SimulatedTempering(Operation):
     """A walk among temperatures that ends when it is back at the temperature of the run.
 
     inverse_temperatures  1 and then descending numbers; they multiply the inverse temperature of the run
-    log_weights           a weight for each level, near minus the log normaliser there; only differences count
+    log_weights           a weight for each level, close to minus its log normaliser; only differences count
     operations            the updates at each step of the walk
-    direction             "random": drawn anew for each step; "persistent": kept until a step is rejected
+    direction             "random": drawn for each step; "persistent": kept until a step is rejected
     """
 
     inverse_temperatures: tuple[float, ...]
@@ -55,7 +55,7 @@ class SimulatedTempering(Operation):
         check_inner(
             self.operations,
             lambda operation: operation.is_exact and not operation.is_tempering,
-            right="must be exact, and no tempering themselves",
+            right="must be exact and must not be tempering operations themselves",
         )
 
     @property
@@ -77,17 +77,18 @@ class SimulatedTempering(Operation):
         )
 
     def gradients(self, tuning: Tuning | None = None) -> int:
-        """Count the steps of a walk of average length, with weights that make all levels equally likely.
+        """Count the gradients of a walk of average length, with weights that make all levels equally likely.
 
         The extended chain of `simulated_tempering` is at level 0 in one of n steps. If the direction
-        persists, every other visit there is the single step that turns it upwards, which no excursion has.
+        persists, every other visit to level 0 is the single step that turns the direction upwards. No
+        excursion contains this step.
         """
         n_levels = len(self.inverse_temperatures)
         n_steps = n_levels if self.direction == "random" else 2 * n_levels - 1
         return gradient_evaluations(self.operations) * n_steps
 
     def why_undivided(self) -> str | None:
-        """Say that densities at other temperatures are those of all cases."""
+        """Return that densities at other temperatures need all cases."""
         return (
             "simulated-tempering needs all cases in one place; leave out data.parts, or sample at one"
             " temperature"
@@ -121,17 +122,17 @@ def simulated_tempering(
     The direction d is 1 or -1 with equal probability. The inner operations follow at b_k. The density
     exp(c_k - b_k E) * (the rest of the target) of states and levels is invariant; Marinari and Parisi (1992),
     "Simulated tempering". A chain that is observed only at level 0 has the conditional distribution given
-    level 0, which is the target itself. c_k should be near -log of the integral of exp(-b_k E) * (the rest),
-    so that all levels are visited equally often.
+    level 0, which is the target itself. If c_k is close to -log of the integral of exp(-b_k E) * (the rest),
+    all levels are visited about equally often.
 
     With is_persistent, d begins as 1, is kept when a level is accepted, and is reversed when one is rejected.
     The pair (k, d) is then part of the chain's state, and the density above times 1/2 for each d is
-    invariant: the proposal of (k + d, -d) from (k, d) is its own inverse, and reversing d after it leaves a
-    density that does not depend on d as it is. So at level 0 a state has the target density p with either
+    invariant: the proposal of (k + d, -d) from (k, d) is its own inverse, and the density does not depend on
+    d, so reversing d does not change it. Therefore a state at level 0 has the target density p for either
     direction. The direction alternates there. From d = 1 the walk is rejected at once or comes back from
-    level 1, and has d = -1 in both cases; from d = -1 the proposal is off the ladder, and d becomes 1 in one
-    step. All states with d = -1 thus come from those with d = 1, by an excursion, and both have the density
-    p, so that an excursion leaves p invariant. The idle step from d = -1 to 1 is left out. FBM's `sim-temp
+    level 1, and has d = -1 in both cases. From d = -1 the proposal is off the ladder, and d becomes 1 in one
+    step. An excursion thus takes the states with d = 1 to the states with d = -1. Both have the density p,
+    and so an excursion leaves p invariant. The idle step from d = -1 to 1 is left out. FBM's `sim-temp
     neg-dir` is the same walk, with level and direction kept in the state from one iteration to the next.
 
     first_operation  the number of the level's update in the random streams; the numbers of the inner
@@ -139,7 +140,7 @@ def simulated_tempering(
     """
     xp = array_namespace(state.position)
     b, c = xp.asarray(inverse_temperatures), xp.asarray(log_weights)
-    places = xp.arange(streams.n_chains)  # of the chains that have not returned
+    places = xp.arange(streams.n_chains)  # the chains that have not returned
     level, direction = xp.zeros(streams.n_chains, dtype=int), xp.ones(streams.n_chains, dtype=int)
     diverged = xp.zeros(streams.n_chains)
     current, random = state, streams
@@ -193,6 +194,6 @@ def _too_long(streams: Streams) -> str:
     chains = ", ".join(str(chain) for chain in to_host(streams.chains)[:8])
     return (
         f"iteration {streams.iteration}: chain {chains} is not back at temperature 1 after {LAST_STAGE} steps"
-        " of simulated tempering; give log_weights near minus the log normalisers that `evidence` finds, or"
-        " fewer temperatures"
+        " of simulated tempering; set log_weights close to minus the log normalisers that `evidence` finds,"
+        " or use fewer temperatures"
     )

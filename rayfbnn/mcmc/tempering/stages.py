@@ -1,8 +1,8 @@
-"""Numbers for operations inside an operation, so that no two updates of an iteration share random numbers.
+"""Numbers for operations inside an operation, which give each update of an iteration its own random numbers.
 
-The number of an operation in a stream has 32 bits. The lower 17 tell apart all operations of an iteration,
-including those inside others; a configuration has at most 100,000 of them. The upper 15 are the stage, which
-tells apart the repetitions of an inner operation.
+The number of an operation in a stream has 32 bits. The lower 17 distinguish all operations of an iteration,
+including nested ones; a configuration has at most 100,000 of them. The upper 15 are the stage, which
+distinguishes the repetitions of an inner operation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from rayfbnn.streams import Streams
 
 _STAGE = 2**17
-# A stage that no run reaches, so that a run and its evidence share no random numbers with the same seed.
+# No run reaches this stage, and so a run and its evidence share no random numbers even with the same seed.
 ANNEALING = 2**15 - 1
 LAST_STAGE = ANNEALING - 1
 

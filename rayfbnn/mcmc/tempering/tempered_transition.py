@@ -1,4 +1,4 @@
-"""Tempered transitions: up a ladder of temperatures and down again, to an end state that is a proposal."""
+"""Tempered transitions: proposals that go up a ladder of temperatures and down again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rayfbnn.streams import Purpose, Streams
 
 @dataclass(frozen=True)
 class TemperedTransition(Operation):
-    """A proposal by way of higher temperatures: up the ladder and down again.
+    """A proposal that goes through higher temperatures: up the ladder and down again.
 
     inverse_temperatures  1 and then descending numbers; they multiply the inverse temperature of the run
     operations            the updates at each level; they must be reversible
@@ -58,12 +58,12 @@ class TemperedTransition(Operation):
         )
 
     def gradients(self, tuning: Tuning | None = None) -> int:
-        """Count the inner operations once up and once down for each level but the lowest."""
+        """Count the gradients of the inner operations, twice (up and down) for each level but the first."""
         n_levels = len(self.inverse_temperatures) - 1
         return 2 * n_levels * gradient_evaluations(self.operations)
 
     def why_undivided(self) -> str | None:
-        """Say that densities at other temperatures are those of all cases."""
+        """Return that densities at other temperatures need all cases."""
         return (
             "tempered-transition needs all cases in one place; leave out data.parts, or sample at one"
             " temperature"
@@ -88,13 +88,13 @@ def tempered_transition(
 
     x_0 -T_1-> x_1 -T_2-> ... -T_n-> y_n -R_n-> y_{n-1} -> ... -R_1-> y_0,    R_i the reversal of T_i
 
-    y_0 is accepted with probability min(1, r), where with E = data_energy of the target
+    y_0 is accepted with probability min(1, r). With E = data_energy of the target,
 
     log r = sum_i (b_{i-1} - b_i) (E(x_{i-1}) - E(y_{i-1}))
 
-    Neal (1996b), "Sampling from multimodal distributions using tempered transitions", eq. 7. T_i, the inner
-    operations at b_i, leaves the target at b_i invariant. The momentum is part of the state, and needs no
-    further reversal.
+    Neal (1996b), "Sampling from multimodal distributions using tempered transitions", eq. 7. T_i runs the
+    inner operations at b_i and leaves the target at b_i invariant. The momentum is part of the state, and
+    needs no further reversal.
 
     first_operation  the number of the decision in the random streams; the numbers of the inner operations
                      follow
@@ -132,7 +132,7 @@ def tempered_transition(
 def _inner_iteration(
     operations: tuple[Operation, ...], target: TemperedTarget, advance: Advance, *, is_reversed: bool
 ) -> Iteration:
-    """Build the iteration of the inner operations, or that of their reversals in the opposite order."""
+    """Build the iteration of the inner operations, or of the reversed operations in the opposite order."""
     if not is_reversed:
         return build_iteration(operations, target=target, updates=target.updates, advance=advance)
     backwards = unrolled(operations)[::-1]

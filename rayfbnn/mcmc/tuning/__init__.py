@@ -1,1 +1,1 @@
-"""Settings of trajectories, found by measuring trajectories in rounds pooled over all chains."""
+"""Tuning of trajectories by measurements in rounds, pooled over all chains."""

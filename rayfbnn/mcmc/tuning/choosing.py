@@ -1,4 +1,4 @@
-"""The settings that follow from measured trajectories: stepsizes, lengths and scales."""
+"""Stepsizes, lengths and scales chosen from measured trajectories."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from rayfbnn.mcmc.tuning.scaling import scales_from
 from rayfbnn.mcmc.tuning.settings import first_settings, with_steps
 
 TARGET_ACCEPTANCE = 0.8
-# Hoffman and Gelman (2014) take gamma = 0.05 for the acceptance of one trajectory at a time. That of a round
-# is nearly free of noise, and answers a change of log stepsize by up to its own size: 0.05 then overshoots.
+# Hoffman and Gelman (2014) use gamma = 0.05 for the acceptance of one trajectory at a time. The acceptance of
+# a round has almost no noise, and changes by up to the change of the log stepsize. 0.05 then overshoots.
 _GAMMA, _T0, _KAPPA = 0.1, 10, 0.75
-# With a share d of trajectories that diverge, stepsizes settle where the acceptance is 0.8 + 20 d: at most
-# 1 % diverge then, which is what `diagnose` allows. Windows accept often even where steps are unstable.
+# If a share d of trajectories diverges, stepsizes settle where the acceptance is 0.8 + 20 d. At most 1 % then
+# diverge, which `diagnose` allows. Windows accept often even where steps are unstable.
 _DIVERGED_COST = 20.0
 # The cost of the rest of an iteration, in gradients: Gibbs draws and energies of small networks. Without it,
-# short trajectories that hardly move the slowest quantity seemed the cheapest (docs/decisions/0017).
+# short trajectories that hardly move the slowest quantity appear cheapest (docs/decisions/0017).
 _OVERHEAD = 16
 
 
 def settings_after(rounds: Sequence[Measured], operation: Tunable, *, n_rounds: int) -> Settings:
-    """Return the settings that follow from the rounds so far, of n_rounds in all.
+    """Return the settings chosen from the rounds so far, out of n_rounds in total.
 
-    The stepsize e follows from dual averaging, Hoffman and Gelman (2014), sec. 3.2. With a_i the mean
-    acceptance of round i at the length then in use, and d_i the share of its trajectories that diverged,
-    after t rounds
+    The stepsize e follows from dual averaging, Hoffman and Gelman (2014), sec. 3.2. Let a_i be the mean
+    acceptance of round i at the length used in that round, and d_i the share of its trajectories that
+    diverged. After t rounds
 
     log e = mu - sqrt(t) / (gamma (t + t0)) sum (target - a_i + min(1, 20 d_i))
 
-    The averaging restarts after a quarter and after half of the rounds: mu becomes the average of log e that
-    has been reached. The last round sets the stepsize to the average over the second half. At each restart
-    the scales are set too, if they are automatic: from the slopes in the later half of the rounds before, by
-    `scales_from`.
+    The averaging restarts after a quarter and after half of the rounds: mu becomes the average of log e so
+    far. The last round sets the stepsize to the average over the second half. Each restart also sets
+    automatic scales, by `scales_from`, from the slopes in the later half of the rounds so far.
 
     The length is the l with the largest min_k r_k(l) / (l + 1 + 16), where
 
     r_k(l) = min(1, J / (4 - J)),   J = E[a (f_k(q_l) - f_k(q_0))**2] / Var[f_k(q_0)]
 
-    over the later half of the rounds. This is the number of effective draws of the slowest quantity per
-    gradient, with 16 for what else an iteration costs, if successive values of each quantity were a
-    first-order autoregression, with correlation 1 - J/2 from one trajectory to the next.
+    over the later half of the rounds. This ratio is the number of effective draws of the slowest quantity
+    per gradient. The 16 stands for the other costs of an iteration. The formula assumes that successive
+    values of each quantity form a first-order autoregression with correlation 1 - J/2 from one trajectory to
+    the next.
     """
     settings = first_settings(operation)
     average = _DualAveraging(settings.stepsize)
@@ -72,10 +72,10 @@ def _scales(rounds: Sequence[Measured]) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class _DualAveraging:
-    """The state of dual averaging t rounds after a start at exp(mu).
+    """The state of dual averaging, t rounds after it started at exp(mu).
 
     start        exp(mu)
-    t            rounds since the start
+    t            number of rounds since the start
     lacking      sum of target - acceptance over these rounds
     log_average  weighted average of the logarithms of the stepsizes
     """
@@ -92,7 +92,7 @@ class _DualAveraging:
 
     @property
     def averaged(self) -> float:
-        """The average of the stepsizes, which has settled more than the next one."""
+        """The average of the stepsizes, which varies less than the next stepsize."""
         return math.exp(self.log_average) if self.t else self.start
 
     def after(self, acceptance: float) -> _DualAveraging:
@@ -106,8 +106,7 @@ class _DualAveraging:
 def _best_length(rounds: Sequence[Measured], steps: int) -> int:
     """Return the length with the most effective draws of the slowest quantity per gradient.
 
-    A length that some of the rounds did not reach is judged by those that did. If nothing moved at any
-    length, `steps` is returned.
+    A length is judged by the rounds that reached it. If nothing moved at any length, `steps` is returned.
     """
     best, highest = steps, 0.0
     for length in sorted({length for measured in rounds for length in measured.lengths}):
@@ -126,7 +125,7 @@ def _slowest(rounds: Sequence[Measured], length: int) -> float:
         total.jumps[total.lengths.index(length)], total.sums, total.squares, strict=True
     ):
         n = total.trajectories
-        # n sum x**2 - (sum x)**2 in whole numbers: nothing cancels
+        # n sum x**2 - (sum x)**2 in whole numbers avoids cancellation
         variance = ratio(n * square - ((first * first) >> BITS), n * n)
         if variance > 0:
             change = ratio(jump, n) / variance

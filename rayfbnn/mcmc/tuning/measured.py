@@ -1,4 +1,4 @@
-"""Sums over measured trajectories, in whole numbers so that their order cannot change a bit."""
+"""Sums over measured trajectories, in whole numbers. The order of summation cannot change a bit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rayfbnn.arrays import Array, array_namespace, to_host
 
 BITS = 40  # the unit of the sums is 2**-40
-_LARGEST = 2.0**50  # larger values count as this one: 2**12 chains of it still fit 63 bits
+_LARGEST = 2.0**50  # the limit for a single value; the sum of 2**12 values of this size still fits 63 bits
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,12 @@ class Measured:
     """Sums over trajectories. All but the two counts are in units of 2**-40.
 
     trajectories  the number of trajectories
-    lengths       the numbers of steps after which they were measured
+    lengths       the numbers of steps at the measurements
     acceptance    for each length, the sum of a = min(1, exp(-change in energy))
     jumps         for each length and each quantity, the sum of a times the squared change of the quantity
-    sums, squares for each quantity, the sums of it and of its square at the start of the trajectories
+    sums, squares for each quantity, the sum of its values and of the squares at the start of trajectories
     slopes        for each group, the sum of scaling.mean_squares; empty unless scales are automatic
-    diverged      the number of trajectories with an energy that was not finite
+    diverged      the number of trajectories that met an energy that was not finite
     """
 
     trajectories: int
@@ -62,15 +62,15 @@ def _added(ours: Sequence[int], theirs: Sequence[int]) -> tuple[int, ...]:
 
 
 def ratio(numerator: int, denominator: int) -> float:
-    """Divide a sum in units of 2**-40 by a whole number; the result is rounded once."""
+    """Divide a sum in units of 2**-40 by a whole number, rounding only once."""
     return numerator / (denominator << BITS)
 
 
 def fixed_point_sums(values: Array) -> tuple[int, ...]:
     """Sum values (n_chains, n) over the chains, as whole numbers in units of 2**-40.
 
-    Each value is rounded first, and then whole numbers are summed, so that the result does not depend on the
-    order. A value that is not finite counts as 0.
+    Each value is rounded first, and then whole numbers are summed. The result therefore does not depend on
+    the order. A value that is not finite counts as 0.
     """
     xp = array_namespace(values)
     values = xp.clip(xp.where(xp.isfinite(values), values, 0.0), -_LARGEST, _LARGEST)

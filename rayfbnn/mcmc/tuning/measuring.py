@@ -1,8 +1,9 @@
-"""Measurements of what trajectories would have done had they stopped at each of several lengths.
+"""Measurements of trajectories at several lengths, as if they had stopped there.
 
 A round is a number of iterations of every chain with the same settings. The measurements of its trajectories
-are summed in whole numbers (measured.py), so that no order and no grouping of chains, blocks or workers can
-change a bit. The settings of the next round are a function of the sums of all rounds before it (choosing.py).
+are summed in whole numbers (measured.py). The order and the grouping of chains, blocks or workers therefore
+cannot change a bit. The settings of the next round are a function of the sums of all earlier rounds
+(choosing.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory, Upda
 
 @runtime_checkable
 class Measurable(Protocol):
-    """A target that names the functions of a state by whose movement tuning judges trajectories."""
+    """A target that defines functions of the state. Tuning judges trajectories by how far these move."""
 
     def quantities(self, position: Array, precisions: Array) -> Array:
         """Return the functions' values, (n_chains, n_quantities) float64, of order one."""
@@ -47,9 +48,9 @@ def tuned_kernel(
     tuning: Tuning | None,
     advance: Advance,
 ) -> Update:
-    """Bind an update to its number of steps and its stepsize, as configured or as tuned.
+    """Bind an update to its configured or tuned number of steps and stepsize.
 
-    In the rounds of tuning the trajectories are measured as well.
+    In tuning rounds, trajectories are also measured.
     """
     if not operation.is_automatic:
         return partial(update, steps=operation.steps, stepsize=operation.stepsize, advance=advance)
@@ -64,10 +65,10 @@ def tuned_kernel(
 
 @dataclass(frozen=True)
 class Measuring:
-    """Measures an update whose trajectories take settings.longest steps.
+    """The measurement of an update with trajectories of settings.longest steps.
 
-    If the number of steps is configured, only the acceptance is measured: that of the windows, if there are
-    any.
+    If the number of steps is configured, only the acceptance is measured. With windows, this is the
+    acceptance of the windows.
     """
 
     operation: Tunable
@@ -80,7 +81,7 @@ class Measuring:
         return Probe(advance, at if is_length_open else (), with_slopes=self.operation.scaling == AUTO)
 
     def info(self, info: HMCInfo, probe: Probe) -> MeasuredInfo:
-        """Return the update's info together with what the probe has measured."""
+        """Return the update's info together with the measurements of the probe."""
         is_length_open = self.operation.steps == AUTO
         measured = probe.measured if is_length_open else _acceptance_alone(info, self.settings.steps)
         if probe.slopes is not None:
@@ -96,20 +97,20 @@ def _acceptance_alone(info: HMCInfo, steps: int) -> Measured:
 
 
 class Probe:
-    """An Advance that measures what trajectories of several lengths would have done.
+    """An Advance that measures one trajectory at several lengths.
 
-    It stops at each of the lengths, where the state is what a trajectory of that length would propose. One
-    trajectory therefore measures all lengths.
+    It stops at each length. The state there is the proposal of a trajectory of that length, and so one
+    trajectory measures all lengths.
 
-    measured  the sums over the chains, once the trajectory has been run; unset if there are no lengths
-    slopes    scaling.mean_squares at the start of the trajectory, (n_chains, n_groups), if wanted
+    measured  the sums over the chains, set when the trajectory has been run; unset without lengths
+    slopes    scaling.mean_squares at the start of the trajectory, (n_chains, n_groups), if requested
     """
 
     measured: Measured
     slopes: Array | None = None
 
     def __init__(self, advance: Advance, at: tuple[int, ...], *, with_slopes: bool = False) -> None:
-        """Measure trajectories that `advance` runs at the lengths `at`, which ascend."""
+        """Set up measurements at the ascending lengths `at` of the trajectories that `advance` runs."""
         self._advance, self._at, self._with_slopes = advance, at, with_slopes
 
     def __call__(
@@ -139,7 +140,7 @@ class Probe:
                 energy = total_energy(potential, trajectory.momentum)
                 accepted = xp.exp(xp.minimum(0, start_energy - energy))
                 change = quantities(trajectory.position, precisions) - start
-                # The changes of a trajectory that has blown up are NaN.
+                # If a trajectory has blown up, its changes are NaN.
                 moved = xp.where(accepted[:, None] > 0, accepted[:, None] * xp.square(change), 0.0)
             acceptance.append(accepted)
             jumps.append(moved)
@@ -156,5 +157,5 @@ class Probe:
 
 
 def _all_parameters(position: Array, precisions: Array) -> Array:
-    """Return all parameters in float64, by whose movement tuning judges a target that is not Measurable."""
+    """Return all parameters in float64, the quantities of a target that is not Measurable."""
     return position.astype(array_namespace(position).float64)

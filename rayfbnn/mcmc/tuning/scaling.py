@@ -1,4 +1,4 @@
-"""Factors on the heuristic stepsizes of groups of coordinates, found from slopes where trajectories begin.
+"""Factors on the heuristic stepsizes of groups of coordinates, computed from slopes at trajectory starts.
 
 Let E be the potential energy and s the stepsize of a coordinate q. By integration by parts, the mean of
 (s dE/dq)**2 over the posterior is s**2 times the mean curvature along q. Coordinates with a small mean may
@@ -17,12 +17,12 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import SamplingError
 from rayfbnn.state import Target
 
-LARGEST = 16.0  # chosen by hand: early on, slopes near zero need not mean that a group moves freely
+LARGEST = 16.0  # chosen by hand: slopes near zero early on do not always mean that a group moves freely
 
 
 @runtime_checkable
 class Grouped(Protocol):
-    """A target whose coordinates are grouped by their kind."""
+    """A target with coordinates that are grouped by kind."""
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -31,25 +31,25 @@ class Grouped(Protocol):
 
 
 def group_sizes(target: Target) -> tuple[int, ...]:
-    """Return the sizes of the target's groups; without groups each coordinate is its own."""
+    """Return the sizes of the target's groups; without groups, each coordinate is a group of one."""
     return target.group_sizes if isinstance(target, Grouped) else (1,) * target.n_parameters
 
 
 def of_coordinates(scales: Sequence[float], target: Target) -> Array:
     """Return the scale of each coordinate, (n_parameters,) on the host, from the scales of the groups.
 
-    SamplingError if these are not as many as the target has groups.
+    Raises SamplingError if the number of scales differs from the number of groups.
     """
     sizes = group_sizes(target)
     if len(scales) != len(sizes):
-        raise SamplingError(f"tuning gives {len(scales)} factors for stepsizes of {len(sizes)} groups")
+        raise SamplingError(f"tuning gives {len(scales)} factors for the stepsizes of {len(sizes)} groups")
     return np.repeat(np.asarray(scales, dtype=np.float64), sizes)
 
 
 def scales_from(means: Sequence[float]) -> tuple[float, ...]:
     """Return the factors that make the groups' means of (s dE/dq)**2 equal.
 
-    The group with the largest mean has the factor 1, and no factor is above LARGEST.
+    The group with the largest mean gets the factor 1, and no factor exceeds LARGEST.
     """
     largest = max(means, default=0.0)
     return tuple(
@@ -61,7 +61,7 @@ def scales_from(means: Sequence[float]) -> tuple[float, ...]:
 def mean_squares(target: Target, position: Array, precisions: Array) -> Array:
     """Return the mean of (s dE/dq)**2 over the coordinates of each group, (n_chains, n_groups) float64.
 
-    s is the heuristic stepsize. `measured.fixed_point_sums` leaves out values that are not finite.
+    s is the heuristic stepsize. `measured.fixed_point_sums` counts values that are not finite as 0.
     """
     xp = array_namespace(position)
     with np.errstate(all="ignore"):

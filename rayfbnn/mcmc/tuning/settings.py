@@ -1,4 +1,4 @@
-"""The settings that a tunable operation may have: lengths to choose from, and where tuning begins."""
+"""The settings that a tunable operation may have: the lengths to choose from, and the first settings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from rayfbnn.mcmc.operation import AUTO, Operation, Settings, Tunable, Tuning, a
 
 FIRST_STEPSIZE = 0.5  # the heuristic stepsizes are meant for factors a little below one
 FIRST_STEPS = 16
-# Shorter trajectories were chosen where a slow quantity had not shown itself in the rounds so far
+# With a smaller minimum, tuning chose shorter trajectories before the rounds revealed a slow quantity
 # (docs/decisions/0017).
 SHORTEST = 16
 
 
 def lengths(operation: Tunable) -> tuple[int, ...]:
-    """Return the lengths to choose from: powers of two, or the one that is configured."""
+    """Return the lengths to choose from: powers of two, or only the configured length."""
     if operation.steps != AUTO:
         return (operation.steps,)
     return tuple(2**k for k in range(SHORTEST.bit_length() - 1, operation.longest.bit_length()))
@@ -25,16 +25,17 @@ def first_settings(operation: Tunable) -> Settings:
 
 
 def with_steps(operation: Tunable, stepsize: float, steps: int, scales: tuple[float, ...] = ()) -> Settings:
-    """Return settings with this number of steps; trajectories are measured up to twice as long."""
+    """Return settings with this number of steps; trajectories are measured up to twice this length."""
     return Settings(stepsize, steps, min(2 * steps, lengths(operation)[-1]), scales)
 
 
 def extreme_tunings(operations: tuple[Operation, ...], *, is_measured: bool) -> tuple[Tuning, Tuning]:
-    """Return two tunings, with the least and the most steps that each automatic operation may have.
+    """Return two tunings, with the fewest and the most steps that each automatic operation may have.
 
     The stepsizes are those of the first round.
 
-    is_measured  whether for rounds of tuning, whose trajectories go on beyond the length in use
+    is_measured  whether the tunings are for tuning rounds, which run longer trajectories than the current
+                 settings
     """
 
     def extreme(place: int) -> Tuning:

@@ -1,1 +1,1 @@
-"""Quantities of the posterior that approximations need besides its density and its gradient."""
+"""Quantities of the posterior that approximations need in addition to its density and gradient."""

@@ -1,4 +1,4 @@
-"""The factor of one target under a Gaussian output: its log normaliser, and derivatives of this."""
+"""The factor of one target under a Gaussian output: its log normaliser and the derivatives of that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rayfbnn.arrays import Array, array_namespace
 
-_ROUNDS = 60  # of the fixed point for zeta, which halves its error in each or better
+_ROUNDS = 60  # fixed-point iterations for zeta; each at least halves the error
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ def logistic_factor(y: Array, m: Array, v: Array) -> TargetFactor:
 
     with lambda(zeta) = tanh(zeta/2)/(4 zeta). The best zeta has zeta^2 = m_new^2 + v_new, the moments of f
     given the bound: v_new = v/(1 + 2 lambda v), m_new = (m + v (y - 1/2))/(1 + 2 lambda v). Derivatives are
-    those at fixed zeta, which at the best one are those of the bound. Olobatuyi, eqs. 13-16, 58, 73, 74,
-    with their misprints corrected.
+    taken at fixed zeta; at the best zeta they equal the derivatives of the bound. Olobatuyi, eqs. 13-16, 58,
+    73, 74, with their misprints corrected.
     """
     xp = array_namespace(m)
     zeta = xp.sqrt(m**2 + v)
@@ -52,7 +52,7 @@ def curvature_of_bound(zeta: Array) -> Array:
 
 
 def gaussian_factor(y: Array, m: Array, v: Array, noise: Array) -> TargetFactor:
-    """Return the factor of real targets with Gaussian noise of precision `noise`, which is exact."""
+    """Return the exact factor of real targets with Gaussian noise of precision `noise`."""
     xp = array_namespace(m)
     total = v + 1 / noise
     by_mean = (y - m) / total

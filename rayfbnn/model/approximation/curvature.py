@@ -1,4 +1,4 @@
-"""Derivatives of a network's outputs by its parameters, and curvatures of the posterior made from them."""
+"""Derivatives of a network's outputs by its parameters, and curvatures of the posterior."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rayfbnn.model import prior
 from rayfbnn.model.network import Buffers, backward, forward
 from rayfbnn.model.posterior import Posterior
 
-_MOST_NUMBERS = 4_000_000  # in one piece of a Jacobian: 32 MB
+_MOST_NUMBERS = 4_000_000  # numbers in one piece of a Jacobian: 32 MB
 _DIFFERENCE = 1e-4
 
 
 def jacobian_pieces(
     posterior: Posterior, position: Array, rows: Array
 ) -> Iterator[tuple[slice, Array, Array]]:
-    """Yield pieces of cases: which, outputs, and their derivatives by all parameters.
+    """Yield pieces of cases: a slice of the cases, their outputs, and the derivatives by all parameters.
 
     rows  inputs from `network.input_rows`, (n_inputs + 1, n_cases)
 
-    Each piece has outputs (n_chains, n_outputs, n) and derivatives (n_chains, n_outputs, n, n_parameters). A
-    case is pushed back through its network by itself, so that every kind of layer and connection is covered.
+    Each piece has outputs (n_chains, n_outputs, n) and derivatives (n_chains, n_outputs, n, n_parameters).
+    Each case gets its own backward pass, and therefore all kinds of layers and connections are covered.
     """
     xp, wiring = array_namespace(position), posterior.wiring
     n_chains, n_parameters = position.shape
@@ -47,12 +47,12 @@ def jacobian_pieces(
 
 
 def gauss_newton(posterior: Posterior, position: Array, precisions: Array) -> Array:
-    """Return the likelihood's curvature without second derivatives of the outputs, by target.
+    """Return the likelihood's curvature by target, without second derivatives of the outputs.
 
         G = sum over cases of J' Lambda J ,  J = d outputs/dw ,  Lambda = -d2 log likelihood/d outputs2
 
-    It is (n_chains, n_parts, n_parameters, n_parameters), whose sum over the parts is G: a part for each
-    target that has a noise precision of its own, and else one part.
+    The result is (n_chains, n_parts, n_parameters, n_parameters); the parts sum to G. If targets have
+    separate noise precisions, each target is a part. Otherwise there is one part.
     """
     xp, model = array_namespace(position), posterior.data_model
     noise = prior.noise_precisions(precisions, posterior.precision_layout)
@@ -83,7 +83,8 @@ def gauss_newton(posterior: Posterior, position: Array, precisions: Array) -> Ar
 def hessian(posterior: Posterior, position: Array, precisions: Array) -> Array:
     """Return the Hessian of the potential by central differences of its gradient, (n_chains, P, P).
 
-    All displaced positions of a chain are chains of one call; the steps of 1e-4 need float64.
+    All displaced positions of a chain are evaluated as the chains of one call. The steps of 1e-4 need
+    float64.
     """
     xp = array_namespace(position)
     n_chains, n = position.shape
@@ -98,12 +99,12 @@ def hessian(posterior: Posterior, position: Array, precisions: Array) -> Array:
 
 
 def linear_outputs(posterior: Posterior, mode: Array, draws: Array, rows: Array) -> Array:
-    """Return the outputs of draws when the network is taken as linear about the mode.
+    """Return the outputs of draws with the network linearised about the mode.
 
         f(x; w) = f(x; mode) + J(x) (w - mode)
 
-    mode (n_chains, n_parameters), draws (n_chains, n_draws, n_parameters), rows as in `jacobian_pieces`; the
-    result is (n_chains, n_draws, n_outputs, n_cases)
+    mode (n_chains, n_parameters), draws (n_chains, n_draws, n_parameters), rows as in `jacobian_pieces`. The
+    result is (n_chains, n_draws, n_outputs, n_cases).
     """
     xp = array_namespace(mode)
     moved = (draws - mode[:, None]).swapaxes(1, 2)  # (n_chains, n_parameters, n_draws)

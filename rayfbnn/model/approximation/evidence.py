@@ -1,4 +1,4 @@
-"""Precisions that maximise the evidence of a Gaussian approximation, and the log evidence there."""
+"""Precisions that maximise the evidence of a Gaussian approximation, and parts of the log evidence."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ODD = ("tanh", "sin", "erf", "identity")
 
 @dataclass(frozen=True)
 class Reestimated:
-    """Precisions after an update, and what integrating over them adds to the log evidence.
+    """Precisions after an update, and the term that integrating over them adds to the log evidence.
 
     precisions  (n_chains, n_precisions)
-    log_width   (n_chains,): log prior density of the log precisions plus the log of the width of their peak,
-                at the precisions before the update
+    log_width   (n_chains,): log prior density of the log precisions plus the log width of the peak, at the
+                precisions before the update
     """
 
     precisions: Array
@@ -39,24 +39,24 @@ def reestimated(
     layout: PrecisionLayout,
     is_integrated: bool = False,
 ) -> Reestimated:
-    """Return the precisions of MacKay's fixed point, one step on.
+    """Return the precisions after one step of MacKay's fixed-point iteration.
 
-    With the number of well-determined values gamma_c = k_c - tau_c tr(A^-1)_c of each group, or of each
-    source unit with a precision of its own, the noise having n observed targets:
+    Let gamma_c = k_c - tau_c tr(A^-1)_c be the number of well-determined values of a group, or of a source
+    unit if units have precisions. The noise has n observed targets:
 
         tau_c <- (gamma_c + a_c)/(|w_c|^2 + a_c/omega_c)
         noise <- (n - sum gamma + a)/(SSE + a/omega)
 
-    The fixed point is the mode of p(data | tau) p(log tau). With is_integrated, k_c is in the place of
-    gamma_c: the mode of w then has the precisions integrated out (Buntine and Weigend), except the noise's.
-    A common precision above those of units is held at its mean given them, since the joint mode of two levels
-    can lie at infinity.
+    The fixed point is the mode of p(data | tau) p(log tau). With is_integrated, k_c replaces gamma_c. The
+    mode of w then has the precisions integrated out (Buntine and Weigend), except the noise precision. A
+    common precision above the precisions of units is set to its mean given them, because the joint mode of
+    two levels can lie at infinity.
 
     Parameters
     ----------
     traces : (n_chains, n_parameters)   diagonal of A^-1
     residual_squares : (n_chains, n_targets)   sums of squared residuals; None without noise
-    determined : (n_chains, n_targets or 1)   tr(A^-1 G_j) for each target with its own noise, or of all
+    determined : (n_chains, n_targets or 1)   tr(A^-1 G_j) of each target with its own noise, or in total
     """
     xp = array_namespace(position)
     new = precisions.copy()
@@ -111,7 +111,7 @@ def _update(group: PrecisionGroup, gamma: Array, squares: Array, before: Array, 
 
 
 def _log_of_both_levels(group: PrecisionGroup, tau: Array) -> Array:
-    """Return the log density of the log precisions of units, with the common one integrated out."""
+    """Return the log density of the log precisions of units, with the common precision integrated out."""
     xp = array_namespace(tau)
     alpha_0, alpha, _ = group.prior.alphas
     n, rate = group.n_units, alpha_0 / (2 * group.mean)
@@ -124,9 +124,11 @@ def _log_of_both_levels(group: PrecisionGroup, tau: Array) -> Array:
 
 
 def log_symmetries(network: NetworkSpec) -> float:
-    """Return the log of the number of equal modes: H! orders of a layer's units, and 2^H signs of odd ones.
+    """Return the log of the number of equivalent modes of the posterior.
 
-    Layers with configured connections, products or sub-groups count as having none.
+    A layer of H units has H! orders of its units, and 2^H signs if its activation is odd and it has no
+    offsets. Networks with configured connections or products, and softmax and normalize layers, count as
+    having no symmetries.
     """
     total = 0.0
     is_plain = not network.connections and all(layer.product is None for layer in network.hidden)

@@ -1,4 +1,4 @@
-"""Precisions under an approximation: their best distributions where those of parameters are given."""
+"""Best distributions of the precisions given the distribution of the parameters."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from rayfbnn.model.approximation.log_concave import PrecisionMoments, precision_
 from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
 
-_MOST_ROUNDS = 200  # of the two levels of a group in turn
+_MOST_ROUNDS = 200  # rounds of updates, alternating between the two levels of a group
 _TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True)
 class ExpectedPrecisions:
-    """The distributions q(tau) of all precisions, given expected squares of what they rule.
+    """The distributions q(tau) of all precisions, given the expected squares of the values they govern.
 
-    mean   (n_chains, n_precisions)  E tau; fixed precisions stay as they are
-    shape, rate  (n_chains, n_precisions)  of each Gamma distribution; NaN where q(tau) is none: for fixed
-                 precisions, and for common ones above those of units
-    bound  (n_chains,)  what log p(data), bounded at the precisions E tau, changes by when the precisions are
-           variables: the sum of E log tau - log E tau for each Gaussian value, and of the divergences from
-           q(tau) to the prior
+    mean   (n_chains, n_precisions)  E tau; fixed precisions keep their values
+    shape, rate  (n_chains, n_precisions)  parameters of each Gamma distribution. NaN if q(tau) is not a
+                 Gamma distribution: for fixed precisions, for rectified Gaussian priors, and for common
+                 precisions above the precisions of units
+    bound  (n_chains,)  the change of a bound on log p(data) at the precisions E tau when the precisions
+           become variables: the sum of (E log tau - log E tau)/2 over the Gaussian values, minus the
+           divergences from q(tau) to the prior
     """
 
     mean: Array
@@ -33,17 +34,17 @@ class ExpectedPrecisions:
 
 
 def why_not_expected(network: NetworkSpec, layout: PrecisionLayout) -> str | None:
-    """Return why precisions have no such distributions here, and what to do; None if they have."""
+    """Return why precisions have no such distributions here and how to change that, or None if they do."""
     for group in layout.groups:
         alpha_common, alpha_unit, alpha_value = group.prior.alphas
         if math.isfinite(alpha_value) and math.isfinite(min(alpha_common, alpha_unit)):
             return (
-                f"{group.name} has t values under precisions that vary;"
+                f"{group.name} has t values with precisions that vary;"
                 " fix its other levels, or leave out its last alpha"
             )
     if network.adjustments:
         names = ", ".join(network.adjustments)
-        return f"{names} are adjustments, which it does not cover; leave them out"
+        return f"adjustments ({names}) are not covered; leave them out"
     return None
 
 
@@ -56,18 +57,18 @@ def expected_precisions(
     parameters: ParameterLayout,
     layout: PrecisionLayout,
 ) -> ExpectedPrecisions:
-    """Return the distributions of the precisions that are best given those of parameters and noise.
+    """Return the best distributions of the precisions given expected squares of parameters and residuals.
 
-    Groups with one level:  q(tau) = Gamma(shape (alpha + k)/2, rate (alpha/omega + S)/2), with k values
-    and S the expected sum of their squares. Groups with units, whose Gamma distributions have the rate
-    a1/(2 tau), so that E[1/tau] counts, not 1/E[tau]:
+    In a group with one level, q(tau) = Gamma(shape (alpha + k)/2, rate (alpha/omega + S)/2), with k values
+    and S the expected sum of squares. In a group with units, the prior of a unit's precision has the rate
+    a1/(2 tau), and therefore E[1/tau] enters instead of 1/E[tau]:
 
         q(tau_i) = Gamma((a1 + k_i)/2, rate (a1 E[1/tau] + S_i)/2)
         q(tau)   ~ tau^((a0 - n a1)/2 - 1) exp(-tau a0/(2 omega) - a1 sum E tau_i/(2 tau))
 
     Parameters
     ----------
-    precisions : (n_chains, n_precisions)   of which fixed ones are kept
+    precisions : (n_chains, n_precisions)   fixed precisions are kept
     squares : (n_chains, n_parameters)   expected squares of the parameters
     residual_squares : (n_chains, n_targets)   expected sums of squared residuals; None without noise
     counts : number of observed targets, a number or (n_chains or 1, n_targets)
@@ -91,7 +92,7 @@ def expected_precisions(
 def _one_level(
     group: PrecisionGroup, sums: Array, sizes: Array, mean: Array, shape: Array, rate: Array
 ) -> Array | float:
-    """Fill in the column of a common precision, and return what the bound changes by."""
+    """Fill in the column of a common precision, and return the change of the bound."""
     alpha, column = group.prior.alphas[0], group.common
     if group.prior.rectified is not None:
         return _rectified(group.prior.rectified, sums.sum(axis=1), sizes.sum(axis=1), mean, column)
@@ -104,9 +105,9 @@ def _one_level(
 
 
 def _rectified(v0: float, sums: Array, sizes: Array, mean: Array, column: int) -> Array:
-    """Fill in the column of a precision with a rectified Gaussian prior; the right form of eqs. 47-53.
+    """Fill in the column of a precision with a rectified Gaussian prior, and return the change of the bound.
 
-    q(tau) ~ tau^(k/2) exp(-S tau/2 - tau^2/(2 v0))                                          Olobatuyi
+    q(tau) ~ tau^(k/2) exp(-S tau/2 - tau^2/(2 v0)),   the corrected form of Olobatuyi, eqs. 47-53
     """
     xp = array_namespace(sums)
     moments = precision_moments(sizes / 2 + 1, rate=sums / 2, square_rate=1 / (2 * v0))
@@ -118,7 +119,7 @@ def _rectified(v0: float, sums: Array, sizes: Array, mean: Array, column: int) -
 def _two_levels(
     group: PrecisionGroup, sums: Array, sizes: Array, mean: Array, shape: Array, rate: Array
 ) -> Array:
-    """Fill in the columns of a group with units, and return what the bound changes by."""
+    """Fill in the columns of a group with units, and return the change of the bound."""
     xp, special = array_namespace(sums), special_functions(sums)
     alpha_0, a1, _ = group.prior.alphas
     n_units = group.n_units
@@ -150,14 +151,14 @@ def _two_levels(
 
 
 def _of_common(group: PrecisionGroup, a: Array, b: Array, common: PrecisionMoments) -> Array:
-    """Return E log prior plus entropy of the common precision above those of units."""
+    """Return E log prior plus entropy of the common precision above the precisions of units."""
     alpha, a1, _ = group.prior.alphas
     exponent = (alpha - group.n_units * a1) / 2
     rate, inverse_rate = alpha / (2 * group.mean), a1 * (a / b).sum(axis=1) / 2
     expected = exponent * common.log_mean - rate * common.mean - inverse_rate * common.inverse_mean
     half = alpha / 2
     log_prior = half * math.log(rate) - math.lgamma(half) + half * common.log_mean - rate * common.mean
-    # Both densities are in log tau here.
+    # Both densities are densities of log tau.
     return log_prior + common.log_normaliser - expected
 
 

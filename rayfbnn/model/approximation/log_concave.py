@@ -1,4 +1,4 @@
-"""Moments of precisions whose logarithms have log-concave densities, by quadrature."""
+"""Moments of precisions by quadrature, if the logarithm of the precision has a log-concave density."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _REACH = 6.0  # the grid goes to sinh(6) = 202 widths on each side
 
 @dataclass(frozen=True)
 class PrecisionMoments:
-    """Expectations under a density of tau, each of the shape of the density's parameters.
+    """Expectations under a density of tau, each in the shape of the density's parameters.
 
-    log_normaliser  log of the integral over log tau of the density as it was given
+    log_normaliser  log of the integral of the unnormalised density over log tau
     """
 
     mean: Array
@@ -33,10 +33,10 @@ def precision_moments(
 ) -> PrecisionMoments:
     """Return moments of the density exp(a x - b exp(x) - c exp(-x) - d exp(2 x)) of x = log tau.
 
-    b is `rate`, c is `inverse_rate` and d is `square_rate`, all at least 0. With c = d = 0 it is the Gamma
-    distribution, with d = 0 the generalised inverse Gaussian one; d = 1/(2 v0) is that of a rectified
-    Gaussian prior. Needs a > 0 where c is 0, and b + d > 0. The trapezoidal rule runs over t, with
-    x = mode + width sinh(t).
+    b is `rate`, c is `inverse_rate` and d is `square_rate`, all at least 0. With c = d = 0, tau has a Gamma
+    distribution; with d = 0, a generalised inverse Gaussian distribution. A rectified Gaussian prior has
+    d = 1/(2 v0). a must be positive if c is 0, and b + d must be positive. The trapezoidal rule runs over t,
+    with x = mode + width sinh(t).
     """
     xp = array_namespace(a)
     a, b, c, d = xp.broadcast_arrays(
@@ -71,7 +71,7 @@ def _expected(share: Array, values: Array) -> Array:
 
 
 def _mode(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """Return the x where a - b exp(x) + c exp(-x) - 2 d exp(2 x) is zero, by Newton steps of at most 1."""
+    """Return the x that solves a - b exp(x) + c exp(-x) - 2 d exp(2 x) = 0, by Newton steps of at most 2."""
     xp = array_namespace(a)
     x = xp.log(xp.maximum((xp.abs(a) + xp.sqrt(b * c) + 1e-3) / (b + xp.sqrt(d) + 1e-300), 1e-300))
     for _ in range(_NEWTON_STEPS):

@@ -1,7 +1,7 @@
-"""Means and variances pushed through a network whose parameters are independent, and gradients back.
+"""Propagation of means and variances through a network with independent parameters, and its gradients.
 
-Probabilistic backpropagation: each layer's summed inputs are taken as Gaussian and its units as independent.
-Each chain has a case of its own, so that arrays are (n_chains, n_units).
+This is probabilistic backpropagation: the summed inputs of each layer are taken as Gaussian, and its units as
+independent. Each chain has its own case, and arrays are (n_chains, n_units).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.model.network import Buffers, activate, multiply_by_slope
 from rayfbnn.model.wiring import Link, Wiring
 
-_POINTS = 32  # of Gauss-Hermite quadrature
+_POINTS = 32  # points of Gauss-Hermite quadrature
 _LEAST_VARIANCE = 1e-300
 COVERED = ("relu", "tanh", "sigmoid", "softplus", "softplus0", "identity")
 
@@ -39,10 +39,10 @@ class UnitMoments:
 class NetworkMoments:
     """The moments of a forward pass.
 
-    sources  of the inputs and each hidden layer: means and variances (n_chains, n_units + 1), the last of the
-             constant one
-    units    of each hidden layer
-    mean, variance  of the outputs, (n_chains, n_outputs)
+    sources  for the inputs and each hidden layer, means and variances (n_chains, n_units + 1); the last
+             column is for the constant one
+    units    the moments of each hidden layer
+    mean, variance  moments of the outputs, (n_chains, n_outputs)
     """
 
     sources: list[tuple[Array, Array]]
@@ -52,7 +52,7 @@ class NetworkMoments:
 
 
 def why_not_propagated(wiring: Wiring) -> str | None:
-    """Return why moments do not go through a network, and what to do; None if they do."""
+    """Return why moments cannot pass through a network and how to change that, or None if they can."""
     for activation in wiring.activations:
         if activation not in COVERED:
             return f"{activation} layers are not covered; use {', '.join(COVERED)}"
@@ -66,11 +66,11 @@ def why_not_propagated(wiring: Wiring) -> str | None:
 
 
 def forward_moments(mean: Array, variance: Array, inputs: Array, wiring: Wiring) -> NetworkMoments:
-    """Return the moments of all units and outputs, for weights of independent Gaussian distributions.
+    """Return the moments of all units and outputs, for parameters with independent Gaussian distributions.
 
         m_a = sum m_z m_w ,  v_a = sum m_z^2 v_w + v_z m_w^2 + v_z v_w            Olobatuyi, eqs. 69-72
 
-    mean, variance (n_chains, n_parameters); inputs (n_chains, n_inputs + 1), the last a one
+    mean, variance (n_chains, n_parameters); inputs (n_chains, n_inputs + 1), the last column ones
     """
     xp = array_namespace(mean)
     sources = [(inputs, xp.zeros_like(inputs))]
@@ -102,8 +102,9 @@ def backward_moments(
 ) -> tuple[Array, Array]:
     """Return derivatives by all means and variances, (n_chains, n_parameters) each.
 
-    by_mean, by_variance  (n_chains, n_outputs): of what is differentiated by the outputs' moments;
-                          Olobatuyi, eqs. 75-83, with eqs. 64-67 summed over destinations
+    by_mean, by_variance  (n_chains, n_outputs): derivatives by the moments of the outputs
+
+    Olobatuyi, eqs. 75-83, with eqs. 64-67 summed over destinations.
     """
     xp = array_namespace(mean)
     to_mean, to_variance = xp.zeros_like(mean), xp.zeros_like(variance)
@@ -149,7 +150,7 @@ def _of_units(link: Link, values: Array) -> Array:
 
 
 def unit_moments(m: Array, v: Array, activation: str) -> UnitMoments:
-    """Return the moments of units whose summed inputs are Normal(m, v); (n_chains, n_units) each."""
+    """Return the moments of units with summed inputs u ~ Normal(m, v), (n_chains, n_units) each."""
     xp = array_namespace(m)
     if activation == "identity":
         one, none = xp.ones_like(m), xp.zeros_like(m)
@@ -174,10 +175,10 @@ def _relu(m: Array, v: Array) -> UnitMoments:
 
 
 def _by_quadrature(m: Array, v: Array, activation: str) -> UnitMoments:
-    """Return the moments of any smooth units by Gauss-Hermite quadrature.
+    """Return the moments of units with any smooth activation, by Gauss-Hermite quadrature.
 
-    Derivatives are those of the sums, so that they agree with the moments however wide the distribution is:
-    with u = m + s z, du/dm = 1 and du/dv = z/(2 s).
+    The derivatives are exact derivatives of the quadrature sums, with u = m + s z, du/dm = 1 and
+    du/dv = z/(2 s). They agree with the moments for distributions of any width.
     """
     xp = array_namespace(m)
     points, weights = (xp.asarray(values) for values in np.polynomial.hermite_e.hermegauss(_POINTS))
@@ -202,7 +203,10 @@ def _by_quadrature(m: Array, v: Array, activation: str) -> UnitMoments:
 
 
 def units_are_alike(mean: Array, wiring: Wiring) -> Array:
-    """Return whether all units of every hidden layer have the same means, (n_chains,); False without any."""
+    """Return whether all units of every hidden layer have the same means, (n_chains,).
+
+    The result is False if no layer has two units.
+    """
     xp = array_namespace(mean)
     alike = xp.zeros(len(mean), dtype=bool)
     for layer in range(1, len(wiring.units) - 1):
@@ -219,7 +223,7 @@ def units_are_alike(mean: Array, wiring: Wiring) -> Array:
 
 
 def live_units(mean: Array, sd: Array, wiring: Wiring) -> Array:
-    """Return the number of hidden units that have some weight out of them with |mean| > 2 sd, (n_chains,)."""
+    """Return the number of hidden units with an outgoing weight that has |mean| > 2 sd, (n_chains,)."""
     xp = array_namespace(mean)
     total = xp.zeros(len(mean), dtype=xp.int64)
     for layer in range(1, len(wiring.units) - 1):

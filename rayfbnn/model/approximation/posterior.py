@@ -1,4 +1,4 @@
-"""The posterior with what approximations need besides its density and its gradient."""
+"""The posterior with the further quantities that approximations need."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from rayfbnn.model.network import Buffers, forward, input_rows
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose, Streams
 
-_SPREAD = 0.5  # the largest standard deviation of a weight at a start
-_BYTES_AT_ONCE = 64e6  # of the values of units at all cases; with 60,000 cases many more took longer by half
+_SPREAD = 0.5  # the largest standard deviation of a parameter at a start
+# Memory for the values of units at all cases. With 60,000 cases, a much larger limit took half as long again.
+_BYTES_AT_ONCE = 64e6
 
 
 @dataclass(frozen=True, eq=False)
 class ApproximatedPosterior(SampledPosterior):
-    """A posterior that approximations can be fitted to, as a `state.ApproximatedTarget`."""
+    """A posterior that approximations can be fitted to: a `state.ApproximatedTarget`."""
 
     def start(self, streams: Streams) -> tuple[Array, Array]:
-        """Draw where a fit starts: parameters (n_chains, n_parameters), and precisions at their prior means.
+        """Draw the start of a fit: parameters (n_chains, n_parameters), and precisions at their prior means.
 
-        Parameters are normal with standard deviation 1/2, or the inverse root of the number of source units
-        if that is smaller. A start at zero would leave all units of a layer alike.
+        Parameters are normal with standard deviation 1/2. For weights, it is the inverse root of the number
+        of source units if that is smaller. A start at zero would leave all units of a layer alike.
         """
         xp = array_namespace(streams.chains)
         position = streams.normal(Purpose.START, (self.n_parameters,))
@@ -75,19 +76,19 @@ class ApproximatedPosterior(SampledPosterior):
 
     @property
     def why_not_expected(self) -> str | None:
-        """Why precisions have no such distributions, and what to do; None if they have."""
+        """Why precisions have no such distributions and how to change that, or None if they do."""
         return expected.why_not_expected(self.network, self.precision_layout)
 
     @property
     def why_not_curved(self) -> str | None:
-        """Why the posterior has no Gaussian approximation here, and what to do; None if it has."""
+        """Why the posterior has no Gaussian approximation here and how to change that, or None if it does."""
         for group in self.parameter_layout.groups:
             if math.isfinite(group.prior.alphas[2]):
                 return f"{group.name} has a t prior; leave out its last alpha"
             if group.prior.mixture is not None or group.prior.rectified is not None:
-                return f"{group.name} has a mixture or a rectified Gaussian as prior; give width and alphas"
+                return f"{group.name} has a mixture or rectified Gaussian prior; give a width and alphas"
         if type(self.data_model).output_curvature is DataModel.output_curvature:
-            return f'it does not cover model.kind = "{self.model.kind}"'
+            return f'model.kind = "{self.model.kind}" is not covered'
         return self.why_not_expected
 
     def gauss_newton(self, position: Array, precisions: Array) -> Array:
@@ -105,7 +106,7 @@ class ApproximatedPosterior(SampledPosterior):
     def reestimated(
         self, position: Array, precisions: Array, traces: Array, determined: Array, *, is_integrated: bool
     ) -> evidence.Reestimated:
-        """Return precisions one step on towards the greatest evidence; see evidence.py."""
+        """Return the precisions after one step towards the greatest evidence; see evidence.py."""
         b = self._inverse_temperature(n_axes=2)
         squares = self.residual_squares(position)
         return evidence.reestimated(
@@ -121,7 +122,7 @@ class ApproximatedPosterior(SampledPosterior):
         )
 
     def linear_outputs(self, mode: Array, draws: Array, inputs: Array) -> Array:
-        """Return the outputs of draws, linear about the mode, (n_chains, n_draws, n_cases, n_outputs).
+        """Return the outputs of draws, linearised about the mode, (n_chains, n_draws, n_cases, n_outputs).
 
         mode (n_chains, n_parameters), draws (n_chains, n_draws, n_parameters), inputs (n_cases, n_inputs)
         """
@@ -130,16 +131,16 @@ class ApproximatedPosterior(SampledPosterior):
 
     @property
     def log_symmetries(self) -> float:
-        """Log of the number of modes that are equal by exchange and change of sign of hidden units."""
+        """Log of the number of modes that are equivalent by exchange or sign change of hidden units."""
         return evidence.log_symmetries(self.network)
 
     @property
     def why_not_propagated(self) -> str | None:
-        """Why moments cannot be propagated through this model, and what to do; None if they can."""
+        """Why moments cannot be propagated through this model and how to change that, or None if they can."""
         if self.model.kind not in ("binary", "real"):
-            return f'it covers binary and real targets, not model.kind = "{self.model.kind}"'
+            return f'only binary and real targets are covered, not model.kind = "{self.model.kind}"'
         if not isinstance(self.inverse_temperature, float) or self.inverse_temperature != 1:
-            return "it covers temperature = 1 alone"
+            return "only temperature = 1 is covered"
         for group in self.precision_layout.groups:
             if math.isfinite(group.prior.alphas[2]):
                 return f"{group.name} has t values; leave out its last alpha"
@@ -150,10 +151,10 @@ class ApproximatedPosterior(SampledPosterior):
     def case_update(
         self, mean: Array, variance: Array, precisions: Array, cases: Array
     ) -> tuple[Array, Array, Array]:
-        """Return log Z of a case of each chain, and its derivatives by all means and variances.
+        """Return log Z of one case of each chain, and its derivatives by all means and variances.
 
-        mean, variance (n_chains, n_parameters), cases (n_chains,) integers; log Z is (n_chains,), that of
-        binary targets a bound. Several targets are independent factors.
+        mean, variance (n_chains, n_parameters), cases (n_chains,) integers. log Z is (n_chains,); for binary
+        targets it is a bound. Several targets are independent factors.
         """
         rows = self.rows_by_case[cases].astype(np.float64)
         passed = moments.forward_moments(mean, variance, rows, self.wiring)
@@ -183,11 +184,11 @@ class ApproximatedPosterior(SampledPosterior):
         return total
 
     def units_are_alike(self, mean: Array) -> Array:
-        """Return whether all units of a layer have the same means, (n_chains,); no step then parts them."""
+        """Return whether all units of a layer have the same means, (n_chains,); they then stay equal."""
         return moments.units_are_alike(mean, self.wiring)
 
     def live_units(self, mean: Array, sd: Array) -> Array:
-        """Return the number of hidden units with some weight out of them beyond two sds, (n_chains,)."""
+        """Return the number of hidden units with an outgoing weight that has |mean| > 2 sd, (n_chains,)."""
         return moments.live_units(mean, sd, self.wiring)
 
     def _log_prior_given_precisions(self, position: Array, precisions: Array) -> Array:
@@ -203,7 +204,7 @@ class ApproximatedPosterior(SampledPosterior):
         return squares.sum(axis=2)
 
     def _in_pieces(self, function: Callable[..., Array], *arrays: Array) -> Array:
-        """Return the function of the arrays, evaluated for a few chains at a time to save memory."""
+        """Return `function` of the arrays, evaluated for a few chains at a time to save memory."""
         units = sum(layer.units for layer in self.network.hidden) + self.network.outputs
         bytes_of_one = 2 * units * self.inputs.shape[-1] * np.dtype(self.dtype).itemsize
         at_once = max(1, int(_BYTES_AT_ONCE / bytes_of_one))

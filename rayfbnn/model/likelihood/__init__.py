@@ -1,1 +1,1 @@
-"""Data models: how targets are distributed given a network's outputs."""
+"""Data models: the distributions of targets given a network's outputs."""

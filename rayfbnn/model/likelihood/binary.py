@@ -1,4 +1,4 @@
-"""Binary targets: an output is the log odds of a one."""
+"""Binary targets: each output is the log odds that its target is 1."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LOGIT_SQUARE = 4.0  # outputs of 2 and -2 are probabilities of 0.88 and 0.12
 class BinaryTargets(DataModel):
     """Targets of 0 or 1, P(y = 1) = 1 / (1 + exp(-v)).
 
-    labels  for each target its two labels, () for one that is a number; empty if none of them is text
+    labels  for each target its two labels, or () if it is a number; empty if no target is text
     """
 
     kind = "binary"
     has_labels = True
     n_labels = 2
-    # hybrid-marginal integrates a common sigma out, but not those of inputs (docs/decisions/0017)
+    # hybrid-marginal can integrate a common sigma out, but not the sigmas of inputs (docs/decisions/0017).
     usual_relevance = math.inf
     usual_marginal_iterations = 6000
 
@@ -61,13 +61,13 @@ class BinaryTargets(DataModel):
     def why_outputs_stay(self, *, is_tempered: bool) -> str | None:
         if not is_tempered:
             return None
-        # Powers of a logistic likelihood are mixtures too, over PG(b, v), for which polya_gamma has no draws.
+        # Powers of a logistic likelihood are mixtures over PG(b, v), but polya_gamma cannot draw from these.
         return 'model.kind = "binary" needs temperature 1; use over = ["precisions"] or hybrid'
 
     def gaussian_targets(
         self, outputs: Callable[[], Array], rows: Array, noise: Array, weights: Array, streams: Streams
     ) -> GaussianTargets:
-        """Draw T = omega ~ PG(1, output), with (y - 1/2)/omega in place of y (polya_gamma.py)."""
+        """Draw T = omega ~ PG(1, output), and return (y - 1/2)/omega as the targets (polya_gamma.py)."""
         omega = polya_gamma(outputs(), streams, purpose=Purpose.POLYA_GAMMA)
         return GaussianTargets(weights * omega, (rows - 0.5) / omega)
 
@@ -79,7 +79,7 @@ class BinaryTargets(DataModel):
         return "binary"
 
     def output_columns(self, target_names: Sequence[str]) -> list[str]:
-        """Return the log odds of a one, or of the second label."""
+        """Return a name for each log odds of 1, or of the second label."""
         ones = self._ones(target_names)
         return [f"log_odds_{name}" if label is None else f"log_odds_{name}_{label}" for name, label in ones]
 
@@ -116,16 +116,16 @@ class BinaryTargets(DataModel):
         return [f"P({name} = {1 if label is None else label})" for name, label in ones]
 
     def _ones(self, target_names: Sequence[str]) -> list[tuple[str, str | None]]:
-        """Return each target with its label for 1, None where it is a number."""
+        """Return each target with its label for 1, or None if it is a number."""
         labels = self.labels or ((),) * len(target_names)
         return [(name, pair[1] if pair else None) for name, pair in zip(target_names, labels, strict=True)]
 
     def labelled_cases(self, targets: Array) -> list[tuple[Array, Array | None]]:
-        return [(column == 1, column == 0) for column in targets.T]  # a missing target is neither
+        return [(column == 1, column == 0) for column in targets.T]  # both are False for a missing target
 
     def errors(
         self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
     ) -> dict[str, Array]:
-        """Return the share of targets that were thought less likely than their opposite."""
+        """Return the share of targets that differ from the more probable label."""
         p = np.stack(list(columns.values()), axis=1)
         return {"error_rate": error_rate((p > 0.5) != (targets > 0.5), targets)}

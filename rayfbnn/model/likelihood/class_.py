@@ -1,4 +1,4 @@
-"""Class targets: one label of several, with an output for each of them."""
+"""Class targets: one of several labels, with an output for each label."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rayfbnn.streams import Purpose, Streams
 
 @dataclass(frozen=True)
 class ClassTargets(DataModel):
-    """A label from 0 to n_classes - 1, P(y = k) proportional to exp(v_k)."""
+    """A label from 0 to n_classes - 1, with P(y = k) proportional to exp(v_k)."""
 
     kind = "class"
     settings = {"classes": "classes"}
@@ -25,12 +25,12 @@ class ClassTargets(DataModel):
     has_single_target = True
     has_labels = True
     usual_bias = 2.0  # some classes are rare
-    # Fitted with the sigmas of weights held, a network with many inputs learns the training cases by heart,
-    # and chains take long to forget them (docs/decisions/0016).
+    # With the sigmas of weights held fixed, a network with many inputs overfits the training cases. Chains
+    # then take long to recover (docs/decisions/0016).
     starts_with_sigmas_held = False
 
     n_classes: int
-    labels: tuple[str, ...] = ()  # 0, 1, ... if there are none
+    labels: tuple[str, ...] = ()  # empty for 0, 1, ...
 
     @classmethod
     def from_spec(cls, model: ModelSpec) -> ClassTargets:
@@ -55,7 +55,7 @@ class ClassTargets(DataModel):
         return self.n_classes
 
     def output_names(self, target_names: Sequence[str]) -> tuple[str, ...]:
-        """Return the labels."""
+        """Return the labels as text."""
         return self.label_names
 
     def target_rows(self, targets: Array) -> Array:
@@ -70,7 +70,7 @@ class ClassTargets(DataModel):
         v = outputs.astype(xp.float64)
         log_probability = v - v.max(axis=1, keepdims=True)
         log_probability -= xp.log(xp.exp(log_probability).sum(axis=1, keepdims=True))
-        # where, not a product: 0 * -inf must not make a hopeless class spoil the others
+        # xp.where instead of a product, because 0 * -inf would be NaN for a class with probability zero
         terms = xp.where(rows > 0.5, log_probability, 0.0).sum(axis=1, keepdims=True)
         return terms, rows - xp.exp(log_probability)
 
@@ -92,7 +92,7 @@ class ClassTargets(DataModel):
         return "class"
 
     def output_columns(self, target_names: Sequence[str]) -> list[str]:
-        """Return the log probability of each class, up to what all classes have in common."""
+        """Return a name for the log probability of each class, up to a constant common to all classes."""
         return [f"logit_{label}" for label in self.label_names]
 
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
@@ -129,6 +129,6 @@ class ClassTargets(DataModel):
     def errors(
         self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
     ) -> dict[str, Array]:
-        """Return 1 where another class was the most probable one, else 0."""
+        """Return 1 if the most probable class is wrong, otherwise 0."""
         p = np.stack(list(columns.values()), axis=1)
         return {"error_rate": error_rate(p.argmax(axis=1)[:, None] != targets, targets)}

@@ -1,4 +1,4 @@
-"""Count targets: Poisson, with the network's output as the logarithm of the rate."""
+"""Count targets: Poisson variables with the network's output as the logarithm of the rate."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rayfbnn.model.likelihood.missing import without_missing
 from rayfbnn.model.likelihood.records import QUANTILES, Predictive, TargetRange
 from rayfbnn.streams import Purpose, Streams
 
-_MAX_LOG_RATE = math.log(1e15)  # of a draw: whole numbers much above are not exact in float64
+_MAX_LOG_RATE = math.log(1e15)  # limit for draws: much larger whole numbers are not exact in float64
 
 
 @dataclass(frozen=True)
 class CountTargets(DataModel):
-    """Whole numbers from 0, Poisson with mean exp(v)."""
+    """Whole numbers from 0, with a Poisson distribution of mean exp(v)."""
 
     kind = "count"
     usual_bias = 10.0  # rates may be of any size
@@ -38,7 +38,7 @@ class CountTargets(DataModel):
         return TargetRange((targets == np.floor(targets)) & (targets >= 0), "a whole number of at least 0")
 
     def target_rows(self, targets: Array) -> Array:
-        """Return the counts, then below them -log y! of each, (..., 2 n_targets, n_cases)."""
+        """Return rows of counts, followed by rows of -log y!, (..., 2 n_targets, n_cases)."""
         xp = array_namespace(targets)
         counts = without_missing(targets.swapaxes(-1, -2)).astype(xp.float64)
         log_factorials = special_functions(counts).gammaln(counts + 1.0)
@@ -50,7 +50,7 @@ class CountTargets(DataModel):
         v = outputs.astype(xp.float64)
         n_targets = rows.shape[-2] // 2
         y, rate = rows[..., :n_targets, :], xp.exp(v)
-        # where: no rate at all and no count (v = -inf, y = 0) is certain, not undefined
+        # xp.where: with v = -inf and y = 0 the target has probability one, and the product would be NaN
         return xp.where(y > 0, y * v, 0.0) - rate + rows[..., n_targets:, :], y - rate
 
     def output_curvature(self, outputs: Array, rows: Array, noise: Array) -> Array:
@@ -59,7 +59,7 @@ class CountTargets(DataModel):
         return xp.exp(outputs.astype(xp.float64))
 
     def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
-        """Draw counts of rates exp(v), at most 1e15, by inversion of the distribution function."""
+        """Draw counts with rates exp(v), limited to 1e15, by inversion of the distribution function."""
         xp = array_namespace(outputs)
         rate = xp.exp(xp.minimum(outputs, _MAX_LOG_RATE))
         return quantile(streams.uniform(Purpose.TARGET_VALUE, outputs.shape[1:]), rate)
@@ -72,9 +72,9 @@ class CountTargets(DataModel):
         return y * xp.log(xp.maximum(y, 1.0)) - y + rows[..., n_targets:, :]
 
     def typical_curvature(self, targets: Array) -> Array:
-        """Return -d2/dv2 log P = exp(v) at a rate as large as the counts are, (..., n_targets).
+        """Return -d2/dv2 log P = exp(v) at a rate of the size of the counts, (..., n_targets).
 
-        (sum of counts + 1) / cases, the one so that it is positive where every count is zero.
+        (sum of counts + 1) / (number of observed counts); the 1 keeps it positive if all counts are zero.
         """
         xp = array_namespace(targets)
         n_observed = xp.maximum((~xp.isnan(targets)).sum(axis=-2), 1)
@@ -84,14 +84,14 @@ class CountTargets(DataModel):
         return [f"log_rate_{name}" for name in target_names]
 
     def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
-        """Return the rate twice: it is the mean and the variance of a Poisson distribution."""
+        """Return the rate twice, since it is both the mean and the variance of a Poisson distribution."""
         with np.errstate(over="ignore"):
             rates = np.exp(outputs.astype(np.float64))
         return rates, rates
 
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
-        """Describe mixtures of Poisson distributions, by their modes too."""
-        # Here rather than at the top: sampling does without SciPy.
+        """Describe mixtures of Poisson distributions, including the modes."""
+        # Imported here because sampling does not need SciPy.
         from rayfbnn.model.mixtures.poisson import mixture_mass, mixture_modes
 
         targets = range(outputs.shape[1])
@@ -127,16 +127,16 @@ class CountTargets(DataModel):
     def errors(
         self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
     ) -> dict[str, Array]:
-        """Return the errors of mean and median, and how often the mode is not the count."""
+        """Return the errors of mean and median, and the share of targets that differ from the mode."""
         modes = np.stack([columns[f"{name}_mode"] for name in target_names], axis=1)
         wrong_modes = {"error_rate": error_rate(modes != targets, targets)}
         return super().errors(columns, targets, target_names) | wrong_modes
 
 
 def quantile(probability: Array, rate: Array) -> Array:
-    """Return the smallest k with P(Y <= k) >= probability, Y Poisson; the shape of `rate`.
+    """Return the smallest k with P(Y <= k) >= probability for a Poisson variable Y, in the shape of `rate`.
 
-    It is found by bisection from 40 standard deviations on both sides of the rate.
+    The bisection starts about 40 standard deviations on both sides of the rate.
     """
     xp = array_namespace(rate)
     above_rate = special_functions(rate).gammaincc

@@ -1,10 +1,10 @@
-"""The contract of a data model: how targets are distributed given a network's outputs.
+"""The interface of data models, which define the distribution of targets given a network's outputs.
 
-A data model is a subclass of `DataModel` in a file of its own, and a line in registry.py. The base class
-answers what most data models have in common, so that a subclass states only what is different about it.
+Each data model is a subclass of `DataModel` in a separate file, with a line in registry.py. The base class
+has defaults for most methods, and a subclass overrides only those that differ.
 
-Log densities are float64 whatever the networks' precision: an energy near 1e5 in float32 is good to 0.01
-only, and decisions turn on differences of order one.
+Log densities are float64 regardless of the networks' precision. An energy near 1e5 in float32 is only
+accurate to 0.01, and decisions depend on differences of order one.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class DataModel(ABC):
     """The distribution of the targets given the outputs of a network.
 
     kind                the name of the data model, which is model.kind in a configuration
-    settings            the other keys of [model] that belong to it, each with the words that a message uses
-                        for it in "only ... targets have ..."
-    required            those of the settings that a configuration must give, each with what it needs
-    from_labels         the setting that follows from the labels of the training cases if it is left out
-    n_labels            how many labels a target has; None if it has none, or a configuration says it
+    settings            the other keys of [model] that belong to it, each with its name in the message
+                        "only ... targets have ..."
+    required            the settings that a configuration must give, each with a description of its value
+    from_labels         the setting that is derived from the labels of the training cases if it is omitted
+    n_labels            number of labels of a target; None without labels, or if a configuration gives it
     has_single_target   whether there must be exactly one target
-    is_real             whether targets are real numbers that may be standardised, so that outputs are on
-                        their scale
+    is_real             whether targets are real numbers that may be standardised; outputs are then on the
+                        scale of the targets
     has_noise           whether noise precisions are sampled
-    has_labels          whether targets are labels, each with a probability, rather than numbers
-    are_times           whether targets are times, negative where they are censored
+    has_labels          whether targets are labels with probabilities instead of numbers
+    are_times           whether targets are times, which are negative if censored
     usual_bias          width of the default prior of the outputs' biases (spec/default_network.py)
-    usual_relevance     alpha of the sigma that each input has by default; infinite where inputs share one
-    usual_iterations    how many iterations of `hybrid` a configuration that does not say it keeps
-    usual_marginal_iterations  the same of `hybrid-marginal`
-    starts_with_sigmas_held  whether the schedule of a configuration without phases begins with iterations
-                        that leave the sigmas of weights as they are
+    usual_relevance     alpha of the default sigma of each input; infinite if inputs share a sigma
+    usual_iterations    default number of iterations of `hybrid` to keep
+    usual_marginal_iterations  default number of iterations of `hybrid-marginal` to keep
+    starts_with_sigmas_held  whether the default schedule begins with iterations that hold the sigmas of
+                        weights fixed
     """
 
     kind: ClassVar[str]
@@ -64,12 +64,12 @@ class DataModel(ABC):
 
     @property
     def added_inputs(self) -> tuple[str, ...]:
-        """Names of the network's inputs that come before those of the data."""
+        """Names of the network's inputs that come before the inputs of the data."""
         return ()
 
     @property
     def n_cells(self) -> int:
-        """Number of the network's inputs that one case becomes, its cells; 1 if a case is one input."""
+        """Number of cells of a case; each cell is a separate input to the network."""
         return 1
 
     @classmethod
@@ -79,22 +79,22 @@ class DataModel(ABC):
 
     @property
     def in_words(self) -> str:
-        """The data model and its main setting, for a description of a configuration."""
+        """The data model and its main setting, in the description of a configuration."""
         return self.kind
 
     @property
     def remarks(self) -> list[str]:
-        """Further lines for a description of a configuration."""
+        """Further lines in the description of a configuration."""
         return []
 
     # The targets, and the network that they need.
 
     @abstractmethod
     def target_range(self, targets: Array) -> TargetRange | None:
-        """Return which targets are possible, and what a message expects; None if any number is possible."""
+        """Return which targets are possible, with a text for messages; None if any number is possible."""
 
     def n_outputs(self, n_targets: int) -> int:
-        """Return how many outputs the network has for `n_targets` targets."""
+        """Return the number of outputs of the network for `n_targets` targets."""
         return n_targets
 
     def output_names(self, target_names: Sequence[str]) -> tuple[str, ...]:
@@ -106,9 +106,11 @@ class DataModel(ABC):
         return inputs
 
     def reached_cells(self, rows: Array) -> tuple[Array, Array]:
-        """Return the numbers of the cells that matter, and (n_cases + 1,) where each case's begin among them.
+        """Return the numbers of the cells that affect the likelihood, and where the cells of each case begin.
 
-        rows  from target_rows, the same for all chains. It is only asked where n_cells is above one.
+        The starts are (n_cases + 1,). This method is called only if n_cells is larger than one.
+
+        rows  from target_rows, the same for all chains
         """
         raise NotImplementedError
 
@@ -117,13 +119,13 @@ class DataModel(ABC):
     def target_rows(self, targets: Array) -> Array:
         """Return targets (..., n_cases, n_targets) in the outputs' layout, (..., n_rows, n_cases) float64.
 
-        Missing targets (NaN) become zeros, which `observed` tells from real ones.
+        Missing targets (NaN) become zeros; `observed` distinguishes them from real zeros.
         """
         xp = array_namespace(targets)
         return xp.ascontiguousarray(without_missing(targets.swapaxes(-1, -2)), dtype=xp.float64)
 
     def observed(self, targets: Array) -> Array | None:
-        """Return the weight of each target as `missing.observed_weights`; None if all count."""
+        """Return the weight of each target from `missing.observed_weights`; None if none is missing."""
         return observed_weights(targets)
 
     @abstractmethod
@@ -143,16 +145,16 @@ class DataModel(ABC):
         """
 
     def log_normalisers(self, noise: Array) -> Array:
-        """Return what the term of one target leaves out of its log density, (n_chains, n_targets).
+        """Return the log normalising constant omitted from the term of each target, (n_chains, n_targets).
 
-        It is (n_chains, 1) of zeros where nothing is left out.
+        If nothing is omitted, the result is zeros of shape (n_chains, 1).
         """
         return array_namespace(noise).zeros((noise.shape[0], 1))
 
     def total_log_normaliser(self, noise: Array, counts: Array | int) -> Array:
-        """Return what the terms of many cases leave out of their log density, (n_chains,).
+        """Return the sum of the log normalising constants omitted from the terms of many cases, (n_chains,).
 
-        counts  of cases, a number or (n_chains,), or of observed targets, (n_chains or 1, n_targets)
+        counts  number of cases, a number or (n_chains,); or of observed targets, (n_chains or 1, n_targets)
         """
         of_one = self.log_normalisers(noise)
         if isinstance(counts, int) or counts.ndim < 2:
@@ -160,11 +162,11 @@ class DataModel(ABC):
         return (counts * of_one).sum(axis=1)
 
     def log_density(self, outputs: Array, targets: Array, noise: Array) -> Array:
-        """Return the log density (log probability) of each case's observed targets, jointly.
+        """Return the joint log density (or probability) of each case's observed targets, (n_chains, n_cases).
 
-        outputs (n_chains, n_cases, n_outputs), or for several cells a case (n_chains, n_cases, n_cells);
-        targets (n_cases, n_targets), or with a leading chain axis; noise as in terms_and_gradient.
-        The result is (n_chains, n_cases).
+        outputs  (n_chains, n_cases, n_outputs), or (n_chains, n_cases, n_cells) if cases have several cells
+        targets  (n_cases, n_targets), or with a leading chain axis
+        noise    as in terms_and_gradient
         """
         rows, weights = self.target_rows(targets), self.observed(targets)
         terms, gradient = self.terms_and_gradient(outputs.swapaxes(1, 2), rows, noise)
@@ -176,7 +178,7 @@ class DataModel(ABC):
     def log_density_by_target(self, outputs: Array, targets: Array, noise: Array) -> Array:
         """Return the log density of each target of each case, (n_chains, n_targets, n_cases).
 
-        The arguments are those of log_density. It is zero where a target is missing.
+        The arguments are those of log_density. The result is zero for missing targets.
         """
         rows, weights = self.target_rows(targets), self.observed(targets)
         terms, gradient = self.terms_and_gradient(outputs.swapaxes(1, 2), rows, noise)
@@ -188,20 +190,20 @@ class DataModel(ABC):
     def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
         """Draw targets (n_chains, n_targets, n_cases) given float64 outputs (n_chains, n_outputs, n_cases).
 
-        With several cells a case the outputs are those of every cell, (n_chains, 1, n_cases * n_cells).
+        If cases have several cells, the outputs are (n_chains, 1, n_cases * n_cells).
         """
 
-    # Properties of the density that operations ask for.
+    # Properties of the density that operations use.
 
     def largest_terms(self, rows: Array) -> Array | None:
-        """Return the largest that each term can be whatever the outputs, (..., n_targets, n_cases).
+        """Return the largest value of each term over all outputs, (..., n_targets, n_cases).
 
-        None stands for zero.
+        None means zero.
         """
         return None
 
     def log_bound(self, rows: Array, weights: Array | None) -> Array | float:
-        """Return the largest that the sum of all terms can be, (n_chains or 1,), or zero."""
+        """Return the largest value of the sum of all terms, (n_chains or 1,), or zero."""
         bounds = self.largest_terms(rows)
         if bounds is None:
             return 0.0
@@ -211,49 +213,53 @@ class DataModel(ABC):
 
     @property
     def why_unbounded(self) -> str | None:
-        """Why the density of a target has no bound, which exact draws by rejection need, and what to do.
+        """Why the density of a target is unbounded and how to change that, or None if it is bounded.
 
-        None if it has one.
+        Exact draws by rejection need a bound.
         """
         return None
 
     def typical_curvature(self, targets: Array) -> Array | None:
         """Return a guess at -d2/dv2 of one case's log density, (..., n_outputs), from the targets alone.
 
-        None where `largest_curvature` is known. Targets are (..., n_cases, n_targets), NaN if missing.
+        The result is None if `largest_curvature` is known.
+
+        targets  (..., n_cases, n_targets), NaN if missing
         """
         return None
 
     def largest_curvature(self, noise: Array, n_outputs: int) -> Array:
         """Return the largest -d2/dv2 of one case's log density, (n_chains, n_outputs).
 
-        Neal (2022) eqs. 58, 60-62. It is 1/4 for an output that is a log odds.
+        Neal (2022) eqs. 58, 60-62. The default is 1/4, the value for an output that is a log odds.
         """
         return array_namespace(noise).full((noise.shape[0], n_outputs), 0.25)
 
     def output_curvature(self, outputs: Array, rows: Array, noise: Array) -> Array | None:
         """Return -d2 log likelihood / d outputs d outputs' of each case, or its expectation; never negative.
 
-        It is (n_chains, n_outputs, n_cases) where outputs do not mix, and else (n_chains, n_outputs,
-        n_outputs, n_cases); None if approximations by a Gaussian do not cover this data model. The arguments
-        are those of terms_and_gradient.
+        The result is (n_chains, n_outputs, n_cases) if mixed derivatives are zero, and otherwise (n_chains,
+        n_outputs, n_outputs, n_cases). It is None if Gaussian approximations do not cover this data model.
+        The arguments are those of terms_and_gradient.
         """
         return None
 
     def why_outputs_stay(self, *, is_tempered: bool) -> str | None:
-        """Return why the parameters that feed the outputs cannot be integrated out, and what to do.
+        """Return why the parameters that feed the outputs cannot be integrated out, and an alternative.
 
-        None if they can be, since targets are Gaussian given auxiliary variables (`gaussian_targets`).
-        is_tempered  True if the density is raised to another power than one
+        The result is None if they can be. Targets are then Gaussian given auxiliary variables
+        (`gaussian_targets`).
+
+        is_tempered  whether the density is raised to a power other than one
         """
         return f'model.kind = "{self.kind}" has no Gaussian noise; use over = ["precisions"] or hybrid'
 
     def gaussian_targets(
         self, outputs: Callable[[], Array], rows: Array, noise: Array, weights: Array, streams: Streams
     ) -> GaussianTargets:
-        """Draw auxiliary variables given which the targets are Gaussian, where `why_outputs_stay` is None.
+        """Draw auxiliary variables that make the targets Gaussian, if `why_outputs_stay` is None.
 
-        outputs  gives the outputs at the training cases, (n_chains, n_outputs, n_cases) float64
+        outputs  returns the outputs at the training cases, (n_chains, n_outputs, n_cases) float64
         rows     from target_rows, with a chain axis
         weights  power of each target's density, broadcasts to (n_chains, n_targets, n_cases)
         """
@@ -269,31 +275,31 @@ class DataModel(ABC):
 
     @property
     def compiled_name(self) -> str | None:
-        """The name that the compiled kernels know its formulas by; None if they do not cover them."""
+        """The name of its formulas in the compiled kernels; None if the kernels do not cover it."""
         return None
 
     @property
     def compiled_setting(self) -> float:
-        """The number that the formulas of the compiled kernels need besides; infinite if there is none."""
+        """A further number in the formulas of the compiled kernels; infinite if they need none."""
         return math.inf
 
-    # Targets, as draws predict them.
+    # Predictions of targets.
 
     def output_units(self, center: Array, scale: Array) -> tuple[Array, Array]:
-        """Return what outputs are multiplied by, and then what is added, for the data file's scale.
+        """Return a factor and a constant that turn outputs into the units of the data file.
 
-        Both are (n_outputs,), ones and zeros where outputs have no scale of targets. center and scale are as
-        in `functions`.
+        Both are (n_outputs,). For outputs that are not in units of targets they are one and zero. center and
+        scale are as in `functions`.
         """
         n_outputs = self.n_outputs(len(center))
         return np.ones(n_outputs), np.zeros(n_outputs)
 
     def output_columns(self, target_names: Sequence[str]) -> list[str]:
-        """Return the name of each output, on the scale of `output_units`, in the columns of a table."""
+        """Return the name of each output's column in a table, in the units of `output_units`."""
         return self.function_names(target_names)
 
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
-        """Return the outputs (..., n_outputs) as the functions that a run is judged by.
+        """Return the functions of the outputs (..., n_outputs) by which a run is judged.
 
         center, scale  (n_targets,): a target in the data file is scale times the network's, plus center
         """
@@ -304,7 +310,7 @@ class DataModel(ABC):
         return list(target_names)
 
     def probabilities(self, outputs: Array) -> Array:
-        """Return the probability of each label, (..., n_outputs) float64, where targets are labels."""
+        """Return the probability of each label, (..., n_outputs) float64, if targets are labels."""
         raise NotImplementedError
 
     def expected_errors(self, probabilities: Array) -> Array:
@@ -319,34 +325,34 @@ class DataModel(ABC):
         return []
 
     def label_columns(self, probabilities: dict[str, Array], target_names: Sequence[str]) -> dict[str, Array]:
-        """Return the most probable label of each target by the name of its column, where labels are text.
+        """Return a dict from column name to the most probable label of each target with text labels.
 
-        probabilities  (n_cases,) each, by the names of `probability_columns`
+        probabilities  name from `probability_columns` -> (n_cases,)
         """
         return {}
 
     def probability_words(self, target_names: Sequence[str]) -> list[str]:
-        """Return what each of `probabilities` is, for the legend of a picture."""
+        """Return a description of each of `probabilities` for the legend of a picture."""
         return []
 
     def labelled_cases(self, targets: Array) -> list[tuple[Array, Array | None]]:
-        """Return for each of `probabilities` which cases have its label, and which have the opposite label.
+        """Return, for each of `probabilities`, the cases with its label, and those with the opposite label.
 
-        targets  (n_cases, n_targets); the results are (n_cases,) bool, None where a label has no opposite
+        targets  (n_cases, n_targets); the results are (n_cases,) bool, or None if a label has no opposite
         """
         return []
 
     def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
         """Return mean and variance of a target given each draw, (n_cases, n_values, n_draws) each.
 
-        For labels these are the probability p of each label and p (1 - p). outputs and noise_sigmas are as
-        in `predict`.
+        For labels, these are the probability p of each label and p (1 - p). The arguments are as in
+        `predict`.
         """
         p = np.moveaxis(self.probabilities(np.moveaxis(outputs, 1, -1)), -1, 1)
         return p, p * (1 - p)
 
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
-        """Describe the predictive distribution of each target, where these are no labels.
+        """Describe the predictive distribution of each target, if targets are not labels.
 
         outputs          (n_cases, n_outputs, n_draws), or for several cells (n_cases, n_cells, n_draws)
         noise_sigmas     (1, n_targets, n_draws), on the network's scale; no targets without noise
@@ -355,10 +361,10 @@ class DataModel(ABC):
         raise NotImplementedError
 
     def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
-        """Return P(Y < y) and P(Y <= y) for each target y, averaged over draws, where targets are numbers.
+        """Return P(Y < y) and P(Y <= y) for each target y, averaged over draws, if targets are numbers.
 
-        The two are equal where targets have a density. For a censored time they are P(T <= y) and 1, because
-        no more is known of it. Both are (n_cases, n_targets), NaN where a target is missing.
+        The two are equal if targets have a density. For a censored time they are P(T <= y) and 1, because the
+        event comes later than y. Both are (n_cases, n_targets), and NaN for missing targets.
 
         outputs, noise_sigmas  as in `predict`
         targets                (n_cases, n_targets), on the network's scale
@@ -366,22 +372,22 @@ class DataModel(ABC):
         raise NotImplementedError
 
     def draw_means(self, outputs: Array, noise_sigmas: Array) -> Array:
-        """Return the mean of a target given each draw, (n_cases, n_values, n_draws); p of each label.
+        """Return the mean of a target given each draw, (n_cases, n_values, n_draws).
 
-        The arguments are as in `predict`.
+        For labels, this is the probability p of each label. The arguments are as in `predict`.
         """
         return self.moments(outputs, noise_sigmas)[0]
 
     def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
         """Return quantiles of the predictive distribution, (n_probabilities, n_cases, n_targets).
 
-        outputs and noise_sigmas are as in `predict`; probabilities are strictly between 0 and 1. Targets
-        that are labels have none.
+        outputs and noise_sigmas are as in `predict`; probabilities are strictly between 0 and 1. Labels have
+        no quantiles.
         """
         raise NotImplementedError
 
     def exported_settings(self, training_targets: Array) -> dict[str, Any]:
-        """Return what an exported file must say of the data model besides its kind, as for JSON.
+        """Return the settings of the data model for an exported file, as values for JSON.
 
         training_targets  (n_training_cases, n_targets) as on file
         """
@@ -390,9 +396,9 @@ class DataModel(ABC):
     def errors(
         self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
     ) -> dict[str, Array]:
-        """Return measures of error by name, (n_cases,) each, NaN where a case has no observed target.
+        """Return measures of error by name, (n_cases,) each, and NaN for a case without observed targets.
 
-        columns  of the table of predictions, on the data file's scale
+        columns  columns of the table of predictions, in the units of the data file
         targets  (n_cases, n_targets) as on file, NaN if missing
         """
         is_observed = ~np.isnan(targets)
@@ -406,7 +412,7 @@ class DataModel(ABC):
 
 
 def error_rate(is_wrong: Array, targets: Array) -> Array:
-    """Return the share of each case's observed targets that are wrong, (n_cases,); NaN if none is observed.
+    """Return the share of wrong predictions among each case's observed targets, (n_cases,); NaN without any.
 
     is_wrong, targets  (n_cases, n_targets)
     """

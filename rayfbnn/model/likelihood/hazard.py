@@ -1,4 +1,4 @@
-"""Hazards that are constant in time or in pieces of it, and the distributions of times that follow."""
+"""Constant and piecewise constant hazards, and the distributions of times under them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rayfbnn.arrays import Array, array_namespace
 
 _MAX_ROUNDS = 400
 _CLOSE = 1e-12  # relative
-_MAX_LOG_HAZARD = 340.0  # and less its least: squares of times are then below 1e300
+_MAX_LOG_HAZARD = 340.0  # limit for the absolute value; squares of times are then below 1e300
 
 
 @dataclass(frozen=True)
 class Hazard:
-    """A hazard whose logarithm in each piece is given by a network.
+    """A constant or piecewise constant hazard. A network gives its logarithm in each piece.
 
-    times     where the hazard changes, increasing; none for a constant hazard
-    log_time  whether the network is given the logarithm of the time of a piece
+    times     increasing times of the changes of the hazard; empty for a constant hazard
+    log_time  whether the network's input is the logarithm of the time of a piece
 
-    Arguments `log_hazard` end with an axis of n_pieces.
+    The last axis of every `log_hazard` argument has length n_pieces.
     """
 
     times: tuple[float, ...] = ()
@@ -30,44 +30,47 @@ class Hazard:
 
     @property
     def n_pieces(self) -> int:
-        """Number of pieces, one if the hazard is constant."""
+        """Number of pieces; one for a constant hazard."""
         return len(self.times) + 1 if self.times else 1
 
     @property
     def piece_starts(self) -> tuple[float, ...]:
-        """Times at which the pieces of the hazard begin."""
+        """Start times of the pieces of the hazard."""
         return (0.0, *self.times)
 
     def piece_inputs(self) -> list[float]:
-        """Return the time that the network is given in each piece: its middle, at both ends its time point.
+        """Return the network's time input for each piece: its middle; in the outer pieces, their time point.
 
-        As FBM: with log_time the logarithms of the time points, and the middle of these.
+        As in FBM. With log_time, the logarithms of the time points are used, and the middle of these.
         """
         points = [math.log(time) if self.log_time else time for time in self.times]
         middles = [(a + b) / 2 for a, b in zip(points[:-1], points[1:], strict=True)]
         return [points[0], *middles, points[-1]]
 
     def time_at(self, cumulative: Array, log_hazard: Array) -> Array:
-        """Return when the integral of the hazard reaches `cumulative` (...); log_hazard (..., n_pieces)."""
+        """Return the time when the integrated hazard reaches `cumulative` (...).
+
+        log_hazard (..., n_pieces)
+        """
         xp = array_namespace(log_hazard)
         starts = xp.asarray(self.piece_starts)
         spent = xp.exp(log_hazard[..., :-1] + xp.log(starts[1:] - starts[:-1])).cumsum(axis=-1)
-        spent = xp.concatenate([xp.zeros((*spent.shape[:-1], 1)), spent], axis=-1)  # until each piece begins
+        spent = xp.concatenate([xp.zeros((*spent.shape[:-1], 1)), spent], axis=-1)  # up to each piece's start
         piece = (cumulative[..., None] > spent[..., 1:]).sum(axis=-1)[..., None]
         left = cumulative - xp.take_along_axis(spent, piece, axis=-1)[..., 0]
         rest = xp.exp(xp.log(left) - xp.take_along_axis(log_hazard, piece, axis=-1)[..., 0])
         return starts[piece[..., 0]] + rest
 
     def mean_times(self, log_hazard: Array) -> Array:
-        """Return the mean time given each draw, the integral of its survival function.
+        """Return the mean time given each draw, which is the integral of its survival function S.
 
-        A piece that begins at a and ends at b adds S(a) (1 - exp(-h (b - a))) / h.
+        A piece from a to b with hazard h adds S(a) (1 - exp(-h (b - a))) / h.
         """
         v = _clipped(log_hazard)
         starts = np.array(self.piece_starts)
         spent = (np.exp(v[..., :-1]) * np.diff(starts)).cumsum(axis=-1)
         survival = np.exp(-np.concatenate([np.zeros((*v.shape[:-1], 1)), spent], axis=-1))
-        # -expm1 keeps the digits where hardly anyone dies in a piece
+        # -expm1 keeps precision if the probability of an event in a piece is small
         share = np.concatenate(
             [-np.expm1(-np.diff(spent, prepend=0.0)), np.ones((*v.shape[:-1], 1))], axis=-1
         )
@@ -77,7 +80,7 @@ class Hazard:
     def second_moments(self, log_hazard: Array) -> Array:
         """Return the mean square of the time given each draw.
 
-        The integral of 2 t S(t): with x = t - a in the piece from a to b of length l, d = h l,
+        This is the integral of 2 t S(t). A piece from a to b with hazard h and d = h (b - a) adds
         2 S(a) ( a (1 - e^-d)/h + (1 - e^-d (1 + d))/h**2 ).
         """
         v = _clipped(log_hazard)
@@ -109,8 +112,9 @@ class Hazard:
     def time_quantiles(self, log_hazard: Array, probabilities: Sequence[float]) -> Array:
         """Return the times t with P(T <= t) = p over all draws, (n_cases, n_probabilities).
 
-        In a piece -log P(T > t) is concave in t, so Newton's steps from the left end of the piece never pass
-        the solution; the quantiles of single draws are bounds.
+        In a piece -log P(T > t) is concave in t, so Newton steps from the left of the solution never pass it.
+        They start from the start of the piece or from the smallest quantile of the single draws, which is a
+        lower bound.
 
         log_hazard (n_cases, n_draws, n_pieces)
         """
@@ -118,7 +122,7 @@ class Hazard:
         starts = np.array(self.piece_starts)
         lengths = np.diff(starts)
         spent = np.exp(v[..., :-1] + np.log(lengths)).cumsum(axis=2)
-        spent = np.concatenate([np.zeros((*v.shape[:2], 1)), spent], axis=2)  # until each piece begins
+        spent = np.concatenate([np.zeros((*v.shape[:2], 1)), spent], axis=2)  # up to each piece's start
         at_starts = np.exp(-spent).mean(axis=1)  # (n_cases, n_pieces)
         quantiles = np.empty((len(v), len(probabilities)))
         cases = np.arange(len(v))
@@ -133,16 +137,16 @@ class Hazard:
 
 
 def _time_in_piece(goal: float, x: Array, before: Array, log_hazard: Array) -> Array:
-    """Solve -log P(T > begin of the piece + x) = goal for x (n_cases,), by Newton's steps from a lower bound.
+    """Solve -log P(T > start of the piece + x) = goal for x (n_cases,), by Newton steps from a lower bound.
 
-    before      (n_cases, n_draws): integral of each draw's hazard until the piece begins
-    log_hazard  (n_cases, n_draws): in the piece
+    before      (n_cases, n_draws): integral of each draw's hazard up to the start of the piece
+    log_hazard  (n_cases, n_draws): log hazard of each draw in the piece
     """
     for _ in range(_MAX_ROUNDS):
         exponent = before + np.exp(log_hazard + np.log(np.maximum(x, 1e-300))[:, None])
         smallest = exponent.min(axis=1, keepdims=True)
         weight = np.exp(smallest - exponent)
-        height = smallest[:, 0] - np.log(weight.mean(axis=1))  # -log P(T > begin + x)
+        height = smallest[:, 0] - np.log(weight.mean(axis=1))  # -log P(T > start + x)
         slope = (weight * np.exp(log_hazard)).sum(axis=1) / weight.sum(axis=1)
         step = np.maximum((goal - height) / slope, 0.0)
         x = x + step
@@ -152,8 +156,9 @@ def _time_in_piece(goal: float, x: Array, before: Array, log_hazard: Array) -> A
 
 
 def _clipped(log_hazard: Array) -> Array:
-    """Return log hazards in float64, kept where float64 can hold times and their squares.
+    """Return log hazards in float64, clipped to a range where float64 can hold times and their squares.
 
-    Vague priors reach further: an event at once, or never, as far as any time that is looked at can tell.
+    Under vague priors log hazards may be more extreme. The event then happens at once, or later than any time
+    of interest.
     """
     return np.clip(np.asarray(log_hazard, dtype=np.float64), -_MAX_LOG_HAZARD, _MAX_LOG_HAZARD)

@@ -1,4 +1,4 @@
-"""Real targets whose noise depends on the inputs: a second set of outputs is its log precision."""
+"""Real targets with noise that depends on the inputs: a second set of outputs is the log precision."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rayfbnn.model.likelihood.records import Predictive
 from rayfbnn.streams import Purpose, Streams
 
 _LOG_2_PI = math.log(2 * math.pi)
-_MAX_LOG_PRECISION = 680.0  # and less its least: variances are then between 1e-296 and 1e296
+_MAX_LOG_PRECISION = 680.0  # limit for the absolute value; variances are then between 1e-296 and 1e296
 
 
 @dataclass(frozen=True)
 class HeteroscedasticTargets(DataModel):
-    """Gaussian targets; the outputs are every mean v, then s for every log precision of the noise.
+    """Gaussian targets. The outputs are the mean v of each target, then the log precision s of its noise.
 
-    noise_floor  least standard deviation of the noise: 1/tau = noise_floor**2 + exp(-s)
+    noise_floor  smallest standard deviation of the noise: 1/tau = noise_floor**2 + exp(-s)
     """
 
     kind = "heteroscedastic"
-    usual_bias = 3.0  # a log precision of 4.6 is noise of a tenth
+    usual_bias = 3.0  # a log precision of 4.6 means a noise standard deviation of 0.1
     usual_iterations = 10_000
     settings = {"noise_floor": "one"}
     is_real = True
@@ -44,7 +44,7 @@ class HeteroscedasticTargets(DataModel):
 
     @property
     def compiled_setting(self) -> float:
-        """Return the log of the least variance; without one, a number that adds nothing to any variance."""
+        """Return the log of the smallest variance; without a floor, a number too low to affect a variance."""
         return 2 * math.log(self.noise_floor) if self.noise_floor > 0 else -1e6
 
     def target_range(self, targets: Array) -> None:
@@ -57,7 +57,7 @@ class HeteroscedasticTargets(DataModel):
         return (*target_names, *(f"log_precision_{name}" for name in target_names))
 
     def log_precision(self, s: Array) -> Array:
-        """Return log tau of the noise given the outputs s; it is s itself without a floor."""
+        """Return log tau of the noise given the outputs s; without a floor this is s itself."""
         floor = self.noise_floor
         if floor == 0:
             return s
@@ -86,7 +86,7 @@ class HeteroscedasticTargets(DataModel):
         return v + values * array_namespace(outputs).exp(-0.5 * self.log_precision(s))
 
     def largest_terms(self, rows: Array) -> Array:
-        """Return -log floor - log(2 pi)/2, infinite without a floor."""
+        """Return -log floor - log(2 pi)/2; infinite without a floor."""
         floor = self.noise_floor
         value = -math.log(floor) - 0.5 * _LOG_2_PI if floor > 0 else math.inf
         return array_namespace(rows).full(rows.shape, value)
@@ -96,14 +96,14 @@ class HeteroscedasticTargets(DataModel):
         if self.noise_floor > 0:
             return None
         return (
-            "model.noise_floor: missing; without it the density of a target has no bound, so that no proposal"
-            " can be accepted; give the least standard deviation of the noise, such as 0.01"
+            "model.noise_floor: missing; without it the density of a target is unbounded, and no proposal"
+            " can be accepted; give the smallest standard deviation of the noise, such as 0.01"
         )
 
     def typical_curvature(self, targets: Array) -> Array:
         """Return -d2/dv2 at a precision of 1/variance of the targets, then -d2/ds2 = 1/2, (..., 2 n_targets).
 
-        The latter is its mean over y. Where all observed targets are the same the precision counts as one.
+        1/2 is the mean of -d2/ds2 over y. If all observed values of a target are equal, the precision is one.
         """
         xp = array_namespace(targets)
         is_observed = ~xp.isnan(targets)
@@ -115,12 +115,12 @@ class HeteroscedasticTargets(DataModel):
         return xp.concatenate([precision, xp.full_like(precision, 0.5)], axis=-1)
 
     def output_units(self, center: Array, scale: Array) -> tuple[Array, Array]:
-        """Return them for the means, then for the log precisions."""
+        """Return the factors and constants for the means, then for the log precisions."""
         factor = np.concatenate([scale, np.ones(len(scale))])
         return factor, np.concatenate([center, -2 * np.log(scale)])
 
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
-        """Return means and log precisions on the data file's scale."""
+        """Return means and log precisions in the units of the data file."""
         factor, added = self.output_units(center, scale)
         return outputs * factor + added
 
@@ -128,19 +128,19 @@ class HeteroscedasticTargets(DataModel):
         return list(self.output_names(target_names))
 
     def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
-        """Return the first half of the outputs and the variances that the second half says."""
+        """Return the first half of the outputs as means, and the variances given by the second half."""
         means, sigmas = self._means_and_sigmas(outputs)
         return means, np.square(sigmas)
 
     def exported_settings(self, training_targets: Array) -> dict[str, float]:
-        """Return the least standard deviation of the noise."""
+        """Return the smallest standard deviation of the noise."""
         return {"noise_floor": self.noise_floor}
 
     def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
         return cumulative_real(*self._means_and_sigmas(outputs), math.inf, targets)
 
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
-        """Describe mixtures of Gaussian distributions whose noise each draw tells for each case."""
+        """Describe mixtures of Gaussian distributions; each draw has its own noise for each case."""
         return predict_real(*self._means_and_sigmas(outputs), math.inf)
 
     def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:

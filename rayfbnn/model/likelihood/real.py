@@ -1,4 +1,4 @@
-"""Real targets with Gaussian or t noise, whose precision is sampled too."""
+"""Real targets with Gaussian or t noise. The noise precision is sampled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rayfbnn.streams import Purpose, Streams
 class RealTargets(DataModel):
     """Real targets: each is its output plus noise.
 
-    alpha  degrees of freedom of t noise, infinite for Gaussian noise
+    alpha  degrees of freedom of t noise; infinite for Gaussian noise
     """
 
     kind = "real"
@@ -41,12 +41,12 @@ class RealTargets(DataModel):
         return None
 
     def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
-        """Return terms and gradient, with z = tau (y - v)**2 and alpha that of single cases.
+        """Return terms and gradient, with z = tau (y - v)**2 and alpha the degrees of freedom of t noise.
 
         Gaussian  -z/2                               tau (y - v)                  Neal (2022) eqs. 8, 37
         t         -(alpha+1)/2 log(1 + z/alpha)      (alpha+1) tau (y-v)/(alpha+z)              10, 38
 
-        The signs of 37 and 38 as printed are wrong. A term is never positive.
+        Eqs. 37 and 38 as printed have the wrong sign. A term is never positive.
         """
         residuals = rows - outputs
         gradient = noise[:, :, None] * residuals
@@ -86,9 +86,10 @@ class RealTargets(DataModel):
     def gaussian_targets(
         self, outputs: Callable[[], Array], rows: Array, noise: Array, weights: Array, streams: Streams
     ) -> GaussianTargets:
-        """Return the targets as they are, with T = b tau for Gaussian noise of inverse temperature b.
+        """Return the targets themselves, with precisions T.
 
-        For t noise T is the precision of each case, Gamma given the residual (gibbs.draw_value_precisions).
+        For Gaussian noise at inverse temperature b, T = b tau. For t noise, T is the precision of each case,
+        drawn from its Gamma distribution given the residual (gibbs.draw_value_precisions).
         """
         xp = array_namespace(rows)
         tau = noise[:, :, None]
@@ -110,26 +111,26 @@ class RealTargets(DataModel):
         return scale, center
 
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
-        """Return the outputs on the data file's scale."""
+        """Return the outputs in the units of the data file."""
         return outputs * scale + center
 
     def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
-        """Return the outputs and the variance of the noise.
+        """Return the outputs as means, and the variance of the noise.
 
-        Where t noise has no variance (df <= 2) it is the square of its width.
+        For t noise without a variance (df <= 2), the square of its width is returned.
         """
         factor = self.alpha / (self.alpha - 2) if 2 < self.alpha < math.inf else 1.0
         return outputs, np.broadcast_to(factor * np.square(noise_sigmas), outputs.shape)
 
     def exported_settings(self, training_targets: Array) -> dict[str, float | None]:
-        """Return the degrees of freedom of t noise, None for Gaussian noise."""
+        """Return the degrees of freedom of t noise, or None for Gaussian noise."""
         return {"noise_df": None if math.isinf(self.alpha) else self.alpha}
 
     def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
         return cumulative_real(outputs, noise_sigmas, self.alpha, targets)
 
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
-        """Describe mixtures of Gaussian or t distributions, noise included."""
+        """Describe mixtures of Gaussian or t distributions, including the noise."""
         return predict_real(outputs, noise_sigmas, self.alpha)
 
     def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
@@ -137,7 +138,10 @@ class RealTargets(DataModel):
 
 
 def cumulative_real(outputs: Array, sigmas: Array, df: float, targets: Array) -> tuple[Array, Array]:
-    """Return the distribution function of such mixtures at the targets, twice; the arguments are as below."""
+    """Return the distribution function of the mixtures of `predict_real` at the targets, twice.
+
+    targets  (n_cases, n_targets)
+    """
     import scipy.special
 
     z = (targets[:, :, None] - outputs) / sigmas
@@ -149,13 +153,13 @@ def cumulative_real(outputs: Array, sigmas: Array, df: float, targets: Array) ->
 def predict_real(outputs: Array, sigmas: Array, df: float) -> Predictive:
     """Describe mixtures of Gaussian distributions, or of t distributions with finite `df`.
 
-    The mean is that of the outputs, also for t noise that is too heavy-tailed to have one (df <= 1); the
-    standard deviation is infinite for df <= 2.
+    The mean is the mean of the outputs, even if t noise has no mean (df <= 1). The standard deviation is
+    infinite for df <= 2.
 
     outputs (n_cases, n_targets, n_draws); sigmas (n_cases or 1, n_targets, n_draws)
     """
     noise_variance = math.inf if df <= 2 else df / (df - 2) if math.isfinite(df) else 1.0
-    # Case by case: all at once would need a second array of every draw's outputs.
+    # Case by case, because all cases at once would need a second array of every draw's outputs.
     variance = np.stack([case.var(axis=1, dtype=np.float64) for case in outputs])
     sd = np.sqrt(variance + noise_variance * np.square(sigmas).mean(axis=2))
     quantiles = quantiles_real(outputs, sigmas, list(QUANTILES.values()), df)
@@ -167,7 +171,7 @@ def predict_real(outputs: Array, sigmas: Array, df: float) -> Predictive:
 
 def quantiles_real(outputs: Array, sigmas: Array, probabilities: Sequence[float], df: float) -> Array:
     """Return quantiles of the mixtures of `predict_real`, (n_probabilities, n_cases, n_targets)."""
-    # Here rather than at the top: sampling does without SciPy.
+    # Imported here because sampling does not need SciPy.
     from rayfbnn.model.mixtures.gaussian import mixture_quantiles
 
     quantiles = np.empty((len(probabilities), *outputs.shape[:2]))

@@ -1,4 +1,4 @@
-"""The data models that there are: one line each."""
+"""The list of all data models."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _ALL: tuple[type[DataModel], ...] = (
 )
 
 DATA_MODELS = {each.kind: each for each in _ALL}
-"""Every data model by its kind, in the order in which messages list them."""
+"""Every data model by its kind, in the order of the lists in messages."""
 
 if TYPE_CHECKING:
     ModelKind: TypeAlias = str
 else:
     ModelKind = Literal[tuple(DATA_MODELS)]
-    """The kinds, as a type that a configuration is validated by."""
+    """The kinds, as a type for validating configurations."""
 
 
 def data_model_from_spec(model: ModelSpec) -> DataModel:

@@ -1,8 +1,8 @@
-"""Survival targets: times of an event, or of the end of observation, given by a hazard.
+"""Survival targets: times of an event, or of the end of observation, under a hazard.
 
-The output of the network is the logarithm of the hazard: constant in time, or constant in each of several
-pieces, with the time as the network's first input. A piecewise hazard makes each case several cells, one for
-each piece that it lived through; in a cell the hazard is constant.
+The output of the network is the logarithm of the hazard. The hazard is constant in time, or constant in each
+of several pieces; the network's first input is then the time. A piecewise hazard divides each case into
+cells, one for each piece that the case reached. In a cell the hazard is constant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rayfbnn.streams import Purpose, Streams
 
 @dataclass(frozen=True)
 class SurvivalTargets(DataModel):
-    """One time, negative where observation ended before the event."""
+    """One time, which is negative if observation ended before the event."""
 
     kind = "survival"
     settings = {"hazard": "a hazard", "time_points": "a hazard", "log_time": "a hazard"}
@@ -52,7 +52,9 @@ class SurvivalTargets(DataModel):
             return []
         first = "log time" if self.hazard.log_time else "time"
         listed = ", ".join(f"{time:g}" for time in self.hazard.times)
-        return [f"hazard constant between the times {listed}; the network's first input is the {first}"]
+        return [
+            f"the hazard is constant between the times {listed}; the network's first input is the {first}"
+        ]
 
     @property
     def added_inputs(self) -> tuple[str, ...]:
@@ -63,10 +65,10 @@ class SurvivalTargets(DataModel):
         return self.hazard.n_pieces
 
     def target_range(self, targets: Array) -> TargetRange:
-        return TargetRange(targets != 0, "a time above 0, or minus the time at which it was censored")
+        return TargetRange(targets != 0, "a time above 0, or minus the time of censoring")
 
     def cell_inputs(self, inputs: Array) -> Array:
-        """Return the inputs with the time of each piece before them."""
+        """Return the inputs of each cell: the time of the piece, then the inputs of the case."""
         if not self.hazard.times:
             return inputs
         xp = array_namespace(inputs)
@@ -76,7 +78,10 @@ class SurvivalTargets(DataModel):
         return cells.reshape(-1, cells.shape[2])
 
     def reached_cells(self, rows: Array) -> tuple[Array, Array]:
-        """Return the cells with time at risk in them, and the first cell of every case."""
+        """Return the cells with time at risk, and where the cells of each case begin.
+
+        The first cell of a case is included even if it has no time at risk.
+        """
         xp = array_namespace(rows)
         is_reached = (rows[1] > -xp.inf).reshape(-1, self.n_cells)
         is_reached[:, 0] = True
@@ -86,14 +91,16 @@ class SurvivalTargets(DataModel):
     def target_rows(self, targets: Array) -> Array:
         """Return whether each cell holds its case's event, and the log of the time at risk in it.
 
-        targets  (..., n_cases, 1), negative where observation ended before the event, NaN where missing; the
-        result (..., 2, n_cases * n_cells). A time equal to a time point belongs to the piece that ends there.
+        The result is (..., 2, n_cases * n_cells). A time equal to a time point belongs to the piece that ends
+        there.
+
+        targets  (..., n_cases, 1), negative if observation ended before the event, NaN if missing
         """
         xp = array_namespace(targets)
         targets = targets.astype(xp.float64)
         starts = xp.asarray(self.hazard.piece_starts)
         ends = xp.concatenate([starts[1:], xp.full(1, xp.inf)])
-        time = xp.abs(xp.nan_to_num(targets, nan=0.0))  # (..., n_cases, 1), against the pieces
+        time = xp.abs(xp.nan_to_num(targets, nan=0.0))  # (..., n_cases, 1), broadcasts over the pieces
         at_risk = xp.maximum(xp.minimum(time, ends) - starts, 0.0)
         has_event = (targets > 0) & (starts < time) & (time <= ends)
         with np.errstate(divide="ignore"):
@@ -102,15 +109,15 @@ class SurvivalTargets(DataModel):
         return xp.ascontiguousarray(xp.moveaxis(cells, 0, -2))
 
     def observed(self, targets: Array) -> None:
-        """Return None: a missing time is cells without time at risk, which count for nothing."""
+        """Return None, because the cells of a missing time have no time at risk and add nothing."""
         return None
 
     def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
         """Return d v - exp(v) t for each cell (n_chains, 1, n_cells), and its derivative d - exp(v) t.
 
-        d is 1 if the event is in the cell, t the time at risk in it: the log density of a time is the log
-        hazard when the event happens minus the hazard's integral until then; of a censored time the latter
-        alone.
+        d is 1 if the event is in the cell, and t is the time at risk in it. The log density of a time is the
+        log hazard at the event minus the integral of the hazard up to then. For a censored time, it is minus
+        the integral.
         """
         xp = array_namespace(outputs)
         v = outputs.astype(xp.float64)
@@ -132,7 +139,7 @@ class SurvivalTargets(DataModel):
         return self.log_density(outputs, targets, noise)[:, None]
 
     def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
-        """Draw times, none censored: the hazard's integral until the event is exponential with mean one."""
+        """Draw uncensored times: the integral of the hazard up to the event is exponential with mean one."""
         xp = array_namespace(outputs)
         v = outputs.reshape(outputs.shape[0], -1, self.n_cells).astype(xp.float64)
         exponential = -xp.log(streams.uniform(Purpose.TARGET_VALUE, (v.shape[1],)))
@@ -141,13 +148,13 @@ class SurvivalTargets(DataModel):
         return xp.clip(time, 1e-300, 1e300)[:, None, :]
 
     def largest_terms(self, rows: Array) -> Array:
-        """Return -log t - 1 for a cell with an event, at exp(v) = 1/t; else zero, as exp(v) goes to zero."""
+        """Return -log t - 1 for a cell with an event, at exp(v) = 1/t; otherwise 0, for exp(v) -> 0."""
         xp = array_namespace(rows)
         event, log_time = rows[..., :1, :], rows[..., 1:, :]
         return xp.where(event > 0, -log_time - 1, 0.0)
 
     def largest_curvature(self, noise: Array, n_outputs: int) -> Array:
-        """Return one: a case's hazard summed over the time until its event has mean one event; as FBM."""
+        """Return one, the mean of the integrated hazard up to the event, as in FBM."""
         return array_namespace(noise).full((noise.shape[0], n_outputs), 1.0)
 
     def function_names(self, target_names: Sequence[str]) -> list[str]:
@@ -158,7 +165,7 @@ class SurvivalTargets(DataModel):
     def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
         """Return log mean survival times, and the variance of a log time under a constant hazard, pi**2/6.
 
-        On the scale of logarithms no draw counts for more than the others, however long its times are.
+        On the log scale, draws with long times do not dominate the others.
         """
         with np.errstate(over="ignore"):
             log_times = np.log(self.hazard.mean_times(outputs.swapaxes(1, 2)))[:, None]
@@ -167,7 +174,7 @@ class SurvivalTargets(DataModel):
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of survival times, and their survival curve.
 
-        The curve is P(T > t) at the time points of the hazard, or, if the hazard is constant, at the
+        The curve is P(T > t) at the time points of the hazard. For a constant hazard, it is given at the
         quartiles of the training times.
         """
         log_hazard = outputs.swapaxes(1, 2)
@@ -199,13 +206,13 @@ class SurvivalTargets(DataModel):
         return np.asarray(times.T[:, :, None])
 
     def _curve_times(self, training_targets: Array) -> Array:
-        """Return the times at which the survival curve is given."""
+        """Return the times of the points of the survival curve."""
         if self.hazard.times:
             return np.array(self.hazard.times)
         return np.nanquantile(np.abs(training_targets), [0.25, 0.5, 0.75])
 
     def exported_settings(self, training_targets: Array) -> dict[str, list[float]]:
-        """Return when each piece of the hazard begins, its time as an input, and the times of the curve."""
+        """Return the start of each piece of the hazard, its time as an input, and the times of the curve."""
         return {
             "piece_starts": list(self.hazard.piece_starts) if self.hazard.times else [0.0],
             "piece_inputs": self.hazard.piece_inputs() if self.hazard.times else [],

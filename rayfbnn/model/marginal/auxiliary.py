@@ -1,4 +1,4 @@
-"""Auxiliary precisions, given which targets and the parameters that feed the outputs are Gaussian."""
+"""Auxiliary precisions that make targets, and parameters that feed the outputs, Gaussian."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rayfbnn.streams import Purpose, Streams
 
 
 def gaussian_targets(posterior: Posterior, state: ChainState, streams: Streams) -> GaussianTargets:
-    """Draw Gaussian targets of which the likelihood is a mixture, given the state."""
+    """Draw Gaussian targets given the state. The likelihood is a mixture over these."""
     return posterior.data_model.gaussian_targets(
         lambda: _outputs(posterior, state),
         posterior.targets if posterior.targets.ndim == 3 else posterior.targets[None],
@@ -33,14 +33,20 @@ def _outputs(posterior: Posterior, state: ChainState) -> Array:
 
 
 def _case_weights(posterior: Posterior) -> Array:
-    """Return each target's power, b or 0 if it is missing; broadcasts to (n_chains, n_targets, n_cases)."""
+    """Return each target's power, which is b, or 0 if it is missing.
+
+    The result broadcasts to (n_chains, n_targets, n_cases).
+    """
     xp = array_namespace(posterior.targets)
     b = xp.reshape(xp.asarray(posterior.inverse_temperature, dtype=xp.float64), (-1, 1, 1))
     return b if posterior.observed is None else b * posterior.observed
 
 
 def output_precisions(posterior: Posterior, state: ChainState, streams: Streams) -> Array:
-    """Return each parameter's precision, (n_chains, n_parameters); it is drawn for t output parameters."""
+    """Return each parameter's precision, (n_chains, n_parameters).
+
+    For output parameters with a t prior it is drawn.
+    """
     xp = array_namespace(state.position)
     layout = posterior.precision_layout
     precisions = prior.parameter_precisions(state.precisions, layout)

@@ -1,4 +1,4 @@
-"""The linear regression that ends a network: units as its features, parameters as its coefficients."""
+"""The linear regression at the end of a network: its features are units, its coefficients parameters."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from rayfbnn.model.network import Activity, Buffers
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.wiring import Link, Wiring
 
-# A prior this much wider than another one makes the dual form lose all digits of the narrower one.
+# If one prior is this much wider than another, the dual form loses all digits of the narrower one.
 _MAX_RATIO_OF_DUAL = 1e6
 
 
 @dataclass(frozen=True, eq=False)
 class OutputLayer:
-    """The linear regression that ends a network: its features and coefficients.
+    """The linear regression at the end of a network: its features and coefficients.
 
-    links        into the outputs, their parts counted from the first output parameter
-    n_kept       parameters before that one, all that do not feed the outputs
-    features     of each link, the part of all features that it uses; values of the output parameters
-                 (n_chains, n) are (n_chains, n_features, n_outputs) as they lie
-    n_outputs    targets
-    n_systems    1 if one matrix A serves all targets, else one for each
-    wiring       the network without those links and without outputs
-    is_dual      whether there are more features than cases (and no prior is too vague for that form)
+    links        the links into the outputs, with parts counted from the first output parameter
+    n_kept       number of parameters that do not feed the outputs; they come before the others
+    features     for each link, its part of all features. The output parameters (n_chains, n) can be reshaped
+                 to (n_chains, n_features, n_outputs)
+    n_outputs    number of targets
+    n_systems    1 if one matrix A serves all targets, otherwise the number of targets
+    wiring       the network without these links and without outputs
+    is_dual      whether there are more features than cases (and no prior is too vague for the dual form)
     """
 
     links: tuple[Link, ...]
@@ -42,7 +42,7 @@ class OutputLayer:
 
     @staticmethod
     def from_posterior(posterior: Posterior) -> OutputLayer:
-        """Return the regression that ends the network of a posterior."""
+        """Return the regression at the end of a posterior's network."""
         network, wiring = posterior.network, posterior.wiring
         of_outputs = [group for group in network.groups() if destination(group.name) == "o"]
         n_kept = posterior.parameter_layout.slices[of_outputs[0].name].start
@@ -93,7 +93,7 @@ class OutputLayer:
         return phi
 
     def value_gradients(self, slopes: Array, dtype: type) -> dict[int, Array]:
-        """Turn derivatives by features into those by the units of each layer that feeds the outputs."""
+        """Return derivatives by the units of each layer that feeds the outputs, given those by features."""
         gradients: dict[int, Array] = {}
         for link, part in zip(self.links, self.features, strict=True):
             if link.n_units > 0:
@@ -103,7 +103,7 @@ class OutputLayer:
 
 
 def _targets_are_alike(posterior: Posterior) -> bool:
-    """Return whether all targets always have the same noise, and their parameters the same priors."""
+    """Return whether all targets always have the same noise, and parameters with the same priors."""
     network, layout = posterior.network, posterior.precision_layout
     noise = posterior.model.noise
     if posterior.n_targets == 1:
@@ -121,10 +121,10 @@ def feeds_outputs(name: str) -> bool:
 
 
 def why_outputs_stay(network: NetworkSpec, data_model: DataModel, *, is_tempered: bool = False) -> str | None:
-    """Return why the parameters that feed the outputs cannot be integrated out, and what to do, or None.
+    """Return why the parameters that feed the outputs cannot be integrated out and an alternative, or None.
 
-    They can be if the outputs are linear in them, and the targets are Gaussian given the outputs and
-    auxiliary variables.
+    They can be integrated out if the outputs are linear in them, and the targets are Gaussian given the
+    outputs and auxiliary variables.
     """
     if reason := data_model.why_outputs_stay(is_tempered=is_tempered):
         return reason

@@ -1,4 +1,4 @@
-"""Exact draws of Polya-Gamma variables, which make binary targets Gaussian, for all chains at once."""
+"""Exact draws, for all chains at once, of Polya-Gamma variables, which make binary targets Gaussian."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from rayfbnn.model.updates.hyperbolic import no_proposal_accepted
 from rayfbnn.streams import Purpose, RejectingStreams, Streams
 
 _MAX_ATTEMPTS = 64  # of a rejection loop that accepts 0.72 or more
-# Where the two series of the density take turns; any point is exact, near here the rejection is least.
+# The point between the two series of the density. Any point is exact; near this one rejection is smallest.
 _T = 0.64
-_N_TERMS = 4  # the next one is below 1e-25 of the first, for every x
+_N_TERMS = 4  # the next term is below 1e-25 of the first, for every x
 
 
 def polya_gamma(z: Array, streams: Streams, *, purpose: Purpose, index: int = 0) -> Array:
-    """Draw omega ~ PG(1, z), float64, the shape of z (n_chains, ...).
+    """Draw omega ~ PG(1, z), float64, in the shape of z (n_chains, ...).
 
     Polson, Scott and Windle (2013), "Bayesian inference for logistic models using Polya-Gamma latent
     variables", theorem 1: for y of 0 or 1
 
         exp(y v) / (1 + exp(v))  =  the mean over omega ~ PG(1, 0) of exp((y - 1/2) v - omega v**2/2) / 2
 
-    so that omega | v ~ PG(1, v), and given omega y says as much of v as a Gaussian target
-    (y - 1/2)/omega of precision omega. Their sec. 4.1 after Devroye (2009), "On exact simulation algorithms
-    for some distributions related to Jacobi theta functions": X = 4 omega has the density
+    It follows that omega | v ~ PG(1, v). Given omega, y has the likelihood of a Gaussian target
+    (y - 1/2)/omega with precision omega. The algorithm is in their sec. 4.1, after Devroye (2009), "On exact
+    simulation algorithms for some distributions related to Jacobi theta functions". X = 4 omega has the
+    density
 
         cosh(c) exp(-c**2 x/2) sum over n of (-1)**n a_n(x),       c = |z|/2
         a_n(x) = pi (n + 1/2) (2/(pi x))**(3/2) exp(-2 (n + 1/2)**2 / x)       x <= t
                  pi (n + 1/2) exp(-(n + 1/2)**2 pi**2 x/2)                     x > t
 
-    whose first term is above it. Proposals are from the first term: an exponential variable beyond t; below
-    t the inverse square of a normal variable for c < 1/t, accepted with probability exp(-c**2 x/2), or an
-    inverse Gaussian variable, accepted if below t. The part is chosen by the mass of what is proposed, so
-    one decision corrects for everything.
+    The first term is an upper bound, and proposals come from it. Above t the proposal is an exponential
+    variable. Below t it is the inverse square of a normal variable for c < 1/t, accepted with probability
+    exp(-c**2 x/2), and otherwise an inverse Gaussian variable, accepted if it is below t. The side of t is
+    chosen by the mass of these proposals, and so a single decision makes all corrections.
+
+    Raises SamplingError if an output is not finite.
     """
     if isinstance(streams, RejectingStreams):
         return streams.polya_gamma(z, purpose, index=index)
@@ -66,17 +69,17 @@ def polya_gamma(z: Array, streams: Streams, *, purpose: Purpose, index: int = 0)
 
 
 def _series(x: Array) -> Array:
-    """Return the alternating sum of a_n(x) over a_0(x), 0.994 to 1; good to float64's last bits."""
+    """Return the alternating sum of a_n(x), divided by a_0(x): between 0.994 and 1, accurate to float64."""
     xp = array_namespace(x)
     exponent = xp.where(x > _T, math.pi**2 / 2 * x, 2 / x)
     return 1 + sum((-1) ** n * (2 * n + 1) * xp.exp(-n * (n + 1) * exponent) for n in range(1, _N_TERMS))
 
 
 def _inverse_gaussian(mean: Array, u: Array, v: Array) -> Array:
-    """Return inverse Gaussian variables of this mean and shape 1 from uniform ones.
+    """Return inverse Gaussian variables with this mean and shape 1, given uniform variables.
 
-    Michael, Schucany and Haas (1976): with w = mean n**2/2, n normal, the smaller root x of
-    (x - mean)**2 = n**2 mean**2 x with probability mean/(mean + x), else mean**2/x.
+    Michael, Schucany and Haas (1976): let n be normal, w = mean n**2/2, and x the smaller root of
+    (x - mean)**2 = n**2 mean**2 x. Return x with probability mean/(mean + x), and otherwise mean**2/x.
     """
     xp, special = array_namespace(mean), special_functions(mean)
     w = mean * special.ndtri(u) ** 2 / 2

@@ -1,4 +1,4 @@
-"""Groups of parameters whose common precision is integrated out: their density, and its draws given them."""
+"""Groups of parameters with an integrated-out common precision: their density, and draws of the precision."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rayfbnn.streams import Streams
 
 @dataclass(frozen=True, eq=False)
 class Integrated:
-    """A group of parameters whose common precision is integrated out.
+    """A group of parameters with a common precision that is integrated out.
 
     part        its parameters in the flat vector
-    adjustments columns of its destination units' adjustments, or None
+    adjustments columns of the adjustments of its destination units, or None
     """
 
     precision: PrecisionGroup
@@ -32,7 +32,7 @@ class Integrated:
 
 
 def integrated_groups(posterior: Posterior, names: set[str]) -> tuple[Integrated, ...]:
-    """Return the named groups whose free common precision rules Gaussian parameters and nothing else."""
+    """Return the named groups with a free common precision that governs only Gaussian parameters."""
     layout = posterior.precision_layout
     integrated = []
     for group in layout.groups:
@@ -50,11 +50,15 @@ def add_integrated(
 ) -> Array:
     """Return -log density of the groups' parameters up to a constant, (n_chains,), and add its gradient.
 
-    For a group of n parameters, with a the adjustments of their destinations (1 if there are none), they are
+    Let n be the number of parameters of a group, and a the adjustments of the destination units (1 without
+    adjustments). The energy and its gradient are
 
     ((alpha + n)/2) log(alpha/omega + sum a w**2) ;    (alpha + n) a w / (alpha/omega + sum a w**2)
 
-    from the integral over tau of Gamma(tau; shape alpha/2, mean omega) prod_i Normal(w_i; 0, 1/(a_i tau)).
+    They come from the integral over tau of Gamma(tau; shape alpha/2, mean omega)
+    prod_i Normal(w_i; 0, 1/(a_i tau)).
+
+    gradient  (n_chains, n_parameters), changed in place
     """
     xp = array_namespace(position)
     energy = xp.zeros(len(position))
@@ -78,7 +82,7 @@ def draw_integrated(
     groups: tuple[Integrated, ...],
     streams: Streams,
 ) -> ChainState:
-    """Draw the groups' common precisions given their parameters, as in sample-sigmas."""
+    """Draw the common precisions of the groups given the parameters, as sample-sigmas does."""
     if not groups:
         return state
     layout = replace(
@@ -89,7 +93,7 @@ def draw_integrated(
 
 
 def with_columns(precisions: Array, groups: tuple[Integrated, ...], *, value: float | None = None) -> Array:
-    """Return the precisions with the common ones of `groups` at a value, or at their prior means."""
+    """Return the precisions with the common ones of `groups` set to a value, or to their prior means."""
     if not groups:
         return precisions
     changed = precisions.copy()

@@ -1,7 +1,7 @@
 """Linear regression with the coefficients integrated out: the features' energy, and draws of coefficients.
 
-Targets y_j = Phi' w_j + noise on features Phi (n_features, n_cases), with noise of precisions T_j (diagonal)
-and coefficients w_j normal with precisions S_j (diagonal), both given:
+The targets are y_j = Phi' w_j + noise on features Phi (n_features, n_cases). The noise has given precisions
+T_j, and the coefficients w_j are normal with given precisions S_j (T_j and S_j are diagonal):
 
     A_j = Phi T_j Phi' + S_j ;  m_j = A_j^-1 Phi T_j y_j ;  r_j = y_j - Phi' m_j
 
@@ -10,10 +10,10 @@ and coefficients w_j normal with precisions S_j (diagonal), both given:
     d/d log S_j       = ( diag(A_j^-1) S_j - 1 + S_j m_j^2 ) / 2
     w_j | Phi, y_j    ~ Normal(m_j, A_j^-1)
 
-The usual y'Ty - b'm with b = Phi T y is the sum of the two squares here, which loses nothing by
-cancellation. With more features than cases the same follows from matrices of the cases,
-B_j = I + T^1/2 Phi' S^-1 Phi T^1/2. Everything is in float64: with Phi T Phi' in float32 two thirds of the
-trajectories were accepted, with float64 five sixths.
+The two squares replace the usual y'Ty - b'm with b = Phi T y, and avoid its cancellation. With more features
+than cases, the same results follow from matrices over the cases, B_j = I + T^1/2 Phi' S^-1 Phi T^1/2.
+Everything is in float64. With Phi T Phi' in float32 two thirds of the trajectories were accepted, and with
+float64 five sixths.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _MOST_INVERTED_AT_ONCE = 64  # rows of a matrix on a device
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """The regression apart from its features. Targets of the same T and S make up one system, with one A.
+    """The regression without its features. Targets with the same T and S form one system, with one A.
 
-    noise    T (n_chains, n_systems, n_cases, or 1 if all cases are alike), 0 where a target is missing
+    noise    T (n_chains, n_systems, n_cases, or 1 if all cases are alike), 0 for missing targets
     targets  y (n_chains or 1, n_systems, n_each, n_cases), finite everywhere
     prior    S (n_chains, n_systems, n_features)
-    is_dual  whether to use matrices of the cases, where these are fewer
+    is_dual  whether to use matrices over the cases, which are smaller if there are fewer cases than features
     """
 
     noise: Array
@@ -51,7 +51,7 @@ class Regression:
         return bool(self.noise.shape[2] == 1)
 
     def of_chains(self, chains: slice) -> Regression:
-        """Return the regression of some chains alone."""
+        """Return the regression of some of the chains."""
         targets = self.targets[chains] if len(self.targets) > 1 else self.targets
         return replace(self, noise=self.noise[chains], targets=targets, prior=self.prior[chains])
 
@@ -60,9 +60,10 @@ class Regression:
 class Solution:
     """The solution of all systems.
 
-    In the primal form: half (n_chains, n_systems, n_features, n_features) with A^-1 = half' half,
-    log_determinant (n_chains, n_systems) of A, and m (n_chains, n_systems, n_features, n_each).
-    In the dual form: the same for B, with B^-1 T^1/2 y in place of m."""
+    In the primal form, half (n_chains, n_systems, n_features, n_features) has A^-1 = half' half,
+    log_determinant (n_chains, n_systems) is that of A, and mean is m (n_chains, n_systems, n_features,
+    n_each). In the dual form, half and log_determinant belong to B, and mean is B^-1 T^1/2 y.
+    """
 
     half: Array
     log_determinant: Array
@@ -71,7 +72,11 @@ class Solution:
 
 @dataclass(frozen=True)
 class Slopes:
-    """Derivatives by features (n_chains, n_features, n_cases), by log S (n_chains, n_systems, n_features)."""
+    """Derivatives of the energy.
+
+    features   by the features, (n_chains, n_features, n_cases)
+    log_prior  by log S, (n_chains, n_systems, n_features)
+    """
 
     features: Array
     log_prior: Array
@@ -80,7 +85,7 @@ class Slopes:
 def energy_and_slopes(
     features: Array, regression: Regression, *, with_slopes: bool = True
 ) -> tuple[Array, Slopes | None]:
-    """Return -log p(y | Phi) summed over targets (n_chains,), and its derivatives.
+    """Return -log p(y | Phi) summed over targets (n_chains,), and its derivatives if with_slopes.
 
     features  (n_chains, n_features, n_cases) float64
     """
@@ -129,7 +134,7 @@ def _primal(features: Array, regression: Regression, with_slopes: bool) -> tuple
     second_moments = xp.diagonal(inverse, axis1=2, axis2=3) + (solution.mean**2).sum(axis=3)
     log_prior = 0.5 * (regression.prior * second_moments - n_each)
     if regression.is_uniform:
-        # One product for all systems: their matrices are added up first.
+        # One product serves all systems, because their matrices are summed first.
         slopes = xp.matmul((noise * inverse).sum(axis=1), features)
         n_chains, _, n_features, _ = solution.mean.shape
         means = (noise * solution.mean).swapaxes(1, 2).reshape(n_chains, n_features, -1)
@@ -157,7 +162,7 @@ def _solve_primal(features: Array, regression: Regression) -> Solution:
 
 
 def _draw_primal(features: Array, regression: Regression, streams: Streams) -> Array:
-    """Return m + half' z, which has covariance half' half = A^-1."""
+    """Return m + half' z with z standard normal, which has covariance half' half = A^-1."""
     xp = array_namespace(features)
     solution = _solve_primal(features, regression)
     z = streams.normal(Purpose.OUTPUT_WEIGHT, solution.mean.shape[1:])
@@ -165,7 +170,7 @@ def _draw_primal(features: Array, regression: Regression, streams: Streams) -> A
 
 
 def _dual(features: Array, regression: Regression, with_slopes: bool) -> tuple[Array, Slopes | None]:
-    """Return energy and slopes by B, with V^-1 = T^1/2 B^-1 T^1/2 and u = T r = V^-1 y:
+    """Return energy and slopes from B, with V^-1 = T^1/2 B^-1 T^1/2 and u = T r = V^-1 y:
 
     log|A| - log|S| = log|B| ;  r'Tr + m'Sm = y'u ;  A^-1 Phi T = S^-1 Phi V^-1 ;  m = S^-1 Phi u
     A^-1 = S^-1 - S^-1 Phi V^-1 Phi' S^-1
@@ -199,7 +204,7 @@ def _solve_dual(features: Array, spread: Array, regression: Regression) -> Solut
 
 
 def _draw_dual(features: Array, regression: Regression, streams: Streams) -> Array:
-    """Return w0 + S^-1 Phi T^1/2 B^-1 (T^1/2 y - v), w0 from the prior and v = T^1/2 Phi' w0 + z.
+    """Return w0 + S^-1 Phi T^1/2 B^-1 (T^1/2 y - v), with w0 from the prior and v = T^1/2 Phi' w0 + z.
 
     Bhattacharya, Chakraborty and Mallick (2016), "Fast sampling with Gaussian scale mixture priors in
     high-dimensional regression", algorithm 1.
@@ -218,7 +223,7 @@ def _draw_dual(features: Array, regression: Regression, streams: Streams) -> Arr
 
 
 def _half_inverse(matrices: Array) -> tuple[Array, Array]:
-    """Return the inverse of each Cholesky factor, and log determinants; NaN where there is none.
+    """Return the inverse of each Cholesky factor, and log determinants; NaN for a matrix without a factor.
 
     matrices (n_chains, n_systems, n, n)
     """
@@ -230,9 +235,9 @@ def _half_inverse(matrices: Array) -> tuple[Array, Array]:
 
 
 def _inverse_by_blocks(factor: Array) -> Array:
-    """Return the inverse of lower triangular matrices, whose blocks on the diagonal are inverted first.
+    """Return the inverse of lower triangular matrices, starting from the diagonal blocks.
 
-    A device takes a quarter of the time that it takes to invert them as general matrices.
+    On a device this takes a quarter of the time of inverting them as general matrices.
     """
     xp, n = array_namespace(factor), factor.shape[-1]
     if n <= _MOST_INVERTED_AT_ONCE:
@@ -248,9 +253,9 @@ def _inverse_by_blocks(factor: Array) -> Array:
 
 
 def _cholesky(matrices: Array) -> Array:
-    """Return Cholesky factors; NaN for a matrix that has none, which is a trajectory that has blown up."""
+    """Return Cholesky factors, and NaN for a matrix without one. Its trajectory has blown up."""
     xp = array_namespace(matrices)
-    if xp is not np:  # no error on a device: where it stops, squares of rows do not add up to the diagonal
+    if xp is not np:  # a device raises no error: check that squares of rows sum to the diagonal instead
         factors = xp.linalg.cholesky(matrices)
         squares = xp.square(factors).sum(axis=3)
         diagonal = xp.diagonal(matrices, axis1=2, axis2=3)

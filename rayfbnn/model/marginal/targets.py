@@ -1,9 +1,9 @@
 """The posterior with variables integrated out: parameters that feed the outputs, common precisions of groups.
 
-What is integrated out is drawn again by `complete`; hybrid-marginal of mcmc/hybrid_marginal.py is the update
-that is made of both. The outputs are linear in the parameters that feed them, so that given Gaussian noise
-these are the coefficients of a linear regression on the units before them (output_layer.py, regression.py).
-Other noise and other priors are made Gaussian by auxiliary precisions (auxiliary.py).
+`complete` draws the integrated variables again; hybrid-marginal in mcmc/hybrid_marginal.py combines the two.
+The outputs are linear in the parameters that feed them. Given Gaussian noise, these parameters are the
+coefficients of a linear regression on the units of the layers before (output_layer.py, regression.py).
+Auxiliary precisions make other noise and other priors Gaussian (auxiliary.py).
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 
-# Stepsize of the log of a precision that moves along, in its standard deviations given what it rules. On the
-# robot arm 0.06 to 1 make no difference (1450 to 1660 effective draws of ih0's sigma per million gradients;
-# 750 if it does not move), and 1 has fewer accepted, 0.88 of 0.91.
+# Stepsize of the log of a moved precision, in standard deviations given the parameters that it governs. On
+# the robot arm, values from 0.06 to 1 make no difference (1450 to 1660 effective draws of ih0's sigma per
+# million gradients; 750 if the precision does not move). With 1, the share accepted falls from 0.91 to 0.88.
 _MOVED_STEP = 0.25
 
 
 @dataclass(frozen=True, eq=False)
 class WithoutPrecisions:
-    """The posterior with common precisions of `groups` integrated out, as a state.ConditionalTarget."""
+    """The posterior with common precisions of `groups` integrated out: a state.ConditionalTarget."""
 
     posterior: Posterior
     groups: tuple[Integrated, ...]
 
     def given(self, state: ChainState, streams: Streams) -> WithoutPrecisions:
-        """Return this density itself, for which nothing is drawn."""
+        """Return this density itself; it needs no auxiliary variables."""
         return self
 
     @property
     def n_parameters(self) -> int:
-        """Number of parameters, all those of the posterior."""
+        """Number of parameters of the posterior."""
         return self.posterior.n_parameters
 
     def potential_and_gradient(
         self, position: Array, precisions: Array, *, partition: Array | None = None, n_partitions: int = 1
     ) -> tuple[Array, Array]:
-        """Return the posterior's energy with `add_integrated` for the prior of `groups`, and its gradient."""
+        """Return the posterior's energy, with `add_integrated` as the prior of `groups`, and the gradient."""
         energy, gradient = self.posterior.potential_and_gradient(
             position,
             with_columns(precisions, self.groups, value=0.0),
@@ -85,7 +85,7 @@ class WithoutPrecisions:
             return energy + add_integrated(position, precisions, self.groups, gradient=nothing)
 
     def stepsizes(self, precisions: Array) -> Array:
-        """Return the posterior's heuristic, at the prior means of the precisions that are integrated out."""
+        """Return the heuristic stepsizes, with the integrated precisions at their prior means."""
         return self.posterior.stepsizes(with_columns(precisions, self.groups))
 
     @property
@@ -94,11 +94,11 @@ class WithoutPrecisions:
         return self.posterior.group_sizes
 
     def quantities(self, position: Array, precisions: Array) -> Array:
-        """Return the posterior's quantities, which are functions of the parameters alone."""
+        """Return the posterior's quantities, which depend only on the parameters."""
         return self.posterior.quantities(position, precisions)
 
     def start(self, state: ChainState, streams: Streams) -> ChainState:
-        """Return the state: all of its parameters move."""
+        """Return the state itself, because all of its parameters move."""
         return state
 
     def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
@@ -108,11 +108,11 @@ class WithoutPrecisions:
 
 @dataclass(frozen=True, eq=False)
 class OutputMarginal:
-    """The posterior without the parameters that feed the outputs, a state.Marginal.
+    """The posterior without the parameters that feed the outputs: a state.Marginal.
 
-    groups  those whose common precisions are integrated out as well, none of them feeding the outputs
-    moved   those that feed the outputs and whose common precisions move along with the kept parameters: given
-            such a precision, the scale of what feeds the outputs hardly moves
+    groups  groups with common precisions that are integrated out as well; none of them feeds the outputs
+    moved   groups that feed the outputs. Their common precisions move together with the kept parameters,
+            because at a fixed precision the scale of the values that feed the outputs would hardly move
     """
 
     posterior: Posterior
@@ -122,7 +122,7 @@ class OutputMarginal:
     buffers: Buffers = field(default_factory=Buffers)
 
     def given(self, state: ChainState, streams: Streams) -> WithoutOutputs:
-        """Return the density given auxiliary precisions, drawn where noise or priors are not Gaussian."""
+        """Return the density given auxiliary precisions, drawn for non-Gaussian noise or priors."""
         xp = array_namespace(state.position)
         data = gaussian_targets(self.posterior, state, streams)
         ruled = with_columns(state.precisions, self.moved, value=1.0)
@@ -148,14 +148,14 @@ class OutputMarginal:
 
     @cached_property
     def parameter_layout(self) -> ParameterLayout:
-        """The layout of the parameters that are kept."""
+        """The layout of the kept parameters."""
         full, n = self.posterior.parameter_layout, self.layer.n_kept
         groups = tuple(group for group in full.groups if full.slices[group.name].start < n)
         return ParameterLayout(groups, n, {group.name: full.slices[group.name] for group in groups})
 
     @cached_property
     def precision_layout(self) -> PrecisionLayout:
-        """The layout of the precisions that rule the parameters that are kept."""
+        """The layout of the precisions that govern the kept parameters."""
         full = self.posterior.precision_layout
         adjusted = {
             name: adjustment
@@ -170,7 +170,7 @@ class OutputMarginal:
 class WithoutOutputs:
     """The density of kept parameters and logs of moved precisions given `regression`: a ConditionalTarget.
 
-    regression  with the moved precisions at one
+    regression  the regression with the moved precisions set to one
     """
 
     marginal: OutputMarginal
@@ -183,7 +183,7 @@ class WithoutOutputs:
 
     @property
     def n_parameters(self) -> int:
-        """Number of coordinates: kept parameters, and logs of moved precisions."""
+        """Number of coordinates: kept parameters and logs of moved precisions."""
         return self.n_kept + len(self.marginal.moved)
 
     def start(self, state: ChainState, streams: Streams) -> ChainState:
@@ -203,8 +203,8 @@ class WithoutOutputs:
     ) -> tuple[Array, Array]:
         """Return -log p(targets | kept parameters) - log prior of these, and the gradient.
 
-        Factors that depend on precisions alone are left out. There are no partial gradients, because the
-        determinant is no sum over cases.
+        Factors that depend only on precisions are omitted. Partial gradients are not available, because the
+        determinant is not a sum over cases.
         """
         assert partition is None and n_partitions == 1
         marginal, layer = self.marginal, self.marginal.layer
@@ -246,7 +246,7 @@ class WithoutOutputs:
             return energy + self._prior(kept, precisions)[0] + self.prior_of_moved(position)[0]
 
     def regression_at(self, position: Array) -> Regression:
-        """Return the regression with the moved precisions that a position holds."""
+        """Return the regression with the moved precisions of a position."""
         marginal = self.marginal
         if not marginal.moved:
             return self.regression
@@ -259,7 +259,7 @@ class WithoutOutputs:
         return replace(self.regression, prior=precisions)
 
     def prior_of_moved(self, position: Array) -> tuple[Array, Array]:
-        """Return -log density of x = log tau and its derivative, (n_chains,) and (n_chains, n).
+        """Return -log density of x = log tau and the derivative, (n_chains,) and (n_chains, n_moved).
 
         tau is Gamma with shape alpha/2 and mean omega:
 
@@ -284,13 +284,14 @@ class WithoutOutputs:
     def stepsizes(self, precisions: Array) -> Array:
         """Return the posterior's heuristic stepsizes with two changes, and stepsizes of log precisions.
 
-        Precisions that are integrated out or move along are at their prior means. Precisions of the output
-        parameters, which the heuristic takes to be as large as their sigmas, are at least 1/(typical square
-        of an output), because data keep the weights smaller than a vaguer prior does. On the robot arm nine
-        of ten trajectories over outputs and precisions are accepted with these stepsizes.
+        The result is (n_chains, n_parameters). Integrated and moved precisions are set to their prior means.
+        The heuristic takes output parameters to be as large as their sigmas. Their precisions are set to at
+        least 1/(typical square of an output), because under a vague prior the data keep the weights smaller
+        than the prior does. On the robot arm nine of ten trajectories over outputs and precisions are
+        accepted with these stepsizes.
 
-        The log of a moved precision of shape alpha/2 that rules n parameters has a standard deviation of
-        sqrt(2/(alpha + n)) given these. (n_chains, n_parameters)
+        The log of a moved precision of shape alpha/2 that governs n parameters has a standard deviation of
+        sqrt(2/(alpha + n)) given these parameters.
         """
         xp = array_namespace(precisions)
         marginal = self.marginal
@@ -311,7 +312,7 @@ class WithoutOutputs:
         return (*self.marginal.parameter_layout.group_sizes, *(1 for _ in self.marginal.moved))
 
     def quantities(self, position: Array, precisions: Array) -> Array:
-        """Return the posterior's quantities, with the outputs that the others' mean m gives."""
+        """Return the posterior's quantities, with outputs at the mean m of the integrated parameters."""
         xp = array_namespace(position)
         marginal = self.marginal
         kept = xp.ascontiguousarray(position[:, : self.n_kept])
@@ -362,7 +363,7 @@ class WithoutOutputs:
 def marginal(posterior: Posterior, over: tuple[str, ...]) -> WithoutPrecisions | OutputMarginal:
     """Return the posterior with "outputs", "precisions" or both integrated out.
 
-    ConfigError says why the outputs of a posterior cannot be integrated out.
+    Raises a ConfigError with the reason if the outputs of the posterior cannot be integrated out.
     """
     network = posterior.network
     names = {group.name for group in network.groups()}

@@ -1,1 +1,1 @@
-"""Quantiles of predictive distributions: equally weighted mixtures over draws."""
+"""Quantiles of predictive distributions, which are equally weighted mixtures over draws."""

@@ -11,29 +11,29 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 
-_BLOCK = 1 << 16  # values of one temporary: a handful of them (0.5 MB each) stay in cache
-_CLOSE = 1e-4  # in standard deviations of the mixture, before a step of Halley's that cubes what is left
+_BLOCK = 1 << 16  # values in one temporary array: several arrays of this size (0.5 MB each) stay in cache
+_CLOSE = 1e-4  # error in standard deviations of the mixture, before a Halley step that cubes it
 _PATIENCE = (
-    8  # rounds of Halley alone; then every second round bisects, since between far modes Halley creeps
+    8  # rounds of Halley steps only; then every second round bisects, because far modes slow Halley down
 )
-_FAR = 1e3  # ends of a bracket further apart than this are halved by order of magnitude
-_MAX_ROUNDS = 300  # a bracket of float64 is down to neighbouring numbers in fewer
+_FAR = 1e3  # brackets wider than this are halved by order of magnitude
+_MAX_ROUNDS = 300  # a float64 bracket shrinks to neighbouring numbers in fewer rounds
 _TABLE_STEPS = 1 << 16
 
 
-@np.errstate(over="ignore", invalid="ignore")  # squares of what vague priors give
+@np.errstate(over="ignore", invalid="ignore")  # squares may overflow under vague priors
 def mixture_quantiles(means: Array, scales: Array, probabilities: Array, *, df: float = math.inf) -> Array:
     """Return the x with  (1/n) sum_d F((x - means_d) / scales_d) = p,  F standard normal, or t with df.
 
-    The method is Halley's on the probit of the mixture's distribution function, a straight line for a
-    single Gaussian and nearly one for a predictive distribution; two evaluations are usual. Every quantile of
-    a mixture lies between the smallest and the largest of its components' quantiles, and a step that leaves
-    the bracket narrowed from there is replaced by a bisection.
+    Halley's method solves for the probit of the mixture's distribution function. This is a straight line for
+    a single Gaussian and nearly one for a predictive distribution; two evaluations are usual. Every quantile
+    of a mixture lies between the smallest and the largest quantile of its components. This is the initial
+    bracket. A step that leaves the current bracket is replaced by a bisection.
 
     Parameters
     ----------
     means : (n_mixtures, n_components)
-    scales : (n_mixtures, n_components)   or anything that broadcasts to it; positive
+    scales : (n_mixtures, n_components)   or broadcasts to it; positive
     probabilities : (n_probabilities,)    strictly between 0 and 1
 
     Returns (n_mixtures, n_probabilities) float64.
@@ -65,7 +65,7 @@ def mixture_quantiles(means: Array, scales: Array, probabilities: Array, *, df: 
 def _start(means: Array, scales: Array, component_quantiles: Array) -> tuple[Array, Array, Array]:
     """Return the bracket and a first guess, (n_mixtures, n_probabilities) each.
 
-    The guess has the quantile of one component with the mixture's mean and, for Gaussians, its variance.
+    The guess is the quantile of one component with the mixture's mean and, for Gaussians, its variance.
     """
     shape = (means.shape[0], component_quantiles.size)
     lower, upper, guess = np.empty(shape), np.empty(shape), np.empty(shape)
@@ -97,11 +97,11 @@ def _improve(
     df: float,
     bisect: bool,
 ) -> Array:
-    """Take one safeguarded step for some quantiles, written into x and the bracket; return which are done.
+    """Take one safeguarded step for some quantiles, update x and the bracket, and return which are done.
 
     With G(x) = probit(F(x)), G' = f / phi(G), G'' = f' / phi(G) + G G'^2, Halley's step towards G = probit(p)
-    is -2 r G' / (2 G'^2 - r G''), r = G - probit(p). `goal` is probit(p), `components` the means and scales
-    (n_some, n_components) of the mixtures that `place` points to.
+    is -2 r G' / (2 G'^2 - r G''), r = G - probit(p). `goal` is probit(p), and `components` are the means and
+    scales (n_some, n_components) of the mixtures at `place`.
     """
     means, scales = components
     current = x[place]
@@ -127,7 +127,7 @@ def _improve(
     upper[place] = np.where(is_above, current, upper[place])
     lower[place] = np.where(is_above, lower[place], current)
     low, high = lower[place], upper[place]
-    is_taken = (proposal >= low) & (proposal <= high) & (not bisect)  # False where the step is not a number
+    is_taken = (proposal >= low) & (proposal <= high) & (not bisect)  # False if the step is NaN
     x[place] = np.where(is_taken, proposal, _middle(low, high))
     with np.errstate(invalid="ignore"):
         is_close = is_taken & (np.abs(residual) < _CLOSE) & (np.abs(step) * slope < _CLOSE)
@@ -136,9 +136,9 @@ def _improve(
 
 
 def _middle(low: Array, high: Array) -> Array:
-    """Return the point where brackets are halved; far ones on the scale of arsinh, by orders of magnitude.
+    """Return the midpoint of brackets; wide brackets are halved on the arsinh scale, by orders of magnitude.
 
-    Halving alone takes a thousand rounds from 1e200 to a quantile near one.
+    Plain halving would take a thousand rounds from 1e200 to a quantile near one.
     """
     by_magnitude = np.sinh((np.arcsinh(low) + np.arcsinh(high)) / 2)
     is_far = high / 2 - low / 2 > _FAR * np.maximum(np.maximum(low, -high), 1.0)
@@ -152,7 +152,7 @@ def _quantile(probabilities: Array, df: float) -> Array:
 
 
 def _cdf_and_density(z: Array, df: float) -> tuple[Array, Array]:
-    """Return distribution function and density of a standard normal, or t with df, at z."""
+    """Return the distribution function and density at z of a standard normal, or t with df."""
     if math.isfinite(df):
         return _t_table(df)(z)
     density = np.square(z)
@@ -164,13 +164,13 @@ def _cdf_and_density(z: Array, df: float) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=4)
 def _t_table(df: float) -> Callable[[Array], tuple[Array, Array]]:
-    """Return the t distribution by interpolation: `stdtr` takes 150 ns a value, too long for 10**9 of them.
+    """Return the t distribution by interpolation: `stdtr` takes 150 ns a value, too long for 10**9 values.
 
-    In s = asinh(z / sqrt(df)) the density is C cosh(s)^-df, smooth for every df and with tails no heavier
-    than exponential, so cubic Hermite interpolation of the distribution function on a uniform grid is good to
-    about step^4 / 384: below 1e-10.
+    In s = asinh(z / sqrt(df)) the density is C cosh(s)^-df. It is smooth for every df, and its tails are no
+    heavier than exponential. Cubic Hermite interpolation of the distribution function on a uniform grid is
+    therefore accurate to about step^4 / 384, which is below 1e-10.
     """
-    reach = 45.0 / min(df, 1.0)  # what lies beyond has probability below 1e-19
+    reach = 45.0 / min(df, 1.0)  # the tails beyond have a probability below 1e-19
     step = 2 * reach / _TABLE_STEPS
     s = np.linspace(-reach, reach, _TABLE_STEPS + 1)
     log_constant = scipy.special.gammaln((df + 1) / 2) - scipy.special.gammaln(df / 2) - math.log(math.pi) / 2

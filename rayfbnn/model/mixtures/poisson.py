@@ -11,15 +11,15 @@ import scipy.special
 from rayfbnn.arrays import Array
 
 _MAX_FIRST = 4096  # candidates for a mode
-_MAX_LOG_RATE = math.log(1e300)  # SciPy's incomplete gamma function is not a number from 3e305
-_LARGE = 1e4  # counts above: two terms of Stirling's series are good to 1 / (360 k**3)
+_MAX_LOG_RATE = math.log(1e300)  # SciPy's incomplete gamma function is NaN from 3e305
+_LARGE = 1e4  # above this count, two terms of Stirling's series are accurate to 1 / (360 k**3)
 
 
 def mixture_quantiles(log_rates: Array, probabilities: Sequence[float]) -> Array:
     """Return the smallest k with P(Y <= k) >= p for each case and p, (n_cases, n_probabilities) float64.
 
     P(Y <= k) = (1/n) sum_d Q(k + 1, rate_d), Q the regularised upper incomplete gamma function; by bisection.
-    Above 2**53, where float64 has not every whole number, k is one that it has; rates count as 1e300 at most.
+    Above 2**53, k is a whole number that float64 can represent. Rates are limited to 1e300.
 
     log_rates (n_cases, n_draws)
     """
@@ -30,7 +30,7 @@ def mixture_quantiles(log_rates: Array, probabilities: Sequence[float]) -> Array
             low, high = -1.0, 1.0
             while _cdf(high, rates) < p:
                 low, high = high, 4 * high
-            # Not until they are 1 apart, which float64 numbers above 2**53 never are.
+            # The ends need not become 1 apart: float64 numbers above 2**53 never are.
             while low < (middle := np.floor((low + high) / 2)) < high:
                 low, high = (low, middle) if _cdf(middle, rates) >= p else (middle, high)
             quantiles[case, column] = high
@@ -44,16 +44,17 @@ def _cdf(k: float, rates: Array) -> float:
 def mixture_modes(log_rates: Array, low: Array, high: Array) -> Array:
     """Return the most probable count of each case between low and high, (n_cases,).
 
-    Counts a quarter of a standard deviation apart are looked at first, since a Poisson distribution, and so
-    the mixture, is smooth on that scale; then every one beside the best. (With counts above some hundred
-    thousand the first ones are further apart, 4096 in all, and a narrow peak may be missed.)
+    The first candidates are a quarter of a standard deviation apart, because a Poisson distribution, and so
+    the mixture, is smooth on that scale. The search continues among all counts next to the best one. For
+    counts above a few hundred thousand, the 4096 first candidates are further apart and may miss a narrow
+    peak.
 
     log_rates (n_cases, n_draws); low, high (n_cases,) whole numbers such as the 1 % and 99 % points
     """
     modes = np.empty(len(log_rates))
     for case, log_rate in enumerate(log_rates):
         v = np.minimum(log_rate.astype(np.float64), _MAX_LOG_RATE)
-        # Even steps of the root are steps in proportion to the standard deviation.
+        # Even steps of the square root are proportional to the standard deviation.
         roots = np.sqrt(low[case]), np.sqrt(high[case])
         n_first = int(min(_MAX_FIRST, 8 * (roots[1] - roots[0]) + 2))
         k = np.unique(np.floor(np.linspace(*roots, n_first) ** 2))
@@ -74,14 +75,14 @@ def mixture_mass(log_rates: Array, counts: Array) -> Array:
     """
     v = np.minimum(log_rates.astype(np.float64), _MAX_LOG_RATE)
     log_mass = [_log_mass(counts[case : case + 1], v[case])[0] for case in range(len(v))]
-    return np.minimum(np.exp(log_mass) / log_rates.shape[1], 1.0)  # rounding may make it larger than one
+    return np.minimum(np.exp(log_mass) / log_rates.shape[1], 1.0)  # rounding could exceed one
 
 
 def _log_mass(k: Array, v: Array) -> Array:
     """Return the log probability of each count plus log n_draws; one count at a time saves memory.
 
-    k v - exp(v) - log k! as k (d - (exp(d) - 1)) + (k log k - k - log k!) with d = v - log k: large terms
-    that nearly cancel would leave no digits of a large count's.
+    k v - exp(v) - log k! is computed as k (d - (exp(d) - 1)) + (k log k - k - log k!) with d = v - log k.
+    For large counts, the original terms nearly cancel and would lose all digits.
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # k = 0
         log_k = np.log(k)

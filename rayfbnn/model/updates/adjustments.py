@@ -19,10 +19,10 @@ def update_adjustments(
     layout: PrecisionLayout,
     names: Collection[str] | None = None,
 ) -> None:
-    """Draw every layer's adjustments, in place of those in `precisions`, given parameters and precisions.
+    """Draw every layer's adjustments given parameters and precisions, and write them to `precisions`.
 
     values  group name -> parameters (n_chains, *shape of the group)
-    names   which adjustments (ah0, ao), all unless given
+    names   names of the adjustments to draw (ah0, ao); None draws all
     """
     for number, adjustments in enumerate(layout.adjustments, start=1):
         if names is not None and adjustments.name not in names:
@@ -43,8 +43,9 @@ def _update(
 
     tau_a | w  ~  Gamma(shape (alpha + n)/2, rate (alpha + sum of tau_i w**2)/2)
 
-    which is eq. 28 of Neal (2022) with mean one. A t weight is a Gaussian one whose precision tau_i tau_a is
-    multiplied by a Gamma variable of mean one, drawn afresh by the same equation and thrown away.
+    This is eq. 28 of Neal (2022) with mean one. A t weight is a Gaussian weight with its precision
+    tau_i tau_a multiplied by a Gamma variable of mean one. This variable is drawn by the same equation and
+    then discarded.
     """
     xp = array_namespace(precisions)
     columns = adjustments.columns

@@ -1,9 +1,9 @@
-"""Gibbs updates: each free precision drawn from its conditional distribution, exactly.
+"""Gibbs updates: exact draws of each free precision from its conditional distribution.
 
-Three kinds of step make up every update (Neal 2022, "Conditional distributions for hyperparameters"):
-a Gamma draw for a precision over Gaussian values, a draw of the logarithm of a generalised inverse Gaussian
-variable for a precision over Gamma precisions, and, for t values, precisions of single values drawn afresh
-and thrown away.
+Every update consists of three kinds of steps (Neal 2022, "Conditional distributions for hyperparameters").
+A precision over Gaussian values is drawn from a Gamma distribution. For a precision over Gamma precisions,
+the logarithm of a generalised inverse Gaussian variable is drawn. For t values, the precisions of single
+values are drawn and then discarded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.streams import Purpose, Streams
 
 Level = Literal["lower", "upper"]
-"""Upper precisions rule precisions, of units or of single t values; lower ones rule Gaussian values."""
+"""Upper precisions govern precisions, of units or of single t values; lower ones govern Gaussian values."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,15 @@ def update_groups(
     level: Level | None = None,
     groups: Collection[str] | None = None,
 ) -> Array:
-    """Draw new precisions (n_chains, n_precisions) of every group of parameters; the noise's stay.
+    """Draw new precisions of every group of parameters, and return all precisions (n_chains, n_precisions).
 
-    Adjustments come last. A group's precisions depend on its parameters times the square roots of their
-    adjustments, Neal (2022) eq. 29.
+    The noise precisions do not change. Adjustments come last. A group's precisions depend on its parameters
+    times the square roots of the adjustments, Neal (2022) eq. 29.
 
-    values  group name -> parameters (n_chains, *shape of the group)
-    is_reversed  takes the levels in the opposite order; groups, and layers of adjustments, are independent
-    level        restricts the update to one level; adjustments, which rule parameters, are lower ones
+    values       group name -> parameters (n_chains, *shape of the group)
+    is_reversed  whether to take the levels in the opposite order; groups, and layers of adjustments, are
+                 independent
+    level        restricts the update to one level; adjustments are lower, because they govern parameters
     groups       names of the groups and adjustments to update; None updates all
     """
     precisions = precisions.copy()
@@ -85,7 +86,7 @@ def update_groups(
 def ruled_values(
     values: dict[str, Array], precisions: Array, layout: PrecisionLayout
 ) -> Iterator[tuple[int, PrecisionGroup, Array]]:
-    """Yield each group of parameters: number, group, and values (n_chains, n_units, n) that it rules."""
+    """Yield each group of parameters: its number, the group, and its values (n_chains, n_units, n)."""
     xp = array_namespace(precisions)
     for number, group in enumerate(layout.groups):
         if group.name != NOISE:
@@ -109,8 +110,8 @@ def update_noise(
     """Draw new noise precisions, or one level of them; return all precisions (n_chains, n_precisions).
 
     residuals  (n_chains, n_targets, n_cases)
-    weights    powers of the density of each residual, a number or an array that broadcasts to residuals:
-               0 where the target is missing, the inverse temperature of a tempered likelihood
+    weights    power of the density of each residual, a number or an array that broadcasts to residuals: 0 for
+               missing targets, the inverse temperature for a tempered likelihood
     """
     precisions = precisions.copy()
     for group in layout.groups:
@@ -141,7 +142,10 @@ def _update(
     is_reversed: bool = False,
     level: Level | None = None,
 ) -> None:
-    """Update one group's columns of `precisions`, the units' first; values (n_chains, n_units, n)."""
+    """Update one group's columns of `precisions`, units before the common one.
+
+    values  (n_chains, n_units, n)
+    """
     xp = array_namespace(precisions)
     squares = values.astype(xp.float64) ** 2
     if not isinstance(weights, float):
@@ -166,7 +170,7 @@ def _update_units(
     purposes: _Purposes,
     level: Level | None,
 ) -> None:
-    """Draw the precisions of the source units (of the targets), where these have their own."""
+    """Draw the precisions of the source units (or targets), if they have separate precisions."""
     _, alpha_unit, alpha_value = group.prior.alphas
     common = slice(group.common, group.common + 1)
     is_upper = math.isfinite(alpha_value)
@@ -253,10 +257,10 @@ def _draw_over_values(
     purpose: Purpose,
     value_purpose: Purpose,
 ) -> Array:
-    """Draw precisions (n_chains, n_units) that rule Gaussian or t values with the given squares.
+    """Draw precisions (n_chains, n_units) that govern Gaussian or t values with the given squares.
 
-    squares (n_chains, n_units, n); mean and current broadcast to (n_chains, n_units); a value counts as
-    `weights` values, a number or (n_chains, n_units, n) of them
+    squares (n_chains, n_units, n); mean and current broadcast to (n_chains, n_units). Each value has a
+    weight: `weights` is a number or (n_chains, n_units, n)
     """
     if isinstance(weights, float):
         n = weights * squares.shape[2]
@@ -290,7 +294,7 @@ def log_precision_over_values(
     index: int,
     purpose: Purpose,
 ) -> Array:
-    """Draw the log of a precision given the n Gaussian values it rules (a value of weight b counts as b).
+    """Draw the log of a precision given the n Gaussian values it governs (a value of weight b counts as b).
 
     tau | values  ~  Gamma(shape (alpha + n)/2, rate (alpha/mean + sum of squares)/2)     Neal (2022) eq. 28
 
@@ -314,15 +318,15 @@ def draw_value_precisions(
 ) -> Array:
     """Draw precisions of single t values given the values, in the shape of `squares`; eq. 28 with n = 1.
 
-    The density of a value of weight b is the b-th power of a t density, a mixture too:
+    The density of a value of weight b is the b-th power of a t density, which is also a mixture:
 
     tau**(b/2) (1 + tau r**2/alpha)**(-b (alpha+1)/2)  ~  the integral over x = a single value's precision of
         tau**(-b alpha/2) x**(b (alpha+1)/2 - 1) exp(-x alpha/(2 tau) - x r**2/2)
 
-    first  the place of the first of these values among more that are drawn elsewhere
+    first  the index of the first value, if these values are part of a larger set that is drawn in pieces
     """
     xp = array_namespace(squares)
-    with np.errstate(divide="ignore"):  # a weight of zero: a precision of zero
+    with np.errstate(divide="ignore"):  # a weight of zero gives a precision near zero
         log_gamma = streams.log_gamma(
             weights * (alpha + 1) / 2, purpose, squares.shape[1:], index=index, first=first
         )
@@ -340,15 +344,15 @@ def log_precision_over_precisions(
     purpose: Purpose,
     n: float | Array | None = None,
 ) -> Array:
-    """Draw the log of a precision given the n Gamma precisions `below` of which it is the mean.
+    """Draw the log of a precision that is the mean of the n Gamma precisions `below`, given these.
 
     p(tau | below)  ~  tau**((alpha - n alpha_below)/2 - 1) exp(-tau alpha/(2 mean) - alpha_below sum/(2 tau))
 
     Neal (2022) eq. 31: a generalised inverse Gaussian distribution. With x = log tau the density is
     exp(a x - b exp(x) - c exp(-x)), and with x = log(c/b)/2 + y it is exp(a y - 2 sqrt(b c) cosh y).
 
-    below (n_chains, n_units, how many they are); mean and the result (n_chains, n_units); n is how many
-    they count for, where that is another number: they may be of tempered values
+    below (n_chains, n_units, number of precisions); mean and the result (n_chains, n_units). n replaces the
+    number of precisions if it differs, as for tempered values
     """
     xp = array_namespace(below)
     if n is None:

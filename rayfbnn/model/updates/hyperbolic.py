@@ -14,19 +14,19 @@ _MAX_ATTEMPTS = 64  # of a rejection loop that accepts more than one in two
 def hyperbolic_variable(
     a: float | Array, omega: Array, streams: Streams, *, index: int, purpose: Purpose
 ) -> Array:
-    """Draw y of density proportional to exp(a y - omega cosh y), a >= 0; the shape of omega (n_chains, k).
+    """Draw y with density proportional to exp(a y - omega cosh y), a >= 0, in the shape of omega.
 
-    a is a number or broadcasts to omega.
+    omega is (n_chains, k); a is a number or broadcasts to omega.
 
-    Devroye (2014), "Random variate generation for the generalized inverse Gaussian distribution": about the
-    mode, a flat top between two exponential tails that touch the log-concave density at t and -s. Exact for
-    any t and s; his choice rejects less than half whatever the parameters. SamplingError if omega is NaN,
-    infinite or zero.
+    Devroye (2014), "Random variate generation for the generalized inverse Gaussian distribution". Proposals
+    have a flat top about the mode, between two exponential tails that touch the log-concave density at t and
+    -s. The draw is exact for any t and s. His choice of these rejects less than half of the proposals for
+    all parameters. Raises SamplingError if omega is NaN, infinite or zero.
     """
     if isinstance(streams, RejectingStreams):
         return streams.hyperbolic(a, omega, purpose, index=index)
     xp = array_namespace(omega)
-    a = xp.asarray(a, dtype=xp.float64)  # CuPy's where takes no condition of Python's own
+    a = xp.asarray(a, dtype=xp.float64)  # CuPy's where does not accept a Python bool as the condition
     mode = xp.arcsinh(a / omega)
     d = omega**2 / (xp.sqrt(omega**2 + a**2) + a)  # sqrt(omega**2 + a**2) - a without cancellation
 
@@ -52,15 +52,15 @@ def hyperbolic_variable(
         if not bool(pending.any()):
             return mode + result
     raise no_proposal_accepted(
-        pending, streams, what="precision", cause="the sum of squares or of precisions that it rules"
+        pending, streams, what="precision", cause="the sum of squares or of precisions that it governs"
     )
 
 
 def no_proposal_accepted(pending: Array, streams: Streams, *, what: str, cause: str) -> SamplingError:
-    """Return the error for chains in which a rejection loop accepted no value.
+    """Return the error for chains where a rejection loop accepted no value.
 
     A loop that accepts one proposal in two rejects 64 in a row once in 1e19 draws, unless its parameters are
-    NaN or infinite. A draw from a vague prior may be such a state: its outputs overflow.
+    NaN or infinite. This happens in states such as a draw from a vague prior, if its outputs overflow.
 
     pending  (n_chains, ...) bool, true where no proposal was accepted
     """

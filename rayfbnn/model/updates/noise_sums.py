@@ -1,8 +1,7 @@
-"""Updates of noise precisions from sums over the cases, for runs whose cases are divided into parts.
+"""Updates of noise precisions from sums over the cases, for runs that divide their cases into parts.
 
-Residuals stay where their cases are: what a part gives is one number for each target, summed over its cases.
-The updates are those of gibbs.py and random_grid.py. Only the rounding of the sums depends on how the cases
-are divided.
+Residuals stay with their cases. Each part contributes one number for each target, summed over its cases. The
+updates are those of gibbs.py and random_grid.py. Only the rounding of the sums depends on the division.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rayfbnn.streams import Purpose, Streams
 
 
 class NoiseSums(Protocol):
-    """Sums over all cases, (n_chains, n_targets) float64 each, in which a case counts by its weight."""
+    """Weighted sums over all cases, (n_chains, n_targets) float64 each."""
 
     @property
     def counts(self) -> Array:
@@ -31,23 +30,25 @@ class NoiseSums(Protocol):
         ...
 
     def t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
-        """Return the sums of precisions of single cases, drawn given the current ones (n_chains, n_targets).
+        """Return the sums of drawn precisions of single cases, given the current precisions of targets.
+
+        current  (n_chains, n_targets)
 
         alpha  degrees of freedom of the noise
         """
         ...
 
     def t_densities(self, x: Array, alpha: float) -> Array:
-        """Return the sums of log densities given the log x of precisions, up to a constant."""
+        """Return the sums of log densities given the log precisions x, up to a constant."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """The residuals of some cases, with their places among all cases of a run.
+    """The residuals of some cases, and the place of these cases among all cases of a run.
 
     squares  (n_chains, n_targets, n_cases) float64
-    weights  how much each counts, a number or an array that broadcasts to `squares`
+    weights  weight of each residual, a number or an array that broadcasts to `squares`
     first    number of the first of these cases
     n_all    number of all cases
     """
@@ -64,9 +65,9 @@ class Residuals:
         return (self.weights * self.squares).sum(axis=2)
 
     def sum_of_t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
-        """Draw the precision of each case of each target, and return their sums, (n_chains, n_targets).
+        """Draw the precision of each case of each target, and return the sums, (n_chains, n_targets).
 
-        Each has the bits that it would have if those of all cases were drawn together.
+        Each draw has the same bits as in a joint draw for all cases.
         """
         xp = array_namespace(self.squares)
         weights = xp.broadcast_to(xp.asarray(self.weights), self.squares.shape)
@@ -133,7 +134,7 @@ def _draw_units(sums: NoiseSums, group: PrecisionGroup, precisions: Array, strea
 
 
 def _draw_common(sums: NoiseSums, group: PrecisionGroup, precisions: Array, streams: Streams) -> None:
-    """Draw the common precision, in place, over those of the targets or, without these, over the cases."""
+    """Draw the common precision, in place, given those of the targets or, without these, of the cases."""
     xp = array_namespace(precisions)
     alpha, alpha_unit, alpha_value = group.prior.alphas
     mean = xp.full((len(precisions), 1), group.mean)

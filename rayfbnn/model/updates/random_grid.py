@@ -1,4 +1,4 @@
-"""Random-grid Metropolis updates of the precisions that rule other precisions, in place of Gibbs updates."""
+"""Random-grid Metropolis updates, an alternative to Gibbs updates of precisions that govern precisions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ def update_upper_levels(
     index: int,
     weights: float | Array = 1.0,
 ) -> list[Array]:
-    """Update one group's upper-level columns of `precisions`, the units' first; which were accepted.
+    """Update one group's upper-level columns of `precisions`, units first, and return the decisions.
 
-    Upper-level are the common precision where units have their own, and a precision that rules t values, as
-    these have precisions of their own, here integrated out. FBM's rgrid-upper-sigmas.
+    The common precision is upper-level if units have precisions. A precision that governs t values is also
+    upper-level, because the values have single precisions, which are integrated out here. This is FBM's
+    rgrid-upper-sigmas.
 
-    values   (n_chains, n_units, n) parameters or residuals, which the precisions rule
-    weights  how much each value counts, a number or an array that broadcasts to values
+    values   (n_chains, n_units, n) parameters or residuals that the precisions govern
+    weights  weight of each value, a number or an array that broadcasts to values
 
-    Returns (n_chains, n) bool of the n precisions of each level that was updated
+    Returns for each updated level which of its n precisions were accepted, (n_chains, n) bool.
     """
     xp = array_namespace(precisions)
     alpha = group.prior.alphas[2]
@@ -60,8 +61,8 @@ def update_levels(
 ) -> list[Array]:
     """Update the levels as `update_upper_levels` does, given the density of t values.
 
-    t_density  returns the log density of the t values under each precision of which x is the log, up to a
-               constant: x and the result are (n_chains, n_units), with one column if units have no precisions
+    t_density  returns the log density of the t values given the log precisions x, up to a constant. x and the
+               result are (n_chains, n_units), with one column if units have no precisions
     """
     alpha_common, alpha_unit, alpha_value = group.prior.alphas
     common = slice(group.common, group.common + 1)
@@ -111,15 +112,15 @@ def _metropolis(
 ) -> tuple[Array, Array]:
     """Update the logarithm x of each precision once; return precisions (n_chains, n_units), and which moved.
 
-    Cells of width 2 * stepsize are laid over the line at a random place; the centre of the cell that x is in
-    is proposed. It is uniform within stepsize of x, and two chains in one cell propose the same.
+    A grid with cells of width 2 * stepsize is placed at random, and the centre of the cell that contains x is
+    the proposal. It is uniform within stepsize of x. Given the grid, all x in a cell have the same proposal.
     """
     xp = array_namespace(precisions)
     x = xp.log(precisions)
     shape, cell = precisions.shape[1:], 2 * stepsize
     place = streams.uniform(Purpose.GRID, shape, index=index)
     proposal = cell * (xp.floor(x / cell - place) + place + 0.5)
-    with np.errstate(all="ignore"):  # a density that is not finite is a rejection
+    with np.errstate(all="ignore"):  # a density that is not finite leads to a rejection
         change = log_density(proposal) - log_density(x)
         accepted = xp.log(streams.uniform(Purpose.ACCEPT, shape, index=index)) < change
     accepted &= abs(proposal) <= MAX_LOG_PRECISION
@@ -127,12 +128,12 @@ def _metropolis(
 
 
 def log_prior(x: Array, alpha: float, mean: Array | float) -> Array:
-    """Return log density of x = log tau, tau of shape alpha/2 and this mean, up to a constant; eq. 13."""
+    """Return the log density of x = log tau up to a constant, tau Gamma of shape alpha/2 and mean; eq. 13."""
     return alpha / 2 * (x - array_namespace(x).exp(x) / mean)
 
 
 def log_density_of_precisions(x: Array, below: Array, alpha: float) -> Array:
-    """Return log density of n Gamma precisions given the log x of their mean, up to a constant; eq. 14.
+    """Return the log density of n Gamma precisions given the log mean x, up to a constant; eq. 14.
 
     x (n_chains, n_units), below (n_chains, n_units, n)
     """
@@ -141,7 +142,7 @@ def log_density_of_precisions(x: Array, below: Array, alpha: float) -> Array:
 
 
 def log_density_of_t_values(x: Array, squares: Array, weights: Array, alpha: float) -> Array:
-    """Return log density of t values given the log x of their precision, up to a constant; eq. 17.
+    """Return the log density of t values given the log precision x, up to a constant; eq. 17.
 
     x (n_chains, n_units), squares and weights (n_chains, n_units, n)
     """

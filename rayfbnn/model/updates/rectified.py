@@ -1,4 +1,4 @@
-"""Exact draws of precisions whose prior is a rectified Gaussian, given Gaussian values that they rule."""
+"""Exact draws of precisions with a rectified Gaussian prior, given the Gaussian values that they govern."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from rayfbnn.model.updates.hyperbolic import no_proposal_accepted
 from rayfbnn.streams import Purpose, Streams
 
 _MAX_ATTEMPTS = 64  # the loop accepts more than one proposal in two
-_ROUNDS = 50  # of bisection
-_FALL = 1.0  # of the log density from the mode to the points where the tails of the proposals touch it
+_ROUNDS = 50  # rounds of bisection
+_FALL = 1.0  # decrease of the log density from the mode to the points where the proposals' tails touch it
 
 
 def log_rectified_precision(
     sum_squares: Array, n: int, v0: float, streams: Streams, *, index: int, purpose: Purpose
 ) -> Array:
-    """Draw the log of a precision given the n Gaussian values that it rules, (n_chains,).
+    """Draw the log of a precision given the n Gaussian values that it governs, (n_chains,).
 
         p(tau | values)  ~  tau^(n/2) exp(-S tau/2 - tau^2/(2 v0)) ,  S the sum of squares
 
     With x = log tau the density is exp(a x - b exp(x) - d exp(2 x)) with a = n/2 + 1, which is log-concave.
-    Proposals come from a flat top between two exponential tails that touch the density where its logarithm
-    has fallen by 1 (Devroye 1986, sec. VII.2). The draw is exact wherever they touch it.
+    Proposals have a flat top between two exponential tails that touch the density where its logarithm has
+    fallen by 1 (Devroye 1986, sec. VII.2). The draw is exact for any touching points.
+    Raises SamplingError if the sum of squares is not finite.
     """
     xp = array_namespace(sum_squares)
     a, b, d = n / 2 + 1, sum_squares / 2, 1 / (2 * v0)
-    # The mode has a = b e^x + 2 d e^(2 x); the root in e^x is written so that nothing cancels.
+    # The mode solves a = b e^x + 2 d e^(2 x). This form of the root in e^x avoids cancellation.
     top = 2 * a / (b + xp.sqrt(b**2 + 8 * a * d))
     at_b, at_d = b * top, d * top**2
 
@@ -58,7 +59,7 @@ def log_rectified_precision(
         pending &= ~accepted
         if not bool(pending.any()):
             return xp.log(top) + result
-    raise no_proposal_accepted(pending, streams, what="precision", cause="the sum of squares that it rules")
+    raise no_proposal_accepted(pending, streams, what="precision", cause="the sum of squares that it governs")
 
 
 def _where_fallen(log_density: Callable[[Array], Array], direction: Array) -> Array:

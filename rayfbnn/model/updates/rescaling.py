@@ -21,9 +21,9 @@ Along = Literal["sigmas", "incoming"]
 
 @dataclass(frozen=True)
 class Level:
-    """Precisions that are free and scaled while the mean of their Gamma distributions stays.
+    """Free precisions that are scaled, while the mean in their Gamma prior is not.
 
-    columns  of the precisions
+    columns  columns of the precisions
     half     half their alpha, the shape
     mean     a number, or the column of the precision that is their mean
     """
@@ -35,12 +35,12 @@ class Level:
 
 @dataclass(frozen=True)
 class Orbit:
-    """The variables that one factor f scales: a parameter w becomes w f, a precision tau becomes tau/f**2.
+    """The variables scaled by one factor f: a parameter w becomes w f, a precision tau becomes tau/f**2.
 
     parameters  parts of a chain's parameters
     precisions  columns of its precisions
-    levels      those of the precisions whose distribution does not move with them
-    n_free      how many of the parameters have a prior that does not move with them, as all is fixed there
+    levels      the precisions with a distribution that is not scaled
+    n_free      number of parameters with a prior that is not scaled, because its sigmas are fixed
     """
 
     parameters: tuple[slice, ...]
@@ -59,10 +59,10 @@ class Orbit:
         return position, precisions
 
     def log_prior_ratio(self, precisions: Array, log_f: Array) -> Array:
-        """Return the log of the Jacobian times the change of the prior without energies of parameters.
+        """Return the log of the Jacobian times the ratio of priors, without the energies of parameters.
 
-        The result has shape (n_chains,). Where a variable's scale moves with it, the Jacobian cancels the
-        change of its density. What is left is the density of the logarithm of each precision of a level, a
+        The result has shape (n_chains,). If the scale of a variable moves with it, the Jacobian cancels the
+        change of its density. The density of the logarithm of each precision of a level remains. It is a
         power of tau/mean times exp(-half tau/mean); Neal (2022), eqs. 13, 14.
         """
         total = self.n_free * log_f
@@ -85,18 +85,19 @@ def rescale(
 ) -> tuple[ChainState, ProposalsInfo]:
     """Make one Metropolis update along each orbit in turn, with log f = stepsize * n, n standard normal.
 
-    Accepted with probability min(1, p(w', tau')/p(w, tau) |d(w', tau')/d(w, tau)|): the factors of an orbit
-    form a group, f is as likely as 1/f, so that this leaves p as it is. Liu and Sabatti (2000), "Generalised
-    Gibbs sampler and multigrid Monte Carlo for Bayesian computation".
+    A proposal is accepted with probability min(1, p(w', tau')/p(w, tau) |d(w', tau')/d(w, tau)|). The factors
+    of an orbit form a group, and f is as likely as 1/f. The update therefore leaves p invariant. Liu and
+    Sabatti (2000), "Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian computation".
 
-    potential  of parameters and precisions, without factors of precisions alone, (n_chains,) float64
+    potential  returns the potential of parameters and precisions, without factors that depend only on
+               precisions, (n_chains,) float64
     """
     xp = array_namespace(state.position)
     position, precisions = state.position, state.precisions
     steps = stepsize * streams.normal(Purpose.PROPOSAL, (len(orbits),))  # log f
     thresholds = xp.log(streams.uniform(Purpose.ACCEPT, (len(orbits),)))
     n_accepted = xp.zeros(streams.n_chains)
-    with np.errstate(all="ignore"):  # a potential that is not finite is a rejection
+    with np.errstate(all="ignore"):  # a potential that is not finite leads to a rejection
         current = potential(position, precisions)
         for number, orbit in enumerate(orbits):
             log_f = steps[:, number]
@@ -117,10 +118,10 @@ def orbits_along(
 ) -> tuple[Orbit, ...]:
     """Return the orbits of an operation.
 
-    sigmas    of each group the sigmas of its units one by one, each with the unit's parameters, then all of
-              its sigmas with all parameters; w/sigma stays
+    sigmas    for each group, the sigma of each unit with the unit's parameters, then all of its sigmas with
+              all parameters; w/sigma does not change
     incoming  for each hidden layer, then for the outputs, the sigmas and parameters of all groups that lead
-              there: saturated units say the same, whatever the scale of their weights
+              into it, because the values of saturated units hardly depend on the scale of these weights
     """
     builder = _Builder(parameters, layout)
     groups = [group for group in layout.groups if group.name != NOISE]

@@ -146,5 +146,5 @@ def test_scales_need_an_automatic_stepsize() -> None:
 
 def test_factors_of_another_number_of_groups_are_refused() -> None:
     n_groups = len(group_sizes(TARGET))
-    with pytest.raises(SamplingError, match=f"{n_groups + 1} factors for stepsizes of {n_groups} groups"):
+    with pytest.raises(SamplingError, match=f"{n_groups + 1} factors for the stepsizes of {n_groups} groups"):
         of_coordinates([1.0] * (n_groups + 1), TARGET)

@@ -22,7 +22,7 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("vep", {}, {"members": 2, "mode": "adf"}, "methods.vep.members: needs the evidence"),
     ("laplace", {}, {"curvature": "exakt"}, "methods.laplace.curvature: must be"),
     ("vep", SOFTMAX, {}, "method vep: "),
-    ("vep", {"temperature": 2.0}, {}, "method vep: it covers temperature = 1 alone"),
+    ("vep", {"temperature": 2.0}, {}, "method vep: only temperature = 1 is covered"),
     ("vep", {}, {"damping": 0}, "methods.vep.damping: must be a number above 0"),
     ("bbb", {}, {"batch": 13}, "methods.bbb.batch: must be at most 12, the number of training cases, got 13"),
     ("bbb", {}, {"samples": 3}, "methods.bbb.samples: must be even"),
@@ -54,7 +54,7 @@ def test_vep_of_classes_is_refused_by_name(tmp_path: Path) -> None:
     table = {"x": [0.0, 1.0, 2.0, 3.0], "y": [0, 1, 2, 1]}
     import pandas as pd
 
-    with pytest.raises(ConfigError, match=r'method vep: it covers binary and real targets, not .*"class"'):
+    with pytest.raises(ConfigError, match=r'method vep: only binary and real targets are covered, .*"class"'):
         api.sample(
             {"data": {"targets": ["y"]}, "model": {"kind": "class", "classes": 3}},
             tmp_path / "run.zarr",
