@@ -208,18 +208,15 @@ def units_are_alike(mean: Array, wiring: Wiring) -> Array:
     The result is False if no layer has two units.
     """
     xp = array_namespace(mean)
-    alike = xp.zeros(len(mean), dtype=bool)
+    of_layers = []
     for layer in range(1, len(wiring.units) - 1):
         if wiring.units[layer] < 2:
             continue
         into = [link.matrix(mean).swapaxes(1, 2) for link in wiring.incoming[layer]]
         out = [_of_units(link, mean) for link in wiring.outgoing[layer]]
         rows = xp.concatenate([*into, *out], axis=2)  # (n_chains, n_units, ...)
-        same = (xp.abs(rows - rows[:, :1]) < 1e-9).all(axis=(1, 2))
-        if layer > 1 and not bool(alike.all()):
-            return alike & same
-        alike = same
-    return alike
+        of_layers.append((xp.abs(rows - rows[:, :1]) < 1e-9).all(axis=(1, 2)))
+    return xp.stack(of_layers).all(axis=0) if of_layers else xp.zeros(len(mean), dtype=bool)
 
 
 def live_units(mean: Array, sd: Array, wiring: Wiring) -> Array:
