@@ -109,7 +109,7 @@ def test_changes_are_named_with_the_time_that_they_would_take(
         {
             "trajectories of 8 steps with 4 partial gradients each": after(1 / 4),
             "dtype = float32": after(1 / 2),
-            "chains_per_batch = 2, so that 2 workers share the chains": after(1 / 2),
+            "chains_per_batch = 2, to share the chains among 2 workers": after(1 / 2),
         }
     )
     assert [change.seconds for change in result.changes] == sorted(
