@@ -1,4 +1,4 @@
-"""The settings of an approximation in words: none of them is hidden, whether written or not."""
+"""Describes all settings of an approximation, including defaults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def describe_fit(spec: RunSpec) -> list[str]:
     settings = keys.model_dump()
     lines = [
         f"Method: {spec.method}, {_NAMES[spec.method]}",
-        "  is an approximation: its draws are not from the posterior",
+        "  this is an approximation: its draws are not from the posterior",
         f"  {keys.starts} starts of at most {keys.n_steps} steps, then {keys.draws} independent draws each",
     ]
     for name, value in settings.items():

@@ -148,7 +148,7 @@ def test_verify_exits_with_1_and_names_the_file(folder: Path, tmp_path: Path) ->
     assert result.exit_code == 1
     assert record.name in result.stdout and "--repair sets damaged blocks aside" in result.stdout
     repaired = rayfbnn("verify", store, "--repair")
-    assert repaired.exit_code == 0 and "resume computes it again" in repaired.stdout
+    assert repaired.exit_code == 0 and "resume recomputes them" in repaired.stdout
     assert rayfbnn("resume", store, "--workers", 0).exit_code == 0
     assert rayfbnn("verify", store).exit_code == 0
     assert_same_draws(store, folder / "run.zarr")
