@@ -1,4 +1,4 @@
-"""The cases that a network is trained on or predicts: files and tables as arrays."""
+"""Files and tables of cases, for training and prediction, as arrays."""
 
 from rayfbnn.data.dataset import Dataset, first_difference, make_dataset
 from rayfbnn.data.frames import Source, is_path

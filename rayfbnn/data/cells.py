@@ -1,4 +1,4 @@
-"""The cells of one column: which are numbers, which are text, and which hold nothing."""
+"""The cells of one column, classified as numbers, text or empty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rayfbnn.numerals import has_other_digits, read_number
 if TYPE_CHECKING:
     import pandas as pd
 
-# How programs write that a number is missing.
+# Words for missing numbers that programs write.
 _MISSING_WORDS = frozenset({"na", "n/a", "nan", "null", "none", "?"})
 _DECIMAL_COMMA = re.compile(r"[-+]?[\d. ]*\d?,\d+")
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}( .*)?")
@@ -41,7 +41,7 @@ class Cells:
 
     @staticmethod
     def from_table(table: Table, name: str) -> Cells:
-        """Return the cells of the named column; DataError if there is none, or more than one."""
+        """Return the cells of the named column; raise DataError if there is none, or more than one."""
         if name not in table.read:
             table.read[name] = Cells._read(table, name)
         cells: Cells = table.read[name]
@@ -63,7 +63,7 @@ class Cells:
 
     @cached_property
     def is_empty(self) -> Array:
-        """Mark the cells that hold nothing. A cell that is absent from a short row is not an empty one."""
+        """Mark the cells that hold nothing. A cell that a short row lacks does not count as empty."""
         if self.is_number.all():
             return np.zeros(len(self.values), dtype=bool)
         is_blank = np.array([isinstance(value, str) and not value.strip() for value in self.values], bool)
@@ -74,7 +74,7 @@ class Cells:
 
     @cached_property
     def is_missing(self) -> Array:
-        """Mark the cells of a column of numbers that are empty, or say that the number is missing."""
+        """Mark the cells of a column of numbers that are empty or hold a word for a missing number."""
         if self.is_number.all():
             return self.is_empty
         words = [isinstance(value, str) and value.strip().lower() in _MISSING_WORDS for value in self.values]
@@ -82,14 +82,14 @@ class Cells:
 
     @property
     def has_categories(self) -> bool:
-        """True if the column is one of pandas' type for categories."""
+        """True if the column has pandas' type for categories."""
         return str(self.values.dtype) == "category"
 
     @cached_property
     def kind(self) -> Literal["number", "levels", "empty"]:
-        """Numbers or levels, which are text, truth values or categories; "empty" without either.
+        """The kind of the column: numbers, levels (text, truth values or categories), or "empty".
 
-        Columns that hold something else, such as dates, count as numbers, and are refused as such.
+        Columns of anything else, such as dates, count as numbers and fail the check for numbers.
         """
         if self.has_categories or self.values.dtype.kind == "b":
             return "levels"
@@ -112,7 +112,7 @@ class Cells:
         ]
 
     def check_numbers(self, allowed: Array | None = None) -> Array:
-        """Return `numbers`; DataError names the first cell that is none and is not `allowed`, (n_rows,)."""
+        """Return `numbers`; raise DataError for the first cell that is neither a number nor `allowed`."""
         is_wrong = ~self.is_number if allowed is None else ~self.is_number & ~allowed
         wrong = np.flatnonzero(is_wrong)
         if len(wrong):
@@ -134,13 +134,13 @@ class Cells:
 
 
 def level_text(value: object) -> str:
-    """Return the text by which a level is known: a text itself, "3" for the numbers 3 and 3.0, "True"."""
+    """Return the text that identifies a level: a text itself, "3" for the numbers 3 and 3.0, or "True"."""
     as_number = math.nan if isinstance(value, str) else number(value)
     return number_text(as_number) if math.isfinite(as_number) else str(value).strip()
 
 
 def number_text(value: float) -> str:
-    """Return the text by which a number is known as a level or label, "3" for 3.0."""
+    """Return the text that identifies a number as a level or label, such as "3" for 3.0."""
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
@@ -157,7 +157,7 @@ def number(value: object) -> float:
 
 
 def _hint(value: object) -> str:
-    """Return what to do about a cell that is not a number, as the end of a message."""
+    """Return advice about a cell that is not a number, as the end of a message."""
     if hasattr(value, "isoformat") or (isinstance(value, str) and _DATE.fullmatch(value.strip())):
         return "; give a date as a number, such as days since the first one, or leave the column out"
     if not isinstance(value, str):
@@ -166,7 +166,7 @@ def _hint(value: object) -> str:
     if has_other_digits(text):
         return "; write numbers with the digits 0 to 9"
     if _DECIMAL_COMMA.fullmatch(text):
-        return "; write a decimal point in place of the comma"
+        return "; write a decimal point instead of the comma"
     if text.lower() in _MISSING_WORDS:
         return "; leave a cell empty if its value is missing"
     if text:

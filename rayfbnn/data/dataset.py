@@ -1,4 +1,4 @@
-"""Training cases as arrays: standardised, checked and hashed."""
+"""Training cases as arrays, with standardisation, checks and a hash."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ INPUTS_TOGETHER = "inputs together"
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training cases as they are on file, and how the network sees them: (value - center) / scale.
+    """Training cases as in the file, and their standardisation for the network: (value - center) / scale.
 
     inputs  (n_cases, n_inputs)  float64, unstandardised     input_center, input_scale    (n_inputs,)
     targets (n_cases, n_targets) float64, unstandardised     target_center, target_scale  (n_targets,)
-    center is 0 and scale is 1 where a column is not standardised. A missing target is NaN.
+    A column that is not standardised has center 0 and scale 1. A missing target is NaN.
     """
 
     inputs: Array
@@ -53,27 +53,27 @@ class Dataset:
 
     @property
     def standardized_inputs(self) -> Array:
-        """(n_cases, n_inputs) float64, what the network is given; made anew at each call."""
+        """The network's inputs, (n_cases, n_inputs) float64, computed at each access."""
         return self.standardized(self.inputs)
 
     def standardized(self, inputs: Array) -> Array:
-        """Return inputs (n, n_inputs) as the network is given them, float64."""
+        """Return inputs (n, n_inputs) standardised for the network, float64."""
         return (inputs - self.input_center) / self.input_scale
 
     def standardized_pieces(self) -> Iterator[Array]:
-        """Yield the standardised inputs some cases at a time, in order."""
+        """Yield the standardised inputs in pieces of some cases, in order."""
         return (self.standardized(piece) for piece in pieces_of(self.inputs))
 
     @cached_property
     def standardized_targets(self) -> Array:
-        """(n_cases, n_targets) float64, what the data model is given."""
+        """The targets for the data model, (n_cases, n_targets) float64."""
         return (self.targets - self.target_center) / self.target_scale
 
     @property
     def log_scale(self) -> float:
         """The log of the product of the scales of all observed targets.
 
-        A log density of all targets as they are on file is that of the standardised ones less this.
+        The log density of all targets in the units of the file is that of standardised targets minus this.
         """
         n_observed = np.isfinite(self.targets).sum(axis=0)
         return float((n_observed * np.log(self.target_scale)).sum())
@@ -81,9 +81,9 @@ class Dataset:
     def check_range(
         self, inputs: Array, targets: Array | None, *, dtype: str, source: str, is_training: bool = True
     ) -> None:
-        """Refuse cases, as on file, that are too large for the network's arithmetic once standardised.
+        """Raise DataError for cases that are too large for the network's arithmetic once standardised.
 
-        DataError names `source`, row and column.
+        The cases are in the units of the file. The error names `source`, row and column.
         """
         advice = "change its unit or standardise" if is_training else "correct it, or leave the row out"
         for cases in slices_of_cases(len(inputs), 8 * self.n_inputs):
@@ -97,7 +97,7 @@ class Dataset:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of what the cases are: names, shape and values in order, not of the file they came from."""
+        """SHA-256 of names, shape and values in order, independent of the file they came from."""
         digest = CasesDigest(self.input_names, self.target_names, self.n_cases)
         for values in (self.inputs, self.targets):
             for piece in pieces_of(values):
@@ -106,7 +106,7 @@ class Dataset:
 
 
 def scaled_inputs(standardize: Sequence[str]) -> bool:
-    """Return True if inputs are standardised, one by one or together."""
+    """Return True if inputs are standardised, either separately or together."""
     return "inputs" in standardize or INPUTS_TOGETHER in standardize
 
 
@@ -124,9 +124,9 @@ def make_dataset(
     """Return a Dataset of arrays (n_cases, n_inputs) and (n_cases, n_targets).
 
     "inputs" or "targets" in `standardize` centres these columns on their mean and divides them by their
-    standard deviation (with n, not n - 1, below the root) over the training cases, those with the target
-    missing (NaN) left out. With "inputs together" each input is centred, and all are divided by the root of
-    the mean of their variances. The inputs that are named in `zero_one_names` are left as they are.
+    standard deviation (with divisor n, not n - 1) over the training cases, ignoring missing targets (NaN).
+    With "inputs together" each input is centred, and all inputs are divided by the root of the mean of their
+    variances. Inputs named in `zero_one_names` stay unchanged.
     """
     inputs, targets = (np.array(values, dtype=np.float64, order="C") for values in (inputs, targets))
     scaled = []
@@ -153,7 +153,7 @@ def make_dataset(
 
 
 def first_difference(ours: Dataset, other: Dataset) -> str | None:
-    """Say where two data sets first differ: names, number of cases, or row and column; None if they agree."""
+    """Describe the first difference of two data sets: names, number of cases, or a cell; None if equal."""
     for what, in_store, in_file in (
         ("inputs", ", ".join(ours.input_names), ", ".join(other.input_names)),
         ("targets", ", ".join(ours.target_names), ", ".join(other.target_names)),
@@ -174,7 +174,7 @@ def first_difference(ours: Dataset, other: Dataset) -> str | None:
 def _standardization(
     values: Array, names: Sequence[str], scaled: Collection[str], source: str
 ) -> tuple[Array, Array]:
-    """Return center and scale of each column, 0 and 1 for those whose names are not among `scaled`."""
+    """Return center and scale of each column, or 0 and 1 for columns that `scaled` does not name."""
     if not scaled:
         return np.zeros(values.shape[1]), np.ones(values.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -210,9 +210,9 @@ def _check_range(
     *,
     first: int,
 ) -> None:
-    """Refuse values whose square the network's arithmetic cannot hold: every energy would be infinite.
+    """Raise DataError for values with squares that overflow, since every energy would then be infinite.
 
-    first  number of the first of these cases among all
+    first  number of the first of these cases among all cases
     """
     limit = math.sqrt(float(np.finfo(dtype).max))
     is_large = np.abs(standardized) > limit

@@ -1,4 +1,4 @@
-"""Tables as arrays: an encoding applied to training cases and to cases to predict."""
+"""Applies an encoding to tables of training cases and of cases to predict."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _TRUE, _FALSE = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
 def encode_inputs(table: Table, encoding: Encoding) -> Array:
     """Return the inputs of each row, (n_rows, n_inputs) float64.
 
-    DataError names a column that the table lacks, a cell that is not a number, an unknown level, or the
-    columns with missing values.
+    Raises DataError for a column that the table lacks, a cell that is not a number, an unknown level, or
+    missing values.
     """
     cells = [Cells.from_table(table, column.name) for column in encoding.inputs]
     pairs = list(zip(cells, encoding.inputs, strict=True))
@@ -38,7 +38,7 @@ def encode_inputs(table: Table, encoding: Encoding) -> Array:
 
 
 def _encode_column(cells: Cells, column: InputColumn) -> list[Array]:
-    """Return the inputs that one column becomes, (n_rows,) each."""
+    """Return the inputs made from one column, (n_rows,) each."""
     is_missing = missing_rows(cells, column)
     inputs = []
     if column.kind == "number":
@@ -59,11 +59,12 @@ def _encode_column(cells: Cells, column: InputColumn) -> list[Array]:
 def encode_targets(
     table: Table, encoding: Encoding, names: Sequence[str], censored: str | None, model: DataModel
 ) -> Array:
-    """Return the targets of each row, (n_rows, n_targets) float64, NaN where one is missing.
+    """Return the targets of each row, (n_rows, n_targets) float64, NaN where a target is missing.
 
-    censored  the column that says which times are censored, if there is one; these become negative
+    censored  the column that marks censored times, if any; these times become negative
 
-    DataError names a cell that is not a number or no known label, or that the data model does not allow.
+    Raises DataError for a cell that is neither a number nor a known label, or that the data model does not
+    allow.
     """
     columns = []
     for name in names:
@@ -83,8 +84,8 @@ def _censor(table: Table, times: Array, name: str, censored: str) -> Array:
     """Return the times with a minus sign where they are censored."""
     if censored not in table.names:
         raise DataError(
-            f"{table.source}: no column named {censored}{near_name(censored, table.names)}, which says which"
-            f" times of {name} are censored (data.censored)"
+            f"{table.source}: no column named {censored}{near_name(censored, table.names)} to mark censored"
+            f" times of {name} (data.censored)"
         )
     cells = Cells.from_table(table, censored)
     is_negative = np.flatnonzero(times < 0)
@@ -92,7 +93,7 @@ def _censor(table: Table, times: Array, name: str, censored: str) -> Array:
         row = int(is_negative[0])
         raise DataError(
             f"{table.source}: row {row + 1}, column {name}: must be a time above 0, got {times[row]:g};"
-            f" column {censored} says which times are censored"
+            f" column {censored} marks censored times"
         )
     texts = [None if text is None else text.lower() for text in cells.texts]
     for row, text in enumerate(texts):

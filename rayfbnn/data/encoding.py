@@ -1,7 +1,7 @@
-"""The record of how the columns of a table become the numbers that a network is given.
+"""The encoding of a table's columns as the inputs and targets of a network.
 
-It is learnt once, from the training cases (learning.py), kept in the store, and applied to every table that
-is predicted from (encode.py).
+The encoding is learnt once from the training cases (learning.py), kept in the store, and applied to every
+table of cases to predict (encode.py).
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ ColumnKind = Literal["number", "levels", "ordered", "missing"]
 
 @dataclass(frozen=True)
 class InputColumn:
-    """One column of a table, and the inputs of the network that it becomes.
+    """One column of a table, and its encoding as inputs of the network.
 
     name       the name of the column
     kind       "number": the value itself. "levels": an input of 0 or 1 for each level, "column=level".
-               "ordered": the place of the level among the levels, from 0. "missing": nothing but whether a
-               value is missing, because all values that there are are equal
-    levels     the levels as text, in their order
-    n_missing  number of training cases without a value. If there are any, there is a further input of 0 or 1,
-               "column is missing", and the others are `median`, or 0 for levels, where the value is missing
-    median     the median of the values in the training cases; None where there are no missing ones
+               "ordered": the place of the level among the levels, from 0. "missing": only whether the value
+               is missing, because all values that are present are equal
+    levels     the levels as text, in order
+    n_missing  number of training cases without a value. If there are any, the column has an additional input
+               of 0 or 1, "column is missing". Where the value is missing, the other inputs are `median`, or 0
+               for levels
+    median     the median of the values in the training cases; None if no values are missing
     """
 
     name: str
@@ -45,28 +46,28 @@ class InputColumn:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The names of all inputs that the column becomes."""
+        """The names of all inputs made from the column."""
         return self.value_names + self.indicator_names
 
     @property
     def indicator_names(self) -> tuple[str, ...]:
-        """The name of the input that says where the value is missing, if there is one."""
+        """The name of the input that marks missing values, or () if there is none."""
         return (f"{self.name} is missing",) if self.n_missing else ()
 
     @property
     def zero_one_names(self) -> tuple[str, ...]:
-        """The names of the inputs that are 0 or 1, which are never standardised."""
+        """The names of the inputs that are 0 or 1; these are never standardised."""
         return self.input_names if self.kind == "levels" else self.indicator_names
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a table becomes inputs and targets.
+    """The encoding of a table as inputs and targets.
 
-    columns   the columns of the training table in its order, but targets and the column of censoring
-    inputs    those that the network is given, in the order of its inputs
-    constant  column that is left out because all training cases have the same value -> that value
-    labels    target -> its labels in the order of their numbers 0, 1, ..., where targets are text
+    columns   the columns of the training table in order, except the targets and the column of censoring
+    inputs    the columns used as inputs, in the order of the network's inputs
+    constant  for each column left out because it is constant in the training cases, its value
+    labels    for each target with labels, the labels in the order of their numbers 0, 1, ...
     n_cases   number of training cases
     have_one_unit  whether the inputs look like readings in one unit, such as pixels
     """
@@ -80,12 +81,12 @@ class Encoding:
 
     @staticmethod
     def from_numbers(names: Sequence[str]) -> Encoding:
-        """Return the encoding of columns that are numbers and are given to the network as they are."""
+        """Return the encoding of columns of numbers that the network receives unchanged."""
         return Encoding(tuple(names), tuple(InputColumn(name) for name in names))
 
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Encoding:
-        """Return what `to_dict` wrote."""
+        """Return the encoding that `to_dict` converted."""
         return Encoding(
             tuple(document["columns"]),
             tuple(
@@ -106,21 +107,21 @@ class Encoding:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The names of the network's inputs that come from the table, in their order."""
+        """The names of the network's inputs that come from the table, in order."""
         return tuple(name for column in self.inputs for name in column.input_names)
 
     @property
     def zero_one_names(self) -> tuple[str, ...]:
-        """The names of the inputs that are 0 or 1, which are never standardised."""
+        """The names of the inputs that are 0 or 1; these are never standardised."""
         return tuple(name for column in self.inputs for name in column.zero_one_names)
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """The columns that a table must have to be predicted from."""
+        """The columns that a table of cases to predict must have."""
         return tuple(column.name for column in self.inputs)
 
     @property
     def not_used(self) -> tuple[str, ...]:
-        """The columns of the training table that are no inputs, although they are not constant."""
+        """The columns of the training table that are not constant and yet not inputs."""
         used = {*self.source_names, *self.constant}
         return tuple(name for name in self.columns if name not in used)

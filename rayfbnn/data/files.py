@@ -1,4 +1,4 @@
-"""Data files as tables: CSV and Parquet, and what to do about files that are neither."""
+"""Reads CSV and Parquet files as tables, with advice for files of other kinds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq")
 _EXCEL_SUFFIXES = (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods")
 _LONGEST_HEADER = 10_000_000  # characters
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-# The first bytes of files that are often taken for CSV, with what they are and what to do.
+# The first bytes of files that are often mistaken for CSV, with their kind and the remedy.
 _SIGNATURES = {
     b"PK\x05\x06": ("an empty zip archive", "give the table itself"),
     b"PK\x03\x04": ("a zip archive or an Excel file", "unpack it, or save the sheet as CSV"),
@@ -44,7 +44,7 @@ _SIGNATURES = {
 
 
 def read_table(path: Path) -> Table:
-    """Read a file as a table; DataError if it cannot be read, or a row has more cells than the header."""
+    """Read a file as a table; raise DataError if this fails or a row has more cells than the header."""
     _check_is_table_file(path)
     is_parquet = path.suffix.lower() in (".parquet", ".pq")
     try:
@@ -57,7 +57,7 @@ def read_table(path: Path) -> Table:
             ' ("CSV UTF-8" in Excel), or read it yourself and pass the table:'
             f' data=pandas.read_csv("{path.name}", encoding="latin-1")'
         ) from exc
-    # ValueError covers pandas' parser errors and Arrow's; EOFError a cut .gz file.
+    # ValueError covers parser errors of pandas and Arrow; EOFError covers a truncated .gz file.
     except (ValueError, OSError, EOFError, Warning) as exc:
         raise DataError(f"{path}: cannot be read: {' '.join(str(exc).split())}; {_NEEDED}") from exc
     frame.columns = [str(name).strip() for name in frame.columns]
@@ -65,22 +65,22 @@ def read_table(path: Path) -> Table:
 
 
 def is_whole(path: Path, n_rows: int) -> Array:
-    """Mark the rows of a CSV file with as many cells as the header. Pandas fills up the others silently."""
+    """Mark the rows of a CSV file with as many cells as the header. Pandas fills up other rows silently."""
     with _open_csv(path) as lines:
         rows = csv.reader(lines, skipinitialspace=True)
-        # Pandas leaves out lines of nothing but blanks, and so does this.
+        # Pandas skips lines of blanks, and so does this code.
         try:
             n_cells = [len(row) for row in rows if len(row) > 1 or "".join(row).strip()]
-        except csv.Error as exc:  # a cell longer than it reads
+        except csv.Error as exc:  # a cell that is too long for csv
             raise DataError(f"{path}: cannot be read: {exc}; {_NEEDED}") from exc
     return np.array(n_cells[1 : n_rows + 1]) == n_cells[0]
 
 
 def _check_is_table_file(path: Path) -> None:
-    """Raise DataError for a path at which there is no file, or one of a kind that is not read."""
+    """Raise DataError for a path without a file, or with a file of an unsupported kind."""
     check_on_disk(path, "data")
-    if not os.path.isfile(path):  # False also where no file can have the name
-        reason = f"there is no such file{near_paths(path, _SUFFIXES)}"
+    if not os.path.isfile(path):  # also False if no file can have this name
+        reason = f"no such file{near_paths(path, _SUFFIXES)}"
         if os.path.exists(path):
             reason = "is a folder" if os.path.isdir(path) else "is not an ordinary file"
         raise DataError(f"{path}: {reason}; {_NEEDED}")
@@ -104,20 +104,20 @@ def _check_is_table_file(path: Path) -> None:
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
-    """Read every cell as text: float() then rounds numbers correctly, whatever the version of pandas."""
+    """Read every cell as text; float() then rounds numbers correctly with any version of pandas."""
     import pandas as pd
 
     try:
         check_csv_size(path, is_gzip=_is_gzip(path))
         _check_separator(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # given for rows that are too long
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # raised for rows that are too long
             rows: pd.DataFrame = pd.read_csv(
                 path,
                 header=None,
                 dtype=str,
                 encoding="utf-8-sig",
-                keep_default_na=False,  # "NA" and "" stay text, so that a message can quote them
+                keep_default_na=False,  # "NA" and "" stay text, for quotation in messages
                 skipinitialspace=True,
                 index_col=False,
                 compression="gzip" if _is_gzip(path) else None,
@@ -130,15 +130,16 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 def _check_separator(path: Path) -> None:
-    """Raise DataError for a file whose cells are not separated by commas.
+    """Raise DataError for a file with cells that are not separated by commas.
 
-    A header without a comma names one column at most, which is not enough for an input and a target.
+    A header without a comma names at most one column, which is not enough for an input and a target.
     """
     with _open_csv(path) as lines:
         header = lines.readline(_LONGEST_HEADER + 1).strip()
     if len(header) > _LONGEST_HEADER:
         raise DataError(
-            f"{path}: the first line has more than {bytes_text(_LONGEST_HEADER)}, as no header has; {_NEEDED}"
+            f"{path}: the first line is longer than {bytes_text(_LONGEST_HEADER)}, too long for a header;"
+            f" {_NEEDED}"
         )
     check_columns(path, header.count(",") + 1)
     if "," in header:

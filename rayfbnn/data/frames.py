@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Source: TypeAlias = Any
 """A file of cases, a DataFrame (of pandas, Polars or Arrow), an array, or a pair (X, y) of them."""
 
-SOURCE = "data"  # what messages call a table that is not from a file
+SOURCE = "data"  # the name in messages of a table that is not from a file
 
 
 def is_path(data: Source) -> bool:
@@ -29,12 +29,12 @@ def is_path(data: Source) -> bool:
 def as_table(
     data: Source, *, input_names: Sequence[Sequence[str]], target_names: Sequence[str], censored: str | None
 ) -> Table:
-    """Return the table that `data` is or names; DataError if it is nothing of the kind.
+    """Return the table that `data` is or names; raise DataError if it is neither a table nor a file.
 
-    input_names   lists of names for the columns of an array; one with as many names as columns is taken, and
-                  x1, x2, ... if there is none among no lists
+    input_names   lists of names for the columns of an array; the first list of the right length is used, and
+                  x1, x2, ... if no lists are given
     target_names  names of the columns of y, in a pair (X, y)
-    censored      name of a further column of y, which says which times are censored
+    censored      name of a further column of y that marks censored times
     """
     if is_path(data):
         return read_table(Path(data))
@@ -53,17 +53,17 @@ def as_table(
 
 
 def _as_columns(targets: Source) -> Source:
-    """Return targets with an axis of columns; one column of a DataFrame loses its name to the target's."""
+    """Return targets with an axis of columns; a Series loses its name, unless it holds categories."""
     if not hasattr(targets, "columns") and not isinstance(targets, Mapping):
         values = targets.to_numpy() if hasattr(targets, "to_numpy") else np.asarray(targets)
         if getattr(targets, "dtype", None) is not None and str(targets.dtype) == "category":
-            return targets.to_frame()  # its order is that of the labels
+            return targets.to_frame()  # keeps the order of the labels
         return values.reshape(-1, 1) if values.ndim == 1 else values
     return targets
 
 
 def _frame(data: Source, names: Sequence[Sequence[str]], what: str) -> pd.DataFrame:
-    """Return a DataFrame with text for the names of its columns, and rows numbered from 0."""
+    """Return a DataFrame with column names as text and rows numbered from 0."""
     import pandas as pd
 
     if isinstance(data, pd.DataFrame):
@@ -88,12 +88,12 @@ def _frame_of_array(data: Source, names: Sequence[Sequence[str]], what: str) -> 
 
     try:
         values = np.asarray(data)
-    except ValueError as exc:  # rows of several lengths
+    except ValueError as exc:  # rows of different lengths
         raise DataError(f"{what}: is not an array: {exc}") from exc
     if values.ndim != 2:
         raise DataError(
-            f"{what}: must be a file, a DataFrame or an array of the shape (cases, columns), got"
-            + (f" the shape {values.shape}" if values.ndim else f" {type(data).__name__}")
+            f"{what}: must be a file, a DataFrame or an array of shape (cases, columns), got"
+            + (f" shape {values.shape}" if values.ndim else f" {type(data).__name__}")
         )
     n_columns = values.shape[1]
     for wanted in names:

@@ -1,4 +1,4 @@
-"""Labels of targets: learnt from the training cases, and turned into numbers."""
+"""Labels of targets, learnt from the training cases and converted to numbers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from rayfbnn.errors import DataError
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
-_MAX_LABELS = 100  # more than that, and more than one for two cases, are taken for numbers or free text
+_MAX_LABELS = 100  # more, with more than one for every two cases, are taken for numbers or free text
 
 
 def learn_labels(table: Table, spec: RunSpec) -> dict[str, tuple[str, ...]]:
     """Return the labels of each target that is text, in the order of their numbers from 0.
 
-    Numbers are labels as they are, but for a class model whose configuration does not give the number of
-    classes: its labels are the values that there are. DataError if a target has too many labels, or too few.
+    Numeric targets are label numbers already. If a class model's configuration does not give the number of
+    classes, its labels are the distinct values of the column. Raises DataError if a target has too many or
+    too few labels.
     """
     labels = {}
     if not spec.targets_are_labels:
@@ -36,7 +37,7 @@ def learn_labels(table: Table, spec: RunSpec) -> dict[str, tuple[str, ...]]:
 
 
 def _labels_of(cells: Cells) -> tuple[str, ...]:
-    """Return the labels of a target; numbers are in their order, whatever way they are written."""
+    """Return the labels of a target; numbers are sorted by value, however they are written."""
     if cells.kind == "levels":
         return levels_of(cells)
     numbers = np.unique(cells.check_numbers(allowed=cells.is_empty))
@@ -44,7 +45,7 @@ def _labels_of(cells: Cells) -> tuple[str, ...]:
 
 
 def levels_of(cells: Cells) -> tuple[str, ...]:
-    """Return the levels of a column: categories in their order, numbers by value, text by the alphabet."""
+    """Return the levels of a column: categories in their order, numbers by value, text alphabetically."""
     there = {text for text in cells.texts if text is not None}
     if cells.has_categories:
         return tuple(text for text in map(level_text, cells.values.cat.categories) if text in there)
@@ -56,7 +57,7 @@ def levels_of(cells: Cells) -> tuple[str, ...]:
 def level_numbers(cells: Cells, levels: Sequence[str], what: str) -> Array:
     """Return the place of each cell's level among the levels, (n_rows,) float64, NaN for empty cells.
 
-    what  "level" or "label", for the DataError that names a cell which is none of them
+    what  "level" or "label", the noun used in the DataError for an unknown value
     """
     places: Mapping[str | None, float] = {level: place for place, level in enumerate(levels)}
     numbers = np.array([places.get(text, -1) for text in cells.texts], dtype=np.float64)
@@ -86,4 +87,4 @@ def _check_number_of_labels(cells: Cells, labels: Sequence[str], spec: RunSpec) 
             f" {listed(labels)}"
         )
     if len(labels) < 2:
-        raise DataError(f"{place}: the label is {listed(labels)} in every row; at least two are needed")
+        raise DataError(f"{place}: every row has the label {listed(labels)}; at least two labels are needed")

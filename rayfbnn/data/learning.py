@@ -1,4 +1,4 @@
-"""How the encoding of a table is learnt from the training cases."""
+"""Learns the encoding of a table from the training cases."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from rayfbnn.errors import DataError
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
-# A column of text with more levels than this, and more than one for two cases, is free text or an identifier.
+# A column of text with more levels than this, and more than one for every two cases, is free text or an
+# identifier.
 _MANY_LEVELS = 10
 _MAX_LEVELS = 100
-_MANY_READINGS = 16  # columns from which on equal limits are no coincidence
+_MANY_READINGS = 16  # with this number of columns, equal limits are no coincidence
 
 
 def learn_encoding(table: Table, spec: RunSpec) -> Encoding:
-    """Return how the columns of the training table become inputs and labels.
+    """Return the encoding of the training table's columns as inputs and labels.
 
-    DataError names the columns that cannot be inputs, or have no value in some row without a way to go on.
+    Raises DataError for columns that cannot be inputs, or that have missing values without data.missing.
     """
     if table.n_rows == 0:
         raise DataError(f"{table.source}: no rows below the header; at least one training case is needed")
@@ -63,9 +64,9 @@ def learn_encoding(table: Table, spec: RunSpec) -> Encoding:
 
 
 def _constant_value(cells: Cells, spec: RunSpec, selection: Selection) -> str | None:
-    """Return the value that every row has, or None if the rows differ or the column stays all the same.
+    """Return the constant value of a column to leave out; None if its rows differ or it is kept.
 
-    A number that is named as an input and is not standardised stays, as a kind of bias.
+    A constant number is kept, as a kind of bias, if it is named as an input and is not standardised.
     """
     if cells.kind == "empty":
         return "empty"
@@ -81,8 +82,8 @@ def _constant_value(cells: Cells, spec: RunSpec, selection: Selection) -> str | 
 def _have_one_unit(columns: Sequence[Cells], spec: RunSpec, selection: Selection) -> bool:
     """Return True if the columns look like readings in one unit, such as the pixels of a picture.
 
-    There are many of them, all are numbers, most have more than two values, and the least and the greatest
-    value of the table are those of at least half of the columns.
+    This requires many columns, all of numbers. Most must have more than two values, and at least half must
+    have the minimum and the maximum of the table.
     """
     if len(columns) < _MANY_READINGS or any(_is_levels(column, spec, selection) for column in columns):
         return False
@@ -102,7 +103,7 @@ def _is_levels(cells: Cells, spec: RunSpec, selection: Selection) -> bool:
 
 
 def _learn_column(cells: Cells, spec: RunSpec, selection: Selection) -> InputColumn:
-    """Return how one column becomes inputs."""
+    """Return the encoding of one column as inputs."""
     ordered = spec.data.ordered or {}
     if not _is_levels(cells, spec, selection):
         n_missing = int(cells.is_missing.sum())
@@ -138,7 +139,7 @@ def _check_number_of_levels(cells: Cells, n_levels: int) -> None:
 
 
 def _check_names(encoding: Encoding, table: Table) -> None:
-    """Raise DataError if two inputs would have one name."""
+    """Raise DataError if two inputs would have the same name."""
     names = encoding.input_names
     for place, name in enumerate(names):
         if name in names[:place]:

@@ -1,4 +1,4 @@
-"""Inputs that are missing: in which rows, and the message about them."""
+"""Missing inputs: their rows, and the error about them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rayfbnn.errors import DataError
 
 
 def missing_rows(cells: Cells, column: InputColumn) -> Array:
-    """Mark the rows in which an input has no value, (n_rows,)."""
+    """Mark the rows without a value of an input, (n_rows,)."""
     return cells.is_empty if column.kind in ("levels", "ordered") else cells.is_missing
 
 
 def check_none_missing(columns: Sequence[Cells], encoding: Encoding, *, is_training: bool) -> None:
-    """Raise DataError if an input is missing that the encoding has no indicator for.
+    """Raise DataError if an input is missing and the encoding has no indicator for it.
 
-    The message counts the rows of every such column, and says how to go on. In training there are no
-    indicators yet.
+    The message counts the rows of every such column and says what to do. Training cases have no indicators
+    yet.
     """
     counts = []
     rows = np.zeros(columns[0].table.n_rows, dtype=bool)
@@ -34,16 +34,16 @@ def check_none_missing(columns: Sequence[Cells], encoding: Encoding, *, is_train
         first = int(np.flatnonzero(is_missing)[0])
         value = short(str(cells.values.iloc[first]))
         n_missing = int(is_missing.sum())
-        counts.append(f"column {cells.name} in {n_missing}, the first of them row {first + 1} ({value!r})")
+        counts.append(f"column {cells.name} in {n_missing}, first in row {first + 1} ({value!r})")
     if not counts:
         return
     if is_training:
         ways = (
-            'drop these rows, or set data.missing = "indicator": it puts the median in their place, and adds'
-            " an input that says so"
+            'drop these rows, or set data.missing = "indicator" to fill in the median and add an input that'
+            " marks missing values"
         )
     else:
-        ways = "no training case lacked them, so drop these rows or fill them in"
+        ways = "they were never missing in training cases, so drop these rows or fill in the values"
     raise DataError(
         f"{columns[0].table.source}: inputs are missing in {int(rows.sum())} of {len(rows)} rows:"
         f" {'; '.join(counts)}; {ways}"

@@ -1,4 +1,4 @@
-"""Opens the files that a user names: ordinary ones alone, since a pipe or a device may have no end."""
+"""Opens files that a user names, and only ordinary ones, because a pipe or a device may have no end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 
 def open_ordinary(path: Path) -> BinaryIO:
-    """Open a file for reading without waiting for anybody; OSError for what is not an ordinary file."""
+    """Open a file for reading without blocking; raise OSError if it is not an ordinary file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -25,7 +25,7 @@ def open_ordinary(path: Path) -> BinaryIO:
 
 
 def read_at_most(path: Path, most: int) -> bytes | None:
-    """Return the content of an ordinary file; None, after `most` bytes, if it has more than these."""
+    """Return the content of an ordinary file, or None if it has more than `most` bytes."""
     with open_ordinary(path) as file:
         content = file.read(most + 1)
     return content if len(content) <= most else None

@@ -1,4 +1,4 @@
-"""Counts the bytes that the cells of a Parquet file take in a table, without making the table."""
+"""Counts the bytes that the cells of a Parquet file take in a table, without creating the table."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 _TEXT = "BYTE_ARRAY"
 _WITHOUT_DICTIONARY = {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}
-_SHARING = {"PLAIN_DICTIONARY", "RLE_DICTIONARY", "DELTA_BYTE_ARRAY"}  # one text for many cells
-_NUMBER_BYTES = 8  # of a cell that is not text, at least
-_ROWS = 65_536  # that are looked at together
-_MOST_AT_ONCE = 32 * 2**20  # bytes of texts that are written out to be counted
+_SHARING = {"PLAIN_DICTIONARY", "RLE_DICTIONARY", "DELTA_BYTE_ARRAY"}  # many cells can share one text
+_NUMBER_BYTES = 8  # at least, for a cell that is not text
+_ROWS = 65_536  # read at a time
+_MOST_AT_ONCE = 32 * 2**20  # bytes of texts that are expanded at a time to count them
 
 
 def unpacked_sizes(path: Path) -> Iterator[int]:
-    """Yield the bytes of all cells in portions, of which none takes much memory to count."""
+    """Yield the bytes of all cells in portions. Counting a portion takes little memory."""
     import pyarrow.parquet
 
     metadata = pyarrow.parquet.read_metadata(path)
@@ -26,7 +26,7 @@ def unpacked_sizes(path: Path) -> Iterator[int]:
     for columns in groups:
         for place, column in enumerate(columns):
             width = max(_NUMBER_BYTES, metadata.schema.column(place).length)
-            # The pages of a column are read whole, and a dictionary is one of them.
+            # The pages of a column, including its dictionary, are read whole.
             yield max(column.total_uncompressed_size, column.num_values * width)
     with pyarrow.parquet.ParquetFile(path, read_dictionary=_with_dictionaries(groups)) as file:
         for number, columns in enumerate(groups):
@@ -36,18 +36,18 @@ def unpacked_sizes(path: Path) -> Iterator[int]:
 
 
 def _with_dictionaries(groups: list[list[Any]]) -> list[str]:
-    """Return the columns of texts that can be read as a dictionary and the places in it."""
+    """Return the text columns that can be read as a dictionary with indices."""
     columns = [column for group in groups for column in group if column.physical_type == _TEXT]
     others = {column.path_in_schema for column in columns if set(column.encodings) & _WITHOUT_DICTIONARY}
     return sorted({column.path_in_schema for column in columns} - others)
 
 
 def _of_texts(file: Any, group: int, column: Any) -> Iterator[int]:
-    """Yield the bytes of the texts of a column in a group of rows, as far as they exceed its pages."""
+    """Yield the bytes that a column's texts in a group of rows take beyond the size of its pages."""
     encodings = set(column.encodings)
-    if not encodings & _SHARING:  # each text lies in a page as it is
+    if not encodings & _SHARING:  # pages store each text in full
         return
-    is_shared = "DELTA_BYTE_ARRAY" in encodings  # a text may begin as the one before it
+    is_shared = "DELTA_BYTE_ARRAY" in encodings  # a text may share its beginning with the previous one
     longest = max(1, column.total_uncompressed_size)
     rows = max(1, min(_ROWS, _MOST_AT_ONCE // longest)) if is_shared else _ROWS
     extra = -column.total_uncompressed_size
@@ -58,7 +58,7 @@ def _of_texts(file: Any, group: int, column: Any) -> Iterator[int]:
 
 
 def _bytes_of_texts(array: Any) -> int:
-    """Return the bytes of the texts of an array; those of a dictionary count wherever they stand."""
+    """Return the bytes of an array's texts; a dictionary's text counts once for each of its uses."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

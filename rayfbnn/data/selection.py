@@ -1,4 +1,4 @@
-"""Selects the columns of a training table that are inputs: names, patterns and exclusions."""
+"""Selects the input columns of a training table by names, patterns and exclusions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _LONGEST_PATTERN = 1000  # characters
 
 @dataclass(frozen=True)
 class Selection:
-    """The columns that are inputs, in their order.
+    """The input columns.
 
-    named        those that the configuration names in full, rather than by a pattern or by default
-    categorical  those whose cells are levels, whatever they are
+    names        all input columns, in order
+    named        the columns that the configuration names in full, not by a pattern or by default
+    categorical  the columns with cells that are always treated as levels
     """
 
     names: tuple[str, ...]
@@ -30,9 +31,9 @@ class Selection:
 
 
 def select_inputs(table: Table, data: DataSpec) -> Selection:
-    """Return the columns that are inputs; DataError for a name or pattern that fits no column.
+    """Return the input columns; raise DataError for a name or pattern that matches no column.
 
-    By default these are all columns but the targets. A column without a name is never one of them.
+    By default these are all columns except the targets. A column without a name is never an input.
     """
     reserved = {*data.targets, data.censored}
     candidates = [name for name in table.names if name not in reserved and name]
@@ -48,7 +49,7 @@ def select_inputs(table: Table, data: DataSpec) -> Selection:
     names = tuple(name for name in chosen if name not in excluded)
     if not names:
         raise DataError(
-            f"{table.source}: no column is left to be an input; the columns are: {listed(table.names)}"
+            f"{table.source}: no column is left as an input; the columns are: {listed(table.names)}"
         )
     categorical = _all_matching(table, data.categorical or (), key="categorical")
     for key, columns in (("categorical", data.categorical), ("ordered", data.ordered)):
@@ -61,7 +62,7 @@ def select_inputs(table: Table, data: DataSpec) -> Selection:
 
 
 def is_pattern(name: str) -> bool:
-    """Return True if a name in a configuration may stand for several columns."""
+    """Return True if a name in a configuration is a pattern for several columns."""
     return any(character in name for character in "*?[")
 
 
@@ -70,7 +71,7 @@ def _all_matching(table: Table, patterns: Sequence[str], *, key: str) -> set[str
 
 
 def _matching(table: Table, pattern: str, names: Sequence[str], *, key: str) -> list[str]:
-    """Return the names that fit a pattern, in their order; DataError if none does."""
+    """Return the names that match a pattern, in order; raise DataError if none does."""
     if pattern in table.names:
         return [pattern]
     if not is_pattern(pattern):
@@ -79,7 +80,7 @@ def _matching(table: Table, pattern: str, names: Sequence[str], *, key: str) -> 
     matching = [name for name in names if is_usable and fnmatchcase(name, pattern)]
     if not matching:
         raise DataError(
-            f"{table.source}: data.{key}: no column fits {short(pattern)!r};"
+            f"{table.source}: data.{key}: no column matches {short(pattern)!r};"
             f" the columns are: {listed(table.names)}"
         )
     return matching

@@ -1,4 +1,4 @@
-"""The random order of the training cases, which makes parts of them alike."""
+"""The random order of the training cases, which makes parts of them similar."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rayfbnn.streams import SHARED, Purpose, Streams
 
 @lru_cache(maxsize=1)
 def order_of_cases(n_cases: int) -> Array:
-    """Return the row of the table that each case is, counted from 0: a random permutation, (n_cases,) int64.
+    """Return each case's row in the table, counted from 0: a random permutation, (n_cases,) int64.
 
-    It is a function of the number of cases alone, so that runs of the same cases with other seeds have them
-    in the same order. The array cannot be written to, because it is kept for the next call.
+    The order depends on the number of cases alone, so runs with the same cases and other seeds have the same
+    order. The array is read-only, because it is cached for the next call.
     """
     streams = Streams(0, np.array([SHARED], dtype=np.uint64))
     order: Array = streams.permutation(n_cases, Purpose.SHUFFLE)[0]
@@ -31,7 +31,7 @@ def shuffled(dataset: Dataset) -> Dataset:
 
 
 def unshuffled(dataset: Dataset) -> Dataset:
-    """Return shuffled cases in the order of their table."""
+    """Return shuffled cases in the original order of their table."""
     return _taken(dataset, np.argsort(order_of_cases(dataset.n_cases)))
 
 

@@ -1,4 +1,4 @@
-"""A table of cases, from a file or from memory, before its cells are looked at."""
+"""A table of cases from a file or from memory, before its cells are interpreted."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The cells of a table, and where they are from.
+    """The cells of a table, and their source.
 
-    frame     the cells; those of a CSV file are text
+    frame     the cells; cells of a CSV file are text
     source    the file, or "data", for messages
-    csv_path  the CSV file that the cells are from, if they are from one
-    read      the Cells of the columns that have been looked at
+    csv_path  the CSV file of the cells, if they come from one
+    read      the Cells of the columns that have been read
     """
 
     frame: pd.DataFrame
@@ -43,7 +43,7 @@ class Table:
         return len(self.frame)
 
     def column(self, name: str) -> pd.Series[Any]:
-        """Return the cells of a column; DataError if there is none of this name, or more than one."""
+        """Return the cells of a column; raise DataError unless exactly one column has this name."""
         count = self.names.count(name)
         if count == 0:
             raise DataError(
@@ -51,12 +51,12 @@ class Table:
                 f" the columns are: {listed(self.names)}"
             )
         if count > 1:
-            raise DataError(f"{self.source}: column {name}: the header names it {count} times")
+            raise DataError(f"{self.source}: column {name}: appears {count} times in the header")
         return self.frame[name]
 
 
 def near_name(name: str, names: Sequence[str]) -> str:
-    """Return a hint at the name that is most like `name`, or "" if none is."""
+    """Return a hint at the name most similar to `name`, or "" if none is similar."""
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" (did you mean {near[0]}?)" if near else ""
 

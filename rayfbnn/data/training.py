@@ -1,4 +1,4 @@
-"""Cases from a file or from memory as arrays: for training, and to predict."""
+"""Reads cases from a file or from memory as arrays, for training and prediction."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 def read_training(spec: RunSpec, data: Source = None) -> tuple[RunSpec, Dataset]:
     """Return the configuration, resolved against its training cases, and these cases.
 
-    data  the training cases, in place of the file that data.train names
+    data  the training cases, instead of the file that data.train names
 
-    The columns are looked at anew: what becomes of them, and the labels, are in the encoding of the result
-    (`RunSpec.encoding`). DataError names file, row and column; ConfigError a key that does not fit the data.
+    The encoding of the columns and the labels are learnt from the cases and are part of the result
+    (`RunSpec.encoding`). Raises DataError with file, row and column, or ConfigError for a key that does not
+    fit the data.
     """
     if data is None and spec.train_path is None:
         raise ConfigError("data.train: missing; give the file of training cases, or pass data= to the verb")
@@ -37,26 +38,26 @@ def read_training(spec: RunSpec, data: Source = None) -> tuple[RunSpec, Dataset]
 
 
 def read_dataset(spec: RunSpec) -> Dataset:
-    """Return the training cases that a configuration names; DataError names file, row and column."""
+    """Return the training cases that a configuration names; raise DataError with file, row and column."""
     return read_training(spec)[1]
 
 
 def read_training_file(data: Source, spec: RunSpec) -> Dataset:
-    """Return training cases from `data`, encoded as `spec` records it; learnt from them if it does not."""
+    """Return training cases from `data` with the encoding of `spec`, which is learnt from them if missing."""
     if spec.encoding is None:
         return read_training(spec, data)[1]
     return _dataset(_training_table(data, spec), spec)
 
 
 def read_cases(data: Source, spec: RunSpec, training: Dataset | None = None) -> tuple[Array, Array | None]:
-    """Return cases to predict, as on file: inputs (n_cases, n_inputs) and, if they are there, targets.
+    """Return unstandardised cases to predict: inputs (n_cases, n_inputs) and, if present, targets.
 
-    The columns are found by the names of the training data, and encoded as those were. Targets are None if
-    there is no column of a target at all, and NaN where a cell is empty. The columns of an array are the
-    inputs in their order, or all columns that the training table had besides the targets.
+    The columns are found by their names in the training data and encoded in the same way. Targets are None if
+    the table has no target column, and NaN where a cell is empty. The columns of an array are the inputs in
+    order, or all columns of the training table except the targets.
 
-    training  the training cases, by which these are standardised: DataError for a case that is then too large
-              for the network's arithmetic
+    training  the training cases, which define the standardisation; DataError is raised for a case that is too
+              large for the network's arithmetic once standardised
     """
     encoding = spec.encoding or Encoding.from_numbers(spec.input_names)
     names = [encoding.source_names, encoding.columns]
@@ -73,7 +74,7 @@ def read_cases(data: Source, spec: RunSpec, training: Dataset | None = None) -> 
 
 
 def _training_table(data: Source, spec: RunSpec) -> Table:
-    """Return the table of the training cases; the columns of an array have the names of the inputs."""
+    """Return the table of the training cases; the columns of an array get the names of the inputs."""
     inputs = spec.data.inputs or ()
     if spec.encoding is not None:
         names = [spec.encoding.columns, spec.encoding.source_names]
@@ -85,7 +86,7 @@ def _training_table(data: Source, spec: RunSpec) -> Table:
 
 
 def _dataset(table: Table, spec: RunSpec) -> Dataset:
-    """Return a table of training cases as arrays, with the encoding of `spec`."""
+    """Return a table of training cases as arrays, using the encoding of `spec`."""
     encoding = spec.encoding
     assert encoding is not None
     inputs = encode_inputs(table, encoding)

@@ -1,1 +1,1 @@
-"""Configurations, schedules, kernels and results in words."""
+"""Descriptions of configurations, schedules, kernels and results in words."""

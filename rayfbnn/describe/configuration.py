@@ -1,4 +1,4 @@
-"""A configuration in words: the text of `rayfbnn show`."""
+"""Describes a configuration in words, for `rayfbnn show`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None = None) -> str:
     """Describe the network, every prior, the data, the schedule with its cost, and the defaults used.
 
-    store  the store of a run with this configuration, if there is one
+    store  the store of a run with this configuration, if any
     data   the training cases of a configuration, if they have been read
     """
     targets = None if data is None else data.targets
@@ -70,7 +70,7 @@ def _size(group: GroupSpec) -> str:
 
 
 def _omissions(spec: RunSpec, group: GroupSpec) -> str:
-    """Describe how a group differs from full connections; "" if it does not."""
+    """Describe how a group differs from full connections; "" if it is fully connected."""
     if group.name in spec.network.connections:
         keys = spec.network_keys.connections[group.name]
         return f" configured ({keys.get('generator', 'a table')})"
@@ -150,7 +150,7 @@ def sigma_range(alpha: float, mean_precision: float) -> tuple[str, str]:
     """Return the 5 % and 95 % points of sigma = 1/sqrt(precision).
 
     The precision is Gamma distributed with shape alpha/2 and the given mean. The points are text because
-    the upper one is larger than any float for some alphas of Neal's examples (0.001).
+    the upper one exceeds the largest float for some alphas of Neal's examples (0.001).
     """
     shape = alpha / 2
     points = []
@@ -167,7 +167,7 @@ def sigma_range(alpha: float, mean_precision: float) -> tuple[str, str]:
 
 
 def _number_from_log(log_value: float) -> str:
-    """Return exp(log_value) with three digits, also where it is no float."""
+    """Return exp(log_value) with three digits, even if it exceeds the range of floats."""
     if abs(log_value) < 600:
         return f"{math.exp(log_value):.3g}"
     exponent = math.floor(log_value / math.log(10))
@@ -175,15 +175,15 @@ def _number_from_log(log_value: float) -> str:
 
 
 def _size_of_store(spec: RunSpec, store: Store | None) -> list[str]:
-    """Say how many files the store of a run has when it is complete, and how many bytes."""
+    """Describe the number of files and bytes in the store of a completed run."""
     if store is not None:
         return []
     n_files, n_bytes = planned_size(spec, 1)
-    return [f"Store: about {n_files:,} files, {bytes_text(n_bytes)}, besides the training cases"]
+    return [f"Store: about {n_files:,} files, {bytes_text(n_bytes)}, not counting the training cases"]
 
 
 def _defaults(spec: RunSpec) -> list[str]:
-    """List the settings that the configuration does not have, with the values that are used."""
+    """List the settings missing from the configuration, with the default values used."""
     used = [
         f"{name} = {getattr(spec, name)}"
         for name in ("seed", "chains", "chains_per_batch", "dtype", "device")

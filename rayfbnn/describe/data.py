@@ -1,4 +1,4 @@
-"""The data of a configuration in words: what becomes of each column, and what is left out."""
+"""Describes the data of a configuration: the use of each column, and the columns left out."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _WIDTH = 110
 def describe_data(spec: RunSpec, store: Store | None) -> list[str]:
     """Describe the inputs and targets, one item a line.
 
-    Where the training cases have been read, the lines say what each column of the table became.
+    If the training cases have been read, the lines describe the inputs made from each column of the table.
     """
     model, encoding = spec.data_model, spec.encoding
     source = spec.data.train or "from memory"
     standardized = " and ".join(spec.data.standardize) or "nothing"
     if encoding is None:
-        unchecked = " (not there: the columns are not checked)" if store is None and spec.data.train else ""
+        unchecked = " (no such file: the columns are unchecked)" if store is None and spec.data.train else ""
         lines = [f"Data: {source}{unchecked}", *_listed("inputs", spec.input_names)]
     else:
         lines = [f"Data: {source}, {encoding.n_cases:,} cases", *_columns(encoding)]
@@ -40,7 +40,7 @@ def describe_data(spec: RunSpec, store: Store | None) -> list[str]:
 
 
 def _columns(encoding: Encoding) -> list[str]:
-    """Describe each column that is an input, numbers without missing values together, and those left out."""
+    """Describe the input columns and the columns left out; complete columns of numbers share an item."""
     plain = [column.name for column in encoding.inputs if column.kind == "number" and not column.n_missing]
     lines = _listed("inputs", plain) if plain else []
     for column in encoding.inputs:
@@ -55,7 +55,7 @@ def _columns(encoding: Encoding) -> list[str]:
 
 
 def _column(column: InputColumn, n_cases: int) -> str:
-    """Describe what one column becomes."""
+    """Describe the inputs that one column becomes."""
     levels = ", ".join(column.levels)
     match column.kind:
         case "levels":
@@ -63,7 +63,7 @@ def _column(column: InputColumn, n_cases: int) -> str:
         case "ordered":
             text = f"the place from 0 among the levels {levels}"
         case "missing":
-            text = "only whether it is missing, as all its values are equal"
+            text = "only whether it is missing, because all its values are equal"
         case _:
             text = "the number"
     if not column.n_missing:

@@ -1,4 +1,4 @@
-"""The settings of an approximation in words, with defaults that are not written."""
+"""Describes all settings of an approximation, including defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def describe_fit(approximation: Approximation) -> list[str]:
     """Return three lines for the method and its starts, and one line for each setting."""
     lines = [
         f"Method: {approximation.name}, {approximation.title}",
-        "  is an approximation: its draws are not from the posterior",
+        "  this is an approximation: its draws are not from the posterior",
         f"  {approximation.starts} starts of at most {approximation.n_steps} steps, then"
         f" {approximation.draws} independent draws each",
     ]

@@ -1,4 +1,4 @@
-"""Says in words how long a run will take."""
+"""Describes a forecast of how long a run will take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONG_TO_WAIT = 30.0  # seconds before the first draw
 
 
 def describe_forecast(forecast: Forecast) -> str:
-    """Say how long a run will take, what that rests on, and what would be quicker, a line for each."""
+    """Describe the time of a run, the basis of the forecast, and faster alternatives, one item a line."""
     lines = [
         f"Time: about {duration(forecast.seconds)} {_with_workers(forecast)},"
         f" {duration(forecast.before_draws)} of it before the first draw is kept ({_basis(forecast)})"
@@ -24,18 +24,18 @@ def describe_forecast(forecast: Forecast) -> str:
     if forecast.lengths:
         steps = " and ".join(str(length) for length in forecast.lengths)
         lines.append(
-            f"  the run finds the lengths of its trajectories itself: this is for {steps} steps, which are"
-            f" usual for such a network; with the longest it would be {duration(forecast.longest)};"
-            " sample corrects the time left on the way"
+            f"  the run finds the lengths of its trajectories itself: this assumes {steps} steps, as usual"
+            f" for such a network; the longest trajectories would take {duration(forecast.longest)};"
+            " sample updates the time left as it runs"
         )
     if forecast.changes:
-        lines.append("  quicker would be (which says nothing about how many draws are enough):")
+        lines.append("  faster alternatives (the number of draws needed may differ):")
         lines += [f"    {duration(change.seconds):>12}  {change.what}" for change in forecast.changes]
     return "\n".join(lines)
 
 
 def describe_fit_forecast(spec: RunSpec, forecast: Forecast) -> str:
-    """Say how long a fit will take: at most so long if it may be complete before its last step."""
+    """Describe the time of a fit, as an upper limit if the fit may finish early."""
     assert spec.fit is not None
     timing = spec.fit.timing()
     at_most = "at most " if timing.is_most else ""
@@ -51,5 +51,5 @@ def _with_workers(forecast: Forecast) -> str:
 
 
 def _basis(forecast: Forecast) -> str:
-    of_workers = f", but for {duration(forecast.start)} in which workers start" if forecast.start else ""
+    of_workers = f", except for {duration(forecast.start)} to start workers" if forecast.start else ""
     return f"measured on this machine{of_workers}"

@@ -1,4 +1,4 @@
-"""Descriptions of the kernels that run the leapfrog steps of a configuration."""
+"""Describes the kernels that run the leapfrog steps of a configuration."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Over = tuple[Literal["outputs", "precisions"], ...]
 def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     """Yield lines that name the kernels of each kind of leapfrog step.
 
-    For a store they are the kernels that its run started with, otherwise those that this machine would use.
-    On a GPU the choice depends on its memory, so it is only certain on a machine that has one.
+    With a store the lines name the kernels that its run started with, otherwise the kernels that this machine
+    would use. On a GPU the choice depends on its memory, so it is certain only on a machine with a GPU.
     """
     current = kernel_for(spec)
     recorded = name = current if store is None else store.root.kernel

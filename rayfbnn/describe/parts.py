@@ -1,4 +1,4 @@
-"""The parts of the training cases in words, with a warning where they are not alike."""
+"""Describes the parts of the training cases, with a warning if they differ."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rayfbnn.model.parts import cases_of_part
 from rayfbnn.run.visit_length import visit_length
 from rayfbnn.spec import RunSpec
 
-_RARE = 1e-4  # a difference between parts that chance makes less often is worth a warning
+_RARE = 1e-4  # a difference between parts that is less likely by chance is worth a warning
 
 
 def describe_parts(spec: RunSpec, targets: Array | None) -> list[str]:
-    """Describe the division of the training cases, one item a line; nothing if they are one whole.
+    """Describe the division of the training cases, one item a line; no lines if they are not divided.
 
-    targets  (n_cases, n_targets) of the training cases, in the order of the run, for a warning about parts
-             whose targets differ by more than chance; None if they are not known
+    targets  (n_cases, n_targets) of the training cases, in the order of the run, for a warning if targets of
+             the parts differ by more than chance; None if they are not known
     """
     if spec.data.parts == "auto":
-        return ["  the training cases say in how many parts they are divided"]
+        return ["  the number of parts will depend on the training cases"]
     if spec.n_parts == 1:
         return ["  cases in random order"] if spec.data.shuffle else []
     order = "of cases in random order" if spec.data.shuffle else "of cases in the order of the table"
@@ -36,11 +36,11 @@ def describe_parts(spec: RunSpec, targets: Array | None) -> list[str]:
 
 
 def unlike_parts(spec: RunSpec, targets: Array) -> list[str]:
-    """Say for each target whose parts differ by more than chance how they do, and what to do.
+    """Describe each target that differs between parts by more than chance, and give advice.
 
-    Partial gradients stand for the gradient of all cases, so that parts which are not alike lead to
-    trajectories that are rejected. Labels are compared by a chi-squared test of their shares, numbers by the
-    test of Kruskal and Wallis, which has no assumption on their distribution.
+    Partial gradients estimate the gradient of all cases, so trajectories are rejected if the parts differ.
+    A chi-squared test compares the shares of labels, and the test of Kruskal and Wallis compares numbers,
+    without an assumption about their distribution.
     """
     advice = (
         "trajectories of partial gradients may be rejected"
@@ -54,12 +54,12 @@ def unlike_parts(spec: RunSpec, targets: Array) -> list[str]:
         parts = [part[~np.isnan(part)] for part in (values[first:end] for first, end in ends)]
         difference = _of_labels(parts) if spec.targets_are_labels else _of_numbers(parts)
         if difference:
-            lines.append(f"{name} is not alike in the parts: {difference}; {advice}")
+            lines.append(f"{name} differs between the parts: {difference}; {advice}")
     return lines
 
 
 def _of_labels(parts: list[Array]) -> str:
-    """Say how the shares of labels differ between parts; "" if not by more than chance."""
+    """Describe how the shares of labels differ between parts; "" if by no more than chance."""
     import scipy.stats
 
     labels = np.unique(np.concatenate(parts))
@@ -73,11 +73,11 @@ def _of_labels(parts: list[Array]) -> str:
     shares = counts / counts.sum(axis=1, keepdims=True)
     widest = int(np.argmax(np.ptp(shares, axis=0)))
     lowest, highest = shares[:, widest].min(), shares[:, widest].max()
-    return f"the share of label {labels[widest]:g} goes from {lowest:.2f} to {highest:.2f} (p = {p:.1g})"
+    return f"the share of label {labels[widest]:g} ranges from {lowest:.2f} to {highest:.2f} (p = {p:.1g})"
 
 
 def _of_numbers(parts: list[Array]) -> str:
-    """Say how means differ between parts; "" if not by more than chance."""
+    """Describe how means differ between parts; "" if by no more than chance."""
     import scipy.stats
 
     filled = [part for part in parts if len(part)]
@@ -87,22 +87,22 @@ def _of_numbers(parts: list[Array]) -> str:
     if p >= _RARE:
         return ""
     means = [part.mean() for part in filled]
-    return f"the mean goes from {min(means):.3g} to {max(means):.3g} (p = {p:.1g})"
+    return f"the mean ranges from {min(means):.3g} to {max(means):.3g} (p = {p:.1g})"
 
 
 def _visits(spec: RunSpec, n_cases: int) -> list[str]:
-    """Say how long a visit takes, how workers are put to use, and whether visits are too short."""
+    """Describe the time of a visit, the use of workers, and whether visits are too short."""
     length = visit_length(spec, n_cases)
     chains = "1 chain" if length.n_chains == 1 else f"{length.n_chains} chains"
     cases = f"{math.ceil(n_cases / spec.n_parts):,} cases"
     lines = [
-        f"a visit takes about {_milliseconds(length.seconds)}, by the usual speed of a core: one gradient of"
+        f"a visit takes about {_milliseconds(length.seconds)} at the usual speed of a core: one gradient of"
         f" {chains} at {cases}"
     ]
     if length.takes_star(length.n_batches + 1):
         lines.append(
-            f"with more workers than there are batches ({length.n_batches}), a full gradient is asked of all"
-            " workers at once (a star); else, and for partial gradients, chains go round them (a ring)"
+            f"with more workers than batches ({length.n_batches}), all workers compute a full gradient at"
+            " once (a star); otherwise, and for partial gradients, chains go round the workers (a ring)"
         )
     elif length.has_full:
         lines.append("chains go round the workers (a ring): visits are too short to ask all workers at once")
@@ -110,9 +110,9 @@ def _visits(spec: RunSpec, n_cases: int) -> list[str]:
         lines.append("chains go round the workers (a ring), because partial gradients follow one another")
     if length.is_short:
         lines.append(
-            f"warning: where visits are shorter than {_milliseconds(length.worth_seconds)}, more than a tenth"
-            " of the workers' time goes into messages; have fewer parts, more chains in a batch, or no parts"
-            " if all cases fit into one worker"
+            f"warning: if visits are shorter than {_milliseconds(length.worth_seconds)}, messages take more"
+            " than a tenth of the workers' time; use fewer parts, more chains in a batch, or no parts if all"
+            " cases fit into one worker"
         )
     return lines
 
@@ -129,7 +129,7 @@ def _n_cases(spec: RunSpec, targets: Array | None) -> int | None:
 
 
 def _sizes(n_parts: int, n_cases: int | None) -> str:
-    """Return how many cases each part has, as far as their number is known."""
+    """Return the number of cases in each part, as the end of a line; "" if it is not known."""
     if n_cases is None:
         return ""
     least, most = n_cases // n_parts, -(-n_cases // n_parts)

@@ -1,4 +1,4 @@
-"""The results of verbs as the text that the commands print."""
+"""Formats the results of verbs as the text that commands print."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run_text(summary: RunSummary) -> str:
 def _updates_text(counts: RunSummary | Diagnosis) -> str:
     """Describe acceptance and divergences in the iterations kept for the posterior, and in the warm-up.
 
-    Acceptance is left out for fits and other runs that proposed nothing in either.
+    Acceptance is omitted for fits and other runs that proposed nothing.
     """
     divergences = f"divergences {counts.divergences} (warm-up {counts.warmup_divergences})"
     if counts.acceptance is None and counts.warmup_acceptance is None:
@@ -40,7 +40,7 @@ def _updates_text(counts: RunSummary | Diagnosis) -> str:
 
 
 def _share(acceptance: float | None) -> str:
-    """Return the share in per cent, or as one in so many for small ones; "-" where nothing was proposed."""
+    """Return a share in per cent, or as "one in N" if it is small; "-" if nothing was proposed."""
     if acceptance is None:
         return "-"
     return f"{acceptance:.0%}" if acceptance >= 0.01 or acceptance == 0 else f"one in {1 / acceptance:,.0f}"
@@ -79,7 +79,7 @@ def diagnosis_text(diagnosis: Diagnosis | FitDiagnosis) -> str:
 
 
 def _fit_diagnosis_text(diagnosis: FitDiagnosis) -> str:
-    """Return the table of starts, the thresholds, and what falls short."""
+    """Return the table of starts, the thresholds, and the reasons if it is not ok."""
     limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
     return "\n".join(
         [
@@ -92,7 +92,7 @@ def _fit_diagnosis_text(diagnosis: FitDiagnosis) -> str:
 
 
 def _verdict_lines(verdict: Verdict) -> list[str]:
-    """Return the grade, and under it what decides it, all else there is to say, and the advice."""
+    """Return the grade, followed by the sentences that explain it and the advice."""
     lines = [f"{verdict.subject}: {verdict.grade}", *_wrapped(list(verdict.sentences), "  ")]
     if verdict.advice:
         lines += ["  what to do:", *_wrapped(list(verdict.advice), "  - ")]
@@ -100,7 +100,7 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
 
 
 def _wrapped(sentences: list[str], first: str) -> list[str]:
-    """Return sentences as lines of at most 100 characters, those after the first indented by four more."""
+    """Wrap sentences to lines of at most 100 characters, with later lines of a sentence indented by four."""
     return [
         line
         for sentence in sentences
@@ -111,7 +111,7 @@ def _wrapped(sentences: list[str], first: str) -> list[str]:
 
 
 def _not_ok_text(diagnosis: Diagnosis) -> str:
-    """Name the verdicts that were asked for and fall short, and the document that says what to do."""
+    """Describe the decisive verdicts that fall short, and name the document with advice."""
     words = {
         "cannot tell": "may not have converged",
         "not usable": "are not usable",
@@ -133,35 +133,35 @@ def check_text(result: CheckResult) -> str:
     return "\n".join(
         [
             result.table.to_string(float_format="{:.4g}".format),
-            f"a p-value below {result.threshold:.3g} is a difference; by chance alone there is any with"
-            f" probability {result.false_alarm_rate:g} at most",
+            f"a p-value below {result.threshold:.3g} counts as a difference; by chance alone any occurs with"
+            f" probability at most {result.false_alarm_rate:g}",
             "ok" if result.ok else "not ok",
         ]
     )
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """Return the estimate with its standard error, and how many runs it is worth."""
+    """Return the estimate with its standard error, and the effective number of runs."""
     estimate = f"{evidence.log_marginal_likelihood:.6g} +- {evidence.standard_error:.2g}"
     return (
         f"log marginal likelihood {estimate}\n"
-        f"{evidence.runs} runs, worth {evidence.effective_runs:.1f} equally weighted ones"
+        f"{evidence.runs} runs, worth {evidence.effective_runs:.1f} equally weighted runs"
     )
 
 
 def verification_text(report: VerifyReport, *, repair: bool, dry_run: bool) -> str:
-    """Return a line for each problem, their number, and what was done or can be done about them."""
+    """Return a line for each problem, the number of problems, and the repairs made or possible."""
     lines = [f"{problem.file}: {problem.what}" for problem in report.problems]
     lines.append(f"{report.files_checked} files checked, {len(report.problems)} problems")
     lines.extend(f"{'would ' if dry_run else ''}{step}" for step in report.repairs)
     if report.damage and dry_run:
-        lines.append("nothing was changed; without --dry-run this is done, and resume computes it again")
+        lines.append("nothing was changed; without --dry-run this is done, and resume recomputes the blocks")
     elif report.damage and repair:
-        lines.append("what was damaged is set aside; resume computes it again")
+        lines.append("damaged blocks were set aside; resume recomputes them")
     elif report.damage:
-        lines.append("--repair sets damaged blocks aside, and resume computes them again")
+        lines.append("--repair sets damaged blocks aside, and resume recomputes them")
     if report.read_errors:
-        lines.append("files that could not be read are left as they are; find out why, then verify again")
+        lines.append("files that could not be read are left unchanged; find out why, then verify again")
     return "\n".join(lines)
 
 
@@ -172,7 +172,7 @@ def finding_text(finding: Finding) -> str:
 
 
 def _finding_row(*cells: str) -> str:
-    """Return the cells as columns, with two spaces between them even where a text is too long."""
+    """Return the cells as columns, separated by two spaces even if a text is too long."""
     widths = (14, 35, 11, 11, 0)  # the longest text of each column; the last one needs no padding
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
 
@@ -199,10 +199,10 @@ def _estimate_lines(estimate: RunEstimate) -> list[str]:
         return [f"the whole run: {_costs_text((estimate.least,), estimate.workers)}"]
     lines = [
         f"the whole run: {_costs_text((estimate.least, estimate.most), estimate.workers)}",
-        "from the shortest to the longest of automatic trajectories, which a run finds",
+        "from the shortest to the longest automatic trajectories; the run finds their length",
     ]
     if estimate.likely is None:
-        lines.append("what is likely is not known: tuning was not tried, or for too short a time")
+        lines.append("the likely time is not known: tuning was not tried, or not for long enough")
     else:
         lines.append(f"likely: {_costs_text((estimate.likely,), estimate.workers)}")
         lines.append("with the lengths that the first rounds of tuning found in 20 seconds")
@@ -210,7 +210,7 @@ def _estimate_lines(estimate: RunEstimate) -> list[str]:
 
 
 def _costs_text(costs: Sequence[Cost], workers: int) -> str:
-    """Describe the cost of a run; two costs become a range from the first to the last."""
+    """Describe the cost of a run; two costs are given as a range."""
     evaluations = " to ".join(f"{cost.gradient_evaluations:,}" for cost in costs)
     core = " to ".join(duration(cost.core_seconds) for cost in costs)
     together = " to ".join(duration(cost.seconds) for cost in costs)

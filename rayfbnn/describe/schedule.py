@@ -1,4 +1,4 @@
-"""The schedule of a configuration in words: what its phases do, what they cost, and what they have found."""
+"""Describes the schedule of a configuration: its phases, their costs, and the settings they have found."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from rayfbnn.store.rounds import Round, rounds
 if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
-_ROUNDS_SHOWN = 10  # the acceptance rate that is shown is the mean over so many of the last rounds
+_ROUNDS_SHOWN = 10  # the acceptance rate shown is the mean over this number of the last rounds
 
 
 def describe_schedule(spec: RunSpec, store: Store | None) -> list[str]:
     """Describe each phase and the whole schedule, one item a line.
 
-    For a store the lines also give the kernel that its run started with, and the acceptance rates so far.
+    With a store the lines also give the kernel that its run started with, and the acceptance rates so far.
     """
     start = "a draw from the prior" if spec.initial.from_prior else f"all sigmas at {spec.initial.sigmas:g}"
     start = "one draw from the prior, the same for all," if spec.initial.shared else start
@@ -67,7 +67,7 @@ def describe_operations(
 ) -> list[str]:
     """Describe each operation in one line, with the operations inside it indented below.
 
-    rates  acceptance rates, for the operations where they are known
+    rates  acceptance rates of operations, where they are known
     """
     rates = rates or {}
     lines = []
@@ -82,7 +82,7 @@ def _cost(spec: RunSpec, number: int, store: Store | None) -> tuple[int, int]:
     """Return the least and the most gradient evaluations of one phase, for one chain.
 
     They differ while automatic lengths are not known. Once the tuning of a store has begun, both are the cost
-    of the rounds so far, and of the settings found so far for the rest.
+    of the rounds so far plus the cost of the remaining rounds with the current settings.
     """
     phase = spec.phase[number]
     own_rounds = _rounds_of(spec, number)
@@ -118,7 +118,7 @@ def _iterations(n: int) -> str:
 
 
 def _tuning(spec: RunSpec, number: int) -> list[str]:
-    """Say where the automatic settings of a phase come from, if it has any."""
+    """Describe the source of a phase's automatic settings, if it has any."""
     own_rounds = _rounds_of(spec, number)
     if own_rounds:
         length = own_rounds[0].last - own_rounds[0].first + 1
@@ -130,7 +130,7 @@ def _tuning(spec: RunSpec, number: int) -> list[str]:
 
 
 def describe_tuning(store: Store) -> str:
-    """Describe the settings that a run has found so far; "" for a run without automatic operations."""
+    """Describe the settings found so far by a run; "" for a run without automatic operations."""
     log = store.tuning
     if not log.rounds:
         return ""
@@ -153,7 +153,7 @@ def describe_tuning(store: Store) -> str:
 
 
 def describe_rounds(store: Store) -> str:
-    """Describe the verdicts of a run that went on until it was ok; "" for any other run."""
+    """Describe the verdicts of a run with `until`, one line for each round; "" for any other run."""
     lines = [
         f"round {number}: {verdict.draws} draws in each chain, predictions {verdict.predictions},"
         f" hyperparameters {verdict.hyperparameters}"
@@ -164,7 +164,7 @@ def describe_rounds(store: Store) -> str:
 
 
 def _scales(spec: RunSpec, operation: Tunable, scales: tuple[float, ...]) -> str:
-    """Name each group with its factor.
+    """Return the name of each group with its factor.
 
     If outputs are integrated out, the precisions that move along with the parameters come last.
     """
@@ -187,7 +187,7 @@ def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
     kinds = {type(update) for update in updates}
     n_free = sum(math.isfinite(min(group.prior.alphas[:2])) for group in spec.network.groups())
     if phase.keep is True and n_free and SampleSigmas not in kinds:
-        yield "no sample-sigmas: draws are conditional on the sigmas of the weights as they stand"
+        yield "no sample-sigmas: draws are conditional on the current sigmas of the weights"
     for inexact in dict.fromkeys((update.op, update.bias) for update in updates if not update.is_exact):
         if phase.keep is True:
             yield f"{inexact[0]} never rejects: {inexact[1]}"

@@ -1,4 +1,4 @@
-"""The status of a run as the text that `rayfbnn status` prints."""
+"""Formats the status of a run as the text that `rayfbnn status` prints."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _driver(status: Status) -> str:
 
 def _row(batch: BatchStatus, status: Status) -> tuple[str, ...]:
     ago = batch.seconds_since_commit
-    unknown = "unknown" if batch.iteration else "-"  # there is nothing to know before the first commit
+    unknown = "unknown" if batch.iteration else "-"  # before the first commit nothing has been measured
     return (
         f"{batch.first_chain}-{batch.last_chain}",
         f"{batch.iteration}/{status.total_iterations}",
@@ -51,7 +51,7 @@ def _row(batch: BatchStatus, status: Status) -> tuple[str, ...]:
 
 
 def _time_left(batch: BatchStatus, status: Status) -> str:
-    """Return the time until a batch is complete; "-" where nobody is known to be at work."""
+    """Return the time until a batch is complete; "-" if no driver is known to be at work."""
     if batch.seconds_left is not None:
         return _time(batch.seconds_left)
     return "unknown" if status.at_work else "-"

@@ -1,4 +1,4 @@
-"""The prior of a group of parameters in a sentence, for a reader who does not know FBM's notation."""
+"""Describes priors in sentences, for readers who do not know FBM's notation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def prior_in_words(group: GroupSpec) -> str:
     if group.is_weights and math.isfinite(group.prior.alphas[1]):
         source = "input" if group.name[0] == "i" else "unit"
         by_unit = (
-            f" Each {source} has a sigma of its own around it, so that {source}s which say nothing can be"
-            " turned off."
+            f" Each {source} also has its own sigma around the shared one, so {source}s that carry no"
+            " information can be turned off."
         )
     return f"The {name} {_sigma(group.prior)}.{by_unit}{_tails(group.prior)}"
 
@@ -24,7 +24,7 @@ def prior_in_words(group: GroupSpec) -> str:
 def noise_in_words(prior: PriorSpec) -> str:
     """Return a sentence about the noise, such as "The noise has an unknown sigma."."""
     known = "a known sigma" if math.isinf(prior.alphas[0]) else "an unknown sigma"
-    each = " Each target has one of its own around it." if math.isfinite(prior.alphas[1]) else ""
+    each = " Each target also has its own sigma around it." if math.isfinite(prior.alphas[1]) else ""
     tails = " Its tails are heavier than Gaussian ones." if math.isfinite(prior.alphas[2]) else ""
     return f"The noise has {known}.{each}{tails}"
 

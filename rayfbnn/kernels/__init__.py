@@ -1,1 +1,1 @@
-"""Compiled code for trajectories; array code computes the same, and tests compare the two."""
+"""Compiled code for trajectories. Array code computes the same results, and tests compare the two."""

@@ -1,4 +1,4 @@
-"""The backend that covers every target: leapfrog steps in array code, of NumPy or CuPy."""
+"""The backend that covers every target: leapfrog steps in array code with NumPy or CuPy."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rayfbnn.state import Target
 
 @dataclass(frozen=True)
 class ArrayCode:
-    """The backend that runs what no kernel covers.
+    """The backend that runs targets that no kernel covers.
 
-    why_forced  the reason in brackets behind the name where RAYFBNN_KERNELS asks for array code
+    why_forced  the reason that follows the name in brackets if RAYFBNN_KERNELS selects array code
     """
 
     name: str
@@ -29,5 +29,5 @@ class ArrayCode:
         return Compiled(leapfrog.advance, self.name)
 
     def name_with(self, reason: NotCovered) -> str:
-        """Return the name that a store records where a kernel could not be used."""
+        """Return the name that a store records when no kernel could be used."""
         return f"{self.name} ({reason.reason})"

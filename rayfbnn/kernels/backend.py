@@ -1,4 +1,4 @@
-"""The contract of a backend: code that runs trajectories, such as compiled C++ or CUDA kernels."""
+"""The interface of a backend, which runs trajectories by code such as compiled C++ or CUDA kernels."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rayfbnn.mcmc.hybrid import WholeHybrid
 from rayfbnn.state import Advance, Kick, Target
 
 KICK = -1
-"""The number of steps that asks a kernel for one kick by half the stepsizes, without a potential."""
+"""The number of steps that requests one kick by half the stepsizes from a kernel, without a potential."""
 
 
 @dataclass(frozen=True)
 class NotCovered:
     """A backend's answer for a target that it cannot run.
 
-    reason  in a few words that fit in brackets behind a name, such as "softmax layers"
+    reason  a few words that can follow a name in brackets, such as "softmax layers"
     """
 
     reason: str
@@ -27,11 +27,12 @@ class NotCovered:
 class Compiled:
     """A backend's answer for a target that it can run.
 
-    advance  runs the target, and every target that a schedule makes of it: tempered, with other data, or with
-             outputs or precisions integrated out. Those that the backend does not cover run in array code.
+    advance  runs the target, and every target that a schedule derives from it: tempered, with other data, or
+             with outputs or precisions integrated out. Targets that the backend does not cover run in array
+             code.
     name     the name of the kernel that runs the target, for people
-    kick     takes one gradient of a posterior; array code unless the backend has something quicker
-    whole_hybrid  runs whole updates by hybrid Monte Carlo, or None where their choices are array code
+    kick     takes one gradient of a posterior; array code unless the backend has something faster
+    whole_hybrid  runs whole updates by hybrid Monte Carlo; None if array code makes their choices
     """
 
     advance: Advance
@@ -41,22 +42,22 @@ class Compiled:
 
 
 class Backend(Protocol):
-    """One way to run trajectories. To add another: write a file with one, and name it in choose.backends."""
+    """One way to run trajectories. To add another, write it in a new file and list it in choose.backends."""
 
     @property
     def name(self) -> str:
-        """The name that a store records. It is known before there are data or a device."""
+        """The name that a store records. It is known before the data and the device are."""
         ...
 
     @property
     def keyword(self) -> str:
-        """The value of RAYFBNN_KERNELS that asks for this backend, or "" if there is none."""
+        """The value of RAYFBNN_KERNELS that selects this backend, or "" if none does."""
         ...
 
     def check(self, target: Target) -> NotCovered | None:
-        """Return the reason why no device would run the target, or None. No array is looked at."""
+        """Return the reason why no device can run the target, or None. This reads no arrays."""
         ...
 
     def compile(self, target: Target) -> Compiled | NotCovered:
-        """Return the code that runs the target, or the reason why this backend does not."""
+        """Return the code that runs the target, or the reason why this backend cannot run it."""
         ...

@@ -1,4 +1,4 @@
-"""The choice of a backend for a posterior's trajectories: a kernel if one covers it, else array code."""
+"""Chooses the backend of a posterior's trajectories: a kernel if one covers it, otherwise array code."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from rayfbnn.state import Advance, Target
 from rayfbnn.streams import Streams
 
 VARIABLE = "RAYFBNN_KERNELS"
-"""The environment variable that asks for a backend by its keyword; any other value is refused.
+"""The environment variable that selects a backend by its keyword; any other value is an error.
 
-"plain" is array code, "launches" is CUDA without graphs, and the name of an instruction set (such as AVX2) is
-compiled code for that.
+"plain" selects array code, "launches" selects CUDA without graphs, and the name of an instruction set (such
+as AVX2) selects the code compiled for it.
 """
 ARRAY_CODE = {
     "cpu": ArrayCode("plain NumPy", why_forced=f"{VARIABLE} is plain"),
     "gpu": ArrayCode("plain CuPy", why_forced="array code is forced"),
 }
-"""The code that runs where no kernel does, on each device."""
+"""The array code of each device, which runs every target that no kernel covers."""
 
 
 def backends(device: str, *, max_shared_bytes: int | None = None) -> tuple[Backend, ...]:
-    """Return the backends that can replace array code on a device, in the order in which they are tried.
+    """Return the backends that can replace array code on a device, in the order they are tried.
 
     device            "cpu" or "gpu"
-    max_shared_bytes  describes another CUDA device than the current one by the shared memory of its blocks
+    max_shared_bytes  shared memory of a block, for a CUDA device other than the current one
     """
     return cpu.backends() if device == "cpu" else cuda.backends(max_shared_bytes)
 
@@ -49,18 +49,18 @@ def backends(device: str, *, max_shared_bytes: int | None = None) -> tuple[Backe
 def advance_for(target: Target, *, recorded: str | None = None) -> tuple[Advance, str]:
     """Return the code that runs a target's trajectories, and its name for people and stores.
 
-    On a CPU it is compiled code wherever there is any: on every shape that was measured it took at most the
-    time of array code (docs/benchmarks.md). The Advance of a posterior also runs its marginals.
+    On a CPU this is compiled code if any is available: it was at least as fast as array code on every shape
+    that was measured (docs/benchmarks.md). The Advance of a posterior also runs its marginals.
 
-    target    a posterior, or one of its marginals, whose kernel has a name of its own
-    recorded  the name of the kernel that a run started with, which is kept where this machine has it
+    target    a posterior, or one of its marginals; the kernel of a marginal has a different name
+    recorded  the name of the kernel that a run started with; it is kept if this machine has it
     """
     compiled = compiled_for(target, recorded=recorded)
     return compiled.advance, compiled.name
 
 
 def compiled_for(target: Target, *, recorded: str | None = None) -> Compiled:
-    """Return the code that `advance_for` chooses, with which single kicks can be taken too."""
+    """Return the code that `advance_for` chooses, together with its code for single kicks."""
     is_on_host = array_namespace(posterior_of(target).inputs) is np
     return _compiled_on("cpu" if is_on_host else "gpu", target, recorded, None)
 
@@ -68,7 +68,7 @@ def compiled_for(target: Target, *, recorded: str | None = None) -> Compiled:
 def advance_on(
     device: str, target: Target, *, recorded: str | None = None, max_shared_bytes: int | None = None
 ) -> tuple[Advance, str]:
-    """Choose as `advance_for` does, for a device that need not hold the target's arrays.
+    """Choose as `advance_for` does, for a device that does not need to hold the target's arrays.
 
     max_shared_bytes  as for `backends`
     """
@@ -82,7 +82,7 @@ def _compiled_on(device: str, target: Target, recorded: str | None, max_shared_b
     candidates = _candidates(backends(device, max_shared_bytes=max_shared_bytes), recorded)
     refusal = NotCovered(ARRAY_CODE[device].why_forced)
     for number, backend in enumerate(candidates):
-        # A run takes one backend for all its targets, so a marginal needs one that covers its posterior.
+        # A run uses one backend for all its targets, so a marginal needs one that covers its posterior.
         compiled = backend.check(posterior_of(target)) or backend.compile(target)
         if not isinstance(compiled, NotCovered):
             return compiled
@@ -91,16 +91,16 @@ def _compiled_on(device: str, target: Target, recorded: str | None, max_shared_b
 
 
 def streams_class(device: str) -> type[Streams]:
-    """Return the class whose random numbers are quickest on a device; uniform numbers are the same bits."""
+    """Return the fastest class of streams on a device. All classes draw the same bits as uniform numbers."""
     if device != "cpu":
         return DeviceStreams
     return CompiledStreams if extension.has_uniforms() and _keyword() != "plain" else Streams
 
 
 def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: str) -> str:
-    """Return the name of the backend that will run, before data and memory limits are known, for a store."""
+    """Return the backend name that a store records before data and memory limits are known."""
     target = None
-    # Some other data models need their data: survival targets are times, of which there are none yet.
+    # Some other data models need their data, which is not known yet: survival targets are times.
     if data_model_from_spec(model).compiled_name is not None:
         nothing = np.zeros((1, network.inputs)), np.zeros((1, n_targets))
         target = Posterior.from_spec(network, model, *nothing)
@@ -122,7 +122,7 @@ def is_available(name: str) -> bool:
 
 
 def _is_array_code(name: str) -> bool:
-    """Return True if a recorded name is that of array code, with or without a reason after it."""
+    """Return True if a recorded name denotes array code, with or without a reason after the name."""
     return any(name.startswith(array_code.name) for array_code in ARRAY_CODE.values())
 
 
@@ -137,10 +137,10 @@ def _candidates(offered: tuple[Backend, ...], recorded: str | None) -> tuple[Bac
 
 
 def _keyword() -> str:
-    """Return the keyword in the environment, or "" for none; ConfigError if no backend here has it."""
+    """Return the keyword set in the environment, or ""; raise ConfigError if no backend here has it."""
     keyword = os.environ.get(VARIABLE, "")
     every_backend = (*ARRAY_CODE.values(), *backends("gpu"), *backends("cpu"))
     keywords = list(dict.fromkeys(backend.keyword for backend in every_backend if backend.keyword))
-    if keyword and keyword not in keywords:  # on a worker this may be the environment of another machine
+    if keyword and keyword not in keywords:  # a worker may have another machine's environment
         raise ConfigError(f"{VARIABLE}: must be {' or '.join(keywords)} on {gethostname()}, got {keyword}")
     return keyword

@@ -1,4 +1,4 @@
-"""The numbers of each chain that kernels are given besides position and momentum."""
+"""The numbers of each chain that kernels receive in addition to position and momentum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ChainNumbers:
     precisions  (n_chains, n_parameters): the precision that governs each parameter
     noise       (n_chains, n_targets): the precision that governs each target; (n_chains, 0) without noise
     inverse_temperature  (n_chains,): the power of the likelihood
-    normaliser  (n_chains,): what the terms of all cases leave out of the log likelihood
+    normaliser  (n_chains,): the log normalising constant, which the terms of the cases omit
     """
 
     precisions: Array
@@ -38,16 +38,16 @@ class ChainNumbers:
 class MarginalNumbers:
     """Each chain's numbers for a posterior without its outputs, all float64.
 
-    precisions  (n_chains, n_parameters): the precisions of the parameters, the factors a where these are
+    precisions  (n_chains, n_parameters): the precisions of the parameters, the factors a where precisions are
                 integrated out, and 0 for coordinates that move along
-    constant    (n_chains,): what the kernel leaves out of the energy
+    constant    (n_chains,): the constant part of the energy, which the kernel omits
     """
 
     precisions: Array
     constant: Array
 
     def potential(self, prior_energy: Array, terms: Array) -> Array:
-        """Return the potential (n_chains,) from the prior's energy and the log density of the regression."""
+        """Return the potential (n_chains,) from the prior's energy and the regression's log density."""
         return prior_energy - terms + self.constant
 
 
@@ -83,7 +83,7 @@ def numbers_of_marginal(target: WithoutOutputs, precisions: Array) -> MarginalNu
 def kept_precisions(target: WithoutOutputs, precisions: Array, *, integrated: float) -> Array:
     """Return the precisions (n_chains, n_parameters) of kept parameters, 0 for coordinates that move along.
 
-    integrated  stands in for common precisions that are integrated out
+    integrated  the value to use for common precisions that are integrated out
     """
     marginal = target.marginal
     ruling = prior.parameter_precisions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The numbers by which arithmetic.hpp knows activations and data models.
+# The codes of activations and data models in arithmetic.hpp.
 ACTIVATION_CODES = {
     "identity": 0,
     "tanh": 1,
@@ -32,8 +32,8 @@ class LinkPlan:
     source, destination  0 is the inputs, l + 1 is hidden layer l, and the last number is the outputs
     start                where the matrix starts in the flat vector, (n_rows, n_destinations) in C order
     first_row            row of the source (its units, then the ones) that the matrix's first row multiplies
-    n_rows               rows of the matrix: n_units, and one more where the last row holds biases
-    n_units              rows that belong to units; 0 where there are only biases
+    n_rows               rows of the matrix: n_units, plus one if the last row holds biases
+    n_units              rows that belong to units; 0 if there are only biases
     """
 
     source: int
@@ -63,9 +63,9 @@ class PriorSegment:
 
 @dataclass(frozen=True)
 class IntegratedPlan:
-    """Gaussian parameters start .. stop - 1 whose common precision is integrated out.
+    """Gaussian parameters start .. stop - 1 with their common precision integrated out.
 
-    Minus their log density is shape/2 log(rate + sum a w**2), with factors a in place of their precisions.
+    Minus their log density is shape/2 log(rate + sum a w**2), where factors a replace their precisions.
     """
 
     start: int
@@ -76,9 +76,9 @@ class IntegratedPlan:
 
 @dataclass(frozen=True)
 class MovedPlan:
-    """Features first .. stop - 1, whose prior precisions are multiplied by exp(x), with x a coordinate.
+    """Features first .. stop - 1, with prior precisions multiplied by exp(x) for a coordinate x.
 
-    x has the density of the log of a Gamma variable of shape `half` and mean `mean`.
+    x is distributed as the log of a Gamma variable with shape `half` and mean `mean`.
     """
 
     first: int
@@ -89,15 +89,15 @@ class MovedPlan:
 
 @dataclass(frozen=True)
 class RegressionPlan:
-    """A regression on features, in place of outputs whose parameters are integrated out.
+    """A regression on features, which replaces the outputs when their parameters are integrated out.
 
     The mathematics is in model/marginal/regression.py.
 
     features   (layer, row) of each feature; row -1 is the row of ones
-    n_systems  sets of targets that have a matrix A of their own
+    n_systems  number of sets of targets; each set has its own matrix A
     n_each     targets in each set
-    is_dual    whether the matrices are over cases, in place of features
-    moved      coordinates behind the parameters of the network
+    is_dual    whether the matrices are over cases instead of features
+    moved      coordinates that follow the parameters of the network
     """
 
     features: tuple[tuple[int, int], ...]
@@ -113,16 +113,16 @@ class NetworkPlan:
 
     units        units of each layer: inputs, hidden layers, outputs
     activations  code of each hidden layer's activation (ACTIVATION_CODES)
-    links        by destination, in the order in which array code adds them
+    links        the links by destination, in the order array code adds them
     offsets      where the offsets of inputs and hidden layers start in the flat vector; -1 for none
     model        code of the data model (MODEL_CODES)
-    alpha        degrees of freedom of t noise, infinite for other noise; the log of the least variance of
-                 noise that is an output
+    alpha        degrees of freedom of t noise, infinite for other noise; if the noise variance is an output,
+                 the log of its least value
     n_targets    rows of weights for missing targets: output o belongs to target o % n_targets
-    n_rows       rows of numbers that say the targets of a case (DataModel.target_rows); 0 with a regression
-    segments     the flat vector in pieces, in order and complete
-    integrated   parts of the flat vector whose common precisions are integrated out
-    regression   takes the place of the outputs where these are integrated out
+    n_rows       rows of numbers for the targets of a case (DataModel.target_rows); 0 with a regression
+    segments     segments that cover the flat vector completely, in order
+    integrated   parts of the flat vector with common precisions integrated out
+    regression   replaces the outputs when they are integrated out
     """
 
     units: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Makes a NetworkPlan from a target, or says why compiled code does not cover the target."""
+"""Makes a NetworkPlan from a target, or gives the reason why compiled code does not cover it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.wiring import Wiring
 from rayfbnn.state import Target
 
-_NO_MODEL = 0  # the data model's code where outputs are integrated out; no kernel looks at it
+_NO_MODEL = 0  # the data model's code when outputs are integrated out; no kernel reads it
 
 
 def plan_of(target: Target | OutputMarginal) -> NetworkPlan | NotCovered:
@@ -93,7 +93,7 @@ def _plan_of_output_marginal(marginal: OutputMarginal) -> NetworkPlan | NotCover
 
 
 def _links(wiring: Wiring, posterior: Posterior) -> tuple[LinkPlan, ...] | NotCovered:
-    """Return the links of a network of element-wise layers, whose priors are Gaussian or t."""
+    """Return the links of a network of element-wise layers with Gaussian or t priors."""
     if any(group.prior.mixture is not None for group in posterior.parameter_layout.groups):
         return NotCovered("mixture priors")
     for activation in wiring.activations:
@@ -123,7 +123,7 @@ def _offsets(wiring: Wiring) -> tuple[int, ...]:
 
 
 def _segments(posterior: Posterior, n_parameters: int) -> tuple[PriorSegment, ...]:
-    """Divide the first n_parameters into segments: neighbouring groups of the same alpha are joined."""
+    """Divide the first n_parameters into segments, joining neighbouring groups with the same alpha."""
     segments: list[PriorSegment] = []
     for group in posterior.parameter_layout.groups:
         part, alpha = posterior.parameter_layout.slices[group.name], group.prior.alphas[2]
@@ -147,7 +147,7 @@ def _moved(group: Integrated, layer: OutputLayer) -> MovedPlan:
 
 
 def _features(layer: OutputLayer) -> tuple[tuple[int, int], ...]:
-    """Return layer and row of each feature; the row behind a layer's last unit is the row of ones."""
+    """Return layer and row of each feature; the row after a layer's last unit is the row of ones."""
     features = []
     for link in layer.links:
         n_units = layer.wiring.units[link.source]

@@ -1,4 +1,4 @@
-"""A cache of what a backend has compiled, by target."""
+"""A cache of compiled code by target."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Target
 
 KernelTarget: TypeAlias = Posterior | WithoutPrecisions | WithoutOutputs
-"""The kinds of targets that kernels know."""
+"""The kinds of targets that kernels can run."""
 
 T = TypeVar("T")
 
 
 def posterior_of(target: Target) -> Posterior:
-    """Return the posterior itself, or the one a marginal target is made from; TypeError for other targets."""
+    """Return the posterior of a target or of its marginal; raise TypeError for other targets."""
     if isinstance(target, Posterior):
         return target
     if isinstance(target, WithoutPrecisions):
@@ -30,20 +30,21 @@ def posterior_of(target: Target) -> Posterior:
 class TargetCache(Generic[T]):
     """Values that depend on a target's network, priors and inputs, but not on its data or temperature.
 
-    A posterior that is tempered or has other data shares its parts with the posterior it was made from, and
-    so shares the value. Values of targets with something integrated out go with the target's marginal.
+    A posterior that is tempered or has other data shares its parts with the posterior it was made from, so
+    it shares the value too. The value of a target with outputs or precisions integrated out belongs to its
+    marginal.
     """
 
     def __init__(self) -> None:
         """Start empty."""
-        # By the identity of the parts. They are kept in the entry, so that no other object takes over an id.
+        # The key is the identity of the parts. The entry keeps them, because a freed id could be reused.
         self._of_posteriors: dict[Hashable, tuple[tuple[Any, ...], T]] = {}
         self._of_marginals: WeakKeyDictionary[OutputMarginal | WithoutPrecisions, dict[Hashable, T]] = (
             WeakKeyDictionary()
         )
 
     def get(self, target: KernelTarget, variant: Hashable) -> T | None:
-        """Return the value for a target, or None. Each variant, such as a number of blocks, has its value."""
+        """Return the value for a target and a variant, such as a number of blocks, or None."""
         if isinstance(target, Posterior):
             entry = self._of_posteriors.get((variant, *map(id, _parts(target))))
             return None if entry is None else entry[1]

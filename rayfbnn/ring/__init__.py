@@ -1,1 +1,1 @@
-"""Training cases divided into parts: chains travel round the parts, and cases stay where they are."""
+"""Training cases divided into parts: chains travel from part to part, and cases stay where they are."""

@@ -1,4 +1,4 @@
-"""A posterior whose cases are divided into parts, all of them in one process."""
+"""Divides the cases of a posterior into parts, all in one process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def divided(
     recorded: str | None = None,
     owners: Sequence[Sequence[int]] | None = None,
 ) -> tuple[SharedPosterior, str]:
-    """Divide the cases of a posterior into parts; return it, and the name of the kernel of its energies.
+    """Return a posterior with its cases divided into parts, and the name of the kernel of its energies.
 
-    recorded  the name of the kernel that a run started with, which is kept where this machine has it
-    owners    the numbers of the parts of each owner; one owner has all parts if not given. It has no
+    recorded  the name of the kernel that a run started with; it is kept if this machine has it
+    owners    the numbers of the parts of each owner; by default one owner has all parts. This has no
               influence on any result
     """
     parts, kernel = parts_of(whole, n_parts, recorded=recorded)

@@ -1,4 +1,4 @@
-"""The home of a batch: it sends chains round the parts, and waits until they are back."""
+"""The home of a batch, which sends chains round the parts and waits until they are back."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rayfbnn.errors import WorkerError
 from rayfbnn.ring.message import Key, Message
 from rayfbnn.ring.transport import Transport
 
-LIMIT_SECONDS = 60.0  # of the first attempt
+LIMIT_SECONDS = 60.0  # for the first attempt
 MOST_ATTEMPTS = 12
 
 
 class Home:
-    """Sends the messages of one piece after another, each until it has come back once.
+    """A sender of messages, which handles one piece after another until every message has come back once.
 
-    Those that are not back within a time limit are sent again, as a new attempt with twice the limit. What
-    comes back from an earlier attempt or piece, or a second time, is dropped. A visit depends on the
-    message and the part alone, so that no loss and no delay has an influence on a result.
+    Messages that are not back within a time limit are sent again, as a new attempt with twice the limit. A
+    message from an earlier attempt or piece, or one that comes back a second time, is dropped. A visit
+    depends on the message and the part alone, so losses and delays have no influence on results.
     """
 
     def __init__(
@@ -28,17 +28,17 @@ class Home:
         """Start at the first piece.
 
         limit          seconds without any arrival after which messages of the first attempt count as lost
-        most_attempts  attempts at one piece; after the last, WorkerError is raised
+        most_attempts  largest number of attempts at one piece; WorkerError is raised after the last
         """
         self._transport = transport
         self._limit = limit
         self._most_attempts = most_attempts
-        # No message of an earlier home of the batch may be taken for one of this home; no draw depends on it.
+        # The name distinguishes this home's messages from those of earlier homes. No draw depends on it.
         self._name = secrets.token_hex(8)
         self._piece = 0
 
     def send_and_wait(self, messages: Sequence[Message]) -> list[Message]:
-        """Send messages on their ways, and return them, in the same order, as they have come back."""
+        """Send messages, and return them in the same order after they have come back."""
         self._piece += 1
         arrived: dict[int, Message] = {}
         for attempt in range(1, self._most_attempts + 1):
@@ -49,12 +49,12 @@ class Home:
             if len(arrived) == len(messages):
                 return [arrived[carriage] for carriage in range(len(messages))]
         raise WorkerError(
-            f"the chains that travel round the parts of the training cases were lost {self._most_attempts}"
-            " times in a row. What was committed is kept: `resume` continues from there"
+            "the chains travelling round the parts of the training cases were lost"
+            f" {self._most_attempts} times in a row. Committed draws are kept: `resume` continues from there"
         )
 
     def _receive(self, arrived: dict[int, Message], n_messages: int, attempt: int, limit: float) -> None:
-        """Add the messages of an attempt that come back in time to `arrived`."""
+        """Add to `arrived` the messages of an attempt that come back in time."""
         deadline = time.monotonic() + limit
         while len(arrived) < n_messages:
             message = self._transport.receive(max(0.0, deadline - time.monotonic()))

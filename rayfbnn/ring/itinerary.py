@@ -12,9 +12,9 @@ Kind: TypeAlias = Literal["partial", "full", "gradient", "question", "part"]
 class Visit:
     """One visit to a part.
 
-    drift     whether positions move before anything else
-    kick      factor on the stepsize with which the momentum changes; 0 for no change
-    is_asked  whether the part answers the question of the message, after the kick
+    drift     whether positions move at the start of the visit
+    kick      factor on the stepsize in the change of the momentum; 0 for no change
+    is_asked  whether the part answers the message's question, after the kick
     """
 
     part: int
@@ -25,17 +25,17 @@ class Visit:
 
 @dataclass(frozen=True)
 class Itinerary:
-    """The visits of a message, in order. Each part is asked once, at the position where the chains end.
+    """The visits of a message, in order. Each part is asked once, at the final position of the chains.
 
     kind       "partial"   n_steps multi-leaps with the gradients of E_k = prior + n_parts * (data terms of k)
-               "full"      n_steps leapfrog steps; each kick is one by every part in turn, at one position
+               "full"      n_steps leapfrog steps; the parts add shares of a kick in turn, at one position
                "gradient"  one whole kick by every part, without a step
                "question"  the question alone
-               "part"      the question alone, to the part `first` alone
+               "part"      the question alone, to part `first` alone
     direction  +1 or -1: partial gradients come in the order 0, direction, 2 direction, ... modulo n_parts
 
     With a = the parts in this order, a multi-leap is that of `mcmc.leapfrog.advance`. It ends at part 0,
-    where the next one begins: the two half kicks are merged to one.
+    where the next one begins, so their two half kicks become one.
     """
 
     kind: Kind
@@ -60,12 +60,12 @@ class Itinerary:
     def __len__(self) -> int:
         if self.kind == "part":
             return 1
-        if self.kind == "partial":  # the last kick is at the first of the parts that are asked
+        if self.kind == "partial":  # the last kick is at the first part that is asked
             return self.n_kicks + self.n_parts - 1
         return max(self.n_kicks, self.n_parts)
 
     def visit(self, number: int) -> Visit:
-        """Return the visit of this number, which counts from 0."""
+        """Return the visit with this number, counted from 0."""
         if self.kind == "part":
             return Visit(self.first, False, 0.0, True)
         part = self.direction * number % self.n_parts

@@ -11,12 +11,12 @@ from rayfbnn.ring.questions import Question
 
 @dataclass(frozen=True)
 class Key:
-    """The name of a message, by which its home knows it again.
+    """The name of a message, which lets its home recognise it.
 
-    home      differs between any two homes, those of the same batch one after the other included
-    piece     number of the request of that home
-    attempt   number of the attempt at that piece, from 1: a later one replaces all before it
-    carriage  number of the message among those of the piece
+    home      the home's name, which differs between any two homes, also between successive homes of a batch
+    piece     number of the home's request
+    attempt   number of the attempt for the piece, from 1; a later attempt replaces all earlier ones
+    carriage  number of the message among the messages of the piece
     """
 
     home: str
@@ -27,18 +27,18 @@ class Key:
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """Chains on their way, with all that a visit needs besides the cases of its part.
+    """Chains on their way, with everything that a visit needs apart from the cases of its part.
 
-    A visit depends on the message and the part alone, so that a message may be lost, sent again, doubled or
-    overtaken. Nothing changes the arrays of a message: each visit makes new ones.
+    A visit depends on the message and the part alone. A message may therefore be lost, sent again, duplicated
+    or overtaken. The arrays of a message never change: each visit makes new ones.
 
-    number     of the next visit
-    question   what the parts are asked
+    number     number of the next visit
+    question   the question to the parts
     rows       (n_chains,) int64, the numbers of the chains in their batch
-    over       what is integrated out: ("precisions",), or () for nothing
-    position, momentum, stepsizes  (n_chains, n_parameters); without columns where they are not needed
+    over       the variables that are integrated out: ("precisions",), or () for none
+    position, momentum, stepsizes  (n_chains, n_parameters); without columns if they are not needed
     precisions (n_chains, n_precisions) float64
-    answers    of each part that was asked, None for the others
+    answers    the answer of each part that was asked, None for the others
     """
 
     key: Key
@@ -55,7 +55,7 @@ class Message:
 
     @property
     def part(self) -> int | None:
-        """The part that is visited next; None if the message is to go home."""
+        """The part to visit next; None if the message goes home."""
         if self.number == len(self.itinerary):
             return None
         return self.itinerary.visit(self.number).part

@@ -1,4 +1,4 @@
-"""The owner of some parts: it makes the visits to them, one message at a time."""
+"""The owner of some parts, which makes the visits to them, one message at a time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rayfbnn.ring.parts import Part
 class Owner:
     """A worker that holds some of the parts.
 
-    A message of an attempt that its home has given up is dropped where a later one has been seen, so that
-    attempts do not pile up. Whether it is dropped has no influence on any result.
+    An owner that has seen a later attempt drops the messages of earlier ones, because their home no longer
+    waits for them and they would pile up. Dropping them has no influence on any result.
     """
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
-        """Take the parts."""
+        """Start with these parts."""
         self._parts = {part.number: part for part in parts}
         self._latest: dict[str, tuple[int, int]] = {}  # by home: piece and attempt
 
@@ -26,17 +26,17 @@ class Owner:
         return tuple(self._parts)
 
     def add(self, parts: Iterable[Part]) -> None:
-        """Take further parts."""
+        """Add further parts."""
         self._parts |= {part.number: part for part in parts}
 
     def keep(self, numbers: Collection[int]) -> None:
-        """Let go of all other parts."""
+        """Remove all other parts."""
         self._parts = {number: part for number, part in self._parts.items() if number in numbers}
 
     def forward(self, message: Message, numbers: Collection[int] | None = None) -> Message | None:
-        """Make all visits that are due here, and return the message as it goes on; None if it is dropped.
+        """Make all visits that are due here, and return the message after them; None if it is dropped.
 
-        numbers  the parts that are visited; all that are here if not given
+        numbers  the parts to visit; by default all parts of this owner
         """
         seen = message.key.piece, message.key.attempt
         latest = self._latest.get(message.key.home, seen)

@@ -1,4 +1,4 @@
-"""One part of the training cases at the worker that owns it: what a visit does there."""
+"""One part of the training cases at the worker that owns it, and the visits of chains to it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Density: TypeAlias = SampledPosterior | WithoutPrecisions
 class Part:
     """The cases of one part, with the densities that visits need.
 
-    A visit is a function of a message and the part alone. It treats each chain by itself, so that a chain's
-    bits do not depend on the chains that travel with it.
+    A visit is a function of a message and the part alone. It treats each chain separately, so a chain's bits
+    do not depend on the chains that travel with it.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Part:
         first: int,
         n_all: int,
     ) -> None:
-        """Take the posterior of the part (`model.parts.posterior_of_part`).
+        """Store the posterior of the part (`model.parts.posterior_of_part`).
 
         compiled       computes kicks and energies
         first, n_all   number of the part's first case, and of all cases
@@ -60,8 +60,8 @@ class Part:
     def visit(self, message: Message, visit: Visit) -> Message:
         """Return the message as it leaves the part: moved, kicked, with the part's answer if it was asked.
 
-        q += s p where there is a drift, then p -= kick s dE/dq; a multi-leap has s/n_parts in place of s. A
-        full gradient's share of a kick is computed by itself, and then added: a star adds the same numbers.
+        A drift is q += s p, and then a kick is p -= kick s dE/dq. In a multi-leap s/n_parts replaces s. The
+        part's share of a kick by a full gradient is computed first and then added, as in a star.
         """
         position, momentum, stepsizes = message.position, message.momentum, message.stepsizes
         is_partial = message.itinerary.kind == "partial"
@@ -82,7 +82,7 @@ class Part:
                 answer = message.question.answer(self, message.rows, position, message.precisions)
                 answers = (*answers[: self.number], answer, *answers[self.number + 1 :])
         number, stepsizes = message.number + 1, message.stepsizes
-        if number == len(message.itinerary):  # its home knows what has not changed
+        if number == len(message.itinerary):  # its home already has the values that have not changed
             stepsizes = stepsizes[:, :0]
             if message.itinerary.kind in ("question", "part"):
                 position = position[:, :0]
@@ -91,9 +91,9 @@ class Part:
         )
 
     def kicked(self, rows: Array, chains: Trajectory, over: tuple[str, ...], share: float) -> Array:
-        """Return the momentum of chains at rest after -share s dE/dq; (n_chains, n_parameters).
+        """Return the momentum -share s dE/dq of chains at rest after a kick, (n_chains, n_parameters).
 
-        The prior's gradient is that of part 0 alone.
+        Part 0 alone adds the prior's gradient.
         """
         density, chains = self._density(rows, chains, over, is_partial=False)
         with np.errstate(all="ignore"):
@@ -118,7 +118,7 @@ class Part:
     def _density(
         self, rows: Array, chains: Trajectory, over: tuple[str, ...], *, is_partial: bool
     ) -> tuple[Density, Trajectory]:
-        """Return the density whose gradient a kick takes, and the chains with the precisions for it."""
+        """Return the density for the gradient of a kick, and the chains with the precisions for it."""
         posterior = self._of_chains(rows)
         if not is_partial and self.number > 0:
             return posterior, replace(chains, precisions=self._of_data(chains.precisions))
@@ -128,7 +128,7 @@ class Part:
         if not over:
             return posterior, chains
         key = is_partial, over
-        kept = self._marginals.get(key)  # its kernel has laid out the inputs
+        kept = self._marginals.get(key)  # its kernel has already laid out the inputs
         if kept is None or posterior.targets is not kept.posterior.targets:
             without = marginal(posterior, over)
             assert isinstance(without, WithoutPrecisions)
@@ -139,7 +139,7 @@ class Part:
         return posterior_of_chains(self.posterior, rows)
 
     def _of_data(self, precisions: Array) -> Array:
-        """Return the precisions with which the prior's energy and gradient are zero: the noise's."""
+        """Return the precisions of the noise alone; with them the prior's energy and gradient are zero."""
         columns = self.posterior.precision_layout.noise_columns
         of_data = array_namespace(precisions).zeros_like(precisions)
         of_data[:, columns] = precisions[:, columns]
@@ -156,8 +156,8 @@ def part_of(
 ) -> Part:
     """Cut one part out of a posterior.
 
-    recorded  the name of the kernel that a run started with, which is kept where this machine has it
-    inputs    of the part, as for `model.parts.posterior_of_part`
+    recorded  the name of the kernel that a run started with; it is kept if this machine has it
+    inputs    the inputs of the part, as for `model.parts.posterior_of_part`
     """
     posterior = posterior_of_part(whole, number, n_parts, inputs=inputs)
     compiled = choose.compiled_for(posterior, recorded=recorded)

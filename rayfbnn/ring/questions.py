@@ -1,4 +1,4 @@
-"""Questions to a part about its cases: sums over them, for each chain."""
+"""Questions to a part about sums over its cases, for each chain."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rayfbnn.streams import Streams
 
 
 class Cases(Protocol):
-    """The cases of a part, as far as questions need them.
+    """The part of a Part's interface that questions use.
 
-    The chains that ask have the numbers `rows` in their batch.
+    The asking chains have the numbers `rows` in their batch.
     """
 
     def data_energy(self, rows: Array, position: Array, precisions: Array) -> Array:
@@ -28,7 +28,7 @@ class Cases(Protocol):
         ...
 
     def kicked(self, rows: Array, chains: Trajectory, over: tuple[str, ...], share: float) -> Array:
-        """Return the momentum of chains at rest after the part's share of a kick with the full gradient."""
+        """Return the momentum of chains at rest after the part's share of a kick by the full gradient."""
         ...
 
 
@@ -42,7 +42,7 @@ class Question(Protocol):
 
 @dataclass(frozen=True)
 class DataEnergy:
-    """Asks for minus the log likelihood of the part's cases times the inverse temperature, (n_chains,)."""
+    """The question for minus the part's log likelihood times the inverse temperature, (n_chains,)."""
 
     def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the energy, +inf where it is not finite."""
@@ -51,7 +51,7 @@ class DataEnergy:
 
 @dataclass(frozen=True)
 class SquaredResiduals:
-    """Asks for the weighted sum of squared residuals of each target, (n_chains, n_targets)."""
+    """The question for the weighted sum of squared residuals of each target, (n_chains, n_targets)."""
 
     def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the sums over the part's cases."""
@@ -60,9 +60,9 @@ class SquaredResiduals:
 
 @dataclass(frozen=True, eq=False)
 class TPrecisions:
-    """Asks for sums of precisions that are drawn for single cases of t noise, (n_chains, n_targets).
+    """The question for sums of precisions drawn for single cases of t noise, (n_chains, n_targets).
 
-    current  (n_chains, n_targets): the precisions given which they are drawn
+    current  (n_chains, n_targets): the precisions that these draws are conditional on
     alpha    degrees of freedom of the noise
     """
 
@@ -77,7 +77,7 @@ class TPrecisions:
 
 @dataclass(frozen=True, eq=False)
 class TDensities:
-    """Asks for sums of log densities under t noise, (n_chains, n_targets).
+    """The question for sums of log densities under t noise, (n_chains, n_targets).
 
     x      (n_chains, n_targets): logs of the precisions
     alpha  degrees of freedom of the noise
@@ -93,10 +93,10 @@ class TDensities:
 
 @dataclass(frozen=True, eq=False)
 class Kick:
-    """Asks for the share of a kick that the part's full gradient has, (n_chains, n_parameters).
+    """The question for the part's share of a kick by the full gradient, (n_chains, n_parameters).
 
     stepsizes  (n_chains, n_parameters)
-    over       what is integrated out: ("precisions",), or () for nothing
+    over       the variables that are integrated out: ("precisions",), or () for none
     share      factor on the stepsizes: 1/2 at either end of a trajectory
     """
 

@@ -15,12 +15,12 @@ from rayfbnn.ring.message import Key, Message
 from rayfbnn.ring.questions import DataEnergy, Question
 from rayfbnn.state import Trajectory
 
-_UNNAMED = Key("", 0, 0, 0)  # a message has no other name until its home gives it one
+_UNNAMED = Key("", 0, 0, 0)  # a message's name until its home gives it one
 
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """The parts of the training cases as a home sees them: it sends chains round them.
+    """The ring of parts of the training cases; a home sends chains round it.
 
     n_parts  number of parts
     """
@@ -49,10 +49,10 @@ class Ring:
     ) -> tuple[Trajectory, Array]:
         """Take n_steps >= 1 leapfrog steps; return the trajectory at their end and the data energy there.
 
-        Chains that go round in the same direction travel together.
+        Chains with the same direction travel together.
 
         order   as for `mcmc.leapfrog.advance`; orders of partial gradients must be cyclic
-        over    what is integrated out: ("precisions",), or () for nothing
+        over    the variables that are integrated out: ("precisions",), or () for none
         """
         carriages = _carriages(order, n_chains=len(chains.position), n_parts=self.n_parts)
         messages = []
@@ -91,12 +91,12 @@ class Ring:
 def _carriages(order: Array | None, *, n_chains: int, n_parts: int) -> list[tuple[Literal[1, -1], Array]]:
     """Return each direction that some chains take, with the rows of these chains.
 
-    ValueError unless each chain's order is d j mod n_parts with d = 1 or -1.
+    Raises ValueError unless each chain's order is d j mod n_parts with d = 1 or -1.
     """
     if order is None:
         return [(1, np.arange(n_chains))]
     if order.shape[1] != n_parts:
-        raise ValueError(f"order: must be of {n_parts} parts, got {order.shape[1]} partitions")
+        raise ValueError(f"order: must have one partition for each of {n_parts} parts, got {order.shape[1]}")
     is_forwards = order[:, 1] == 1
     directions = np.where(is_forwards, 1, -1)
     if not np.array_equal(order, directions[:, None] * np.arange(n_parts) % n_parts):
@@ -117,7 +117,7 @@ def _chosen(chains: Trajectory, rows: Array) -> Trajectory:
 
 
 def sum_of_answers(answers: Sequence[Array | None], total: Array | float = 0.0) -> Array:
-    """Add the answers of the parts to a total, in the order of the parts, whichever was asked first."""
+    """Add the answers of the parts to a total, in the order of the parts, not of the visits."""
     for answer in answers:
         assert answer is not None, "every part is asked once"
         total = total + answer

@@ -1,4 +1,4 @@
-"""The posterior of a run whose training cases are divided into parts, as its home sees it."""
+"""The posterior of a run with training cases divided into parts, as its home sees it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from rayfbnn.streams import Streams
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SharedPosterior(SampledPosterior):
-    """A posterior that has no training cases: it asks the parts for whatever depends on them.
+    """A posterior without training cases, which asks the parts for everything that depends on them.
 
-    Its inputs and targets are those of a few cases, at which tuning looks (`quantities`). The constants of
-    all cases are kept: their number, how many targets were observed, the mean squares of the inputs, and the
-    typical curvature, from which stepsizes follow, and the scale of the targets.
+    Its inputs and targets are those of a few cases that tuning uses (`quantities`). It keeps the constants of
+    all cases: their number, the number of observed targets, the scale of the targets, and the mean squares of
+    the inputs and the typical curvature, which determine stepsizes.
 
     ring         the parts of the training cases
     all_counts   `counts` of all cases
@@ -40,9 +40,9 @@ class SharedPosterior(SampledPosterior):
 
     @classmethod
     def from_whole(cls, whole: SampledPosterior, ring: Ring, *, inputs: Array | None = None) -> Self:
-        """Keep of a posterior what does not depend on the cases, and their constants.
+        """Return the shared posterior of a whole one, with the constants of its cases.
 
-        inputs  of the few cases alone, where `whole` does not have those of all cases
+        inputs  the inputs of the few cases, needed if `whole` does not have those of all cases
         """
         columns = quantities.some_columns(whole.targets.shape[-1])
         values = {field.name: getattr(whole, field.name) for field in fields(whole) if field.init}
@@ -58,12 +58,12 @@ class SharedPosterior(SampledPosterior):
 
     @property
     def counts(self) -> Array | int:
-        """Number of cases, or if targets are missing that for each target, (n_chains or 1, n_targets)."""
+        """Number of cases; if targets are missing, one for each target, (n_chains or 1, n_targets)."""
         return self.all_counts
 
     @property
     def target_scale(self) -> float:
-        """The standard deviation of real targets, or 1 for others."""
+        """The standard deviation of real targets, or 1 for other targets."""
         return self.scale_of_all
 
     def potential_and_gradient(
@@ -74,8 +74,8 @@ class SharedPosterior(SampledPosterior):
         partition: Array | None = None,
         n_partitions: int = 1,
     ) -> tuple[Array, Array]:
-        """Return the potential and its gradient; partial gradients are for `RingAdvance`."""
-        assert partition is None, "a partial gradient is a part's"
+        """Return the potential and its gradient; `RingAdvance` handles partial gradients."""
+        assert partition is None, "parts compute partial gradients"
         data_energy, gradient = self.ring.gradient(position, precisions)
         return self.prior_energy(position, precisions) + data_energy, gradient
 
@@ -115,7 +115,7 @@ class SharedPosterior(SampledPosterior):
     def grid_of_noise(
         self, position: Array, precisions: Array, streams: Streams, *, stepsize: float
     ) -> list[Array]:
-        """Update the upper-level precisions of the noise, in place; return which were accepted."""
+        """Update the upper-level precisions of the noise in place; return which proposals were accepted."""
         number = len(self.precision_layout.groups) - 1
         group = self.precision_layout.groups[number]
         assert group.name == NOISE
@@ -130,10 +130,10 @@ class SharedPosterior(SampledPosterior):
             t_density, group, precisions, streams, stepsize=stepsize, index=number
         )
 
-    # These need all cases in one place; with the few that are here they would give a wrong answer.
+    # These methods need all cases in one place; with the few cases here they would give a wrong answer.
 
     def marginal(self, over: tuple[str, ...]) -> Marginal:
-        """Integrate common precisions out, which need no cases; refuse for the outputs."""
+        """Integrate common precisions out, which needs no cases; refuse to integrate the outputs out."""
         if "outputs" in over:
             _needs_a_whole("integrating the outputs out")
         return super().marginal(over)
@@ -147,11 +147,11 @@ class SharedPosterior(SampledPosterior):
         _needs_a_whole("a batch")
 
     def residuals(self, position: Array) -> Never:
-        """Refuse: `SumsOfParts` asks for sums of them."""
+        """Refuse: `SumsOfParts` asks the parts for sums of residuals."""
         _needs_a_whole("a residual of each case")
 
     def rejection_proposal(self, streams: Streams) -> Never:
-        """Refuse: a proposal is accepted by the likelihood of all cases."""
+        """Refuse: the likelihood of all cases decides whether a proposal is accepted."""
         _needs_a_whole("rejection sampling")
 
     def sample_targets(self, position: Array, precisions: Array, streams: Streams) -> Never:
@@ -164,12 +164,12 @@ class SharedPosterior(SampledPosterior):
 
 
 def _needs_a_whole(what: str) -> Never:
-    raise SamplingError(f"{what} needs all training cases in one place, and they are divided into parts")
+    raise SamplingError(f"{what} needs all training cases in one place, but they are divided into parts")
 
 
 @dataclass(frozen=True, eq=False)
 class SumsOfParts:
-    """The sums over all cases that updates of the noise need, asked of every part."""
+    """The sums over all cases that updates of the noise need, from the answers of every part."""
 
     posterior: SharedPosterior
     position: Array
@@ -187,18 +187,18 @@ class SumsOfParts:
         return self.posterior.ring.ask(SquaredResiduals(), self.position, self.precisions)
 
     def t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
-        """Return the sums of precisions of single cases, which are drawn where the cases are."""
+        """Return the sums of precisions of single cases, which the parts draw."""
         question = TPrecisions(current, alpha, streams)
         return self.posterior.ring.ask(question, self.position, self.precisions)
 
     def t_densities(self, x: Array, alpha: float) -> Array:
-        """Return the sums of log densities given the log x of precisions."""
+        """Return the sums of log densities, given the logs x of precisions."""
         return self.posterior.ring.ask(TDensities(x, alpha), self.position, self.precisions)
 
 
 @dataclass(frozen=True)
 class RingAdvance:
-    """An `Advance` for shared posteriors, and for these with common precisions integrated out."""
+    """An `Advance` for shared posteriors, with or without common precisions integrated out."""
 
     def __call__(
         self, target: Target, trajectory: Trajectory, *, n_steps: int, order: Array | None = None

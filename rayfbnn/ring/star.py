@@ -1,4 +1,4 @@
-"""The star: all parts are asked at once, and their answers are added at home."""
+"""The star, which asks all parts at once and adds their answers at home."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rayfbnn.state import Trajectory
 
 @dataclass(frozen=True, eq=False)
 class Star(Ring):
-    """The parts of the training cases as a home sees them that asks all of them at the same time.
+    """The star of parts of the training cases; a home asks all of them at the same time.
 
-    For full gradients alone: all owners work on one batch of chains, which waits for the slowest at every
-    step. It has the bits of the ring, because the shares of a kick are added in the order of the parts there
-    too. Partial gradients come one after another, so that their chains go round the ring.
+    A star is for full gradients alone. All owners work on one batch of chains, which waits for the slowest
+    owner at every step. Results have the same bits as with the ring, because both add the shares of a kick in
+    the order of the parts. Partial gradients follow one another, so their chains go round the ring.
     """
 
     def ask(self, question: Question, position: Array, precisions: Array) -> Array:

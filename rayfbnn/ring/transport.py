@@ -1,4 +1,4 @@
-"""How messages travel: the protocol, and the transport inside one process."""
+"""The protocol of a transport for messages, and the transport inside one process."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from rayfbnn.ring.owner import Owner
 
 
 class Transport(Protocol):
-    """Carries messages between a home and the owners of the parts.
+    """A carrier of messages between a home and the owners of the parts.
 
-    A message that is sent goes to the owner of its next part, from there to the owner of the one after it,
-    and at last home. It may be lost, arrive more than once, or late: its home sees to that.
+    A message goes to the owner of its next part, then to the owner of the part after that, and finally home.
+    It may get lost, arrive more than once, or arrive late; its home handles these cases.
     """
 
     def send(self, message: Message) -> None:
-        """Send a message on its way, to the owner of `message.part`."""
+        """Send a message to the owner of `message.part`."""
         ...
 
     def receive(self, seconds: float) -> Message | None:
-        """Return a message that has come home; None if none comes within so many seconds."""
+        """Return a message that has come home; None if none arrives within this many seconds."""
         ...
 
 
 class InProcess:
-    """Carries messages between owners in this process, which make their visits while the home waits."""
+    """A transport inside this process. The owners make their visits while the home waits."""
 
     def __init__(self, owners: Sequence[Owner]) -> None:
-        """Take the owners, who together have every part once."""
+        """Start with these owners, which together have every part once."""
         self._owner_of = {part: owner for owner in owners for part in owner.parts}
         self._under_way: deque[Message] = deque()
 
     def send(self, message: Message) -> None:
-        """Put a message behind those that are under way."""
+        """Add a message to the end of the queue."""
         self._under_way.append(message)
 
     def receive(self, seconds: float) -> Message | None:
-        """Let the owners work until a message comes home; None at once if none is under way."""
+        """Let the owners work until a message comes home; return None at once if no message is under way."""
         while self._under_way:
             message = self._under_way.popleft()
             if message.part is None:

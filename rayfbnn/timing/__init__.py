@@ -1,1 +1,1 @@
-"""Measures how fast this machine samples, and estimates how long a run takes."""
+"""Measurements of how fast this machine samples, and estimates of how long a run takes."""

@@ -1,4 +1,4 @@
-"""Changes of a configuration that make its trajectories quicker, and how much quicker they are here."""
+"""Changes of a configuration that make its trajectories faster, and their effect on this machine."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from rayfbnn.timing.trajectories import TrajectoryKind, trajectory_kinds
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
 
-_STEP_SECONDS = 0.05  # spent on the steps of each change
+_STEP_SECONDS = 0.05  # for measuring the steps of each change
 _PARTITIONS = 4
 
 
 def changes(
     spec: RunSpec, dataset: Dataset, times: UpdateTimes, operation: Operation, *, workers: int
 ) -> dict[str, float]:
-    """Return changes in words, with the factor that each puts on the time of an operation's updates.
+    """Return descriptions of changes, each with its factor on the time of an operation's updates.
 
-    times      the run's updates, with the chains that are measured
-    operation  the one whose updates take longest; without trajectories there is nothing to change
-    workers    processes that could share the batches
+    times      the run's updates, with the measured chains
+    operation  the operation with the longest updates; without trajectories no change is returned
+    workers    number of processes that could share the batches
 
-    Some changes are to trajectories that lead less far: the factors say nothing about how many draws are
-    needed. Fewer units are not among them: their chains agree less and predict worse (docs/decisions/0017).
+    Some changes shorten trajectories, so the factors do not tell how many draws are needed. Fewer units are
+    not proposed, because chains then agree less and predict worse (docs/decisions/0017).
     """
     kinds = trajectory_kinds((operation,))
     if not kinds:
@@ -47,7 +47,7 @@ def changes(
         in_float32 = build_posterior(other, dataset, device="cpu")
         factors["dtype = float32"] = _per_step(in_float32, kind, chains) / now
     if isinstance(operation, HybridMarginal) and "outputs" in operation.over:
-        factors["hybrid in place of hybrid-marginal, as many steps"] = (
+        factors["hybrid instead of hybrid-marginal, with as many steps"] = (
             _per_step(posterior, TrajectoryKind(), chains) / now
         )
     if isinstance(operation, Hybrid) and _can_have_partial_gradients(operation, posterior):
@@ -60,7 +60,7 @@ def changes(
     if smaller < batch:
         per_step = _per_step(posterior, kind, min(chains, smaller)) / now
         turns = math.ceil(math.ceil(spec.chains / batch) / workers)
-        what = f"chains_per_batch = {smaller}, so that {workers} workers share the chains"
+        what = f"chains_per_batch = {smaller}, to share the chains among {workers} workers"
         factors[what] = per_step * smaller / (turns * batch)
     return factors
 

@@ -1,4 +1,4 @@
-"""Says what a run will take on this machine, and what would be quicker, from a second or two of measuring."""
+"""Forecasts the time of a run on this machine, and faster alternatives, from a second or two of measuring."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from rayfbnn.data import Dataset
 
 START_OF_WORKERS = 12.0
-"""Seconds from the start of a run until its workers sample; Ray took 8 to 15 on two cores."""
-_UPDATE_SECONDS = 0.1  # spent on each kind of update
-# A run of fewer seconds, by a guess without any measuring, is not worth a forecast.
+"""Seconds from the start of a run until its workers begin to sample; Ray took 8 to 15 on two cores."""
+_UPDATE_SECONDS = 0.1  # for measuring each kind of update
+# A run that takes fewer seconds, by a guess without measuring, is not worth a forecast.
 LEAST_SECONDS = 5.0
 _GUESSED_RATE, _GUESSED_OVERHEAD = 5e9, 5e-4  # operations a second; seconds of an iteration of a batch
-_LARGEST_FACTOR = 0.9  # a change that saves less is not named
-_LEAST_FOR_CHANGES = 30.0  # seconds of a run from which on changes are looked at
+_LARGEST_FACTOR = 0.9  # a change that saves less is not listed
+_LEAST_FOR_CHANGES = 30.0  # seconds; changes are tried only for longer runs
 # The median of the lengths found for two layers, on nine tables of 250 cases or more (docs/decisions/0017).
 _USUAL_STEPS_OF_LAYERS = 128
-_MESSAGES = 1.13  # the time with cases in parts on two workers, in that of one process (docs/benchmarks.md)
+_MESSAGES = 1.13  # time with cases in parts on two workers over time in one process (docs/benchmarks.md)
 _MOST_VALUES = 2e6  # hidden values of all chains at all cases that are measured together
 
 
 def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | None:
-    """Return what a run will take with so many processes, or None for a run of a few seconds or on a GPU.
+    """Return the forecast for this number of processes, or None for a run of a few seconds or on a GPU.
 
-    Where the length of trajectories is automatic, the usual one is taken: that with which tuning begins, or
-    128 steps for several hidden layers. To try enough rounds of tuning would take longer than a forecast may.
+    An automatic length of trajectories is assumed to be the usual one: the initial length of tuning, or 128
+    steps for several hidden layers. Trying enough rounds of tuning would take too long for a forecast.
     """
     if spec.device != "cpu":
         return None
@@ -71,7 +71,7 @@ def _measured(
 ) -> Forecast:
     """Return the forecast from measurements.
 
-    settings  those that automatic operations are likely to have
+    settings  the likely settings of automatic operations
     """
     run = _MeasuredRun(spec, posterior)
     before, whole = run.seconds(settings, workers)
@@ -99,12 +99,12 @@ def _measured(
 
 
 class _MeasuredRun:
-    """A run whose updates are measured for a number of chains, at most those of a batch."""
+    """A run with measured updates, for a number of chains that is at most that of a batch."""
 
     def __init__(self, spec: RunSpec, posterior: SampledPosterior) -> None:
         self._spec = spec
         units = max([1, *(layer.units for layer in posterior.network.hidden)])
-        # Chains of large tables do not gain from one another: a few of them stand for all.
+        # A chain of a large table takes no less time in a batch, so a few chains are representative.
         most = int(_MOST_VALUES / (posterior.n_cases * units))
         self._chains = max(1, min(_chains_per_batch(spec), most))
         self.times = UpdateTimes(
@@ -116,7 +116,7 @@ class _MeasuredRun:
         self._slopes = timed(slopes, seconds=_UPDATE_SECONDS)
 
     def seconds(self, settings: Mapping[Tunable, Settings], workers: int) -> tuple[float, float]:
-        """Return the time before the first phase with draws, and that of the whole run."""
+        """Return the time before the first phase with draws, and the time of the whole run."""
         before = whole = 0.0
         is_kept = False
         for number, phase in enumerate(self._spec.phase):
@@ -136,7 +136,7 @@ class _MeasuredRun:
         return before * scale, whole * scale
 
     def slowest(self, settings: Mapping[Tunable, Settings]) -> tuple[Operation, float]:
-        """Return the operation that takes longest in the last phase, with its share of an iteration."""
+        """Return the slowest operation of the last phase, and its share of the time of an iteration."""
         written = unrolled(self._spec.phase[-1].operations)
         updates = [with_numbers(operation, Tuning(settings)) for operation in written]
         slowest = max(updates, key=self.times.update)
@@ -146,7 +146,7 @@ class _MeasuredRun:
 def _guessed_seconds(
     spec: RunSpec, posterior: SampledPosterior, settings: Mapping[Tunable, Settings]
 ) -> float:
-    """Return a rough time for the whole run on one core, without measuring anything."""
+    """Return a rough time for the whole run on one core, without measuring."""
     evaluations = sum(
         phase.iterations * gradient_evaluations(phase.operations, tuning=Tuning(settings))
         for phase in spec.phase
@@ -156,7 +156,7 @@ def _guessed_seconds(
 
 
 def _settings(spec: RunSpec, *, longest: bool) -> dict[Tunable, Settings]:
-    """Return the settings that automatic operations usually get, or those with the longest trajectories."""
+    """Return the usual settings of automatic operations, or those with the longest trajectories."""
     operations = [operation for phase in spec.phase for operation in automatic(phase.operations)]
     if longest:
         return dict(extreme_tunings(tuple(operations), is_measured=False)[1].settings)

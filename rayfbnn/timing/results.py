@@ -1,4 +1,4 @@
-"""The records of measured times: of each kernel's steps, and of whole runs."""
+"""Records of measured times, for the steps of each kernel and for whole runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Row:
     chains       number of chains that advance together
     kernel       name of the kernel
     us_per_step  microseconds for one leapfrog step of one chain
-    gflops       10**9 additions and multiplications a second; only those of products with weights count
+    gflops       10**9 additions and multiplications per second, counting only products with weights
     """
 
     shape: str
@@ -31,11 +31,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Cost:
-    """The time that a run takes to sample, without starting Ray and without reading and writing.
+    """The time that a run takes to sample, excluding the start of Ray and reading and writing.
 
-    gradient_evaluations  of all chains together
+    gradient_evaluations  the total over all chains
     core_seconds          time of all chains, one batch after another
-    seconds               time when workers share the batches, each on a core (or a GPU)
+    seconds               time if workers share the batches, each on a core (or a GPU)
     """
 
     gradient_evaluations: int
@@ -47,9 +47,9 @@ class Cost:
 class RunEstimate:
     """The time that a configuration takes with a number of workers.
 
-    least, most  the costs with the shortest and with the longest trajectories that an automatic length can
-                 become; equal if no length is automatic
-    likely       the cost with the settings that a trial found; None if there was no trial or it was too short
+    least, most  the costs with the shortest and the longest trajectories that tuning can choose; equal if no
+                 length is automatic
+    likely       the cost with the settings that a trial found; None without a trial of sufficient length
     """
 
     workers: int
@@ -62,7 +62,7 @@ class RunEstimate:
 class Change:
     """The time that a run would take after a change of its configuration.
 
-    what     the change in words
+    what     a description of the change
     seconds  the time of the changed run
     """
 
@@ -76,11 +76,11 @@ class Forecast:
 
     workers         number of processes that share the batches
     seconds         time of the whole run
-    before_draws    the part of it before the first draw is kept
-    lengths         numbers of steps that were taken for automatic lengths; empty if all are configured
-    longest         time with the longest trajectories that tuning may find
-    changes         changes that would make the run quicker, the quickest first
-    start           the part of all times in which workers start, which is not measured
+    before_draws    the part of `seconds` before the first draw is kept
+    lengths         numbers of steps assumed for automatic lengths; empty if all are configured
+    longest         time with the longest trajectories that tuning may choose
+    changes         changes that would make the run faster, the fastest first
+    start           the part of all these times for starting workers, which is not measured
     """
 
     workers: int
@@ -92,7 +92,7 @@ class Forecast:
     start: float = 0.0
 
     def after(self, start: float) -> Forecast:
-        """Return the forecast of a run whose workers take `start` seconds before they sample."""
+        """Return the forecast if workers take `start` seconds before they begin to sample."""
         return replace(
             self,
             seconds=self.seconds + start,
@@ -105,7 +105,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """The rows for one device and precision, and for a configuration the estimate of its run."""
+    """The rows for one device and precision, and for a configuration also the estimate of its run."""
 
     device: str
     dtype: Dtype
@@ -113,7 +113,7 @@ class BenchResult:
     estimate: RunEstimate | None = None
 
     def to_json(self) -> str:
-        """Return one JSON object; it has "estimate" only for a configuration."""
+        """Return one JSON object, with the key "estimate" only for a configuration."""
         fields = asdict(self)
         if self.estimate is None:
             del fields["estimate"]

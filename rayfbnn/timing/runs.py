@@ -37,14 +37,14 @@ def estimate_run(
     tried: Mapping[Tunable, Settings] | None = None,
     seconds: float = 0.25,
 ) -> RunEstimate:
-    """Estimate the time of a whole run from the time that each of its operations takes for a batch of chains.
+    """Estimate the time of a whole run from the time of each of its operations for a batch of chains.
 
     phases         the operations and the number of iterations of each phase
     sigmas         the value of sigmas at the start; None for a draw from the prior
     workers        number of workers that share the batches
-    tuning_phases  numbers of the phases that look for automatic settings
-    tried          settings that tuning is likely to find, for `likely`
-    seconds        time spent on each operation
+    tuning_phases  numbers of the phases that tune automatic settings
+    tried          settings that tuning is likely to choose, for `likely`
+    seconds        time to spend on measuring each operation
     """
     chains_per_batch = min(chains, chains_per_batch)
     times = UpdateTimes(posterior, chains=chains_per_batch, sigmas=sigmas, seconds=seconds)
@@ -52,7 +52,7 @@ def estimate_run(
     workers = min(workers, n_batches)
 
     def cost(tunings: Sequence[Tuning]) -> Cost:
-        """Return the cost of the run with the automatic settings that each phase has."""
+        """Return the cost of the run with these automatic settings in each phase."""
         batch_seconds, evaluations = 0.0, 0
         for (written, iterations), tuning in zip(phases, tunings, strict=True):
             operations = tuple(with_numbers(operation, tuning) for operation in unrolled(written))
@@ -77,19 +77,19 @@ def estimate_run(
 
 
 class UpdateTimes:
-    """The times of single updates of a batch of chains, each measured once."""
+    """The times of single updates of a batch of chains. Each time is measured once."""
 
     def __init__(
         self, posterior: SampledPosterior, *, chains: int, sigmas: float | None, seconds: float
     ) -> None:
-        """Measure updates of `chains` chains that start with these sigmas, for `seconds` each."""
+        """Prepare to measure updates of `chains` chains with these initial sigmas, for `seconds` each."""
         self.posterior, self.seconds = posterior, seconds
         self.advance, _ = choose.advance_for(posterior)
         self.state, self.streams = started(posterior, chains, sigmas)
         self._times: dict[Operation, float] = {}
 
     def iteration(self, operations: Sequence[Operation]) -> float:
-        """Return the time of one update by each of the operations, which have no automatic settings."""
+        """Return the time of one update by each of the operations. They must have no automatic settings."""
         return sum(self.update(operation) for operation in operations)
 
     def update(self, operation: Operation) -> float:
@@ -109,7 +109,7 @@ def operation_seconds(
     streams: Streams,
     seconds: float,
 ) -> float:
-    """Return the time of one update of all chains of `state`; that of a long trajectory from shorter ones."""
+    """Return the time of one update of all chains of `state`, extrapolated for long trajectories."""
     if inner := operation.inner:
         once = sum(
             operation_seconds(one, posterior, advance, state, streams, seconds) for one in unrolled(inner)
@@ -134,7 +134,7 @@ def operation_seconds(
 
 
 def with_numbers(operation: Operation, tuning: Tuning) -> Operation:
-    """Return the operation with the steps that `tuning` has, and STEPSIZE for an automatic stepsize."""
+    """Return the operation with the steps of `tuning`, and with STEPSIZE for an automatic stepsize."""
     if not isinstance(operation, Tunable) or operation not in tuning.settings:
         return operation
     settings = tuning.settings[operation]
@@ -146,12 +146,12 @@ def with_numbers(operation: Operation, tuning: Tuning) -> Operation:
 
 
 def gradients(operation: Operation) -> int:
-    """Return the number of gradients that one update of a chain evaluates."""
+    """Return the number of gradient evaluations in one update of a chain."""
     return gradient_evaluations((operation,))
 
 
 def with_steps(operation: Operation, n_steps: int) -> Operation:
-    """Return the operation with at most so many steps and without windows; as it is if it has no steps."""
+    """Return the operation with at most n_steps and without windows, or unchanged if it has no steps."""
     names = {field.name for field in dataclasses.fields(operation)}
     changes: dict[str, Any] = {name: 1 for name in ("window", "jump") if name in names}
     for name in ("steps", "max_steps"):

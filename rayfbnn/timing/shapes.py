@@ -11,14 +11,14 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose, Streams
 from rayfbnn.timing.results import Dtype
 
-# Neal's first network, the robot arm, a wide layer, two layers, and a network that is all matrix products.
+# Neal's first network, the robot arm, a wide layer, two layers, and a network dominated by matrix products.
 STANDARD_SHAPES = ("1-8-1/100", "2-16-2/200", "10-100-1/1000", "13-50-50-1/506", "784-100-10/10000")
 
 
 def generated_posterior(shape: str, *, dtype: Dtype = "float32", device: str = "cpu") -> SampledPosterior:
     """Return the posterior of a network of tanh units with real targets.
 
-    Inputs and targets are standard normal numbers, always the same for a shape.
+    Inputs and targets are standard normal numbers, which depend on the shape alone.
     """
     layers, n_cases = parsed_shape(shape)
     n_inputs, *hidden, n_outputs = layers
@@ -40,7 +40,7 @@ def generated_posterior(shape: str, *, dtype: Dtype = "float32", device: str = "
 
 
 def parsed_shape(shape: str) -> tuple[list[int], int]:
-    """Return the units of each layer, inputs and outputs included, and the number of cases of a shape."""
+    """Return the units of each layer, including inputs and outputs, and the number of cases."""
     try:
         units, _, cases = shape.partition("/")
         layers, n_cases = [int(part) for part in units.split("-")], int(cases)

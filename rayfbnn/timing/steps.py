@@ -24,9 +24,9 @@ from rayfbnn.timing.results import Dtype, Row
 from rayfbnn.timing.shapes import generated_posterior, shape_of
 from rayfbnn.timing.trajectories import HYBRID, TrajectoryKind, trajectory_kinds
 
-# A factor on the heuristic stepsizes: stable for all shapes, because arithmetic with infinities is slow.
+# A factor on the heuristic stepsizes. It is stable for all shapes; arithmetic with infinities would be slow.
 STEPSIZE = 0.1
-# The array code holds the hidden values of every chain. So many are a gigabyte of float32.
+# The array code holds the hidden values of every chain. This number of them is a gigabyte of float32.
 _MAX_VALUES = 2**28
 
 
@@ -41,9 +41,9 @@ def rows_of_shapes(
 ) -> tuple[Row, ...]:
     """Time networks of the given shapes with generated cases, by array code and by the kernel chosen here.
 
-    chains   advanced together; fewer where the array code would need more than a few gigabytes
-    seconds  spent on each row, or three repeats where these take longer
-    report   called with each row as soon as it is there
+    chains   number of chains that advance together; fewer if array code would need more than a few gigabytes
+    seconds  time to spend on each row; at least three repeats are timed
+    report   function to call with each row as soon as it is measured
     """
     rows = []
     for shape in shapes:
@@ -62,7 +62,7 @@ def rows_of_operations(
     seconds: float = 1.0,
     report: Callable[[Row], None] = lambda row: None,
 ) -> tuple[Row, ...]:
-    """Time each kind of trajectory that the operations of a run have, with the posterior of the run.
+    """Time each kind of trajectory in the operations of a run, with the run's posterior.
 
     The arguments are those of `rows_of_shapes`.
     """
@@ -75,7 +75,7 @@ def rows_of_operations(
 
 
 def kernels_of(posterior: SampledPosterior, trajectory: TrajectoryKind = HYBRID) -> list[tuple[str, Advance]]:
-    """Return the array code, and the kernel that runs the trajectories here if it is another; with names."""
+    """Return (name, Advance) of the array code, and of the kernel for these trajectories if it differs."""
     plain = choose.ARRAY_CODE["gpu" if array_namespace(posterior.inputs) is not np else "cpu"].name
     if trajectory.integrator != "leapfrog":
         return [(plain, integrator_of(trajectory.integrator, leapfrog.advance))]
@@ -83,7 +83,7 @@ def kernels_of(posterior: SampledPosterior, trajectory: TrajectoryKind = HYBRID)
     if trajectory.over and chosen is not leapfrog.advance:
         target, *_ = at_start(posterior, trajectory, chains=1)
         chosen, name = choose.advance_for(target)
-        if chosen is leapfrog.advance:  # there is a kernel for the posterior, and none for its marginal
+        if chosen is leapfrog.advance:  # a kernel covers the posterior but not its marginal
             return [(name, chosen)]
     return [(plain, leapfrog.advance), *([] if chosen is leapfrog.advance else [(name, chosen)])]
 
@@ -91,7 +91,7 @@ def kernels_of(posterior: SampledPosterior, trajectory: TrajectoryKind = HYBRID)
 def kernel_rows(
     posterior: SampledPosterior, *, chains: int, seconds: float, trajectory: TrajectoryKind = HYBRID
 ) -> Iterator[Row]:
-    """Yield a row for the array code and one for the kernel that runs the trajectories here, if another."""
+    """Yield a row for the array code, and one for the kernel for these trajectories if it differs."""
     n_units = max([1, *(layer.units for layer in posterior.network.hidden)])
     chains = max(1, min(chains, _MAX_VALUES // (n_units * posterior.n_cases)))
     operations = floating_point_operations(posterior, trajectory)
@@ -109,9 +109,9 @@ def kernel_rows(
 def floating_point_operations(posterior: SampledPosterior, trajectory: TrajectoryKind = HYBRID) -> int:
     """Return the additions and multiplications in one step's products with weights and biases.
 
-    For each weight and case there are two in the forward pass and two for the derivative of the weight. A
-    weight from a hidden layer has two more, for the derivative of that layer. Weights that are integrated out
-    do not count.
+    Each weight and case takes two in the forward pass and two for the derivative of the weight. A weight from
+    a hidden layer takes two more, for the derivative of that layer. Weights that are integrated out do not
+    count.
     """
     total = 0
     for group in posterior.network.groups():
@@ -143,10 +143,10 @@ def seconds_per_step(
     seconds: float,
     trajectory: TrajectoryKind = HYBRID,
 ) -> float:
-    """Return the median time of one step of one chain, when `chains` chains advance together.
+    """Return the median time of one step of one chain when `chains` chains advance together.
 
     A trajectory of n steps with g gradients each has n g + 1 gradients, so its time is divided by n + 1/g.
-    The shorter the steps, the longer are the trajectories that are timed.
+    Faster steps are timed in longer trajectories.
     """
     target, state, order = at_start(posterior, trajectory, chains=chains)
     stepsizes = (STEPSIZE * target.stepsizes(state.precisions)).astype(posterior.dtype)
@@ -164,7 +164,7 @@ def seconds_per_step(
 
 
 def repeated(run: Callable[[], float], *, seconds: float) -> list[float]:
-    """Call `run` until `seconds` have passed, at least three times; return what it returned."""
+    """Call `run` until `seconds` have passed, at least three times; return the results."""
     end = time.perf_counter() + seconds
     results: list[float] = []
     while len(results) < 3 or time.perf_counter() < end:
@@ -173,7 +173,7 @@ def repeated(run: Callable[[], float], *, seconds: float) -> list[float]:
 
 
 def timed(call: Callable[[], object], *, seconds: float) -> float:
-    """Return the median time of a call that is repeated for so long."""
+    """Return the median time of a call that is repeated for `seconds`."""
 
     def run() -> float:
         started_at = time.perf_counter()
@@ -186,7 +186,7 @@ def timed(call: Callable[[], object], *, seconds: float) -> float:
 def started(
     posterior: SampledPosterior, chains: int, sigmas: float | None = 0.5
 ) -> tuple[ChainState, Streams]:
-    """Return the state of chains at the start of a run, with momentum, and streams of the first iteration."""
+    """Return the initial state of chains, with momentum, and the streams of the first iteration."""
     xp = array_namespace(posterior.inputs)
     streams_class = choose.streams_class("cpu" if xp is np else "gpu")
     streams = streams_class(seed=2, chains=xp.arange(chains, dtype=xp.uint64))
@@ -194,10 +194,10 @@ def started(
 
 
 def steps_within(seconds_per_step: float, seconds: float) -> int:
-    """Return the number of steps that take so long, from 2 to 100,000."""
+    """Return the number of steps that take `seconds`, limited to 2 to 100,000."""
     return max(2, min(100_000, int(seconds / max(seconds_per_step, 1e-9))))
 
 
 def four_digits(value: float) -> float:
-    """Return the value to four digits; further ones are only noise."""
+    """Return the value rounded to four digits; further digits are only noise."""
     return float(f"{value:.4g}")

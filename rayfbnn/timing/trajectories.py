@@ -1,4 +1,4 @@
-"""The kinds of trajectories that the operations of a run have."""
+"""The kinds of trajectories in the operations of a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rayfbnn.mcmc.operation import Integrator, Operation, TrajectoryOperation, u
 
 @dataclass(frozen=True)
 class TrajectoryKind:
-    """The properties of a trajectory that its steps' time depends on.
+    """The properties of a trajectory that determine the time of its steps.
 
     name        the name of the kind in a table
     over        the variables that hybrid-marginal integrates out
-    partitions  number of blocks of cases; each step has a partial gradient for each
+    partitions  number of blocks of cases; each step has a partial gradient for each block
     """
 
     name: str = ""
@@ -35,7 +35,7 @@ HYBRID = TrajectoryKind()
 
 
 def trajectory_kinds(operations: Sequence[Operation]) -> tuple[TrajectoryKind, ...]:
-    """Return the different kinds in the operations, and in those inside them, in their order."""
+    """Return the distinct kinds in the operations and in the operations inside them, in order."""
     kinds: dict[TrajectoryKind, None] = {}
     for operation in unrolled(tuple(operations)):
         if isinstance(operation, HybridMarginal):

@@ -1,4 +1,4 @@
-"""Tries the first rounds of a run's tuning for a limited time, to see which settings they find."""
+"""Tries the first rounds of a run's tuning for a limited time, to find likely settings."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from rayfbnn.data import Dataset
 
 SECONDS = 20.0  # enough for the robot arm on a machine that runs nothing else
-# A length doubles at most from round to round: in so many rounds it can grow from 16, the first, to 4096.
+# A length can at most double in each round. In this number of rounds it can grow from 16, the first, to 4096.
 LEAST_ROUNDS = 8
 
 
 def has_lengths_to_find(spec: RunSpec) -> bool:
-    """Return True if some trajectories of a run have an automatic length."""
+    """Return True if any trajectories of a run have an automatic length."""
     return bool(_lengths_to_find(rounds(spec)))
 
 
 def tried_settings(spec: RunSpec, dataset: Dataset, *, seconds: float) -> Mapping[Tunable, Settings] | None:
-    """Return the settings that the first rounds of tuning find for one batch of chains in so much time.
+    """Return the settings that the first rounds of tuning find for one batch of chains in this time.
 
-    The batch is run alone, in this process, with a temporary store. The run ends after the iteration in which
-    the time is over, or after the last round. Returns None if an automatic length had fewer than eight rounds
-    and has more to come, because it would say little.
+    The batch runs alone, in this process, with a temporary store. The run ends after the iteration during
+    which the time is over, or after the last round. Returns None if an automatic length had fewer than eight
+    rounds and more rounds would follow, because it is then not yet reliable.
     """
     one_batch = {**spec.to_dict(), "chains": min(spec.chains, spec.chains_per_batch)}
     spec = RunSpec.from_dict(one_batch).resolved(spec.encoding)

@@ -241,7 +241,7 @@ def test_a_damaged_file_is_refused_and_leaves_no_file(tmp_path: Path, name: str)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert "there is no such file" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+    assert "no such file" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
 
 
 def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_a_column_of_empty_targets_is_refused(tmp_path: Path) -> None:
 def test_empty_inputs_are_refused_beside_empty_targets(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,\n2,,3\n")
     message = _sample_is_refused(_spec("real", tmp_path), tmp_path)
-    assert "in 1 of 2 rows: column x2 in 1, the first of them row 2" in message
+    assert "in 1 of 2 rows: column x2 in 1, first in row 2" in message
 
 
 def test_a_run_with_missing_targets_is_stored_and_read(tmp_path: Path) -> None:

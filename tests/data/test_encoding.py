@@ -85,8 +85,8 @@ UNKNOWN = {
     "a level": ({"color": "pink"}, "row 1, column color: unknown level, got 'pink'", "blue, green, red"),
     "a place": ({"size": "XL"}, "row 1, column size: unknown level, got 'XL'", "S, M, L"),
     "a text": ({"age": "old"}, "row 1, column age: not a finite number, got 'old'", "correct it"),
-    "a gap": ({"age": np.nan}, "column age in 12, the first of them row 1 ('nan')", "no training case"),
-    "an empty level": ({"color": None}, "column color in 12", "no training case"),
+    "a gap": ({"age": np.nan}, "column age in 12, first in row 1 ('nan')", "never missing in training"),
+    "an empty level": ({"color": None}, "column color in 12", "never missing in training"),
 }
 
 
@@ -105,8 +105,8 @@ def test_missing_inputs_are_counted_by_column_with_the_ways_on() -> None:
     with pytest.raises(DataError) as caught:
         read_training(table_spec(), table)
     message = str(caught.value)
-    assert "in 5 of 12 rows: column color in 2, the first of them row 2" in message
-    assert "column bmi in 3, the first of them row 1 ('nan')" in message
+    assert "in 5 of 12 rows: column color in 2, first in row 2" in message
+    assert "column bmi in 3, first in row 1 ('nan')" in message
     assert "drop these rows" in message and 'data.missing = "indicator"' in message
 
 
@@ -144,8 +144,8 @@ def test_inputs_are_selected_by_name_and_pattern(name: str) -> None:
 
 WRONG_SELECTIONS = {
     "no column": ({"inputs": ["agee"]}, "no column named agee (did you mean age?)"),
-    "no match": ({"inputs": ["q*"]}, "data.inputs: no column fits 'q*'"),
-    "nothing excluded": ({"exclude": ["q*"]}, "data.exclude: no column fits 'q*'"),
+    "no match": ({"inputs": ["q*"]}, "data.inputs: no column matches 'q*'"),
+    "nothing excluded": ({"exclude": ["q*"]}, "data.exclude: no column matches 'q*'"),
     "nothing left": ({"exclude": ["*"]}, "no column is left"),
     "ordered no input": (
         {"inputs": ["age"], "ordered": {"size": ["S", "M", "L"]}},
@@ -232,7 +232,7 @@ def test_an_unknown_label_is_refused_by_name() -> None:
 
 WRONG_LABELS = {
     "three of two": ({"kind": "binary"}, ["a", "b", "c"], "must have 2 labels, got 3: a, b, c"),
-    "one": ({"kind": "class"}, ["a", "a", "a"], "the label is a in every row"),
+    "one": ({"kind": "class"}, ["a", "a", "a"], "every row has the label a"),
     "another number": ({"kind": "class", "classes": 4}, ["a", "b", "c"], "must have 4 labels, got 3"),
     "mixed": ({"kind": "binary"}, [0, 1, "yes"], "row 3, column y: not a finite number, got 'yes'"),
     "numbers": ({"kind": "binary"}, [1, 2, 1], "must be 0 or 1, got 2"),

@@ -73,7 +73,7 @@ def test_targets_are_told_from_inputs_in_a_pair() -> None:
 
 WRONG: dict[str, tuple[Any, str]] = {
     "a number": (3, "data: must be a file, a DataFrame or an array"),
-    "one axis": (Y, r"got the shape \(3,\)"),
+    "one axis": (Y, r"got shape \(3,\)"),
     "three": ((X, Y, Y), r"a tuple must be a pair \(X, y\), got 3 elements"),
     "lengths": ((X, Y[:2]), "X has 3 rows and y has 2"),
     "two targets": ((X, X), r"y: must have 1 \(y\) columns, got 2"),

@@ -243,7 +243,7 @@ def test_partial_gradients_need_the_order_of_the_ring() -> None:
     wrong = np.array([[0, 2, 1, 3]] * 5)
     with pytest.raises(ValueError, match='order: must be "cyclic"'):
         ADVANCE(shared, start, n_steps=1, order=wrong)
-    with pytest.raises(ValueError, match="order: must be of 4 parts, got 3 partitions"):
+    with pytest.raises(ValueError, match="order: must have one partition for each of 4 parts, got 3"):
         ADVANCE(shared, start, n_steps=1, order=np.array([[0, 1, 2]] * 5))
 
 

@@ -247,7 +247,7 @@ def test_biases_of_outputs_reach_as_far_as_targets_in_any_unit(kind: str, width:
 def test_show_writes_the_defaults_out_and_says_them_in_words() -> None:
     text = api.show(keys())
     assert 'ih0   "0.25:4:4": width 0.25' in text
-    assert "Each input has a sigma of its own around it" in text
+    assert "Each input also has its own sigma around the shared one" in text
     assert "The biases of the outputs have a known sigma." in text
     assert "The noise has an unknown sigma." in text
     own = keys(network={"priors": {"ih0": "1:4", "ho0": "x1:4"}}, model={"noise": "1:1"})

@@ -169,7 +169,7 @@ def test_show_describes_the_parts(tmp_path: Path) -> None:
     spec = small_spec(tmp_path, data={**SMALL["data"], "parts": 5}, phase=raw_with(HYBRID)["phase"])
     text = api.show(spec)
     assert "5 parts of cases in random order, 2 or 3 in each; chains travel from part to part" in text
-    assert "data.shuffle = true" in text and "not alike" not in text
+    assert "data.shuffle = true" in text and "differs between the parts" not in text
     assert "at 3 cases" in text and "visits are too short to ask all" in text
     assert "parts" not in api.show(small_spec(tmp_path))
 
@@ -184,6 +184,6 @@ def test_parts_that_are_not_alike_are_seen(kind: str) -> None:
     values = np.digitize(numbers, [-0.4, 0.4]).astype(float) if kind == "class" else numbers
     assert unlike_parts(spec, values[:, None]) == []
     (line,) = unlike_parts(spec, np.sort(values)[:, None])
-    expected = "the share of label" if kind == "class" else "the mean goes from"
+    expected = "the share of label" if kind == "class" else "the mean ranges from"
     assert expected in line and "set data.shuffle = true" in line
     assert unlike_parts(spec, np.full((300, 1), 2.0)) == []

@@ -305,8 +305,8 @@ def test_the_text_says_what_the_run_takes_from_the_least_to_the_most(tmp_path: P
     text = command(tmp_path / "run.toml", "--no-progress", "--quick", *AUTOMATIC).stdout
     # Three iterations of 32 to 4096 steps, because some trajectories are measured beyond the current length.
     assert "the whole run: 156 to 12,348 gradient evaluations" in text and "with 1 worker" in text
-    assert "from the shortest to the longest of automatic trajectories" in text
-    assert "what is likely is not known" in text and "likely: " not in text
+    assert "from the shortest to the longest automatic trajectories" in text
+    assert "the likely time is not known" in text and "likely: " not in text
 
 
 def test_what_is_likely_is_what_the_first_rounds_of_tuning_find(tmp_path: Path, short: None) -> None:

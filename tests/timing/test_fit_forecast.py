@@ -100,7 +100,7 @@ def test_what_a_method_does_not_cover_has_no_forecast_and_is_refused(tmp_path: P
 def test_a_forecast_of_a_fit_in_words(tmp_path: Path) -> None:
     forecast = Forecast(2, 288.0, 33.0).after(12.0)
     about = "about 5 minutes with 2 workers, 45 seconds of it before the first draw"
-    basis = "(measured on this machine, but for 12 seconds in which workers start)"
+    basis = "(measured on this machine, except for 12 seconds to start workers)"
     bbb, laplace, vep = (fit_spec(tmp_path, method) for method in ("bbb", "laplace", "vep"))
     assert describe_fit_forecast(bbb, forecast) == f"Time: {about} {basis}"
     assert describe_fit_forecast(laplace, forecast) == f"Time: {about}, without the evidence {basis}"

@@ -109,7 +109,7 @@ def test_changes_are_named_with_the_time_that_they_would_take(
         {
             "trajectories of 8 steps with 4 partial gradients each": after(1 / 4),
             "dtype = float32": after(1 / 2),
-            "chains_per_batch = 2, so that 2 workers share the chains": after(1 / 2),
+            "chains_per_batch = 2, to share the chains among 2 workers": after(1 / 2),
         }
     )
     assert [change.seconds for change in result.changes] == sorted(
@@ -141,7 +141,7 @@ def test_show_ends_and_sample_begins_with_the_forecast(
     assert "\nTime: about " in rayfbnn.show(spec)
     rayfbnn.sample(spec, tmp_path / "run.zarr", workers=0)
     assert capsys.readouterr().err.startswith("Time: about ")
-    assert "in which workers start" in rayfbnn.show(spec)
+    assert "to start workers" in rayfbnn.show(spec)
     rayfbnn.sample(spec, tmp_path / "quiet.zarr", workers=0, progress=False)
     assert "Time:" not in capsys.readouterr().err
 
@@ -154,11 +154,12 @@ def test_a_forecast_in_words() -> None:
     )
     assert words.splitlines() == [
         "Time: about 5 minutes with 2 workers, 45 seconds of it before the first draw is kept (measured on"
-        " this machine, but for 12 seconds in which workers start)",
+        " this machine, except for 12 seconds to start workers)",
         "  until then `rayfbnn predict` answers from the earlier phases, and marks the answers",
-        "  the run finds the lengths of its trajectories itself: this is for 16 steps, which are usual for"
-        " such a network; with the longest it would be 2.03 hours; sample corrects the time left on the way",
-        "  quicker would be (which says nothing about how many draws are enough):",
+        "  the run finds the lengths of its trajectories itself: this assumes 16 steps, as usual for"
+        " such a network; the longest trajectories would take 2.03 hours; sample updates the time left as it"
+        " runs",
+        "  faster alternatives (the number of draws needed may differ):",
         "       2 minutes  dtype = float32",
     ]
 

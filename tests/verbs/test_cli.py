@@ -148,7 +148,7 @@ def test_verify_exits_with_1_and_names_the_file(folder: Path, tmp_path: Path) ->
     assert result.exit_code == 1
     assert record.name in result.stdout and "--repair sets damaged blocks aside" in result.stdout
     repaired = rayfbnn("verify", store, "--repair")
-    assert repaired.exit_code == 0 and "resume computes it again" in repaired.stdout
+    assert repaired.exit_code == 0 and "resume recomputes them" in repaired.stdout
     assert rayfbnn("resume", store, "--workers", 0).exit_code == 0
     assert rayfbnn("verify", store).exit_code == 0
     assert_same_draws(store, folder / "run.zarr")
@@ -170,7 +170,7 @@ def test_verify_exits_with_1_and_names_the_file(folder: Path, tmp_path: Path) ->
         (("sample", "run.toml", "none/new.zarr"), 2, "there is no folder"),
         (("resume", "none.zarr"), 2, "none.zarr"),
         (("resume", "run.zarr", "--iterations", "3"), 2, "not shorter"),
-        (("predict", "run.zarr", "--data", "none.csv"), 2, "there is no such file"),
+        (("predict", "run.zarr", "--data", "none.csv"), 2, "no such file"),
         (("predict", "run.zarr"), 2, "--data"),
         (("reject", "run.toml", "new.zarr", "--draws", "0"), 2, "draws: must be at least 1"),
         (("reject", "run.toml", "new.zarr", "--draws", "9", "--max-proposals", "1"), 1, "1 proposals"),
@@ -185,7 +185,7 @@ def test_verify_exits_with_1_and_names_the_file(folder: Path, tmp_path: Path) ->
             2,
             "input_name: is not an input of the store, got x9",
         ),
-        (("plot", "run.zarr", "--out", "new", "--data", "none.csv"), 2, "there is no such file"),
+        (("plot", "run.zarr", "--out", "new", "--data", "none.csv"), 2, "no such file"),
         (("sample", "run.toml", "new.zarr", "--address", "here"), 2, 'address: must be "auto" or host:port'),
         (("sample", "run.toml", "new.zarr", "--address", "127.0.0.1:1"), 2, "nobody answers at 127.0.0.1:1"),
         (("nothing",), 2, "nothing"),

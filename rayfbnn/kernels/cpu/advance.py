@@ -26,7 +26,7 @@ from rayfbnn.state import Target, Trajectory
 
 @dataclass(frozen=True)
 class CompiledBackend:
-    """Compiled code for one instruction set; with "" for none, it says why there is no compiled code."""
+    """Compiled code for one instruction set, or "" if there is none; `check` then gives the reason."""
 
     instruction_set: str
 
@@ -37,11 +37,11 @@ class CompiledBackend:
 
     @property
     def keyword(self) -> str:
-        """The value of RAYFBNN_KERNELS that asks for it."""
+        """The value of RAYFBNN_KERNELS that selects this backend."""
         return self.instruction_set
 
     def check(self, target: Target) -> NotCovered | None:
-        """Return the reason why the target, or any target, has no compiled code."""
+        """Return the reason why this target, or every target, has no compiled code, or None."""
         plan = plan_of(target)
         if isinstance(plan, NotCovered):
             return plan
@@ -50,13 +50,13 @@ class CompiledBackend:
         return None
 
     def compile(self, target: Target) -> Compiled | NotCovered:
-        """Return an Advance that lays out the target's inputs at its first call."""
+        """Return an Advance, which lays out the target's inputs at its first call."""
         advance = CompiledAdvance(self.instruction_set)
         return self.check(target) or Compiled(advance, self.name, advance.kick)
 
 
 def backends() -> tuple[CompiledBackend, ...]:
-    """Return the backends of this processor, best first; if there are none, one that only says why."""
+    """Return this processor's backends, best first, or a single one that only gives the reason for none."""
     return tuple(CompiledBackend(name) for name in extension.instruction_sets()) or (CompiledBackend(""),)
 
 
@@ -67,7 +67,7 @@ class CompiledAdvance:
     instruction_set  one of `extension.instruction_sets()`
     large_from, blas_from  see the constants in extension.py
     block_bytes      memory for the values of one block of cases; 0 leaves the choice to the kernel
-    rows_from        bytes of inputs from which on kernels have no copy of them
+    rows_from        bytes of inputs above which kernels do not copy them
     """
 
     instruction_set: str
@@ -96,7 +96,7 @@ class CompiledAdvance:
         kernel = self._kernel_or_none(target, 1)
         if kernel is None:
             return leapfrog.kick(target, trajectory, share=share)
-        stepsizes = 2 * share * trajectory.stepsizes  # since the kernel kicks by their halves
+        stepsizes = 2 * share * trajectory.stepsizes  # the kernel kicks by half of them
         return self._run(kernel, target, replace(trajectory, stepsizes=stepsizes), n_steps=KICK)[0].momentum
 
     def _run(
@@ -108,7 +108,7 @@ class CompiledAdvance:
         n_steps: int,
         order: Array | None = None,
     ) -> tuple[Trajectory, Array]:
-        """Take n_steps steps, or a single kick; after a kick the potential means nothing."""
+        """Take n_steps steps, or a single kick; the potential is meaningless after a kick."""
         assert isinstance(target, KernelTarget)
         numbers, data = _numbers_and_data(target, trajectory.precisions)
         position = trajectory.position
@@ -133,7 +133,7 @@ class CompiledAdvance:
         return trajectory.moved(new_position, new_momentum), potential
 
     def covers(self, target: Target) -> bool:
-        """Return True if compiled code, not array code, runs the target."""
+        """Return True if compiled code runs the target instead of array code."""
         return isinstance(target, KernelTarget) and not isinstance(plan_of(target), NotCovered)
 
     def _kernel_or_none(self, target: Target, n_partitions: int) -> Kernel | None:
@@ -147,21 +147,21 @@ class CompiledAdvance:
         return kernel
 
     def friction_steps(self, target: Target, batch: int | None) -> FrictionSteps | None:
-        """Return the code that takes steps of dynamics with friction, or None where array code has to."""
+        """Return the code for steps of dynamics with friction, or None if array code takes them."""
         return CompiledFriction(self._of_batch) if self._covers_batches(target, batch) else None
 
     def variational_steps(self, target: Target, batch: int | None) -> CompiledSteps | None:
-        """Return the code that takes steps of Bayes by Backprop, or None where array code has to."""
+        """Return the code for steps of Bayes by Backprop, or None if array code takes them."""
         return CompiledVariational(self._of_batch) if self._covers_batches(target, batch) else None
 
     def _covers_batches(self, target: Target, batch: int | None) -> bool:
-        """Return True for posteriors; a batch is of cases that are one column each."""
+        """Return True for posteriors; with batches, each case must also be one column of the inputs."""
         if not isinstance(target, Posterior) or not self.covers(target):
             return False
         return batch is None or target.starts is None
 
     def _of_batch(self, posterior: Posterior, batch: int) -> Kernel:
-        """Return the kernel for batches of so many cases, 0 for all cases."""
+        """Return the kernel for batches of `batch` cases, or for all cases if it is 0."""
         variant = ("batch", batch) if batch else 1
         kernel = self._kernels.get(posterior, variant)
         if kernel is None:

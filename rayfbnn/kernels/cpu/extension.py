@@ -1,4 +1,4 @@
-"""The compiled extension module _cpu: if it is there, its class Kernel is made from a NetworkPlan."""
+"""The compiled extension module _cpu, and the construction of its class Kernel from a NetworkPlan."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from rayfbnn.arrays import Array
 from rayfbnn.kernels.plan import NetworkPlan
 
 LARGE_FROM = 2000
-"""Weights of the smallest matrix that does not stay in cache together with the sums of its gradient."""
+"""Number of weights at which a matrix and the sums of its gradient no longer fit in cache together."""
 BLAS_FROM = 2_000_000
-"""Weights of the smallest matrix whose products are left to SciPy's BLAS."""
+"""Number of weights of a matrix from which SciPy's BLAS computes its products."""
 
 ROWS_FROM = 16 * 2**20
-"""Bytes of inputs from which on a kernel reads them from the caller's array, and has no copy of its own."""
+"""Bytes of inputs from which a kernel reads them from the caller's array instead of copying them."""
 
 
 class Kernel(Protocol):
     """The extension's class Kernel: a network with the inputs of its cases."""
 
     def advance(self, **arrays: Any) -> None:
-        """Run the trajectories of all chains, and write where they end to the arrays given for that."""
+        """Run the trajectories of all chains, and write their ends to the output arrays."""
         ...
 
     def follow(self, **arrays: Any) -> None:
-        """Take steps of dynamics with friction, and write where they end to the arrays given for that."""
+        """Take steps of dynamics with friction, and write their ends to the output arrays."""
         ...
 
     def variational(self, **arrays: Any) -> None:
-        """Take steps of Bayes by Backprop, which change the arrays of the state."""
+        """Take steps of Bayes by Backprop, changing the arrays of the state in place."""
         ...
 
 
 def load(name: str) -> tuple[Any, str]:
-    """Return the compiled module of this name and "", or None and the reason why there is none."""
+    """Return the compiled module of this name and "", or None and the reason why it is missing."""
     try:
         return importlib.import_module(name), ""
     except ModuleNotFoundError as exc:
@@ -57,22 +57,22 @@ _cpu, why_none = load("rayfbnn.kernels.cpu._cpu")
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """Return the instruction sets of this processor that kernels were built for, best first; may be ()."""
+    """Return this processor's instruction sets that kernels were built for, best first; () if none."""
     return tuple(_cpu.instruction_sets()) if _cpu is not None else ()
 
 
 def has_uniforms() -> bool:
-    """Return True if the extension is there and draws uniform numbers."""
+    """Return True if the extension is installed and can draw uniform numbers."""
     return hasattr(_cpu, "write_uniforms")
 
 
 def write_uniforms(place: tuple[int, int, int, int], chains: Array, values: Array) -> None:
-    """Write uniform numbers to `values`, (n_chains, n) float64, for what `Streams.place` returns."""
+    """Write the uniform numbers at a place (`Streams.place`) to `values`, (n_chains, n) float64."""
     _cpu.write_uniforms(place=place, chains=chains, values=values)
 
 
 def write_shuffles(place: tuple[int, int, int, int], chains: Array, orders: Array) -> None:
-    """Write what `Streams.shuffles` draws to `orders`, (n_iterations, n_chains, n) int32."""
+    """Write the shuffles of `Streams.shuffles` to `orders`, (n_iterations, n_chains, n) int32."""
     _cpu.write_shuffles(place=place, chains=chains, orders=orders)
 
 
@@ -95,8 +95,9 @@ def kernel_for(
 ) -> Kernel:
     """Return the kernel for a network and its inputs (n_inputs + 1, n_cases), in the dtype of the inputs.
 
-    From `rows_from` bytes on it keeps the inputs themselves, which must not change then. A kernel for batches
-    of `batch` cases, if that is not 0, keeps nothing: it takes `Posterior.records` with every call.
+    From `rows_from` bytes on the kernel refers to the inputs without copying them, so they must not change.
+    If `batch` is not 0, the kernel is for batches of that many cases. It then keeps no inputs and takes
+    `Posterior.records` with every call.
     """
     regression = plan.regression
     kernel = _cpu.Kernel(
@@ -134,7 +135,7 @@ def kernel_for(
 
 
 def _gemm(dtype: Any, plan: NetworkPlan, blas_from: int) -> Any:
-    """Return the pointer to SciPy's sgemm or dgemm, or None where no link is large enough for it."""
+    """Return the pointer to SciPy's sgemm or dgemm, or None if no link is large enough for it."""
     if all(link.n_units * plan.units[link.destination] < blas_from for link in plan.links):
         return None
     from scipy.linalg import cython_blas

@@ -1,4 +1,4 @@
-"""Compiled steps that draw random numbers themselves: of dynamics with friction, and of Bayes by Backprop."""
+"""Compiled steps that draw their own random numbers: dynamics with friction, and Bayes by Backprop."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from rayfbnn.streams import Purpose, Streams
 
 @dataclass(frozen=True)
 class CompiledFriction:
-    """`mcmc.friction.steps.FrictionSteps` by compiled code.
+    """`mcmc.friction.steps.FrictionSteps` in compiled code.
 
-    kernel_of  returns the kernel of a posterior for batches of at most so many cases, 0 for all cases
+    kernel_of  returns the kernel of a posterior for a largest number of cases in a batch, 0 for all cases
     """
 
     kernel_of: Callable[[Posterior, int], Kernel]
@@ -61,7 +61,7 @@ class CompiledFriction:
 
 @dataclass(frozen=True)
 class CompiledVariational:
-    """`approximate.variational.CompiledSteps` by compiled code.
+    """`approximate.variational.CompiledSteps` in compiled code.
 
     kernel_of  as for CompiledFriction
     """
@@ -78,7 +78,7 @@ class CompiledVariational:
         n_steps: int,
         batches: CaseBatches | None,
     ) -> tuple[dict[str, Array], Array]:
-        """Return mean, rho and moments after the steps, and the objective (n_steps, n_starts) of each."""
+        """Return mean, rho and moments after the steps, and each step's objective (n_steps, n_starts)."""
         assert isinstance(target, Posterior)
         numbers = numbers_of_posterior(target, state["precisions"])
         moved = {name: state[name].copy() for name in ("mean", "rho", "first", "second")}
@@ -111,7 +111,7 @@ class CompiledVariational:
 
 
 def _given(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Any]:
-    """Return the arguments of kernels that come from the data and the chains."""
+    """Return the kernels' arguments that come from the data and the chains."""
     return {
         "precisions": numbers.precisions,
         "noise": numbers.noise,
@@ -122,17 +122,17 @@ def _given(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Any]:
 
 
 def _cases(posterior: Posterior, batches: CaseBatches | None, first: int) -> dict[str, Any]:
-    """Return the arguments of kernels that say which cases each step has, from batch number `first` on."""
+    """Return the kernels' arguments for the cases of each step, from batch number `first` on."""
     if batches is None:
         return {"shuffles": None, "first_batch": 0, "records": None}
     return {"shuffles": batches.place(), "first_batch": first, "records": posterior.records}
 
 
 def _normalisers(posterior: Posterior, noise: Array, batches: CaseBatches, first: int, sizes: Array) -> Array:
-    """Return what the terms of each step's cases leave out, (n_steps, n_starts).
+    """Return the log normalising constants omitted from each step's terms, (n_steps, n_starts).
 
     first  the number of the first step's batch
-    sizes  (n_steps, 1) the number of cases in each
+    sizes  (n_steps, 1) the number of cases in each batch
     """
     total = posterior.data_model.total_log_normaliser
     if posterior.observed is None:

@@ -1,4 +1,4 @@
-"""The random numbers of streams.py on a CPU, from compiled code."""
+"""The random numbers of streams.py, drawn by compiled code on a CPU."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rayfbnn.streams import Purpose, Streams
 
 @dataclass(frozen=True)
 class CompiledStreams(Streams):
-    """Streams that draw the same numbers: uniform ones bit for bit, those of single precision to rounding.
+    """Streams that draw the numbers of `Streams`: uniforms bit for bit, single precision to rounding.
 
-    In NumPy ten rounds of Philox are some 150 calls, whatever the number of chains: a quarter of the time of
-    an iteration where tables and networks are small.
+    In NumPy ten rounds of Philox take some 150 calls for any number of chains. For small tables and networks
+    that is a quarter of the time of an iteration.
     """
 
     def uniform(
@@ -29,7 +29,7 @@ class CompiledStreams(Streams):
         attempt: int = 0,
         first: int = 0,
     ) -> Array:
-        """Draw what Streams.uniform draws, bit for bit; in array code if it is not from the first number."""
+        """Draw the numbers of Streams.uniform bit for bit; array code draws them if `first` is not 0."""
         if first > 0:
             return super().uniform(purpose, shape, index=index, attempt=attempt, first=first)
         values = np.empty((self.n_chains, prod(shape)))
@@ -37,13 +37,13 @@ class CompiledStreams(Streams):
         return values.reshape(self.n_chains, *shape)
 
     def single_normal(self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0) -> Array:
-        """Draw what Streams.single_normal draws, to rounding, and what kernels draw, to the bit."""
+        """Draw the numbers of Streams.single_normal to rounding, and those of the kernels bit for bit."""
         values = np.empty((self.n_chains, prod(shape)), dtype=np.float32)
         extension.write_normals(self.place(purpose, index=index), self.chains, values)
         return values.reshape(self.n_chains, *shape)
 
     def shuffles(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
-        """Draw what Streams.shuffles draws."""
+        """Draw the shuffles of Streams.shuffles."""
         orders = np.empty((n_iterations, self.n_chains, n), dtype=np.int32)
         extension.write_shuffles(self.place(purpose), self.chains, orders)
         return orders

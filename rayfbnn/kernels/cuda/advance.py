@@ -1,4 +1,4 @@
-"""The backend of CUDA kernels, with gradients of large networks as CUDA graphs or without."""
+"""The backend of CUDA kernels, with or without CUDA graphs for gradients of large networks."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _PRODUCTS = "CUDA, products over all chains"
 
 @dataclass(frozen=True)
 class CudaBackend:
-    """Kernels of the current CUDA device, or of a device that is described by its shared memory.
+    """Kernels of the current CUDA device, or of a device described by its shared memory.
 
     uses_graphs       whether full gradients of large networks are CUDA graphs
     build             compiles the sources
-    max_shared_bytes  shared memory of a block; None stands for the current device's
+    max_shared_bytes  shared memory of a block; None for the shared memory of the current device
     """
 
     uses_graphs: bool
@@ -46,16 +46,16 @@ class CudaBackend:
 
     @property
     def keyword(self) -> str:
-        """The value of RAYFBNN_KERNELS that asks for it."""
+        """The value of RAYFBNN_KERNELS that selects this backend."""
         return "" if self.uses_graphs else "launches"
 
     def check(self, target: Target) -> NotCovered | None:
-        """Return the reason why the target has no kernel on any device. Memory limits are not considered."""
+        """Return the reason why the target has no kernel on any device, ignoring memory limits, or None."""
         plan = plan_of(target)
         return plan if isinstance(plan, NotCovered) else None
 
     def compile(self, target: Target) -> Compiled | NotCovered:
-        """Return an Advance whose kernels are compiled at their first call; its name says which they are."""
+        """Return an Advance, which compiles kernels at their first call, and a name that describes them."""
         recordings = Recordings() if self.uses_graphs else None
         advance = CudaAdvance(self.build, self.max_shared_bytes, recordings)
         chosen = advance.chosen(target)
@@ -63,7 +63,7 @@ class CudaBackend:
 
 
 def backends(max_shared_bytes: int | None = None) -> tuple[CudaBackend, ...]:
-    """Return the backends of a CUDA device, the best first."""
+    """Return the backends of a CUDA device, best first."""
     return tuple(CudaBackend(uses_graphs, max_shared_bytes=max_shared_bytes) for uses_graphs in (True, False))
 
 
@@ -71,9 +71,9 @@ def backends(max_shared_bytes: int | None = None) -> tuple[CudaBackend, ...]:
 class CudaAdvance:
     """An `Advance` that runs CUDA kernels for posteriors and their marginals, and array code otherwise.
 
-    Trajectories run on the chip where the network's state fits there, and by products over all chains
-    otherwise. On the chip only the cases are read from device memory, so where a network fits, nothing else
-    comes near it.
+    Trajectories run on the chip if the network's state fits there, and otherwise as products over all chains.
+    On the chip only the cases are read from device memory, so nothing else is nearly as fast for a network
+    that fits.
 
     build, max_shared_bytes  as for CudaBackend
     recordings  keeps the CUDA graphs of full gradients; None for no graphs
@@ -104,7 +104,7 @@ class CudaAdvance:
         return kick(target, trajectory, share=share)
 
     def whole_hybrid(self, target: Target) -> WholeHybrid | None:
-        """Return the kernel of whole hybrid updates, or None where array code makes their choices."""
+        """Return the kernel of whole hybrid updates, or None if array code makes their choices."""
         chosen = self.chosen(target)
         return None if isinstance(chosen, NotCovered) else chosen.whole_hybrid
 
@@ -112,7 +112,7 @@ class CudaAdvance:
         """Return the kernel for a target and its name for people, or the reason why array code runs it."""
         if not isinstance(target, KernelTarget):
             return NotCovered("a target that is not a posterior")
-        # Noise that is the same in all cases has a kernel of its own.
+        # A separate kernel handles noise that is the same in all cases.
         is_uniform = isinstance(target, WithoutOutputs) and target.regression.is_uniform
         chosen = self._chosen.get(target, is_uniform)
         return self._chosen.keep(target, is_uniform, self._choose(target)) if chosen is None else chosen

@@ -8,17 +8,17 @@ from typing import Any, Protocol
 
 
 class CudaFunction(Protocol):
-    """A compiled function, called as CuPy calls one."""
+    """A compiled function, with the call signature of CuPy's functions."""
 
     def __call__(
         self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any], *, shared_mem: int = 0
     ) -> Any:
-        """Launch it on the current stream."""
+        """Launch the function on the current stream."""
         ...
 
 
 Build = Callable[[str, str, int], CudaFunction]
-"""Compiles a function: from a source text, the function's name, and the bytes of shared memory it needs."""
+"""Compiles a function from a source text, the function's name, and the bytes of shared memory it needs."""
 
 
 def build_once(source: str, name: str, shared_bytes: int) -> CudaFunction:
@@ -30,23 +30,23 @@ def build_once(source: str, name: str, shared_bytes: int) -> CudaFunction:
 
 @cache
 def _built(device: int, source: str, name: str, shared_bytes: int) -> CudaFunction:
-    """Compile a function. The source holds all that a kernel depends on: the plans and the dtype."""
+    """Compile a function. The source contains everything a kernel depends on: the plans and the dtype."""
     function = _module(device, source).get_function(name)
-    if shared_bytes > 48 * 1024:  # a kernel has to ask for more than this
+    if shared_bytes > 48 * 1024:  # a kernel must request more than this explicitly
         function.max_dynamic_shared_size_bytes = shared_bytes
     return function  # type: ignore[no-any-return]
 
 
 @cache
 def _module(device: int, source: str) -> Any:
-    """Return the module of a source, which holds all its functions."""
+    """Return the compiled module of a source, with all its functions."""
     import cupy
 
     return cupy.RawModule(code=source, options=("--std=c++17",))
 
 
 def shared_memory_of_device() -> int:
-    """Return how many bytes of shared memory a block of the current device can ask for."""
+    """Return the bytes of shared memory that a block of the current device can request."""
     import cupy
 
     return int(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])

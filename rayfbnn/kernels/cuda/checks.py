@@ -1,4 +1,4 @@
-"""Checks of arrays that a kernel would otherwise read as other numbers."""
+"""Checks of arrays that a kernel would otherwise misread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_trajectory(trajectory: Trajectory, posterior: Posterior, n_parameters:
 
 
 def check_posterior(posterior: Posterior, network: NetworkPlan, n_chains: int) -> None:
-    """Check the inputs, targets and weights of a posterior; each chain may have targets of its own."""
+    """Check the inputs, targets and weights of a posterior; each chain may have its own targets."""
     n_cases = posterior.n_cases
     check_inputs(posterior, network)
     arrays = (
@@ -48,7 +48,7 @@ def check_posterior(posterior: Posterior, network: NetworkPlan, n_chains: int) -
 
 
 def check_regression(target: WithoutOutputs, network: NetworkPlan, n_chains: int) -> None:
-    """Check the inputs of the network and the arrays of the regression that it ends in."""
+    """Check the inputs of the network and the arrays of its final regression."""
     posterior, data, regression = target.marginal.posterior, target.regression, network.regression
     assert regression is not None
     n_cases = posterior.n_cases
@@ -62,11 +62,11 @@ def check_regression(target: WithoutOutputs, network: NetworkPlan, n_chains: int
 
 
 def check_inputs(posterior: Posterior, network: NetworkPlan) -> None:
-    """Check the inputs, whose last row are ones."""
+    """Check the inputs. Their last row consists of ones."""
     shape = (network.units[0] + 1, posterior.n_cases)
     check("inputs", posterior.inputs, np.dtype(posterior.dtype), shape)
 
 
 def stride(values: Array) -> int:
-    """Return how many numbers lie between one chain's and the next chain's; 0 if all chains share them."""
+    """Return the distance from one chain's numbers to the next chain's; 0 if all chains share them."""
     return int(values[0].size) if values.ndim == 3 else 0

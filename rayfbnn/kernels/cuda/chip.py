@@ -1,4 +1,4 @@
-"""Whole trajectories in a single launch, for networks whose state fits on the chip of a CUDA device."""
+"""Whole trajectories in a single launch, for networks that fit on the chip of a CUDA device."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _WINDOWS = 8  # numbers in Windows of hybrid.cu
 
 @dataclass(frozen=True, eq=False)
 class ChipKernels:
-    """The kernels for one network, which run a posterior, or one with outputs or precisions integrated out.
+    """The kernels for one network: for its posterior, or with outputs or precisions integrated out.
 
     Forces use the device's fast functions. Potentials are computed with accurate functions, from the position
     alone, in float64.
 
-    functions  the kernels in use
+    functions  the compiled kernels
     """
 
     network: NetworkPlan
@@ -48,13 +48,13 @@ class ChipKernels:
         arguments = (position, momentum, trajectory.stepsizes, prior_energy, terms, *sizes, *data.arguments)
         self._launch("advance", data.variant, n_chains, arguments)
         potential = data.numbers.potential(prior_energy, terms)
-        # Without a step the kernel has given its copy of the momentum half a kick.
+        # With no steps, the kernel still gives its copy of the momentum half a kick.
         end = trajectory if n_steps == 0 else trajectory.moved(position, momentum)
         return end, xp.where(xp.isfinite(potential), potential, xp.inf)
 
     def kick(self, target: Target, trajectory: Trajectory, *, share: float) -> Array:
         """Return the momentum after a kick, as `mcmc.leapfrog.kick` does, to rounding."""
-        if self.network.regression is not None:  # no run asks for it, and these kernels have no round for it
+        if self.network.regression is not None:  # no run needs it, and these kernels do not implement it
             return leapfrog.kick(target, trajectory, share=share)
         # The kernel kicks by half the stepsizes.
         doubled = replace(trajectory, stepsizes=2 * share * trajectory.stepsizes)
@@ -92,7 +92,7 @@ class ChipKernels:
     def _launch(self, name: Launched, variant: Variant, n_chains: int, arguments: tuple[Any, ...]) -> None:
         """Launch a kernel for all chains."""
         plan = self.plan
-        # To find a function by its source takes longer than to launch it.
+        # Looking up a function by its source takes longer than launching it.
         function = self.functions.get((name, variant))
         if function is None:
             function = self.build(self._source(name, variant), name, plan.shared_bytes)

@@ -1,4 +1,4 @@
-"""The arguments of the kernels of whole trajectories besides the trajectory itself."""
+"""The arguments of the kernels of whole trajectories, other than the trajectory itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Variant:
     """Constants of a kernel's source that depend on the data.
 
     is_weighted  True if targets have weights, because some are missing
-    n_cases      of a regression
+    n_cases      number of cases of a regression
     is_uniform   True if all cases of a regression have the same noise
     """
 
@@ -39,7 +39,7 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class ChipData:
-    """A target's data as a kernel reads them.
+    """A target's data in the form that a kernel reads.
 
     numbers    the numbers of each chain
     constant   (n_chains,): the constant of the potential, as hybrid.cu takes it
@@ -55,8 +55,8 @@ class ChipData:
 def chip_data(target: Target, trajectory: Trajectory, order: Array | None, network: NetworkPlan) -> ChipData:
     """Check the arrays of target and trajectory, and return the kernel's data.
 
-    Raises TypeError for a target that is not made from a posterior, and TypeError or ValueError for arrays
-    that the kernel would read as other numbers.
+    Raises TypeError for a target that is not derived from a posterior, and TypeError or ValueError for arrays
+    that the kernel would misread.
     """
     if isinstance(target, WithoutOutputs):
         assert order is None  # the determinant is not a sum over cases

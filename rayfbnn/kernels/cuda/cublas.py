@@ -1,6 +1,6 @@
-"""Matrix products by cuBLAS on a device, called so that a CUDA graph can hold them.
+"""Matrix products by cuBLAS on a device that a CUDA graph can capture.
 
-CuPy refuses to call cuBLAS on a stream that is being captured (NotImplementedError, to 14.2 at least:
+CuPy refuses to call cuBLAS on a stream that is being captured (NotImplementedError, up to 14.2 at least:
 github.com/cupy/cupy/issues/6290). cuBLAS itself can be captured, so this file calls its library directly.
 """
 
@@ -36,7 +36,7 @@ _WORKSPACE_BYTES = 32 * 2**20  # the size that NVIDIA recommends for the H100
 
 
 def product(a: Array, b: Array, *, uses_tf32: bool) -> Array:
-    """Return a @ b in a new array. Both are matrices, or stacks of as many matrices, of one dtype."""
+    """Return a @ b in a new array, for matrices or equally long stacks of matrices, of one dtype."""
     xp = array_namespace(a)
     if xp is np:
         return a @ b
@@ -46,7 +46,7 @@ def product(a: Array, b: Array, *, uses_tf32: bool) -> Array:
 
 @cache
 def _of_device(device: int) -> Cublas:
-    """Return the library for a device. Only one thread may use it, the one that launches everything."""
+    """Return the library for a device. Only the thread that launches everything may use it."""
     import cupy
 
     version = cupy.cuda.cublas.getVersion(cupy.cuda.device.get_cublas_handle())  # 120405 for 12.4.5
@@ -54,12 +54,12 @@ def _of_device(device: int) -> Cublas:
 
 
 def load_library(version: int) -> Any:
-    """Return cuBLAS of a version. CuPy has loaded it already, so its name is enough to find it."""
+    """Return cuBLAS in a version. CuPy has already loaded it, so its name is enough to find it."""
     return ctypes.CDLL(f"libcublas.so.{version // 10_000}")
 
 
 class Cublas:
-    """A handle of the library, with its own workspace. Without one, every capture would allocate another."""
+    """A handle of the library with its own workspace; otherwise every capture would allocate one."""
 
     def __init__(self, library: Any, workspace: Array) -> None:
         """Create a handle of a library loaded by ctypes; the workspace is device memory."""
@@ -74,7 +74,7 @@ class Cublas:
     def product(self, a: Array, b: Array, *, stream: int, uses_tf32: bool) -> Array:
         """Launch a @ b on the stream.
 
-        cuBLAS stores matrices by columns and we store them by rows, so it is given (a b)' = b' a'.
+        cuBLAS stores matrices by columns and we store them by rows, so it computes (a b)' = b' a'.
         """
         xp = array_namespace(a)
         if a.dtype != b.dtype or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
@@ -109,11 +109,11 @@ class Cublas:
 
 
 def _stored(matrices: Array) -> tuple[Array, int, int, int]:
-    """Return the matrices or a copy, how cuBLAS must read them, their leading dimension and stride."""
+    """Return the matrices or a copy, the way cuBLAS must read them, their leading dimension and stride."""
     n_rows, n_columns = matrices.shape[-2:]
     down, along = (step // matrices.itemsize for step in matrices.strides[-2:])
     stride = matrices.strides[0] // matrices.itemsize if matrices.ndim == 3 else 0
-    # The stride along a side of length one means nothing.
+    # The stride along an axis of length one is meaningless.
     down, along = down if n_rows > 1 else n_columns, along if n_columns > 1 else 1
     if along == 1 and down >= n_columns:
         return matrices, _AS_STORED, down, stride

@@ -13,31 +13,32 @@ from rayfbnn.kernels.cuda.launch_plan import WARP, few_outputs_plan
 from rayfbnn.kernels.cuda.tile import Tile, output_arguments
 from rayfbnn.kernels.plan import NetworkPlan
 
-_BLOCKS = 1024  # of a launch, if the cases suffice: several for each place on a device
+_BLOCKS = 1024  # in a launch, if there are enough cases: several for each place on a device
 
 
 @dataclass(frozen=True, eq=False)
 class FewOutputs:
-    """The kernels for one network, whose parameters are the `position` (n_chains, n_parameters)."""
+    """The kernels for one network. Its parameters are the `position` (n_chains, n_parameters)."""
 
     network: NetworkPlan
     functions: Functions
 
     @staticmethod
     def of(network: NetworkPlan, dtype: str, build: Build) -> FewOutputs | None:
-        """Return the kernels of a network, or None if they are not for it."""
+        """Return the kernels of a network, or None if they do not cover it."""
         plan = few_outputs_plan(network, dtype)
         return None if plan is None else FewOutputs(network, Functions(network, plan, dtype, build))
 
     def add_gradient(
         self, gradient: Array, position: Array, u: Array, factor: Array, noise: Array, tile: Tile
     ) -> None:
-        """Replace the summed inputs of the last hidden layer, which lack biases, by the derivatives by them.
+        """Replace the last hidden layer's summed inputs, which lack biases, by the derivatives by them.
 
-        The gradients of its biases and offsets, of the weights from it, and of the outputs' biases are added.
+        This adds the gradients of the layer's biases and offsets, of the weights from it, and of the outputs'
+        biases.
 
-        u       (n_chains, n_units, n)
-        factor  of the likelihood, (n_chains,) float64
+        u       summed inputs, (n_chains, n_units, n)
+        factor  factor on the likelihood, (n_chains,) float64
         """
         n_chains, n_units, n = u.shape
         has_offsets = self.network.offsets[len(self.network.units) - 2] >= 0

@@ -1,4 +1,4 @@
-"""The functions of a network's CUDA source, found by their names and compiled when they are needed."""
+"""The functions of a network's CUDA source, looked up by name and compiled when they are needed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rayfbnn.kernels.plan import NetworkPlan
 
 @dataclass(frozen=True, eq=False)
 class Functions:
-    """The functions of a network's source by a plan, each compiled at its first launch.
+    """The functions of a network's source for a plan, each compiled at its first launch.
 
-    kept  those in use, by name and by whether they are for weighted targets
+    kept  the compiled functions, by name and by whether they are for weighted targets
     """
 
     network: NetworkPlan
@@ -32,10 +32,10 @@ class Functions:
         threads: int | None = None,
         is_weighted: bool = False,
     ) -> None:
-        """Launch a function. A block has the plan's number of threads unless another is given."""
+        """Launch a function, with the plan's number of threads in a block unless `threads` is given."""
         if n_blocks == 0:  # a layer without units
             return
-        # To find a function by its source takes longer than to launch it.
+        # Looking up a function by its source takes longer than launching it.
         function = self.kept.get((name, is_weighted))
         shared_bytes = self.plan.shared_bytes
         if function is None:

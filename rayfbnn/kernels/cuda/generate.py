@@ -13,8 +13,8 @@ from rayfbnn.kernels.plan import NetworkPlan, RegressionPlan
 _SOURCES = Path(__file__).parent / "source"
 _SHARED = Path(__file__).parent.parent / "shared"
 
-# The files of each kernel, in the order in which they follow arithmetic.hpp, network.hpp and cuda.cuh. Behind
-# them comes the file of the kernel that is launched; those of a pass have several kernels of their own.
+# The files of each kernel, in order; arithmetic.hpp, network.hpp and cuda.cuh come before them. The file of
+# the launched kernel comes last. The files of a pass contain several kernels and need no such file.
 _REGRESSION = ("pieces.cuh", "tiles.cuh", "steps.cuh", "cholesky.cuh", "regression.cuh")
 _FILES = {
     "warp": ("pieces.cuh", "posterior.cuh", "warp.cu"),
@@ -44,7 +44,7 @@ def source_of(
 
     is_weighted     True if targets have weights, because some are missing
     more_constants  lines of source, such as those of `regression_constants`
-    launched        the kernel of trajectories; the kernels between products have no use for it
+    launched        the kernel of trajectories; the kernels between products ignore it
     """
     constants = {
         "N_LAYERS": len(network.units),
@@ -93,7 +93,7 @@ def _tables(network: NetworkPlan) -> list[str]:
 
 
 def _alpha_of_parameters(network: NetworkPlan) -> str:
-    """Write a function from a parameter to the degrees of freedom of its prior."""
+    """Return the source of a function from a parameter to the degrees of freedom of its prior."""
     ends = [segment.stop for segment in network.segments]
     alphas = [_finite(segment.alpha) for segment in network.segments]
     choices = "".join(
@@ -103,7 +103,7 @@ def _alpha_of_parameters(network: NetworkPlan) -> str:
 
 
 def regression_constants(regression: RegressionPlan, *, n_cases: int, is_uniform: bool) -> tuple[str, ...]:
-    """Write lines about the regression; the number of cases only where the matrices are over cases."""
+    """Return constants of the regression, with the number of cases only if the matrices are over cases."""
     runs = runs_of(regression.features)
     counts = {
         "N_FEATURES": len(regression.features),
@@ -127,9 +127,9 @@ def regression_constants(regression: RegressionPlan, *, n_cases: int, is_uniform
 
 
 def runs_of(features: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int, int]]:
-    """Join features that are neighbouring rows of one layer: (first feature, layer, row, number) of each run.
+    """Join features in neighbouring rows of a layer; return (first feature, layer, row, number) of each run.
 
-    The row of ones belongs to no layer. It is a run of its own, in a layer of number -1.
+    The row of ones belongs to no layer. It forms a separate run with layer number -1.
     """
     runs: list[tuple[int, int, int, int]] = []
     for number, (layer, row) in enumerate(features):
@@ -145,12 +145,12 @@ def runs_of(features: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int, 
 
 
 def _finite(alpha: float) -> float:
-    """Return a number that C++ can write, which arithmetic.hpp takes for infinite."""
+    """Return alpha, or for infinity a number that C++ can write and arithmetic.hpp takes for infinite."""
     return min(alpha, 1e308)
 
 
 def _table(name: str, values: Sequence[float], kind: str = "int") -> str:
-    """Write a constexpr function from a place to a number. The device would not see an array of constants."""
+    """Return a constexpr function from a place to a number. A device cannot read an array of constants."""
     numbers = [float(value) if kind == "double" else value for value in values]
     choices = "".join(f"place == {place} ? {value!r} : " for place, value in enumerate(numbers))
     return f"__host__ __device__ constexpr {kind} {name}(int place) {{ return {choices}0; }}"

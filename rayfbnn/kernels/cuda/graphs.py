@@ -13,16 +13,16 @@ from rayfbnn.arrays import Array, array_namespace
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 """Records a function without running it, and returns one that repeats it on the same memory."""
 
-# How many recordings are kept, those used last. Each holds memory for its arguments, its result and all that
-# it computes between them, even while it is not launched.
+# Number of recordings to keep, the most recently used ones. Each holds memory for its arguments, its result
+# and all intermediate values, even while it is not launched.
 _N_KEPT = 2
 
 
 def cuda_graph(function: Callable[[], None]) -> Callable[[], None]:
-    """Capture everything that the function launches; the result launches it on the stream then current.
+    """Capture everything that the function launches; the result launches it on the then current stream.
 
     The function must have run once before, and must not read anything back or load any code. Its memory comes
-    from a pool that belongs to the graph, so that nothing else uses it while the graph exists.
+    from a pool that belongs to the graph. Nothing else uses this memory while the graph exists.
     """
     import cupy
 
@@ -40,14 +40,14 @@ def cuda_graph(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def _launch(graph: Any, pool: Any) -> None:
-    """Launch the graph. The pool is an argument only so that it lives as long."""
+    """Launch the graph. The pool is an argument only to keep it alive as long as the graph."""
     graph.launch()
 
 
 class Recording:
-    """A recorded function of arrays, whose arguments and result stay at the same place in memory.
+    """A recorded function of arrays. Its arguments and result stay at the same place in memory.
 
-    arguments  copies that the function reads: write to them before a launch
+    arguments  the copies that the function reads; write to them before a launch
     """
 
     def __init__(self, function: Callable[..., Array], arguments: tuple[Array, ...], record: Record) -> None:
@@ -67,16 +67,16 @@ class Recording:
             place[...] = values
 
     def launch(self) -> Array:
-        """Return the function's value for the arguments as they are. The next launch overwrites it."""
+        """Return the function's value for the current arguments. The next launch overwrites it."""
         self._launch()
         return self._result
 
 
 class Recordings:
-    """The recordings in use. Once one has failed there are no more, because the next would fail as well."""
+    """The recordings in use. After one failure no more are made, because the next would fail as well."""
 
     def __init__(self, record: Record = cuda_graph) -> None:
-        """Start empty; `record` may be a stand-in for CUDA graphs."""
+        """Start empty; `record` may be a substitute for CUDA graphs."""
         self._record = record
         self._kept: dict[Hashable, Recording] = {}
         self._has_failed = False
@@ -92,10 +92,10 @@ class Recordings:
     ) -> Recording | None:
         """Return the recording of a function with these arguments loaded, or None if it cannot be recorded.
 
-        A new recording is launched and compared with `plain`. Its result may differ by `tolerance` of the
-        largest number: a launch that was not captured would otherwise be missing without an error.
+        A new recording is launched and compared with `plain`, because a launch that was not captured would
+        otherwise be missing without an error. The result may differ by `tolerance` times the largest number.
 
-        key  everything that the function depends on besides its arguments, including their shapes
+        key  everything that the function depends on other than its arguments, including their shapes
         """
         if self._has_failed:
             return None
@@ -106,15 +106,15 @@ class Recordings:
             try:
                 recording = Recording(function, arguments, self._record)
                 difference = _difference(recording.launch(), plain(*arguments))
-            # Errors of CUDA; no memory; no library; a library or a CuPy that lacks the function; matrices
-            # that cublas.product refuses.
+            # Errors of CUDA; too little memory; no library; a library or a CuPy that lacks the function;
+            # matrices that cublas.product refuses.
             except (RuntimeError, MemoryError, OSError, AttributeError, ValueError) as error:
                 self._give_up(f"{type(error).__name__}: {error}")
                 return None
             if not difference <= tolerance:
                 self._give_up(f"a graph's result is wrong by {difference:.2g} of its largest number")
                 return None
-        self._kept[key] = recording  # the latest used is at the end
+        self._kept[key] = recording  # the most recently used is at the end
         recording.load(*arguments)
         return recording
 

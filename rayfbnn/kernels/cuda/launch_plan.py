@@ -1,4 +1,4 @@
-"""The choice of the kernel that runs whole trajectories on the chip, and the division into blocks."""
+"""Chooses the kernel that runs whole trajectories on the chip, and the division into blocks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rayfbnn.kernels.plan import ACTIVATION_CODES, NetworkPlan
 
 WARP = 32
 # A thread has 255 registers; this many may hold the units of a case and the gradient of a chain. With three
-# blocks on a multiprocessor a thread has 168 registers: 1-30-1, of 175 words, spills then, and with two
-# blocks it does not.
+# blocks on a multiprocessor a thread has 168 registers. The network 1-30-1, with 175 words, then spills; with
+# two blocks it does not.
 _MAX_WARP_WORDS = 176
 _MAX_WARP_WORDS_OF_THREE_BLOCKS = 168
-_RESERVED_SHARED_BYTES = 1024  # of each block, by the device
-_SHARED_BYTES_OF_ANY_DEVICE = 99 * 1024  # since sm_80, for a block
+_RESERVED_SHARED_BYTES = 1024  # reserved by the device in each block
+_SHARED_BYTES_OF_ANY_DEVICE = 99 * 1024  # for a block, since sm_80
 _MOST_BYTES_OF_OUTPUTS = 64  # of a case: 16 outputs in float32
 _STORED = {ACTIVATION_CODES[name] for name in ("softplus", "softplus0", "sin")}  # has_kept_slope
 QUAD = 4  # as in tiles.cuh
-TILES = (64, 32, 16)  # cases; the first that fits
+TILES = (64, 32, 16)  # cases; the first that fits is used
 _MOST_OF_A_WARP = 128  # parameters, or entries of a matrix: up to four for each thread
 
 
@@ -30,9 +30,9 @@ class LaunchPlan:
     """A kernel and the division of its work.
 
     threads       in a block
-    tile          cases that a block holds at a time; 1 in the kernel of one warp a chain
+    tile          cases that a block holds at a time; 1 in the kernel with one warp per chain
     shared_bytes  dynamic shared memory of a block
-    min_blocks    blocks that a multiprocessor must have registers for at the same time
+    min_blocks    number of blocks that must fit in the registers of a multiprocessor at the same time
     """
 
     kernel: Literal["warp", "block", "marginal", "marginal dual", "wide", "few outputs"]
@@ -47,14 +47,14 @@ class LaunchPlan:
         return n_chains if has_a_block_for_a_chain else -(-n_chains * WARP // self.threads)
 
 
-# The kernels of pass_kernels.py, between the products of network_pass.py.
+# The kernels of pass_kernels.py, which run between the products of network_pass.py.
 wide_plan = LaunchPlan("wide", threads=256, tile=1, shared_bytes=0)
 
 
 def few_outputs_plan(network: NetworkPlan, dtype: str) -> LaunchPlan | None:
-    """Return the plan of few_outputs.cu, or None for a network that it is not for.
+    """Return the plan of few_outputs.cu, or None for a network that it does not cover.
 
-    The outputs must follow from the last hidden layer alone, and fit in a thread's registers.
+    The outputs must depend on the last hidden layer alone, and fit in a thread's registers.
     """
     last, size = len(network.units) - 2, np.dtype(dtype).itemsize
     sources = [link.source for link in network.links if link.destination == last + 1 and link.n_units > 0]
@@ -71,12 +71,12 @@ def few_outputs_plan(network: NetworkPlan, dtype: str) -> LaunchPlan | None:
 
 
 def stores_slopes(network: NetworkPlan, layer: int) -> bool:
-    """Return whether the slopes of a hidden layer are stored, because they do not follow from its values."""
+    """Return True if a hidden layer's slopes are stored because they do not follow from its values."""
     return network.activations[layer - 1] in _STORED or network.offsets[layer] >= 0
 
 
 def launch_plan(network: NetworkPlan, *, dtype: str, max_shared_bytes: int) -> LaunchPlan | NotCovered:
-    """Return the plan for a posterior, or for one whose common precisions are integrated out."""
+    """Return the plan for a posterior, or for one with common precisions integrated out."""
     size = np.dtype(dtype).itemsize
     per_thread = -(-network.n_parameters // WARP)
     words = (per_thread * WARP + 2 * sum(network.units) + 5 * per_thread) * size // 4
@@ -87,7 +87,7 @@ def launch_plan(network: NetworkPlan, *, dtype: str, max_shared_bytes: int) -> L
     for tile in TILES:
         shared_bytes = block_bytes(network, tile, threads, size)
         if shared_bytes <= max_shared_bytes:
-            # A multiprocessor has the shared memory of its largest block, and what is reserved for it.
+            # A multiprocessor has the shared memory of its largest block plus the reserved bytes.
             of_two = 2 * (shared_bytes + _RESERVED_SHARED_BYTES)
             min_blocks = 2 if of_two <= max_shared_bytes + _RESERVED_SHARED_BYTES else 1
             return LaunchPlan("block", threads, tile, shared_bytes, min_blocks)
@@ -130,7 +130,7 @@ NOTHING_KEPT = NotCovered("no parameters are kept")
 
 
 def _threads_for(n_numbers: int) -> int:
-    """Return the threads in a block. With more than it has numbers, some would wait and use up registers."""
+    """Return the threads in a block for this many numbers; idle threads would use up registers."""
     return 64 if n_numbers <= 512 else 128 if n_numbers <= 2048 else 256
 
 
@@ -142,7 +142,7 @@ def _does_not_fit(what: str, shared_bytes: int, max_shared_bytes: int) -> NotCov
 
 
 def block_bytes(network: NetworkPlan, tile: int, threads: int, size: int) -> int:
-    """Return the shared memory of block.cu, with reals of `size` bytes. END_OF_SQUARES is checked by it."""
+    """Return the shared memory of block.cu with reals of `size` bytes; steps.cuh asserts that it suffices."""
     rounded = -(-network.n_parameters // QUAD) * QUAD
     with_offsets = sum(n for n, start in zip(network.units, network.offsets, strict=False) if start >= 0)
     rows = sum(network.units[:-1]) + sum(network.units[1:]) + with_offsets
@@ -152,7 +152,7 @@ def block_bytes(network: NetworkPlan, tile: int, threads: int, size: int) -> int
 
 
 def marginal_bytes(network: NetworkPlan, tile: int, threads: int, size: int, *, is_uniform: bool) -> int:
-    """Return the shared memory of marginal.cu with reals of `size` bytes; END_OF_DOUBLES must equal it."""
+    """Return the shared memory of marginal.cu with reals of `size` bytes, which the source checks."""
     regression = network.regression
     assert regression is not None
     n, n_all = len(regression.features), regression.n_systems * regression.n_each

@@ -1,10 +1,10 @@
 """Forward and backward passes of large networks on a device, as products over all chains at once.
 
 All chains have the same inputs, so their first layers are one product, of (chains * units, inputs) and
-(inputs, cases), and the gradient of these is another. Further layers take one product for each chain, all in
-one call. With partial gradients each chain has its own block of cases. The blocks are gathered on the device,
-and the first layer is then computed like the others, so that the host need not know which chain has which.
-The kernels of pass_kernels.py and few_outputs.py run between the products.
+(inputs, cases), and the gradient of these layers is another. Further layers take one product for each chain,
+all in one call. With partial gradients each chain has its own block of cases. The blocks are gathered on the
+device, and the first layer is then computed like the others. The host therefore does not need to know which
+chain has which block. The kernels of pass_kernels.py and few_outputs.py run between the products.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rayfbnn.kernels.plan import LinkPlan, NetworkPlan
 from rayfbnn.model.posterior import Posterior
 
 _ALIGNED = 4  # numbers: 16 bytes of float32
-_CASES = 64  # of which tiles hold a multiple
+_CASES = 64  # the number of cases in a tile is a multiple of this
 
 
 @dataclass(frozen=True, eq=False)
 class Pass:
     """Forward and backward passes of one posterior's networks, given the numbers of its chains.
 
-    uses_tf32  whether gradients in float32 may have products in TF32; energies never have
+    uses_tf32  whether products for gradients in float32 may use TF32; energies never use it
     """
 
     target: Posterior
@@ -48,14 +48,14 @@ class Pass:
     def gradient_given(
         self, position: Array, precisions: Array, noise: Array, inverse_temperature: Array
     ) -> Array:
-        """Return the gradient of the potential for other numbers of the chains."""
+        """Return the gradient of the potential for other precisions, noise and temperatures of the chains."""
         numbers = ChainNumbers(precisions, noise, inverse_temperature, self.numbers.normaliser)
         return replace(self, numbers=numbers).gradient(position, None, 1)
 
     def gradient(self, position: Array, part: Array | None, n_partitions: int) -> Array:
-        """Return the gradient of the potential, or that of each chain's block `part` (n_chains,).
+        """Return the gradient of the potential, or a partial gradient: each chain's for its block `part`.
 
-        It is (n_chains, n_parameters).
+        The result is (n_chains, n_parameters), and `part` is (n_chains,).
         """
         gradient = array_namespace(position).zeros_like(position)
         factor = n_partitions * self.numbers.inverse_temperature
@@ -88,15 +88,15 @@ class Pass:
         self.kernels.add_prior(gradient, position, self.numbers.precisions)
 
     def prior_energy(self, position: Array) -> Array:
-        """Return the prior's energy without factors of precisions alone, (n_chains,) float64."""
+        """Return the prior's energy without terms that depend on precisions alone, (n_chains,) float64."""
         return self.kernels.prior_energy(position, self.numbers.precisions)
 
     def forward(self, position: Array, tile: Tile, *, slopes: dict[int, Array] | None) -> list[Array]:
         """Return the values of each layer's units, (n_chains, n_units, n); inputs are as in the tile.
 
-        The outputs lack their biases. If `slopes` is given, the slopes of hidden layers are put there that do
-        not follow from the values, and the activations are computed with the device's fast functions.
-        Otherwise they are computed with accurate ones.
+        The outputs lack their biases. If `slopes` is given, activations are computed with the device's fast
+        functions, and slopes of hidden layers that do not follow from the values are stored in `slopes`.
+        Otherwise activations are computed with accurate functions.
         """
         values = [tile.inputs]
         for layer in range(1, len(self.network.units)):
@@ -106,7 +106,7 @@ class Pass:
         return values
 
     def _to_last_hidden(self, position: Array, tile: Tile, slopes: dict[int, Array]) -> list[Array]:
-        """Return what `forward` does up to the last hidden layer, of which it has the summed inputs."""
+        """Return the values of `forward` for each layer, but the summed inputs of the last hidden layer."""
         last, values = len(self.network.units) - 2, [tile.inputs]
         for layer in range(1, last + 1):
             values.append(self._all_summed(position, tile, layer, values))
@@ -115,7 +115,7 @@ class Pass:
         return values
 
     def _all_summed(self, position: Array, tile: Tile, layer: int, values: list[Array]) -> Array:
-        """Return the summed inputs of a layer without biases, (n_chains, n_units, n), in a new array."""
+        """Return a layer's summed inputs without biases, (n_chains, n_units, n), in a new array."""
         u: Array = None
         for link in self.network.links:
             if link.destination == layer and link.n_units > 0:
@@ -138,10 +138,11 @@ class Pass:
     ) -> None:
         """Add a tile's share of the gradient, given the derivatives by a layer's summed inputs as values[-1].
 
-        The layer is the outputs, or the last hidden one, whose sums are then part of the gradient already.
+        The layer is the outputs or the last hidden layer. In the latter case the gradient already includes
+        the sums of these derivatives.
 
-        value_gradients  for hidden layers whose values are used besides the links of the network, such as by
-                         a regression: the derivatives by these values, (n_chains, n_units, n)
+        value_gradients  derivatives by the values (n_chains, n_units, n) of hidden layers that are also used
+                         outside the network's links, such as by a regression
         """
         last, of_outputs = len(values) - 1, len(self.network.units) - 1
         summed = {last: values[-1]}  # derivatives by the summed inputs of each layer
@@ -228,7 +229,7 @@ class Pass:
         return Tile(target.inputs, target.targets, target.observed, 0)
 
     def tiles(self, n_chains: int) -> Iterator[Tile]:
-        """Yield all cases in tiles of about one size, whose units take at most tile_bytes."""
+        """Yield all cases in tiles of about equal size. The units of a tile take at most tile_bytes."""
         target = self.target
         n = _tile_size(target.n_cases, self.tile_bytes // self.bytes_of_a_case(n_chains))
         for first in range(0, target.n_cases, n):
@@ -242,13 +243,13 @@ class Pass:
         n = max(1, self.tile_bytes // size)
         for first in range(0, blocks.inputs.shape[-1], n):
             inputs, targets, weights, _ = blocks.cases(first, first + n).at(part)
-            if weights is not None:  # cases that only fill a block have the same weight for all targets
+            if weights is not None:  # padding cases of a block have the same weight for all targets
                 shape = (n_chains, self.network.n_targets, inputs.shape[-1])
                 weights = xp.ascontiguousarray(xp.broadcast_to(weights, shape))
             yield Tile(inputs, xp.ascontiguousarray(targets), weights, 0)
 
     def bytes_of_a_case(self, n_chains: int) -> int:
-        """Return the bytes of a case: values and slopes of all units, and derivatives of the widest layer."""
+        """Return the bytes of a case: values and slopes of all units, and the widest layer's derivatives."""
         units = self.network.units[1:]
         return n_chains * (2 * sum(units) + max(units)) * np.dtype(self.target.dtype).itemsize
 
@@ -256,7 +257,7 @@ class Pass:
 def _stacked(matrix: Array) -> Array:
     """Return the transposed matrices of all chains as one, (n_chains * n_destinations, n_units).
 
-    Its rows begin at multiples of 16 bytes, so that the library can load several numbers at a time.
+    Its rows begin at multiples of 16 bytes, which lets the library load several numbers at a time.
     """
     xp, (n_chains, n_units, n_destinations) = array_namespace(matrix), matrix.shape
     aligned = -(-n_units // _ALIGNED) * _ALIGNED
@@ -266,7 +267,7 @@ def _stacked(matrix: Array) -> Array:
 
 
 def _tile_size(n_cases: int, most: int) -> int:
-    """Return how many cases a tile has, at most `most` and at least one: a multiple of 64 if it can be."""
+    """Return the number of cases in a tile, from 1 to `most`: a multiple of 64 if possible."""
     most = max(1, most if most < _CASES else most // _CASES * _CASES)
     size = -(-n_cases // -(-n_cases // most))
     return size if most < _CASES else -(-size // _CASES) * _CASES

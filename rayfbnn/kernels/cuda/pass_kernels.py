@@ -1,4 +1,4 @@
-"""The kernels of products.cu, which run between the products of a network's pass."""
+"""The kernels of products.cu, which run between the matrix products of a network's pass."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CASES_OF_A_THREAD = 4  # as in products.cu
 
 @dataclass(frozen=True, eq=False)
 class PassKernels:
-    """The kernels for one network, whose parameters are the `position` (n_chains, n_parameters).
+    """The kernels for one network. Its parameters are the `position` (n_chains, n_parameters).
 
-    few_outputs  the kernels that take the place of products if the outputs are few, or None
+    few_outputs  the kernels that replace products if there are few outputs, or None
     """
 
     network: NetworkPlan
@@ -38,8 +38,8 @@ class PassKernels:
     def activate(self, position: Array, layer: int, u: Array, slopes: dict[int, Array] | None) -> None:
         """Replace the summed inputs of a hidden layer, which lack biases, by its values with offsets.
 
-        If `slopes` is given, the layer's slopes are put there, unless they follow from the values, and the
-        device's fast functions are used. Otherwise accurate ones are.
+        If `slopes` is given, the device's fast functions are used, and slopes that do not follow from the
+        values are stored in `slopes`. Otherwise accurate functions are used.
         """
         n_rows, n = u.shape[0] * u.shape[1], u.shape[2]
         threads = _threads_of_a_row(-(-n // _CASES_OF_A_THREAD))
@@ -59,7 +59,7 @@ class PassKernels:
         self._launch("slopes_of_outputs", len(position) * tile.n, *arguments, tile=tile)
 
     def terms_of_outputs(self, position: Array, outputs: Array, noise: Array, tile: Tile) -> Array:
-        """Return the log likelihood of each case, (n_chains, n) float64, of outputs that lack biases."""
+        """Return each case's log likelihood (n_chains, n) in float64, given outputs that lack biases."""
         terms = array_namespace(position).empty((len(position), tile.n))
         arguments = outputs, terms, *output_arguments(position, noise, tile)
         self._launch("terms_of_outputs", terms.size, *arguments, tile=tile)
@@ -70,7 +70,7 @@ class PassKernels:
     ) -> None:
         """Multiply a layer's derivatives by its slopes; add their sums to the gradient of biases and offsets.
 
-        The derivatives by the outputs are by summed inputs already.
+        The outputs need no multiplication, because their values are their summed inputs.
         """
         n_rows, n = derivative.shape[0] * derivative.shape[1], derivative.shape[2]
         arguments = np.int32(layer), values, _or_empty(slope, values), derivative, gradient, np.int32(n)
@@ -86,7 +86,7 @@ class PassKernels:
         kick: float,
         drift: float,
     ) -> None:
-        """Change the momentum by a share of the stepsizes, and then the position by another."""
+        """Change the momentum by the share `kick` of the stepsizes, then the position by `drift`."""
         arrays = position, momentum, gradient, stepsizes
         shares = np.float64(kick), np.float64(drift)
         self._launch("kick_and_drift", position.size, *arrays, *shares, np.int64(position.size))
@@ -102,7 +102,7 @@ class PassKernels:
         return energies.sum(axis=1)
 
     def _slope_of(self, layer: int, u: Array, slopes: dict[int, Array]) -> Array:
-        """Return memory for the slopes of a layer, also in `slopes`, or an empty array if none are stored."""
+        """Return an array for a layer's slopes and add it to `slopes`; an empty array if none are stored."""
         if stores_slopes(self.network, layer):
             slopes[layer] = array_namespace(u).empty_like(u)
         return _or_empty(slopes.get(layer), u)
@@ -114,7 +114,7 @@ class PassKernels:
 
 
 def _threads_of_a_row(n: int) -> int:
-    """Return the threads of a block that has one row of n numbers: whole warps, or one thread for a few."""
+    """Return the threads of a block for one row of n numbers: whole warps, or one thread for a short row."""
     return 1 if n <= WARP else min(wide_plan.threads, -(-n // WARP) * WARP)
 
 

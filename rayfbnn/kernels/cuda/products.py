@@ -1,4 +1,4 @@
-"""Trajectories of large networks on a device, by products over all chains.
+"""Trajectories of large networks on a device, computed as matrix products over all chains.
 
 Gradients may be computed with TF32. Energies never are.
 """
@@ -27,8 +27,8 @@ from rayfbnn.state import Advance, Trajectory
 TILE_BYTES = 2 * 2**30
 """Memory budget, in bytes, for one tile of cases over all chains: far more than it takes to fill a device."""
 _FEWEST_STEPS_TO_RECORD = 8  # a recording costs about three gradients
-# Bytes of the units at all cases. A kernel that reads as much takes about 0.1 ms at 3 TB/s, longer than the
-# host takes to launch it, and a recording holds more memory than that.
+# Bytes of the units at all cases. A kernel that reads this much takes about 0.1 ms at 3 TB/s, which is longer
+# than the host takes to launch it, and a recording holds more memory than that.
 _MOST_BYTES_TO_RECORD = 2**28
 
 
@@ -40,9 +40,9 @@ def compile_for(
     tile_bytes: int = TILE_BYTES,
     recordings: Recordings | None = None,
 ) -> Advance | NotCovered:
-    """Return an `Advance` for a posterior on a device, with its common precisions integrated out or not.
+    """Return an `Advance` on a device for a posterior, or for one with common precisions integrated out.
 
-    The rounding of a product may depend on its width, so a chain's bits may depend on how many chains are in
+    The rounding of a product may depend on its width, so a chain's bits may depend on the number of chains in
     its batch. A store fixes its batches.
 
     recordings  keeps the CUDA graphs of full gradients; None for no graphs
@@ -70,7 +70,7 @@ def advance(
     tile_bytes: int,
     recordings: Recordings | None = None,
 ) -> tuple[Trajectory, Array]:
-    """Do what `mcmc.leapfrog.advance` does, to the rounding of its gradients; the potential is exact."""
+    """Run `mcmc.leapfrog.advance` to the rounding of its gradients; the potential is exact."""
     xp, n_chains = array_namespace(trajectory.position), len(trajectory.position)
     precisions = trajectory.precisions
     posterior, groups = _posterior_and_groups(target)
@@ -146,7 +146,7 @@ def _pass(
     tile_bytes: int,
     uses_tf32: bool,
 ) -> Pass:
-    """Check the arrays, and return what computes gradients and energies with these precisions."""
+    """Check the arrays, and return the pass that computes gradients and energies with these precisions."""
     posterior, groups = _posterior_and_groups(target)
     check_trajectory(trajectory, posterior, kernels.network.n_parameters)
     check_posterior(posterior, kernels.network, len(trajectory.position))
@@ -166,7 +166,7 @@ def take_steps(
 ) -> None:
     """Take the steps of mcmc.leapfrog.advance, changing position and momentum in place.
 
-    gradient  of a position (n_chains, n_parameters) and the number of the sub-step
+    gradient  returns the gradient at a position (n_chains, n_parameters), given the number of the sub-step
     """
     last = n_steps * n_partitions
     for number in range(last + 1 if last > 0 else 0):
@@ -190,7 +190,7 @@ def _gradient(
     precisions: Array,
     groups: tuple[Integrated, ...],
 ) -> Array:
-    """Return the gradient at a sub-step: over all cases, or over the block that is each chain's turn."""
+    """Return the gradient at a sub-step, over all cases or over each chain's current block."""
     if recording is not None:
         gradient = recording.launch()
     else:
@@ -203,16 +203,16 @@ def _gradient(
 
 
 def _posterior_and_groups(target: Posterior | WithoutPrecisions) -> tuple[Posterior, tuple[Integrated, ...]]:
-    """Return the posterior, and the groups whose common precisions are integrated out of it."""
+    """Return the posterior, and the groups with common precisions that are integrated out of it."""
     if isinstance(target, WithoutPrecisions):
         return target.posterior, target.groups
     return target, ()
 
 
 def _recording(recordings: Recordings, work: Pass, position: Array) -> Recording | None:
-    """Return a recording of the full gradient, whose first argument is the position."""
+    """Return a recording of the full gradient; its first argument is the position."""
     target, numbers = work.target, work.numbers
-    # The graph knows these arrays by their addresses. `work` holds them, so no other array takes over.
+    # The graph refers to these arrays by address. `work` holds them, so the addresses are not reused.
     arrays = target.inputs, target.targets, target.observed
     key = (work.network, work.uses_tf32, work.tile_bytes, position.shape, *(id(array) for array in arrays))
     tolerance = 1e-9 if position.dtype == np.float64 else 2e-2 if work.uses_tf32 else 1e-3

@@ -1,7 +1,7 @@
 """Trajectories of large networks on a device with the outputs integrated out.
 
 Networks run as in products.py, but without TF32, because the factorisation magnifies errors of the features.
-The regression on these is that of model/marginal/regression.py, in float64.
+The regression on the features is the one of model/marginal/regression.py, in float64.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from rayfbnn.model.marginal.precisions import add_integrated
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
 from rayfbnn.state import Advance, Trajectory
 
-# Factors of a few matrices take as long as those of many, so a piece of the chains is larger than a tile.
+# Factorising a few matrices takes as long as factorising many, so a piece of chains is larger than a tile.
 _PIECE_BYTES = 2 * TILE_BYTES
-# How many arrays of features and of matrices the regression holds at a time for each system of targets.
+# Number of arrays of features and of matrices that the regression holds at once for each system of targets.
 _OF_FEATURES, _OF_MATRICES = 5, 6
 
 
@@ -56,7 +56,7 @@ def advance(
     kernels: PassKernels,
     tile_bytes: int,
 ) -> tuple[Trajectory, Array]:
-    """Do what `mcmc.leapfrog.advance` does, to rounding; forces use the device's fast functions."""
+    """Run `mcmc.leapfrog.advance` to rounding; forces use the device's fast functions."""
     assert order is None  # the determinant is not a sum over cases
     network = kernels.network
     check_trajectory(trajectory, target.marginal.posterior, network.n_parameters)
@@ -88,7 +88,7 @@ class _Energy:
     runs: list[tuple[int, int, int, int]]
 
     def gradient(self, position: Array, number: int) -> Array:
-        """Return the gradient of the potential, (n_chains, n_parameters); it is the same at every step."""
+        """Return the gradient of the potential, (n_chains, n_parameters), for any number of the step."""
         gradient = array_namespace(position).zeros_like(position)
         for chains in self._pieces(len(position)):
             self._add_gradient(gradient[chains], position[chains], self._of_chains(chains))
@@ -143,7 +143,7 @@ class _Energy:
         return replace(self.target, regression=self.target.regression.of_chains(chains))
 
     def _pieces(self, n_chains: int) -> Iterator[slice]:
-        """Yield chains in pieces whose units, features and matrices take about tile_bytes."""
+        """Yield slices of the chains. The units, features and matrices of a slice take about tile_bytes."""
         n = max(1, self.layers.tile_bytes // self._bytes_of_a_chain())
         for first in range(0, n_chains, n):
             yield slice(first, min(first + n, n_chains))

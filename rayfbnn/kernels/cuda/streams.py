@@ -1,4 +1,4 @@
-"""The random numbers of streams.py drawn by kernels, in one launch for each request."""
+"""The random numbers of streams.py, drawn by kernels in one launch for each request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _THREADS = 128
 
 @dataclass(frozen=True)
 class DeviceStreams(Streams):
-    """Streams whose chains are on a device: the same words, uniforms to the bit, other numbers to rounding.
+    """Streams of chains on a device: words and uniforms as in `Streams` bit for bit, the rest to rounding.
 
     In array code a request takes dozens of launches, and a rejection loop waits after every round to learn
     whether all chains are done.
@@ -38,7 +38,7 @@ class DeviceStreams(Streams):
         attempt: int = 0,
         first: int = 0,
     ) -> Array:
-        """Draw what Streams.uniform draws, bit for bit; in array code if it is not from the first number."""
+        """Draw the numbers of Streams.uniform bit for bit; array code draws them if `first` is not 0."""
         if first > 0:
             return super().uniform(purpose, shape, index=index, attempt=attempt, first=first)
         return self._draw("uniforms", self._use(purpose, index, attempt), shape)
@@ -46,7 +46,7 @@ class DeviceStreams(Streams):
     def normal(
         self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
     ) -> Array:
-        """Draw what Streams.normal draws, to rounding."""
+        """Draw the numbers of Streams.normal, to rounding."""
         return self._draw("normals", self._use(purpose, index, attempt), shape, per_thread=2)
 
     def log_gamma(
@@ -58,21 +58,21 @@ class DeviceStreams(Streams):
         index: int = 0,
         first: int = 0,
     ) -> Array:
-        """Draw what Streams.log_gamma draws, to rounding; NaN where that would give up."""
+        """Draw the numbers of Streams.log_gamma, to rounding; NaN where it would give up."""
         if first > 0:
             return super().log_gamma(gamma_shape, purpose, shape, index=index, first=first)
         return self._draw("log_gammas", self._use(purpose, index, 0), shape, gamma_shape)
 
     def hyperbolic(self, a: Array | float, omega: Array, purpose: Purpose, *, index: int) -> Array:
-        """Draw what hyperbolic_variable draws, to rounding; NaN where that would give up."""
+        """Draw the numbers of hyperbolic_variable, to rounding; NaN where it would give up."""
         return self._draw("hyperbolics", self._use(purpose, index, 0), omega.shape[1:], a, omega)
 
     def polya_gamma(self, z: Array, purpose: Purpose, *, index: int) -> Array:
-        """Draw what polya_gamma draws, to rounding; NaN where that would give up."""
+        """Draw the numbers of polya_gamma, to rounding; NaN where it would give up."""
         return self._draw("polya_gammas", self._use(purpose, index, 0), z.shape[1:], z)
 
     def permutation(self, n: int, purpose: Purpose) -> Array:
-        """Draw what Streams.permutation draws. CuPy's argsort would wait for the device."""
+        """Draw the numbers of Streams.permutation. CuPy's argsort would wait for the device."""
         values = self.uniform(purpose, (n,))
         result = array_namespace(values).empty(values.shape, dtype=np.int64)
         kernel = self.build(SOURCE, "sorted_places", 0)
@@ -81,7 +81,7 @@ class DeviceStreams(Streams):
         return result
 
     def shuffles(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
-        """Draw what Streams.shuffles draws."""
+        """Draw the shuffles of Streams.shuffles."""
         xp = array_namespace(self.chains)
         orders = xp.empty((n_iterations, self.n_chains, n), dtype=np.int32)
         arguments: list[Any] = [np.uint32(word) for word in self.place(purpose)]
@@ -94,7 +94,7 @@ class DeviceStreams(Streams):
     def _draw(
         self, name: str, use: int, shape: tuple[int, ...], *values: Array | float, per_thread: int = 1
     ) -> Array:
-        """Draw numbers for each chain, (n_chains, *shape), to which `values` are broadcast."""
+        """Draw numbers for each chain, (n_chains, *shape); `values` are broadcast to this shape."""
         xp, n = array_namespace(self.chains), math.prod(shape)
         result = xp.empty((self.n_chains, *shape))
         n_threads = self.n_chains * -(-n // per_thread)

@@ -1,4 +1,4 @@
-"""Some of the cases of a posterior on a device, as the kernels of a pass read them."""
+"""Tiles: some of a posterior's cases on a device, in the form that the kernels of a pass read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rayfbnn.kernels.cuda.checks import stride
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """Some of the cases, n of them.
+    """A tile of n cases.
 
-    inputs   (n_inputs + 1, n); or (n_chains, n_inputs + 1, n), where each chain has its own
+    inputs   (n_inputs + 1, n); or (n_chains, n_inputs + 1, n) if each chain has its own
     targets  (..., n_outputs, n_cases); the tile's targets start at case number `begin`
     weights  weights of the targets, (..., n_targets, n_cases), or None
     """
@@ -32,7 +32,7 @@ class Tile:
 
 
 def output_arguments(position: Array, noise: Array, tile: Tile) -> tuple[Any, ...]:
-    """Return the arguments OUTPUT_ARGUMENTS of layers.cuh."""
+    """Return the arguments that OUTPUT_ARGUMENTS of layers.cuh declares."""
     xp = array_namespace(tile.inputs)
     weights = xp.empty(0) if tile.weights is None else tile.weights
     return (

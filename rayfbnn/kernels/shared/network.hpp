@@ -1,7 +1,7 @@
 // A network's pass at a tile of units and cases, written once over the lanes of arithmetic.hpp.
 //
 // A tile is in registers: UNITS units at CASES lanes, which are packs of cases on a CPU and single cases on a device.
-// Each kernel has its own tiles and its own places of their numbers in memory, which it describes by what it passes:
+// Each kernel has its own tiles and its own layout of their numbers in memory, and describes them by its arguments:
 //
 //     rows      step() goes from one row to the next. Rows of weights have at(m), the weight into unit m. Rows of
 //               values have load(to), the values at the tile's cases. Factors of a gradient have load(i, to), those of

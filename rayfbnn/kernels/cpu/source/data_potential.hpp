@@ -98,7 +98,7 @@ struct DataPotential {
         }
     }
 
-    // Adds the terms of the block's n cases, of which the first has a number among all cases.
+    // Adds the terms of the block's n cases. `first` is the number of the first one among all cases.
     void add_terms_of_block(long first, int n, const L* y, const L* w) {
         if (batch && net.model == GAUSSIAN && !w) {
             terms += gaussian_terms(network, given, y, n);

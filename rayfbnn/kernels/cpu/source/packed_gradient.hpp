@@ -1,7 +1,7 @@
 // Sums over cases: the data's part of the gradient by weights, biases and offsets (eqs. 43, 50-57).
 //
 // The gradient of a weight is the sum of a unit's value times another unit's derivative. For most links these sums are
-// packs that last until all cases are done. For large links, whose packs would leave the cache between two blocks, the
+// packs that last until all cases are done. The packs of large links would leave the cache between two blocks, so their
 // places are added up after each block.
 #ifndef RAYFBNN_PACKED_GRADIENT_HPP
 #define RAYFBNN_PACKED_GRADIENT_HPP

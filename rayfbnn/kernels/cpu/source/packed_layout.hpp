@@ -1,4 +1,4 @@
-// The arrays in which one chain's pass through a network works, and where everything lies in them.
+// The arrays that one chain's pass through a network works in, and their layout.
 //
 // The working set of a chain stays in cache: the values and derivatives of one block of cases at a time, and the
 // gradient's sums, one pack for each parameter. The places of these packs are added up once for each gradient.

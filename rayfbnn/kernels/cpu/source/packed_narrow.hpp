@@ -16,9 +16,9 @@ constexpr int narrow_units(int n_sums) { return n_sums <= 5 ? 4 : 2; }
 constexpr int narrow_units(int n_sums) { return n_sums <= 5 ? 2 : 1; }
 #endif
 
-// Units i .. i + M - 1 of layer l, whose link out goes to D units and whose link in comes from ROWS inputs: their
-// derivatives (eqs. 41, 42) and the sums over cases (eqs. 50-57). With ROWS = 0 the link in is left to others, and the
-// derivatives are stored for it.
+// Derivatives (eqs. 41, 42) of units i .. i + M - 1 of layer l, and their sums over cases (eqs. 50-57). The link out of
+// the layer goes to D units, and the link into it comes from ROWS inputs. With ROWS = 0 other code handles the link in,
+// and the derivatives are stored for it.
 template <int M, int D, int ROWS, class S>
 inline void narrow_tile(const PackedNetwork<S>& network, int l, int i) {
     typedef typename Pack<S>::Type L;

@@ -99,8 +99,8 @@ struct CasesOfPack {
     RAYFBNN_METHOD PackDouble here(const float* places) const { return doubles_of(places); }
 };
 
-// The terms of n cases from those of `all` on, summed in the places of a pack. What all but the last pack reads has a
-// size that the compiler knows.
+// The terms of n cases, starting at `all`, summed in the places of a pack. The compiler knows the size that every pack
+// but the last reads.
 template <int MODEL, class S, class T>
 inline PackDouble terms_of_cases(const CasesOfPack<S, T>& all, int n_outputs, int n) {
     typedef Lane<PackDouble> D;

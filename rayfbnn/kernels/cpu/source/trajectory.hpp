@@ -53,7 +53,7 @@ struct StreamPlace {
     const unsigned long long* chains;  // (n_chains,): the chains' numbers in the run
 };
 
-// Steps of dynamics with friction, in place of leapfrog steps: mcmc/sghmc.py. With stepsizes s and normal numbers n,
+// Steps of dynamics with friction instead of leapfrog steps: mcmc/sghmc.py. With stepsizes s and normal numbers n,
 //   q += first s p;  p = persistence p + noise n;  q += second s p;  p -= kick s g(q).
 // The normal numbers of step k have the index that `normals` holds plus k.
 struct Friction {
@@ -61,8 +61,8 @@ struct Friction {
     StreamPlace normals;
 };
 
-// Job::n_steps steps of Bayes by Backprop, in place of leapfrog steps: approximate/variational.py, which says what the
-// arrays are. The chains are those of the starts. Job::prior_energy and Job::terms are means over a step's draws,
+// Job::n_steps steps of Bayes by Backprop instead of leapfrog steps; approximate/variational.py describes the arrays.
+// The chains are those of the starts. Job::prior_energy and Job::terms are means over a step's draws,
 // (n_steps, n_chains).
 struct Variational {
     int n_draws;
@@ -91,8 +91,8 @@ struct Feature {
     int layer, row;
 };
 
-// Features first .. stop - 1, whose prior precisions are multiplied by exp(x). Here x is a coordinate of the position
-// that is distributed as the log of a Gamma variable with shape `half` and mean `mean`.
+// Features first .. stop - 1, with prior precisions multiplied by exp(x). Here x is a coordinate of the position that
+// is distributed as the log of a Gamma variable with shape `half` and mean `mean`.
 struct Moved {
     int first, stop;
     double half, mean;
@@ -126,9 +126,9 @@ struct Job {
     int n_cases;
     int largest_block;  // packs
     const void* rows;   // (n_inputs, n_cases), or null where the partitions have inputs of their own
-    // The random order of all cases in the first pass, of which a step's batch is a piece, or null where all chains have
-    // the same cases. Each later pass has an iteration of its own. A pass has n_batches batches, step k takes batch
-    // first_batch + k of all passes, and n_cases is the most that a batch has. There is one partition then, and its
+    // The random order of all cases in the first pass, or null if all chains have the same cases. The batch of a step
+    // is a piece of it. Each later pass has its own iteration. A pass has n_batches batches, step k takes batch
+    // first_batch + k of all passes, and n_cases is the largest size of a batch. There is then one partition, and its
     // cases come from `records`.
     const StreamPlace* shuffles;
     int n_batches;

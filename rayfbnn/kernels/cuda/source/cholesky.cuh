@@ -1,13 +1,13 @@
 // The inverse of a matrix's Cholesky factor in shared memory, computed by a thread block.
 
 // Calls f(matrix, i, j) for the thread's share of the places j <= i of each lower triangle. Rows r and SIZE - 1 - r are
-// put side by side, so that the threads have equal shares.
+// put side by side to give the threads equal shares.
 template <int SIZE, class F> __device__ __forceinline__ void each_of_triangle(int matrices, F f) {
   constexpr int LENGTH = (SIZE + 1) / 2 * (SIZE + 1);
   for (int place = threadIdx.x; place < matrices * LENGTH; place += THREADS) {
     const int row = place % LENGTH / (SIZE + 1), column = place % LENGTH % (SIZE + 1);
     const bool is_upper = column >= SIZE - row;
-    if (is_upper && 2 * row == SIZE - 1) continue;  // the middle row has no second row beside it
+    if (is_upper && 2 * row == SIZE - 1) continue;  // the middle row has no second row next to it
     f(place / LENGTH, is_upper ? row : SIZE - 1 - row, is_upper ? column - (SIZE - row) : column);
   }
 }

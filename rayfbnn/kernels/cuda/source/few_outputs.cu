@@ -1,11 +1,11 @@
-// The pass from the last hidden layer to the outputs and back, where the outputs are few and all links into them come
-// from this layer. It takes the place of an activation, of three products and of what is between them: the products
-// would be of matrices with few rows, which fill a part of the device only.
+// The pass from the last hidden layer to the outputs and back, for few outputs and links from this layer alone. It
+// replaces an activation, three products and the steps between them. The products would be of matrices with few rows,
+// which fill only a part of the device.
 //
 // A thread block takes chunks of WARP cases of one chain, one for each lane of its warps, which share the units among
-// them. The values of a chunk are in shared memory, so that the summed inputs are read once, and the derivatives are
-// written in their place. What is summed over cases stays with the block until its last chunk. The blocks of a chain
-// then have their sums added by another kernel, in a fixed order.
+// them. The values of a chunk are in shared memory: the summed inputs are read once, and the derivatives overwrite
+// them. Sums over cases stay with the block until its last chunk. Another kernel then adds the sums of a chain's
+// blocks, in a fixed order.
 
 constexpr int LAST = OUTPUT_LAYER - 1, N_UNITS = units_of(LAST), WARPS = THREADS / WARP;
 constexpr int QUAD = 4;             // numbers that a thread loads at a time

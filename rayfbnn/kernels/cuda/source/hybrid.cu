@@ -1,5 +1,5 @@
 // A whole update by hybrid Monte Carlo in one launch: the trajectory, the choice of a state in each of its windows, and
-// the decision. It is what `hybrid` of mcmc/hybrid.py does with its windows in array code, which has the formulas.
+// the decision. It does the same as `hybrid` of mcmc/hybrid.py in array code, which has the formulas.
 //
 //   position, momentum, stepsizes  (n_chains, N_PARAMETERS), at the current state
 //   new_position, new_momentum     (n_chains, N_PARAMETERS), the results; until the end, the state of the reject window
@@ -7,14 +7,14 @@
 //                                  the state of the accept window
 //   windows                        (n_chains, 8), memory for Windows
 //   accepted, energy_change, diverged  (n_chains,), the results
-//   constant                       (n_chains,), what the potential has besides the energies of a piece
+//   constant                       (n_chains,), the part of the potential that is not in the energies of a piece
 //   of_offset, of_decision         (n_chains,) uniform numbers
 //   of_states                      (n_chains, n_states) uniform numbers, one for each state that is considered
 //   steps, window, jump            a state is considered after every jump leapfrog steps; the others count such states
 
 __device__ __forceinline__ double infinite() { return -::log(0.0); }
 
-// A window so far: log sum exp(-H) over its states, and the largest -H + Gumbel noise, whose state is kept.
+// A window so far: log sum exp(-H) over its states, and the largest -H + Gumbel noise. Its state is kept.
 struct Window {
   double log_weight, best_score, is_kept;
 

@@ -2,7 +2,7 @@
 // comes between this file and theirs: warp.cu, block.cu, or a form of regression.cuh.
 //
 // The code of the steps defines, for the threads of a chain, a warp or a thread block:
-//   DATA_ARGUMENTS, DATA_OF(chain)  the kernel's arguments besides the trajectory, and the ChainData made from them; its
+//   DATA_ARGUMENTS, DATA_OF(chain)  the kernel's arguments after the trajectory, and the ChainData made from them; its
 //                                   function `potential` adds up the parts of an energy
 //   BLOCKS_AT_ONCE                  thread blocks that a multiprocessor must have registers for at the same time
 //   CHAIN_THREADS                   the number of threads of a chain

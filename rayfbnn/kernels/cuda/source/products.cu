@@ -1,8 +1,8 @@
 // The steps of a large network's pass between the matrix products of network_pass.py. Biases are not part of the
-// products, whose rows would otherwise not be aligned: 785 numbers of float32 are no multiple of 16 bytes.
+// products, because their rows would not be aligned: 785 numbers of float32 are not a multiple of 16 bytes.
 
 // A layer's kernels take a row for each unit of each chain, with the unit's numbers at all n cases of a tile. A thread
-// block has some cases of one row, so that what belongs to the unit is read once. It has at most THREADS threads, whole
+// block has some cases of one row, so it reads the unit's parameters once. It has at most THREADS threads, either whole
 // warps or a single thread.
 constexpr int CASES_OF_A_THREAD = 4;
 
@@ -60,8 +60,8 @@ __device__ __forceinline__ real sum_over_threads(real value) {
   return total;
 }
 
-// Adds what the threads of the block have summed for a unit to the gradient of its offset and biases. All threads call
-// it, and one of them writes.
+// Adds the sums of the block's threads for a unit to the gradient of its offset and biases. All threads call it, and
+// one of them writes.
 template <int LAYER>
 __device__ __forceinline__ void add_sums(real* gradient, int unit, bool writes, real by_value, real by_input) {
   if constexpr (LAYER < OUTPUT_LAYER && offset_of(LAYER) >= 0) {

@@ -6,7 +6,8 @@
 constexpr int N_ALL = N_SYSTEMS * N_EACH;  // number of targets
 constexpr int N_KEPT = N_PARAMETERS - N_MOVED;
 
-// In shared memory there is a row of ones, in reals, behind the tiles, and then what the form of the regression needs.
+// In shared memory, behind the tiles, lie a row of ones, in reals, and then the arrays that the form of the regression
+// needs.
 constexpr int ONES = rounded((END_OF_SQUARES * 8 + int(sizeof(real)) - 1) / int(sizeof(real)));
 constexpr int END_OF_ONES = ONES + PITCH;
 
@@ -94,8 +95,8 @@ template <int TARGETS> __device__ __forceinline__ double energy_of_moved(const r
   return energy;
 }
 
-// Registers are limited such that as many thread blocks run on a multiprocessor as its shared memory holds (228 KiB, of
-// which each block takes 1 KiB more than it asks for), up to 24 warps, or 16 where more would spill. The robot arm in
+// Registers are limited to let as many thread blocks run on a multiprocessor as its shared memory holds (228 KiB; each
+// block takes 1 KiB more than it requests), up to 24 warps, or 16 where more would spill. The robot arm in
 // float32 has 12 thread blocks without spills. This has not been timed yet.
 constexpr int MOST_THREADS = sizeof(real) == 4 && THREADS <= 64 ? 768 : 512;
 constexpr int BLOCKS_AT_ONCE = least(MOST_THREADS / THREADS, 228 * 1024 / (SHARED_BYTES + 1024));

@@ -1,7 +1,7 @@
-// Whole trajectories of tiny networks: one warp for each chain, whose threads compute one case at a time.
+// Whole trajectories of tiny networks, with one warp for each chain. Each thread computes one case at a time.
 //
 // The gradient over a thread's cases stays in its registers. At the end of a pass the 32 threads add their gradients
-// up, such that each thread ends with the gradient of its own share of the parameters; it also has their momenta,
+// up. Each thread ends with the gradient of its own share of the parameters; it also has their momenta,
 // stepsizes and priors. Positions are in shared memory, from which all threads read the same weight at the same time.
 // Warps do not wait for each other, and inside a trajectory only cases are read from device memory.
 

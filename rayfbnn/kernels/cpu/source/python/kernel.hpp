@@ -155,7 +155,7 @@ class Kernel {
         cut(n_partitions, block_bytes);
         has_batches_ = batch > 0;
         if (has_batches_) return;
-        // A regression has all cases in one block, which would be laid out anew for each of its gradients.
+        // A regression has all cases in one block, which would be laid out again for each of its gradients.
         if (!ends_in_regression && inputs.nbytes() >= size_t(rows_from)) {
             caller_inputs_ = inputs;
             job_.rows = rows;

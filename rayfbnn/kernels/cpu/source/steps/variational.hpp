@@ -9,8 +9,8 @@
 
 namespace RAYFBNN_NAMESPACE {
 
-// The logarithm of a product of normal numbers, place by place. Powers of two are counted apart, so that there is one
-// logarithm for up to 1,000 factors.
+// The logarithm of a product of normal numbers, place by place. Powers of two are counted separately, so one logarithm
+// is enough for up to 1,000 factors.
 class LogOfProduct {
     typedef Format<double> Bits;
 
@@ -30,7 +30,7 @@ class LogOfProduct {
     PackLong exponent_ = {};
 };
 
-// Between gradients a step goes through the parameters TILE at a time, so that what one loop leaves is in the
+// Between gradients a step goes through the parameters TILE at a time. The results of one loop are then still in the
 // first-level cache for the next. The loops are short: a processor works on several packs at once only if their
 // instructions fit into its window.
 template <class S>
@@ -51,8 +51,8 @@ struct VariationalStep {
     const long n, n_padded;  // parameters, and places for them in whole packs
     const int n_different;   // draws of normal numbers in a step
     Trajectory<S> steps;
-    // These belong to the current start. Each step rounds them to S, so that it is all the same how many steps a call
-    // takes.
+    // These belong to the current start. Each step rounds them to S, so the number of steps in a call has no influence
+    // on them.
     Buffer<S> mean, rho;
     Buffer<S> first, second;  // the moments of the mean's slopes, and from n_padded on those of rho's
     Buffer<S> position, sigma;
