@@ -5,6 +5,7 @@ RayFBNNError
   DataError              a file, row, column
   StoreError             a store cannot be read or written
     StoreMissingError      the place to read has no store
+    StoreFormatError       the store has a format that this version does not read
     StoreExistsError       a new store would replace something; nothing is ever replaced
     StoreForeignError      what is not ours lies where a store is made
     StoreBusyError         another process is running on this store
@@ -54,6 +55,12 @@ class StoreError(RayFBNNError):
 
 class StoreMissingError(StoreError):
     """The path to read is not that of a store: nothing is there, or something else."""
+
+    exit_code = 2
+
+
+class StoreFormatError(StoreError):
+    """The store has a format that this version does not read; nothing was changed."""
 
     exit_code = 2
 

@@ -57,7 +57,7 @@ def committed_or_early(store: Store) -> Draws:
     """
     if store.kind != "mcmc" or store.committed_draws > 0:
         return committed(store)
-    records = [_records_with_state(store, batch) for batch in range(store.n_batches)]
+    records = [store.commits.all(batch) for batch in range(store.n_batches)]
     ends = np.cumsum([phase.iterations for phase in store.spec.phase])
     phases = [[int(np.searchsorted(ends, record.first_iteration)) for record in some] for some in records]
     if not all(phases):
@@ -83,7 +83,3 @@ def early_warning(run: Draws) -> str:
         f" {len(spec.phase)}, on their way there; means may be useful, but intervals are not yet to be"
         " trusted. `resume` goes on to the posterior"
     )
-
-
-def _records_with_state(store: Store, batch: int) -> list[Record]:
-    return [record for record in store.commits.all(batch) if record.state or record.payload]

@@ -23,8 +23,6 @@ def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> i
     last = f"phase[{len(store.spec.phase) - 1}].iterations"
     planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
     allowed = {"data.train"} | ({last} if wanted >= planned else set())  # the cases themselves are compared
-    if asked.draws_per_block is None:  # before format 3 it was 50 where it was left out
-        allowed.add("draws_per_block")
     if asked.device == "gpu" and "chains_per_batch" not in asked.model_fields_set:
         allowed.add("chains_per_batch")  # it depends on how many GPUs there were
     disagreements = [line for line in differences(store.spec, asked) if line.split(": ")[0] not in allowed]

@@ -265,9 +265,8 @@ def _committed_at(store: Store, last: Record) -> float | None:
 
     It is the time of the head, which is written at each commit and never by gathering.
     """
-    log = store.commits
     try:
-        return store.fs.modified(log.head_file(last.batch) if log.has_heads else log.file_of(last))
+        return store.fs.modified(store.commits.head_file(last.batch))
     except FileNotFoundError:
         return None
 

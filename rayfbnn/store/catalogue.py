@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
 FORMAT_VERSION = 4
-FIRST_WITH_SEGMENTS = 3  # the first format whose blocks are one file each, and are gathered into segments
-FIRST_WITH_CASE_CHUNKS = 4  # the first format whose training cases lie in many chunks
 STATS = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
 TOTAL_LOG_LIKELIHOOD = "log_likelihood_total"
 LOG_Q = "log_q"  # the log density of a draw under the approximation that it is from
@@ -38,12 +36,10 @@ class Header:
     """Sizes of a run as the root metadata has them; with the spec they decide the shapes of all arrays.
 
     n_draws, n_warmup_draws  planned draws of each chain
-    draws_per_chunk          draws of a chunk, and the most of a block; None in formats 1 and 2, where
-                             draws_per_block is both
+    draws_per_chunk          draws of a chunk, and the most of a block
     draws_per_block          most draws of a block; None where blocks end after some seconds
     n_blocks                 planned upper bound of the blocks of a batch
-    cases_per_chunk          training cases of a chunk; None before format 4, where one chunk has all
-    format_version           1 and 2 differ in the name of one array, see `stat_array`; 3 has `segments`
+    cases_per_chunk          training cases of a chunk
     fit_state                names and shapes of the arrays of one start's state in a fit; None for what is no
                              fit, whose state has the arrays STATE
     """
@@ -58,9 +54,8 @@ class Header:
     n_cases: int
     coordinate_chunk: int
     data_hash: str
-    draws_per_chunk: int | None = None
-    cases_per_chunk: int | None = None
-    format_version: int = FORMAT_VERSION
+    draws_per_chunk: int
+    cases_per_chunk: int
     fit_state: StateShapes | None = None
 
     @property
@@ -72,28 +67,6 @@ class Header:
     def n_batches(self) -> int:
         """Number of batches that the chains are divided into."""
         return -(-self.chains // self.chains_per_batch)
-
-    @property
-    def has_segments(self) -> bool:
-        """True if blocks are single files until they are gathered into chunks (format 3)."""
-        return self.format_version >= FIRST_WITH_SEGMENTS
-
-    @property
-    def has_case_chunks(self) -> bool:
-        """True if the training cases lie in chunks of `cases_per_chunk` (format 4)."""
-        return self.format_version >= FIRST_WITH_CASE_CHUNKS
-
-    @property
-    def chunk_cases(self) -> int:
-        """Number of training cases in a chunk."""
-        return self.n_cases if self.cases_per_chunk is None else self.cases_per_chunk
-
-    @property
-    def chunk_draws(self) -> int:
-        """Number of draws of each chain in a chunk."""
-        size = self.draws_per_block if self.draws_per_chunk is None else self.draws_per_chunk
-        assert size is not None
-        return size
 
     def batch_chains(self, batch: int) -> range:
         """Return the numbers of the chains in a batch; the last batch may have fewer than the others."""
@@ -171,17 +144,6 @@ class SigmaPlan:
     dims: tuple[str, ...]
 
 
-def stat_array(header: Header, stat: str) -> str:
-    """Return the name of the array that holds one of STATS.
-
-    ArviZ takes a `log_likelihood` for the log likelihoods of single cases. Format 1 had their sum under that
-    name; since format 2 it is `log_likelihood_total`.
-    """
-    if stat == "log_likelihood" and header.format_version > 1:
-        return TOTAL_LOG_LIKELIHOOD
-    return stat
-
-
 def parameter_dims(group: str) -> tuple[str, ...]:
     """Return the axes of a group of parameters, as the store names them: source, then destination."""
 
@@ -231,8 +193,6 @@ def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> d
         plans += _section(header, spec, "warmup_", header.n_warmup_draws)
     if header.kind == "prior":
         plans += _predictive(header, spec)
-    if not header.has_segments:
-        plans += _state(header, spec)
     plans += _data(header, spec, data)
     firsts = np.arange(header.n_batches, dtype=np.int64) * header.chains_per_batch
     plans.append(_whole(COMMITS, ("batch",), firsts))
@@ -243,7 +203,7 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
     """Yield the arrays of posterior and sample_stats, or those of the warm-up."""
     network = spec.network
     leading = (header.chains, n_draws)
-    chunk = (header.chains_per_batch, header.chunk_draws)
+    chunk = (header.chains_per_batch, header.draws_per_chunk)
 
     def drawn(path: str, dims: tuple[str, ...], shape: tuple[int, ...], dtype: str) -> ArrayPlan:
         return ArrayPlan(path, ("chain", "draw", *dims), leading + shape, chunk + shape, dtype)
@@ -262,18 +222,15 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
     for sigma in sigma_plans(precisions):
         shape = tuple(sizes[dim] for dim in sigma.dims)
         yield drawn(f"{group}/{sigma.name}", sigma.dims, shape, "float64")
-    if header.has_segments:
-        statistics = np.array([stat_array(header, name) for name in header.statistics], dtype=object)
-        yield drawn(f"{prefix}sample_stats/{STATISTICS}", (STATISTIC,), (len(statistics),), "float64")
-        yield _whole(f"{prefix}sample_stats/{STATISTIC}", (STATISTIC,), statistics)
-    else:
-        for name in STATS:
-            yield drawn(f"{prefix}sample_stats/{stat_array(header, name)}", (), (), "float64")
+    # ArviZ takes a `log_likelihood` for the log likelihoods of single cases.
+    names = [TOTAL_LOG_LIKELIHOOD if name == "log_likelihood" else name for name in header.statistics]
+    yield drawn(f"{prefix}sample_stats/{STATISTICS}", (STATISTIC,), (len(names),), "float64")
+    yield _whole(f"{prefix}sample_stats/{STATISTIC}", (STATISTIC,), np.array(names, dtype=object))
     for folder in (group, f"{prefix}sample_stats"):
         yield from _chains_and_draws(header, folder, n_draws)
-    for dim, names in _names(spec).items():
+    for dim, values in _names(spec).items():
         if dim in sizes:
-            yield _whole(f"{group}/{dim}", (dim,), names)
+            yield _whole(f"{group}/{dim}", (dim,), values)
 
 
 def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
@@ -283,7 +240,7 @@ def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
     """
     names, folder, model = _names(spec), "prior_predictive", spec.data_model
     names["piece"] = np.arange(model.n_cells, dtype=np.int64)
-    leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.chunk_draws)
+    leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.draws_per_chunk)
     for name in PREDICTIVE:
         axis = "piece" if name == "outputs" and model.n_cells > 1 else name.removesuffix("s")
         shape = (header.n_cases, len(names[axis]))
@@ -300,21 +257,6 @@ def _chains_and_draws(header: Header, folder: str, n_draws: int) -> Iterator[Arr
     yield ArrayPlan(f"{folder}/draw", ("draw",), (n_draws,), (header.coordinate_chunk,), "int64", numbers)
 
 
-def _state(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
-    """Yield the arrays of each batch's state after each block, in float64, which holds float32 exactly."""
-    network = spec.network
-    precisions = PrecisionLayout.from_specs(network, spec.model, len(spec.data.targets))
-    for name in STATE:
-        n = precisions.n_precisions if name == "precisions" else network.n_parameters
-        yield ArrayPlan(
-            f"state/{name}",
-            ("block", "chain", "precision" if name == "precisions" else "parameter"),
-            (header.n_blocks, header.chains, n),
-            (1, header.chains_per_batch, n),
-            "float64",
-        )
-
-
 def _data(header: Header, spec: RunSpec, data: Dataset | None) -> Iterator[ArrayPlan]:
     """Yield the training cases as on file, and how they are standardised."""
     n_inputs, n_targets = len(spec.input_names), len(spec.data.targets)
@@ -327,7 +269,7 @@ def _data(header: Header, spec: RunSpec, data: Dataset | None) -> Iterator[Array
         ("constant_data/target_scale", ("target",), (n_targets,)),
     ):
         values: Any = None if data is None else getattr(data, path.split("/")[1])
-        chunk = (header.chunk_cases, *shape[1:]) if dims[0] == "case" else shape
+        chunk = (header.cases_per_chunk, *shape[1:]) if dims[0] == "case" else shape
         yield ArrayPlan(path, dims, shape, chunk, "float64", values)
     names = _names(spec)
     yield _whole("observed_data/target", ("target",), names["target"])

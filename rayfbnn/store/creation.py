@@ -11,21 +11,21 @@ from dataclasses import asdict
 from rayfbnn.data import Dataset
 from rayfbnn.errors import ConfigError, StoreExistsError
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.catalogue import COMMITS, Header, array_plans
+from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Header, array_plans
 from rayfbnn.store.checking.documents import MOST_VALUES, values_in
-from rayfbnn.store.commits import CommitLog
+from rayfbnn.store.checking.heads import Head, batch_folder, write_head
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
 from rayfbnn.store.limits import Length, check_size
 from rayfbnn.store.metadata import is_draw_coordinate
 from rayfbnn.store.records import seal_of
-from rayfbnn.store.root import FORMAT, HEADS, LOCK
+from rayfbnn.store.root import FORMAT, LOCK
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import MOST_BYTES, Storage
 from rayfbnn.version import __version__
 
-_GROUPS = "(warmup_)?(posterior|sample_stats)|prior_predictive|state|observed_data|constant_data"
+_GROUPS = "(warmup_)?(posterior|sample_stats)|prior_predictive|observed_data|constant_data"
 _ARRAY = r"zarr\.json|c\.[\d.]*"
-_BATCH = r"lock|head\.json|\d+\.(json|block|segment)"
+_BATCH = r"lock|head\.json|\d+\.(block|segment)"
 # The keys of all files and folders of a store that has just been made; those of folders end with "/".
 _OURS = re.compile(
     rf"zarr\.json|({_GROUPS})/(zarr\.json|[^/]+/({_ARRAY})?)?|commits/({_ARRAY}|lock|batch\d+/({_BATCH})?)?",
@@ -89,11 +89,6 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
     for group in dict.fromkeys(plan.partition("/")[0] for plan in plans if "/" in plan):
         files[f"{group}/{METADATA}"] = group_metadata({})
     sizes = asdict(header)
-    version = sizes.pop("format_version")
-    if not header.has_segments:
-        del sizes["draws_per_chunk"]
-    if not header.has_case_chunks:
-        del sizes["cases_per_chunk"]
     if header.fit_state is None:
         del sizes["fit_state"]
     else:
@@ -101,25 +96,24 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
     root = group_metadata(
         {
             "format": FORMAT,
-            "format_version": version,
+            "format_version": FORMAT_VERSION,
             "rayfbnn_version": __version__,
             "header": sizes,
             "spec": spec.to_dict(),
             "fixed_chunks": fixed,
             "kernel": kernel,
-            HEADS: True,
+            "head_records": True,  # a key of this format that says nothing more
         }
         | ({} if spec.encoding is None else {"encoding": spec.encoding.to_dict()})
     )
     identity = seal_of(root, path / METADATA)
-    commits = CommitLog(fs, path, identity, has_heads=True)
-    batches = [commits.folder(batch) for batch in range(header.n_batches)]
+    batches = [batch_folder(path, batch) for batch in range(header.n_batches)]
     folders = {file[:end] for file in files for end, letter in enumerate(file) if letter == "/"}
     for folder in (*(path / name for name in sorted(folders)), *batches):
         fs.mkdir(folder)
     fs.write_files({path / file: content for file, content in files.items()})
-    for batch in range(header.n_batches):
-        commits.set_head(batch, 0)
+    for batch, folder in enumerate(batches):
+        write_head(fs, folder, Head(identity, batch))
     fs.write_root(path / METADATA, root)
     for folder in (*(path / name for name in sorted(folders, reverse=True)), path):
         fs.fsync_dir(folder)

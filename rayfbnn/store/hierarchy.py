@@ -40,7 +40,7 @@ class Hierarchy:
     metadata   path of a metadata file -> its checked content, which is what Zarr gets for the file
     check      raises StoreCorruptError if the content of a chunk file is not what was recorded of it;
                None for `verify`, which compares chunks itself
-    tail       the draws that lie in no chunk yet; None for `verify`, and in formats without segments
+    tail       the draws that lie in no chunk yet; None for `verify`
     """
 
     def __init__(
@@ -381,6 +381,6 @@ def _holds(plan: ArrayPlan, file: str) -> str:
     parts = [
         f"{dim}s {part.start} to {min(part.stop, n) - 1}"
         for dim, part, n in zip(plan.dims, _extent(plan, file), plan.shape, strict=True)
-        if dim in ("block", "chain", "draw")
+        if dim in ("chain", "draw")
     ]
     return f" (it holds {', '.join(parts)}){ADVICE}" if parts else ""

@@ -75,7 +75,7 @@ def check_size(
     for key, value, what, available, needed in (
         (
             "draws_per_block",
-            header.draws_per_block or header.chunk_draws,
+            header.draws_per_block or header.draws_per_chunk,
             "a block takes {} of memory, of which this machine has {}",
             memory,
             lambda n: n * header.chains_per_batch * sizes.draw * _COPIES_OF_BLOCK,
@@ -142,7 +142,7 @@ class Sizes:
             chains=1,
             chains_per_batch=1,
             draws_per_block=1,
-            draws_per_chunk=1 if header.has_segments else None,
+            draws_per_chunk=1,
             n_draws=1,
             n_warmup_draws=min(1, header.n_warmup_draws),
             n_blocks=1,
@@ -162,10 +162,9 @@ class Sizes:
 
     def on_disk(self, header: Header) -> int:
         """Return the bytes of a finished run, with whole files of chunks and a state for each block."""
-        n_draws = sum(
-            header.chunk_draws * -(-n // header.chunk_draws) for n in (header.n_draws, header.n_warmup_draws)
-        )
-        n_states = -(-header.n_blocks // header.chunk_draws) if header.kind == "mcmc" else 0
+        size = header.draws_per_chunk
+        n_draws = sum(size * -(-n // size) for n in (header.n_draws, header.n_warmup_draws))
+        n_states = -(-header.n_blocks // size) if header.kind == "mcmc" else 0
         n_chains = header.n_batches * header.chains_per_batch
         return n_chains * (n_draws * self.draw + n_states * self.state) + self.of_numbers(header)
 

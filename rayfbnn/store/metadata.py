@@ -29,9 +29,6 @@ _NAMES_OF_TEXT: tuple[object, ...] = (
     {"name": "variable_length_utf8", "configuration": {}},
 )
 
-# The most of each axis whose length an interrupted driver may have left at another number than is planned.
-_LONGEST = {"draw": MOST_DRAWS, "block": 2**53}
-
 
 def read_metadata(fs: Storage, path: Place, plans: Mapping[str, ArrayPlan]) -> tuple[dict[str, bytes], bool]:
     """Return every metadata file, checked, as planned, and True if an extension is still unfinished.
@@ -64,7 +61,7 @@ def read_metadata_file(
         return array_metadata(plan), False
     shape = tuple(document["shape"]) if isinstance(document.get("shape"), list) else ()
     is_other = len(shape) == len(plan.shape) and all(
-        type(n) is int and (0 <= n <= _LONGEST[dim] if dim in _LONGEST else n == planned)
+        type(n) is int and (0 <= n <= MOST_DRAWS if dim == "draw" else n == planned)
         for n, planned, dim in zip(shape, plan.shape, plan.dims, strict=True)
     )
     if is_other and matches(raw, replace(plan, shape=shape)):
@@ -107,7 +104,7 @@ def check_fixed_chunks(path: Place, fixed: Mapping[str, str], plans: Mapping[str
     """Raise StoreCorruptError unless the root metadata has a digest of each chunk written at creation."""
     planned = set()
     for plan in plans.values():
-        if plan.dims[:2] == ("chain", "draw") or plan.dims[0] == "block" or is_draw_coordinate(plan):
+        if plan.dims[:2] == ("chain", "draw") or is_draw_coordinate(plan):
             continue
         for file in plan.files_of_rows():
             if file not in fixed:  # at once: a store may claim any number of chunks

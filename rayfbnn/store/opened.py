@@ -10,12 +10,11 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import ArrayPlan, Header, array_plans
 from rayfbnn.store.checking.chunks import ChunkCheck
 from rayfbnn.store.checking.rows import RowDigests
-from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.metadata import check_fixed_chunks, check_layout, read_metadata
 from rayfbnn.store.records import Section
 from rayfbnn.store.root import Root, read_root
-from rayfbnn.store.segments.log import BlockLog
+from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.segments.payload import PayloadLayout
 from rayfbnn.store.segments.tail import Tail
 from rayfbnn.store.storage.places import Place
@@ -26,11 +25,9 @@ from rayfbnn.store.tuning_log import TuningLog
 def commit_log(
     fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan], *, headers_only: bool = False
 ) -> CommitLog:
-    """Return the log of the commits of a store, as its format has them; `headers_only` as in BlockLog."""
-    if not root.header.has_segments:
-        return CommitLog(fs, path, root.identity, has_heads=root.has_heads)
+    """Return the log of the commits of a store; `headers_only` as in CommitLog."""
     layout = PayloadLayout.from_plans(root.header, root.spec, plans)
-    return BlockLog(fs, path, root.identity, layout, headers_only=headers_only)
+    return CommitLog(fs, path, root.identity, layout, headers_only=headers_only)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +61,7 @@ class OpenStore:
         """Read and check every metadata file of the store at `path`; commit records are not looked at.
 
         before  the same store as it was opened earlier, whose commit records need not be read again
-        headers_only  as in BlockLog
+        headers_only  as in CommitLog
 
         StoreError if there is no store, StoreCorruptError if one of the files is damaged.
         """
@@ -82,12 +79,11 @@ class OpenStore:
             commits = commit_log(fs, path, root, plans, headers_only=headers_only)
             rows = RowDigests(header, plans, commits)
         check = ChunkCheck(path, header, root.fixed_chunks, rows)
-        tail = Tail(header, commits, rows) if isinstance(commits, BlockLog) else None
         return OpenStore(
             fs,
             path,
             root,
-            Hierarchy(fs, path, plans, metadata, check, tail),
+            Hierarchy(fs, path, plans, metadata, check, Tail(header, commits, rows)),
             commits,
             rows,
             TuningLog(fs, path, root.identity, spec, header.n_batches, commits),

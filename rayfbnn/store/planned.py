@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.catalogue import FORMAT_VERSION, Header, Kind, StateShapes, array_plans
+from rayfbnn.store.catalogue import Header, Kind, StateShapes, array_plans
 from rayfbnn.store.limits import Length, Sizes, check_counts
 from rayfbnn.store.metadata import metadata_files
 from rayfbnn.store.rounds import rounds
@@ -29,7 +29,6 @@ def new_header(
     draws_per_chunk: int | None,
     n_cases: int,
     data_hash: str,
-    format_version: int,
     cases_per_chunk: int | None = None,
     fit_state: StateShapes | None = None,
 ) -> Header:
@@ -48,14 +47,12 @@ def new_header(
         n_cases=n_cases,
         coordinate_chunk=1,
         data_hash=data_hash,
-        format_version=format_version,
+        draws_per_chunk=1,
+        cases_per_chunk=cases_per_chunk or chunk_cases(spec, n_cases),
         fit_state=fit_state,
     )
-    if header.has_segments:
-        header = replace(header, draws_per_chunk=draws_per_chunk or chunk_draws(header, spec))
-    if header.has_case_chunks:
-        header = replace(header, cases_per_chunk=cases_per_chunk or chunk_cases(spec, n_cases))
-    return replace(header, coordinate_chunk=max(header.chunk_draws, n_draws, n_warmup_draws))
+    size = draws_per_chunk or chunk_draws(header, spec)
+    return replace(header, draws_per_chunk=size, coordinate_chunk=max(size, n_draws, n_warmup_draws))
 
 
 def chunk_cases(spec: RunSpec, n_cases: int) -> int:
@@ -103,7 +100,6 @@ def planned_size(spec: RunSpec, n_cases: int) -> tuple[int, int]:
         draws_per_chunk=None,
         n_cases=n_cases,
         data_hash="",
-        format_version=FORMAT_VERSION,
     )
     check_counts(header, Length.from_longest(header, spec))
     plans = array_plans(header, spec)
@@ -112,6 +108,6 @@ def planned_size(spec: RunSpec, n_cases: int) -> tuple[int, int]:
     for plan in plans.values():
         n_chunks += math.prod(-(-n // size) for n, size in zip(plan.shape, plan.chunks, strict=True) if size)
     for n_draws in (header.n_draws, header.n_warmup_draws):
-        n_segments += max(0, -(-n_draws // header.chunk_draws) - 1)
+        n_segments += max(0, -(-n_draws // header.draws_per_chunk) - 1)
     n_files = n_chunks + len(metadata_files(plans)) + header.n_batches * (n_segments + 2)
     return n_files, Sizes.from_plans(header, spec).on_disk(header)

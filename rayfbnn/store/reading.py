@@ -14,19 +14,9 @@ from rayfbnn.data.digest import CasesDigest
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.model.inputs import pieces_of
-from rayfbnn.state import ChainState
-from rayfbnn.store.catalogue import (
-    STATE,
-    STATISTIC,
-    STATISTICS,
-    TOTAL_LOG_LIKELIHOOD,
-    sigma_plans,
-    stat_array,
-)
+from rayfbnn.store.catalogue import STATISTIC, STATISTICS, sigma_plans
 from rayfbnn.store.opened import OpenStore
-from rayfbnn.store.records import SEAL, Record, Section
-from rayfbnn.store.segments.log import BlockLog
-from rayfbnn.store.writing import digest
+from rayfbnn.store.records import SEAL, Section
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -96,37 +86,6 @@ def _check_digest(store: OpenStore, digest: str) -> None:
         raise StoreCorruptError(f"{store.path}: the training cases do not match the run's data hash")
 
 
-def state_after(store: OpenStore, record: Record) -> ChainState | None:
-    """Read the state that a block left; None if the block has no state (exact draws).
-
-    StoreCorruptError if the state is not the one that was committed.
-    """
-    if isinstance(store.commits, BlockLog):
-        return store.commits.state_after(record)
-    if not record.state:
-        return None
-    batch, chains = record.batch, store.header.batch_chains(record.batch)
-    where = slice(record.block, record.block + 1), slice(chains.start, chains.stop)
-    arrays = {}
-    for name in STATE:
-        values = store.hierarchy.read(f"state/{name}", *where)
-        file = store.hierarchy.plans[f"state/{name}"].chunk_file(record.block, batch)
-        if digest(values) != record.state[file]:
-            raise StoreCorruptError(
-                f"{store.path / file}: damaged: not the state that block {record.block} of batch {batch}"
-                " left; repair drops the block, and resume computes it again"
-            )
-        dtype = "float64" if name == "precisions" else store.spec.dtype
-        arrays[name] = np.ascontiguousarray(values[0], dtype=dtype)
-    return ChainState(**arrays)
-
-
-def fit_after(store: OpenStore, record: Record) -> dict[str, Array]:
-    """Read the state of a fit that a block left, arrays (n_starts, ...) by name."""
-    assert isinstance(store.commits, BlockLog)  # approximations began with a later format
-    return store.commits.fit_after(record)
-
-
 def read_positions(
     store: OpenStore, draws: slice, chains: slice, section: Section, committed: int | None
 ) -> Array:
@@ -163,11 +122,8 @@ def read_stat(
 ) -> Array:
     """Read one of catalogue.STATS, (n_chains, n_draws) float64."""
     chains, draws = _selection(store, chains, draws, section, committed)
-    if store.header.has_segments:
-        statistics = store.hierarchy.read(f"{_prefix(section)}sample_stats/{STATISTICS}", chains, draws)
-        return np.ascontiguousarray(statistics[..., store.header.statistics.index(name)])
-    path = f"{_prefix(section)}sample_stats/{stat_array(store.header, name)}"
-    return store.hierarchy.read(path, chains, draws)
+    statistics = store.hierarchy.read(f"{_prefix(section)}sample_stats/{STATISTICS}", chains, draws)
+    return np.ascontiguousarray(statistics[..., store.header.statistics.index(name)])
 
 
 def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:
@@ -178,10 +134,7 @@ def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:
 
 
 def datatree(store: OpenStore) -> xr.DataTree:
-    """Open the hierarchy lazily, without `state` and with only the draws that every chain has.
-
-    The names are those of the present format, also for a store of an older one.
-    """
+    """Open the hierarchy lazily, with only the draws that every chain has."""
     import xarray as xr
 
     zarr_store: Any = store.hierarchy.zarr_store()  # xarray takes it, though its types do not say so
@@ -189,15 +142,12 @@ def datatree(store: OpenStore) -> xr.DataTree:
     parts = {}
     planned = [path.split("/") for path in store.hierarchy.plans if "/" in path]
     # In the order of the plans: Zarr lists an array before or after another by chance.
-    for name in dict.fromkeys(group for group, _ in planned if group != "state"):
+    for name in dict.fromkeys(group for group, _ in planned):
         n_draws = store.committed("warmup" if name.startswith("warmup_") else "posterior")
         part = whole[name].to_dataset().isel(draw=slice(n_draws), missing_dims="ignore")
         for attributes in (part.attrs, *(variable.attrs for variable in part.variables.values())):
             attributes.pop(SEAL, None)
-        part = part[[array for group, array in planned if group == name]]
-        total = stat_array(store.header, "log_likelihood")
-        part = part.rename({total: TOTAL_LOG_LIKELIHOOD} if total in part else {})
-        parts[name] = _with_named_statistics(part)
+        parts[name] = _with_named_statistics(part[[array for group, array in planned if group == name]])
     return xr.DataTree.from_dict(parts, name=store.path.name)
 
 

@@ -196,11 +196,10 @@ class Record:
     previous  the digest of the batch's block before this one, so that none can be swapped or lost unseen
     chunks    chunk file -> SHA-256 of the values of this block in it, little-endian, C order; {} for a block
               whose draws lie in its own file
-    state     chunk file -> the same for the state after the block; {} from format 3 on
     progress  after the block
     tuning    as in Block; the key is absent where nothing is tuned
     segment   the blocks that were gathered; the key is absent in the record of a single block
-    payload   SHA-256 of the arrays that follow the record in its file; absent before format 3
+    payload   SHA-256 of the arrays that follow the record in its file
     digest    of this file
     """
 
@@ -214,11 +213,10 @@ class Record:
     first_draw: int
     n_draws: int
     chunks: dict[str, str]
-    state: dict[str, str]
     progress: BatchProgress
+    payload: str
     tuning: list[dict[str, Any]] = field(default_factory=list)
     segment: Segment | None = None
-    payload: str | None = None
     digest: str = ""
 
     @property
@@ -247,8 +245,12 @@ class Record:
         document = {
             name: value
             for name, value in self.__dict__.items()
-            if name not in ("progress", "digest", "segment") and (value or name not in ("tuning", "payload"))
+            if name not in ("progress", "payload", "tuning", "segment", "digest")
         }
+        document["state"] = {}  # a key of this format that is always empty
+        if self.tuning:
+            document["tuning"] = self.tuning
+        document["payload"] = self.payload
         if self.segment is not None:
             document["segment"] = self.segment.__dict__
         progress = {
@@ -268,6 +270,7 @@ class Record:
             numbers = progress[name].items()
             progress[name] = {key: math.nan if value is None else value for key, value in numbers}
         segment, digest = document.pop("segment"), document.pop("seal")
+        del document["state"]
         return Record(
             **document,
             progress=BatchProgress(**progress),

@@ -11,7 +11,7 @@ from typing import Any
 
 from rayfbnn.data.encoding import Encoding
 from rayfbnn.data.paths import near_paths
-from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreMissingError
+from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreFormatError, StoreMissingError
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.messages import short
 from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Header
@@ -30,8 +30,6 @@ from rayfbnn.store.storage.protocol import Storage
 FORMAT = "rayfbnn"
 LOCK = "lock"
 HOLDER = "holder.json"
-HEADS = "head_records"  # key of the root's attributes, absent in stores that have none
-_FIRST_KERNEL = "plain NumPy"  # what stores without a kernel in their metadata were made with
 _EXTENSION = re.compile(r"extension(\d{4,})\.json")
 
 
@@ -45,7 +43,6 @@ class Root:
     before        the header before the last extension, which a crash may have left some arrays at
     version       of rayfbnn that created the store
     kernel        name of the code that the run started with for its leapfrog steps
-    has_heads     each batch has a file that says how many commit records there are at least
     """
 
     identity: str
@@ -56,29 +53,33 @@ class Root:
     before: Header
     version: str
     kernel: str
-    has_heads: bool
 
 
-def check_is_store(fs: Storage, path: Place) -> bytes:
-    """Return the file of the root metadata, which may be damaged.
+def root_document(fs: Storage, path: Place) -> tuple[str, dict[str, Any]]:
+    """Return the identity of the store at `path` and the document in its root metadata file.
 
-    StoreMissingError if there is no store at this place, StoreCorruptError if its root metadata is missing.
+    StoreMissingError if there is no store at this place, StoreFormatError if it has another format,
+    StoreCorruptError if its root metadata is missing or damaged.
     """
+    file = path / METADATA
     fs.check_folders([path / COMMITS])
     try:
-        raw = fs.read(path / METADATA)
+        raw = fs.read(file)
     except FileNotFoundError:
         if not fs.is_taken(path):
             near = near_paths(path, [".zarr"]) if isinstance(path, Path) else ""
             raise StoreMissingError(f"{path}: does not exist{near}; give the path of a store") from None
         if _has_commits(fs, path):
-            raise StoreCorruptError(f"{path / METADATA}: missing: the metadata of the store") from None
+            raise StoreCorruptError(f"{file}: missing: the metadata of the store") from None
         raise StoreMissingError(
             f"{path}: has no {METADATA}, so it is not a store, or a damaged one"
         ) from None
     if _is_of_another_program(raw) and not _has_commits(fs, path):
         raise StoreMissingError(f"{path}: {METADATA} is not that of a rayfbnn store")
-    return raw
+    identity = seal_of(raw, file)
+    document = parse_json(raw, file)
+    _check_format(document.get("attributes"), path)
+    return identity, document
 
 
 def _has_commits(fs: Storage, path: Place) -> bool:
@@ -100,15 +101,12 @@ def _is_of_another_program(raw: bytes) -> bool:
 
 
 def read_root(fs: Storage, path: Place) -> Root:
-    """Return the root metadata; StoreMissingError if no store is here, StoreCorruptError if it is damaged."""
+    """Return the root metadata with the extensions applied; it raises what `root_document` raises."""
     file = path / METADATA
-    raw = check_is_store(fs, path)
-    identity = seal_of(raw, file)
-    document = unseal(raw, file)
-    _check_is_ours(document.get("attributes"), path)
+    identity, document = root_document(fs, path)
     attributes = as_document(RootDocument, document, file, "the metadata of a store").attributes
     encoding = None if attributes.encoding is None else Encoding.from_dict(attributes.encoding.model_dump())
-    header = _header(attributes.header, attributes.format_version)
+    header = _header(attributes.header)
     spec = _spec(attributes.spec, encoding, file)
     _check_sizes(header, spec, file)
     before = header
@@ -130,40 +128,27 @@ def read_root(fs: Storage, path: Place) -> Root:
         extensions,
         before,
         attributes.rayfbnn_version,
-        attributes.kernel or _FIRST_KERNEL,
-        attributes.head_records,
+        attributes.kernel,
     )
 
 
-def _check_is_ours(attributes: Any, path: Place) -> None:
-    """Raise StoreError if the root is that of another program, or of a later version of this one."""
+def _check_format(attributes: Any, path: Place) -> None:
+    """Raise StoreMissingError for the root of another program, StoreFormatError for another format."""
     if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
         raise StoreMissingError(f"{path}: {METADATA} is not that of a rayfbnn store")
     version = attributes.get("format_version")
-    if not isinstance(version, int) or version not in range(1, FORMAT_VERSION + 1):
-        raise StoreError(
-            f"{path}: has format version {short(version)}, and this program reads 1 to {FORMAT_VERSION}; use"
-            " the version that wrote it"
+    if version != FORMAT_VERSION:
+        raise StoreFormatError(
+            f"{path}: store format {short(version)} is not supported; this version reads format"
+            f" {FORMAT_VERSION}, so open the store with the version that made it"
         )
 
 
 def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
     """Raise StoreCorruptError unless the sizes are those that a run of this specification has."""
-    if (header.draws_per_chunk is None) == header.has_segments or (
-        header.draws_per_block is None and not header.has_segments
-    ):
-        raise StoreCorruptError(
-            f"{file}: draws_per_block is {header.draws_per_block} and draws_per_chunk"
-            f" {header.draws_per_chunk}, which format {header.format_version} cannot have"
-        )
-    if (header.cases_per_chunk is None) == header.has_case_chunks:
-        raise StoreCorruptError(
-            f"{file}: cases_per_chunk is {header.cases_per_chunk}, which format {header.format_version}"
-            " cannot have"
-        )
     planned = {
         "cases_per_chunk": max(1, header.n_cases),
-        "coordinate_chunk": max(header.chunk_draws, header.n_draws, header.n_warmup_draws),
+        "coordinate_chunk": max(header.draws_per_chunk, header.n_draws, header.n_warmup_draws),
         "n_blocks": max(spec.total_iterations, header.n_draws),
         "chains_per_batch": min(header.chains_per_batch, header.chains),
     }
@@ -177,15 +162,15 @@ def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
         value = getattr(header, name)
         # Extensions leave the chunks of the numbers of the draws as they were.
         is_chunk = name in ("cases_per_chunk", "coordinate_chunk")
-        if value is not None and (value > size if is_chunk else value != size):
+        if value > size if is_chunk else value != size:
             raise StoreCorruptError(f"{file}: {name} is {value}, and a run of its configuration has {size}")
 
 
-def _header(document: HeaderDocument, format_version: int) -> Header:
+def _header(document: HeaderDocument) -> Header:
     sizes = document.model_dump()
     if document.fit_state is not None:
         sizes["fit_state"] = tuple((name, tuple(shape)) for name, shape in document.fit_state.items())
-    return Header(**sizes, format_version=format_version)
+    return Header(**sizes)
 
 
 def _spec(document: Any, encoding: Encoding | None, file: Place) -> RunSpec:

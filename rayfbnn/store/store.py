@@ -1,6 +1,6 @@
 """A run's draws on disk: a plain Zarr hierarchy to which a block of draws is added whole or not at all.
 
-docs/store.md describes the format, and committing.py how a block is added.
+docs/store.md describes the format, and segments/appending.py adds a block.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from rayfbnn.errors import StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
-from rayfbnn.store import committing, creation, reading, unfinished
-from rayfbnn.store.catalogue import FORMAT_VERSION, Kind, StateShapes
+from rayfbnn.store import creation, reading, unfinished
+from rayfbnn.store.catalogue import Kind, StateShapes
 from rayfbnn.store.checking.repair import repair
 from rayfbnn.store.checking.verify import verify
-from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.lengthening import extension
 from rayfbnn.store.lengthening.verdict_log import VerdictLog
@@ -37,7 +36,9 @@ from rayfbnn.store.records import (
     VerifyReport,
 )
 from rayfbnn.store.root import Root
+from rayfbnn.store.segments.appending import append
 from rayfbnn.store.segments.gathering import gather
+from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, place_of
 from rayfbnn.store.storage.protocol import Storage
@@ -77,7 +78,6 @@ class Store:
         cases_per_chunk: int | None = None,
         blocks: Iterable[Block] = (),
         fs: Storage | None = None,
-        format_version: int = FORMAT_VERSION,
         fit_state: StateShapes | None = None,
     ) -> Store:
         """Create a store at `path` in which `blocks` are committed; StoreExistsError if anything is there.
@@ -87,8 +87,7 @@ class Store:
         workers on other machines keep to it. `blocks` belong to the first batch and are committed before the
         store is renamed. draws_per_block is the most draws of a block, None for blocks that end after some
         seconds; draws_per_chunk are those of a chunk, None for about 32 MiB; cases_per_chunk are the training
-        cases of one, None for at most 4 MiB. Tests of older stores give the version of their format.
-        fit_state are the arrays of an approximation's state.
+        cases of one, None for at most 4 MiB. fit_state are the arrays of an approximation's state.
         """
         path = place_of(path)
         fs = storage_of(path) if fs is None else fs
@@ -104,7 +103,6 @@ class Store:
             cases_per_chunk=cases_per_chunk,
             n_cases=data.n_cases,
             data_hash=data.hash,
-            format_version=format_version,
             fit_state=fit_state,
         )
 
@@ -128,7 +126,6 @@ class Store:
         draws_per_chunk: int | None = None,
         cases_per_chunk: int | None = None,
         fs: Storage | None = None,
-        format_version: int = FORMAT_VERSION,
     ) -> Store:
         """Create a store at `path` for the draws of the specification's phases."""
         return Store.create(
@@ -144,7 +141,6 @@ class Store:
             draws_per_chunk=draws_per_chunk,
             cases_per_chunk=cases_per_chunk,
             fs=fs,
-            format_version=format_version,
         )
 
     @staticmethod
@@ -213,7 +209,7 @@ class Store:
     @property
     def draws_per_chunk(self) -> int:
         """Number of draws of a chain in a chunk, and the most of a block."""
-        return self.opened.header.chunk_draws
+        return self.opened.header.draws_per_chunk
 
     @property
     def parameter_layout(self) -> ParameterLayout:
@@ -292,7 +288,7 @@ class Store:
         Committing the same block again is a success that changes nothing. StoreCorruptError if another block
         is in its place, StoreError if the block does not follow the batch's last one.
         """
-        return committing.commit(self.opened, batch, block)
+        return append(self.opened, batch, block)
 
     # Reading of committed draws; other content of the files is never returned.
 
@@ -315,11 +311,11 @@ class Store:
 
     def state_after(self, record: Record) -> ChainState | None:
         """Read the state that a block left; None if the block has no state (exact draws)."""
-        return reading.state_after(self.opened, record)
+        return self.opened.commits.state_after(record)
 
     def fit_after(self, record: Record) -> dict[str, Array]:
         """Read the state of a fit after a block: arrays (n_starts, ...) by name, in float64."""
-        return reading.fit_after(self.opened, record)
+        return self.opened.commits.fit_after(record)
 
     def load_state(self, batch: int) -> tuple[ChainState, int] | None:
         """Read the state after a batch's last block and its iteration; None before the first block."""
@@ -391,7 +387,7 @@ class Store:
     def gather(self, batch: int, *, everything: bool = False) -> None:
         """Gather the single blocks of a batch into segments where their chunks are complete.
 
-        With `everything` also the blocks of a chunk that is not. Nothing in older formats.
+        With `everything` also the blocks of a chunk that is not.
         """
         with self._locked():
             gather(self.opened, batch, everything=everything)

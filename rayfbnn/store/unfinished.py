@@ -8,7 +8,6 @@ from rayfbnn.errors import StoreCorruptError, StoreReadError
 from rayfbnn.store.lengthening import extension
 from rayfbnn.store.lengthening.verdict_log import VerdictLog
 from rayfbnn.store.opened import OpenStore
-from rayfbnn.store.segments.log import BlockLog
 
 
 def finish(store: OpenStore) -> OpenStore:
@@ -22,8 +21,7 @@ def finish(store: OpenStore) -> OpenStore:
     for batch in range(store.header.n_batches):
         with suppress(StoreCorruptError, StoreReadError):  # whoever reads the batch is told
             store.commits.advance(batch)
-            if isinstance(store.commits, BlockLog):
-                store.commits.remove_gathered(batch)
+            store.commits.remove_gathered(batch)
     return store
 
 

@@ -1,46 +1,23 @@
-"""Turns a block of draws into the bytes of its chunk files and the commit record with their digests."""
+"""Turns a block of draws into arrays, a record and the bytes of chunk files."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.errors import StoreError
-from rayfbnn.state import ChainState
-from rayfbnn.store.catalogue import STATE, STATISTICS, ArrayPlan, chunk_rows, sigma_plans, stat_array
+from rayfbnn.store.catalogue import STATISTICS, ArrayPlan, chunk_rows, sigma_plans
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
 from rayfbnn.store.storage.places import Place, key_below
 
 
-def prepare(
-    store: OpenStore, batch: int, block: Block, last: Record | None, *, encode: bool = True
-) -> tuple[Record, dict[str, bytes]]:
-    """Make the record of a block and the content of its chunk files; without `encode` only the record."""
-    files: dict[str, bytes] = {}
-    number = 0 if last is None else last.block + 1
-    chunks = {}
-    if block.n_draws:
-        arrays = arrays_of(store, batch, block)
-        chunks = prepare_chunks(store, batch, arrays, block.first_draw, files if encode else None)
-    state = {}
-    if isinstance(block.state, ChainState):
-        for name in STATE:
-            values = np.ascontiguousarray(to_host(getattr(block.state, name)), dtype="<f8")[None]
-            file = store.hierarchy.plans[f"state/{name}"].chunk_file(number, batch)
-            state[file] = hashlib.sha256(values.tobytes()).hexdigest()
-            if encode:
-                files[file] = store.hierarchy.encode(f"state/{name}", (number, batch), values)[1]
-    return replace(record_after(store, batch, block, last), chunks=chunks, state=state), files
-
-
-def record_after(store: OpenStore, batch: int, block: Block, last: Record | None) -> Record:
-    """Return the record of a block that follows `last`, without the digests of its content."""
+def record_after(store: OpenStore, batch: int, block: Block, last: Record | None, payload: str) -> Record:
+    """Return the record of a block that follows `last`, whose arrays have the digest `payload`."""
     progress = _progress_after(BatchProgress() if last is None else last.progress, block)
     return Record(
         store=store.root.identity,
@@ -53,8 +30,8 @@ def record_after(store: OpenStore, batch: int, block: Block, last: Record | None
         first_draw=block.first_draw,
         n_draws=block.n_draws,
         chunks={},
-        state={},
         progress=progress,
+        payload=payload,
         tuning=block.tuning,
     )
 
@@ -81,7 +58,7 @@ def prepare_chunks(
     batch: int,
     arrays: Mapping[str, Array],
     first_draw: int,
-    files: dict[str, bytes] | None,
+    files: dict[str, bytes],
 ) -> dict[str, str]:
     """Return the digests of draws in each chunk that they touch; put the chunks into `files`.
 
@@ -92,12 +69,11 @@ def prepare_chunks(
     for path, values in arrays.items():
         plan = store.hierarchy.plans[path]
         values = np.ascontiguousarray(values, dtype=np.dtype(plan.dtype).newbyteorder("<"))
-        for number, rows, inside in chunk_rows(first_draw, values.shape[1], store.header.chunk_draws):
+        for number, rows, inside in chunk_rows(first_draw, values.shape[1], store.header.draws_per_chunk):
             file = plan.chunk_file(batch, number)
             digests[file] = hashlib.sha256(values[:, rows].tobytes()).hexdigest()
-            if files is not None:
-                whole = _whole_chunk(store, plan, chains, number, values[:, rows], inside)
-                files[file] = store.hierarchy.encode(path, (batch, number), whole)[1]
+            whole = _whole_chunk(store, plan, chains, number, values[:, rows], inside)
+            files[file] = store.hierarchy.encode(path, (batch, number), whole)[1]
     return digests
 
 
@@ -105,8 +81,8 @@ def _whole_chunk(
     store: OpenStore, plan: ArrayPlan, chains: range, number: int, values: Array, inside: slice
 ) -> Array:
     """Return a chunk with `values` at the draws `inside` it, earlier draws as committed, later ones NaN."""
-    first = number * store.header.chunk_draws
-    n_draws = min(store.header.chunk_draws, plan.shape[1] - first)
+    first = number * store.header.draws_per_chunk
+    n_draws = min(store.header.draws_per_chunk, plan.shape[1] - first)
     if inside == slice(0, n_draws):
         return values
     whole = np.full((len(chains), n_draws, *plan.shape[2:]), np.nan, dtype=plan.dtype)
@@ -119,22 +95,20 @@ def _whole_chunk(
     return whole
 
 
-def holds_block(
-    store: OpenStore, block: Block | Record, place: Place, content: bytes, existing: bytes
-) -> bool:
-    """Return True if a chunk file has all that `content` has of the block and of the draws before it.
+def holds_segment(store: OpenStore, segment: Record, place: Place, content: bytes, existing: bytes) -> bool:
+    """Return True if a chunk file has all that `content` has of the segment and of the draws before it.
 
-    It may have later draws too: those of a worker that went further. The block may be a segment of blocks.
+    It may have later draws too: those of a worker that went further.
 
     content   what is to be written at `place`
     existing  what is there
     """
     path, _, name = key_below(place, store.path).rpartition("/")
     plan = store.hierarchy.plans[path]
-    if existing == content or len(existing) != len(content) or plan.dims[0] == "block":
+    if existing == content or len(existing) != len(content):
         return existing == content
     number = int(name.split(".")[2])
-    n_draws = block.first_draw + block.n_draws - number * store.header.chunk_draws
+    n_draws = segment.first_draw + segment.n_draws - number * store.header.draws_per_chunk
     dtype, n_values = np.dtype(plan.dtype), math.prod(plan.chunks)
     ours, theirs = (
         np.frombuffer(raw, dtype, n_values).reshape(plan.chunks)[:, :n_draws].tobytes()
@@ -162,14 +136,8 @@ def arrays_of(store: OpenStore, batch: int, block: Block) -> dict[str, Array]:
     for sigma in sigma_plans(store.precision_layout):
         arrays[f"{prefix}posterior/{sigma.name}"] = 1 / np.sqrt(precisions[..., sigma.columns])
     absent = np.full(positions.shape[:2], np.nan)
-    statistics = {
-        stat_array(store.header, name): to_host(block.stats.get(name, absent))
-        for name in store.header.statistics
-    }
-    if store.header.has_segments:
-        arrays[f"{prefix}sample_stats/{STATISTICS}"] = np.stack(list(statistics.values()), axis=-1)
-    else:
-        arrays |= {f"{prefix}sample_stats/{name}": values for name, values in statistics.items()}
+    statistics = [to_host(block.stats.get(name, absent)) for name in store.header.statistics]
+    arrays[f"{prefix}sample_stats/{STATISTICS}"] = np.stack(statistics, axis=-1)
     for name, values in block.predictive.items():
         arrays[f"prior_predictive/{name}"] = to_host(values)
     return arrays

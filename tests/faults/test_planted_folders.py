@@ -119,7 +119,7 @@ def test_half_written_files_of_other_hosts_are_cleared(here: Path) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        *(lambda path, v=version: create(FileSystem(), path, format_version=v) for version in (1, 2, 3, 4)),
+        lambda path: create(FileSystem(), path),
         lambda path: api.prior("run.toml", path, draws=5),
         lambda path: api.prior("run.toml", path, draws=5, set=["dtype=float64"]),
         lambda path: api.reject("exact.toml", path, draws=2),
@@ -158,12 +158,14 @@ def test_an_empty_folder_is_taken_over(here: Path) -> None:
     assert not (here / ".toy.zarr.creating").exists()
 
 
-def test_folders_and_empty_files_of_an_older_version_are_cleared(here: Path) -> None:
+def test_folders_and_empty_files_without_a_marker_are_refused(here: Path) -> None:
     for folder in ("commits/batch0000", "posterior/io"):
         (here / ".toy.zarr.creating" / folder).mkdir(parents=True)
     (here / ".toy.zarr.creating" / "commits" / "lock").touch()
-    assert create(FileSystem(), here / "toy.zarr").verify().ok
-    assert not (here / ".toy.zarr.creating").exists()
+    before = content(here)
+    with pytest.raises(StoreForeignError, match="has commits, which is not left from the making"):
+        create(FileSystem(), here / "toy.zarr")
+    assert content(here) == before
 
 
 def test_the_parent_folder_may_be_a_link(here: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.errors import StoreCorruptError, StoreError
+from rayfbnn.errors import StoreCorruptError, StoreError, StoreFormatError
 from rayfbnn.store.checking.verify import verify
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, seal_of, unseal
 from rayfbnn.store.storage.posix import FileSystem
@@ -175,8 +175,9 @@ def test_a_store_of_another_program_or_version_is_refused_untouched() -> None:
         document["attributes"] |= {**attributes, SEAL: NO_SEAL}
         return damaged({ROOT: lambda raw: seal(document)})
 
-    with pytest.raises(StoreError, match="format version 5, and this program reads 1 to 4"):
-        opened(changed(format_version=5))
+    for version in (1, 2, 3, 5, True, 4.5, "4", None):
+        with pytest.raises(StoreFormatError, match="is not supported; this version reads format 4"):
+            opened(changed(format_version=version))
     with pytest.raises(StoreError, match="is not that of a rayfbnn store"):
         opened(changed(format="other"))
     with pytest.raises(StoreError, match="does not exist"):

@@ -18,7 +18,6 @@ import xarray  # noqa: F401  so that each process below has it
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from rayfbnn.store.catalogue import FORMAT_VERSION
 from rayfbnn.store.hierarchy import planned_chunks, text_chunk
 from rayfbnn.store.lengthening.verdict_log import RoundVerdict
 from rayfbnn.store.segments.payload import joined
@@ -27,8 +26,9 @@ from rayfbnn.store.store import Store
 from tests.support.small import make_store, small_spec
 from tests.support.store import forging, hostile_blocks
 from tests.support.store.forging import chain_again, forge, outcome, sealed
-from tests.support.store.hostile import Attack, corpus
-from tests.support.store.toy import create, run_to_end, step
+from tests.support.store.hostile import corpus
+from tests.support.store.hostile_blocks import Attack
+from tests.support.store.toy import create, step
 from tests.support.store.tuned_run import run
 
 CORPUS = corpus()
@@ -42,13 +42,11 @@ HARMLESS = {  # what no verb reads, or what a reader has no reason to refuse
     "the holder has no process",
     "root: spec.data.train = /dev/zero",
     "root: spec.data.train = ../outside/secret.txt",
-    "record: progress.last = {'n_accepted': None, 'accepted_sum': 1.0}",
-    "record: progress.last = {'n_accepted': 1e+308, 'diverged': 1e+308}",
+    "record of a block: progress.last = {'n_accepted': None, 'accepted_sum': 1.0}",
+    "record of a block: progress.last = {'n_accepted': 1e+308, 'diverged': 1e+308}",
     "record number 999999999",
     "a verdict called x.json",
     "a tuning record of a run without any",
-}
-HARMLESS_BLOCKS = {
     "a block where a segment stands for it",
     "a segment within another",
     "blocks of 10**9 draws",
@@ -59,14 +57,18 @@ QUICK = 17  # one of so many attacks is in the quick tests
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a store, whose run has still to be finished, and another folder outside of it."""
-    return _half_way(tmp_path_factory.mktemp("hostile"), format_version=2)
+    """A folder with a store, whose run has still to be finished, and another folder outside of it.
 
-
-@pytest.fixture(scope="module")
-def original_of_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Such a folder in the present format, with one batch in segments and the other in single blocks."""
-    return _half_way(tmp_path_factory.mktemp("hostile_blocks"), format_version=FORMAT_VERSION)
+    One batch of the store is in segments, and the other in single blocks.
+    """
+    folder = _with_outside(tmp_path_factory.mktemp("hostile"))
+    store = create(FileSystem(), folder / "toy.zarr")
+    while step(store, 1):
+        pass
+    store.gather(1)
+    for _ in range(3):
+        step(store, 0)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -83,17 +85,6 @@ def original_tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with store.lock():
         store.verdicts.append(verdict)
         store.extend(store.spec.with_iterations(7), 7)
-    return folder
-
-
-def _half_way(parent: Path, *, format_version: int) -> Path:
-    folder = _with_outside(parent)
-    store = create(FileSystem(), folder / "toy.zarr", format_version=format_version)
-    while step(store, 1):
-        pass
-    store.gather(1)
-    for _ in range(3):
-        step(store, 0)
     return folder
 
 
@@ -142,25 +133,8 @@ def test_a_hostile_store_does_no_harm(name: str, original: Path, tmp_path: Path)
     assert said == ("used" if name in HARMLESS else "refused")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if number % QUICK == 0 else pytest.param(name, marks=pytest.mark.long)
-        for number, name in enumerate(hostile_blocks.CORPUS)
-    ],
-)
-def test_hostile_blocks_and_segments_do_no_harm(name: str, original_of_blocks: Path, tmp_path: Path) -> None:
-    said = happens(original_of_blocks, tmp_path / "attacked", hostile_blocks.CORPUS[name])
-    assert said == ("used" if name in HARMLESS_BLOCKS else "refused")
-
-
-def test_an_honest_store_of_blocks_is_used(original_of_blocks: Path, tmp_path: Path) -> None:
-    honest: Attack = lambda store, outside: chain_again(store)  # noqa: E731
-    assert happens(original_of_blocks, tmp_path / "honest", honest) == "used"
-
-
 def test_the_corpus_is_large_and_an_honest_store_is_used(original: Path, tmp_path: Path) -> None:
-    assert len(CORPUS) >= 150 and set(CORPUS) >= HARMLESS
+    assert len(CORPUS) >= 200 and set(CORPUS) >= HARMLESS
     assert happens(original, tmp_path / "honest", lambda store, outside: chain_again(store)) == "used"
 
 
@@ -175,23 +149,13 @@ def test_names_are_compared_with_what_zarr_writes(original: Path) -> None:
             assert len(text_chunk(names)) == names.most_bytes
 
 
-def test_a_store_from_before_there_were_heads_is_resumed_and_verified(original: Path, tmp_path: Path) -> None:
-    store = tmp_path / "toy.zarr"
-    shutil.copytree(original / "toy.zarr", store)
-    forge(store / "zarr.json", lambda content: content["attributes"].pop("head_records"))
-    for head in store.glob("commits/*/head.json"):
-        head.unlink()
-    run_to_end(Store.open(store))
-    assert Store.open(store).verify().ok and Store.open(store).committed_draws == 5
-    assert not list(store.glob("commits/*/head.json"))
-
-
-JSON_FILES = (
+FILES = (
     "zarr.json",
     "posterior/io/zarr.json",
     "posterior/input/zarr.json",
-    "commits/batch0000/000002.json",
     "commits/batch0000/head.json",
+    hostile_blocks.BLOCK,
+    hostile_blocks.SEGMENT,
 )
 FILES_OF_TUNED = (
     "commits/extension0000.json",
@@ -199,7 +163,6 @@ FILES_OF_TUNED = (
     "commits/tuning/000003.json",
     "commits/verdicts/000000.json",
 )
-FILES_OF_BLOCKS = ("zarr.json", "commits/batch0000/head.json", hostile_blocks.BLOCK, hostile_blocks.SEGMENT)
 VALUES = some.one_of(
     some.none(),
     some.booleans(),
@@ -244,13 +207,6 @@ def check_fields(original: Path, files: Sequence[str], data: some.DataObject) ->
         assert happens(original, Path(folder) / "attacked", attack) in ("used", "refused")
 
 
-@pytest.mark.long
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=some.data())
-def test_no_value_of_any_field_of_format_2_does_harm(original: Path, data: some.DataObject) -> None:
-    check_fields(original, JSON_FILES, data)
-
-
 @pytest.mark.parametrize("n_examples", [2, pytest.param(200, marks=pytest.mark.long)])
 def test_no_value_of_a_record_beside_the_commits_does_harm(original_tuned: Path, n_examples: int) -> None:
     @settings(max_examples=n_examples, deadline=None, suppress_health_check=list(HealthCheck))
@@ -290,12 +246,12 @@ def test_records_that_no_round_of_tuning_makes_are_refused(
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=some.data())
-def test_no_value_of_any_field_does_harm(original_of_blocks: Path, data: some.DataObject) -> None:
-    check_fields(original_of_blocks, FILES_OF_BLOCKS, data)
+def test_no_value_of_any_field_does_harm(original: Path, data: some.DataObject) -> None:
+    check_fields(original, FILES, data)
 
 
 @pytest.mark.long
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=some.data())
-def test_none_of_many_values_of_any_field_does_harm(original_of_blocks: Path, data: some.DataObject) -> None:
-    check_fields(original_of_blocks, FILES_OF_BLOCKS, data)
+def test_none_of_many_values_of_any_field_does_harm(original: Path, data: some.DataObject) -> None:
+    check_fields(original, FILES, data)

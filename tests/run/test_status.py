@@ -177,7 +177,7 @@ def test_a_commit_that_lies_in_the_future_is_by_another_clock(tmp_path: Path) ->
 
 
 def no_seconds(block: Block) -> None:
-    """Blocks of an older version say nothing."""
+    """Give blocks no seconds."""
 
 
 def none_at_first(block: Block) -> float | None:

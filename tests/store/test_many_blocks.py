@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.state import ChainState
-from rayfbnn.store.checking.heads import Head
-from rayfbnn.store.records import BatchProgress, Block, Record, seal_of
+from rayfbnn.store.records import Block
 from rayfbnn.store.segments import gathering
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.system_calls import SystemCalls
@@ -115,35 +114,3 @@ def test_chunks_gathered_one_at_a_time_are_those_gathered_together(monkeypatch: 
         {path: file.live for path, file in disk.files().items()} for disk in (*disks, half_way())
     )
     assert one_at_a_time == together != before
-
-
-@pytest.mark.long
-def test_each_of_10_000_records_of_format_2_but_the_last_is_read_once(tmp_path: Path) -> None:
-    n = 10_000
-    phase = [{"iterations": n, "operations": [{"op": "heatbath"}]}]
-    spec = toy_spec(chains=1, chains_per_batch=1, draws_per_block=1, phase=phase)
-    store = create(FileSystem(), tmp_path / "run.zarr", spec, format_version=2)
-    plans = store.hierarchy.plans.values()
-    previous, progress = "", BatchProgress()
-    for block in range(n):
-        progress = BatchProgress(
-            block + 1, block + 1, 0, block + 1, {"updates": block + 1.0}, {"updates": 1.0}
-        )
-        chunks = {plan.chunk_file(0, block): "0" * 64 for plan in plans if plan.dims[:2] == ("chain", "draw")}
-        state = {plan.chunk_file(block, 0): "0" * 64 for plan in plans if plan.dims[0] == "block"}
-        identity = store.root.identity
-        record = Record(
-            identity, 0, block, previous, block + 1, 1, "posterior", block, 1, chunks, state, progress
-        )
-        file = tmp_path / f"run.zarr/commits/batch0000/{block:06d}.json"
-        file.write_bytes(record.to_bytes())
-        previous = seal_of(file.read_bytes(), file)
-    head = Head(store.root.identity, 0, n, previous)
-    (tmp_path / "run.zarr/commits/batch0000/head.json").write_bytes(head.to_bytes())
-    calls = Counting(SystemCalls())
-    store = Store.open(tmp_path / "run.zarr", fs=FileSystem(calls))
-    with store.lock():
-        store.updates()
-    folder = tmp_path / "run.zarr/commits/batch0000"
-    assert {calls.reads[folder / f"{block:06d}.json"] for block in range(n - 1)} == {1}
-    assert store.progress(0) == progress

@@ -471,12 +471,11 @@ def test_a_run_keeps_what_is_sampled_and_all_else_of_its_specification(tmp_path:
     assert Store.open(tmp_path / "run.zarr").root.n_extensions == 0
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_cases_of_every_format_are_read_in_pieces(version: int, tmp_path: Path) -> None:
-    store = toy.create(FileSystem(), tmp_path / "run.zarr", format_version=version)
+def test_cases_are_read_in_pieces(tmp_path: Path) -> None:
+    store = toy.create(FileSystem(), tmp_path / "run.zarr")
     pieces, targets = Store.open(store.path).standardized_cases()
     assert (np.concatenate(list(pieces)) == store.data.standardized_inputs).all()
     assert (targets == store.data.standardized_targets).all()
     chunks = sorted(file.name for file in (tmp_path / "run.zarr/constant_data/inputs").glob("c.*"))
-    assert chunks == (["c.0.0", "c.1.0"] if version == 4 else ["c.0.0"])
+    assert chunks == ["c.0.0", "c.1.0"]
     assert store.verify().problems == ()

@@ -18,10 +18,7 @@ from rayfbnn.store.storage.places import Place
 
 
 class ChunkCheck:
-    """Compares the bytes of a chunk file with the digests in the root metadata and in the commit records.
-
-    States are left out: `reading.state_after` compares each with the record of its own block.
-    """
+    """Compares the bytes of a chunk file with the digests in the root metadata and in the commit records."""
 
     def __init__(
         self, root: Place, header: Header, fixed_chunks: Mapping[str, str], rows: RowDigests
@@ -44,7 +41,7 @@ class ChunkCheck:
             self._check_numbers(plan, file, raw)
         elif plan.dims[:2] == ("chain", "draw"):
             self._check_draws(plan, file, raw)
-        elif plan.dims[0] != "block":
+        else:
             raise StoreCorruptError(f"{self._root / file}: the store has no digest of it")
 
     def _check_numbers(self, plan: ArrayPlan, file: str, raw: bytes) -> None:
@@ -76,7 +73,7 @@ class ChunkCheck:
     def _committed(self, plan: ArrayPlan, batch: int, number: int) -> list[CommittedRows]:
         """Return the committed draws in a chunk, from new records too where it may hold more."""
         section: Section = "warmup" if plan.path.startswith("warmup_") else "posterior"
-        size = self._header.chunk_draws
+        size = self._header.draws_per_chunk
         committed = self._rows.of_chunk(batch, section, number)
         if not committed or committed[-1].rows.stop < min(size, plan.shape[1] - number * size):
             self._rows.refresh(batch)

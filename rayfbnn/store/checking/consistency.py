@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rayfbnn.errors import StoreCorruptError, StoreError
-from rayfbnn.store.catalogue import STATE, ArrayPlan, Header
+from rayfbnn.store.catalogue import ArrayPlan, Header
 from rayfbnn.store.records import BatchProgress, Block, Record
 from rayfbnn.store.storage.places import Place
 
@@ -18,9 +18,9 @@ def check_record(
     Its draws must be the next ones and among those planned, and its chunk files those of its batch and draws.
     """
     problem = (
-        _form_problem(record, header)
+        _block_problem(record, header)
         or _progress_problem(record, before, header)
-        or _files_problem(record, header, plans)
+        or _chunks_problem(record, header, plans)
     )
     if problem:
         raise StoreCorruptError(f"{path}: is not the commit of a block of this run: {problem}")
@@ -38,25 +38,22 @@ def check_follows(root: Place, header: Header, batch: int, block: Block, progres
         problem = f"starts at draw {block.first_draw}, expected {first}"
     elif block.n_draws and first + block.n_draws > planned:
         problem = f"ends at draw {first + block.n_draws}, but {planned} are planned"
-    elif header.has_segments and header.kind in ("mcmc", "approximate") and block.state is None:
+    elif header.kind in ("mcmc", "approximate") and block.state is None:
         problem = "has no state, from which the run could go on"
-    elif header.has_segments and block.n_draws > header.chunk_draws:
-        problem = f"has {block.n_draws} draws, and a block holds at most {header.chunk_draws}"
+    elif block.n_draws > header.draws_per_chunk:
+        problem = f"has {block.n_draws} draws, and a block holds at most {header.draws_per_chunk}"
     if problem:
         raise StoreError(f"{root}: batch {batch}: the block {problem}")
 
 
-def _form_problem(record: Record, header: Header) -> str:
-    """Return why a record is not one of the store's format, or ""."""
-    if (record.payload is not None) != header.has_segments or (record.segment and record.payload is None):
-        return f"it is not of format {header.format_version}"
-    if header.has_segments and record.state:
-        return "it names files of a state"
-    is_block = header.has_segments and record.segment is None
-    if is_block and record.chunks:
+def _block_problem(record: Record, header: Header) -> str:
+    """Return why a record that is not of a segment cannot be that of a block, or ""."""
+    if record.segment is not None:
+        return ""
+    if record.chunks:
         return "it names chunks, but a block holds its draws itself"
-    if is_block and record.n_draws > header.chunk_draws:
-        return f"it has {record.n_draws} draws, and a block has at most {header.chunk_draws}"
+    if record.n_draws > header.draws_per_chunk:
+        return f"it has {record.n_draws} draws, and a block has at most {header.draws_per_chunk}"
     return ""
 
 
@@ -86,11 +83,11 @@ def _progress_problem(record: Record, before: BatchProgress, header: Header) -> 
     return ""
 
 
-def _files_problem(record: Record, header: Header, plans: Mapping[str, ArrayPlan]) -> str:
-    """Return which chunk file is not one of the block's, or ""."""
-    if header.has_segments and record.segment is None:
-        return ""  # its draws lie in its own file
-    size = header.chunk_draws
+def _chunks_problem(record: Record, header: Header, plans: Mapping[str, ArrayPlan]) -> str:
+    """Return which chunk file is not one of the segment's, or ""."""
+    if record.segment is None:
+        return ""
+    size = header.draws_per_chunk
     numbers = range(record.first_draw // size, -(-(record.first_draw + record.n_draws) // size))
     if record.n_draws and len(numbers) > len(record.chunks):
         return f"it has {record.n_draws} draws and {len(record.chunks)} chunks"
@@ -107,11 +104,4 @@ def _files_problem(record: Record, header: Header, plans: Mapping[str, ArrayPlan
             or name[: len(name) - 2 * (len(plan.dims) - 2)] not in places
         ):
             return f"it names {file}"
-    for file in record.state:
-        plan = plans.get(file.rpartition("/")[0])
-        is_state = plan is not None and plan.dims[0] == "block"
-        if plan is None or not is_state or file != plan.chunk_file(record.block, record.batch):
-            return f"it names {file}"
-    if record.state and len(record.state) != len(STATE):
-        return f"it names {len(record.state)} of {len(STATE)} parts of the state"
     return ""

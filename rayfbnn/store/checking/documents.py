@@ -52,8 +52,8 @@ class HeaderDocument(Document):
     n_cases: Whole
     coordinate_chunk: Count
     data_hash: Digest
-    draws_per_chunk: Count | None = None
-    cases_per_chunk: Count | None = None
+    draws_per_chunk: Count
+    cases_per_chunk: Count
     fit_state: Annotated[dict[Plain, list[Whole]], Field(max_length=100)] | None = None
 
     @model_validator(mode="after")
@@ -93,8 +93,8 @@ class RootAttributes(Document):
     header: HeaderDocument
     spec: dict[str, Any]
     fixed_chunks: dict[ChunkFile, Digest]
-    kernel: Plain | None = None
-    head_records: bool = False
+    kernel: Plain
+    head_records: Literal[True]
     encoding: EncodingDocument | None = None
     seal: Seal
 
@@ -203,11 +203,11 @@ class RecordDocument(Document):
     first_draw: Draws
     n_draws: Draws
     chunks: dict[ChunkFile, Digest]
-    state: dict[ChunkFile, Digest]
+    state: Annotated[dict[str, str], Field(max_length=0)]
     progress: ProgressDocument
     tuning: list[MeasuredDocument] = []
     segment: SegmentDocument | None = None
-    payload: Digest | None = None
+    payload: Digest
     seal: Seal
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.catalogue import COMMITS
 from rayfbnn.store.checking.documents import HeadDocument, as_document
 from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
 from rayfbnn.store.storage.places import Place
@@ -50,8 +51,20 @@ class Head:
             )
 
 
-def read_head(fs: Storage, path: Place, store: str, batch: int) -> Head:
+def batch_folder(store: Place, batch: int) -> Place:
+    """Return the folder of a batch's commits in the store at `store`."""
+    return store / COMMITS / f"batch{batch:04d}"
+
+
+def write_head(fs: Storage, folder: Place, head: Head) -> None:
+    """Put the head of a batch into its folder, durably."""
+    fs.write_atomic(folder / HEAD, head.to_bytes())
+    fs.fsync_dir(folder)
+
+
+def read_head(fs: Storage, folder: Place, store: str, batch: int) -> Head:
     """Read the head of a batch; StoreCorruptError if it is missing, damaged or that of another batch."""
+    path = folder / HEAD
     try:
         document = unseal(fs.read(path), path)
     except FileNotFoundError:

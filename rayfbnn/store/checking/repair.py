@@ -24,7 +24,7 @@ class _Repair:
     first_blocks  batch -> first block of those whose records are set aside
     heads         batches whose head is made again from the records that are left
     rounds        numbers of records of the tuning
-    chunks        files that hold draws or states of no block that is left
+    chunks        files that hold draws of no block that is left
     """
 
     verdicts: tuple[str, ...]
@@ -168,12 +168,10 @@ def _first_blocks_after_round(store: OpenStore, number: int, first_damaged: dict
 def _is_needed(store: OpenStore, problem: Problem, first_blocks: dict[int, int]) -> bool:
     """Return True if a chunk holds draws of blocks that are kept, which are those before `first_blocks`."""
     assert problem.batch is not None
-    if problem.file.startswith("state/"):
-        return False
     n_kept = first_blocks[problem.batch]
     if n_kept == 0:
         return False
     progress = store.commits.read(problem.batch, n_kept - 1).progress
     draws = progress.warmup_draws if problem.file.startswith("warmup_") else progress.draws
     number = int(problem.file.rpartition("/")[2].split(".")[2])
-    return number * store.header.chunk_draws < draws
+    return number * store.header.draws_per_chunk < draws

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import ArrayPlan, Header, chunk_rows
 from rayfbnn.store.checking.consistency import check_record
-from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.records import BatchProgress, Record, Section
+from rayfbnn.store.segments.log import CommitLog
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class RowDigests:
         return progress.warmup_draws if section == "warmup" else progress.draws
 
     def tail(self, batch: int) -> tuple[Record, ...]:
-        """Return the blocks after the last segment, as far as they are known; none before format 3."""
+        """Return the blocks after the last segment, as far as they are known."""
         known = self._batches.get(batch)
         return () if known is None else known.tail
 
@@ -100,7 +100,7 @@ class RowDigests:
         for record in self._commits.records(batch, first=known.n_records, previous=known.last):
             check_record(record, progress, self._header, self._plans, self._commits.file_of(record))
             progress = record.progress
-            if self._header.has_segments and record.segment is None:
+            if record.segment is None:
                 tail.append(record)
                 continue
             for number, committed in self._rows_of(record):
@@ -110,7 +110,7 @@ class RowDigests:
 
     def _rows_of(self, record: Record) -> Iterator[tuple[int, CommittedRows]]:
         """Yield the number of each chunk that a block touches, and its draws there."""
-        size = self._header.chunk_draws
+        size = self._header.draws_per_chunk
         by_chunk: dict[int, dict[str, bytes]] = {}
         for file, expected in record.chunks.items():
             path, _, name = file.rpartition("/")

@@ -10,7 +10,6 @@ from typing import TypeVar
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_rows
 from rayfbnn.store.checking.consistency import check_record
-from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
 from rayfbnn.store.lengthening.verdict_log import VerdictLog
 from rayfbnn.store.locking import read_holder
@@ -28,12 +27,13 @@ from rayfbnn.store.records import BatchProgress, Problem, Record, VerifyReport
 from rayfbnn.store.root import (
     HOLDER,
     Root,
-    check_is_store,
     extension_files,
     read_fixed,
     read_root,
     read_sealed,
+    root_document,
 )
+from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, key_below, place_of
 from rayfbnn.store.storage.protocol import Storage
@@ -58,7 +58,7 @@ def verify(path: str | Place, *, fs: Storage | None = None) -> VerifyReport:
     place = place_of(path)
     verification = _Verification(storage_of(place) if fs is None else fs, place)
     with suppress(StoreCorruptError, StoreReadError):  # listed below
-        check_is_store(verification.fs, verification.path)
+        root_document(verification.fs, verification.path)
     verification.run()
     return VerifyReport(len(verification.checked), tuple(verification.problems))
 
@@ -131,9 +131,7 @@ class _Verification:
     def _check_batch(self, commits: CommitLog, batch: int) -> None:
         folder = commits.folder(batch)
         first_blocks = self._check(folder, partial(commits.listed, batch), batch, 0, is_file=False)
-        head = None
-        if self.root.has_heads:
-            head = self._check(commits.head_file(batch), partial(commits.head, batch), batch)
+        head = self._check(commits.head_file(batch), partial(commits.head, batch), batch)
         expected: int | None = 0  # None behind a record that cannot be read
         previous: str | None = ""  # the same
         before: BatchProgress | None = BatchProgress()  # the same
@@ -178,17 +176,14 @@ class _Verification:
         header = self.root.header
         numbers = header.batch_chains(record.batch)
         chains = slice(numbers.start, numbers.stop)
-        for file, expected in record.state.items():
-            block = slice(record.block, record.block + 1)
-            self._check_chunk(record, file, expected, (block, chains), None)
-        for number, rows, _ in chunk_rows(record.first_draw, record.n_draws, header.chunk_draws):
+        for number, rows, _ in chunk_rows(record.first_draw, record.n_draws, header.draws_per_chunk):
             draws = slice(record.first_draw + rows.start, record.first_draw + rows.stop)
             for file, expected in record.chunks.items():
                 if int(file.rpartition("/")[2].split(".")[2]) == number:
                     self._check_chunk(record, file, expected, (chains, draws), range(draws.start, draws.stop))
 
     def _check_chunk(
-        self, record: Record, file: str, expected: str, where: tuple[slice, slice], draws: range | None
+        self, record: Record, file: str, expected: str, where: tuple[slice, slice], draws: range
     ) -> None:
         path = self.path / file
 

@@ -1,1 +1,1 @@
-"""Format 3: a block is one file, and the driver gathers complete ones into the chunks of a segment."""
+"""A block is one file, and the driver gathers complete ones into the chunks of a segment."""

@@ -7,7 +7,6 @@ the two leaves a head that is one block behind.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,17 +14,18 @@ from rayfbnn.errors import StoreCorruptError, StoreFullError, StoreOvertakenErro
 from rayfbnn.store.checking.consistency import check_follows
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
-from rayfbnn.store.segments.log import BlockLog
+from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.segments.payload import state_arrays
 from rayfbnn.store.writing import arrays_of, record_after
 
 
-def append(store: OpenStore, log: BlockLog, batch: int, block: Block) -> BatchProgress:
+def append(store: OpenStore, batch: int, block: Block) -> BatchProgress:
     """Add a block to a batch and return how far the batch is then.
 
     Adding the same block again is a success that changes nothing. StoreOvertakenError if another worker has
     committed the block with another end; StoreCorruptError if it is committed with other values.
     """
+    log = store.commits
     with log.lock(batch):
         last = log.last(batch)
         progress = BatchProgress() if last is None else last.progress
@@ -46,17 +46,16 @@ def append(store: OpenStore, log: BlockLog, batch: int, block: Block) -> BatchPr
 
 
 def _prepare(
-    store: OpenStore, log: BlockLog, batch: int, block: Block, last: Record | None
+    store: OpenStore, log: CommitLog, batch: int, block: Block, last: Record | None
 ) -> tuple[Record, bytes]:
     """Return the record of a block that follows `last`, and its draws and state as bytes."""
     draws = arrays_of(store, batch, block) if block.n_draws else {}
     section = block.section if block.n_draws else None
     payload = log.layout.encoded(draws, section, state_arrays(block.state))
-    record = record_after(store, batch, block, last)
-    return replace(record, payload=hashlib.sha256(payload).hexdigest()), payload
+    return record_after(store, batch, block, last, hashlib.sha256(payload).hexdigest()), payload
 
 
-def _committed_before(store: OpenStore, log: BlockLog, batch: int, block: Block) -> BatchProgress:
+def _committed_before(store: OpenStore, log: CommitLog, batch: int, block: Block) -> BatchProgress:
     """Return the batch's progress if the block was committed before with the same values, else raise."""
     what = f"{store.path}: batch {batch}: iterations {block.first_iteration} to {block.last_iteration}"
     before: Record | None = None

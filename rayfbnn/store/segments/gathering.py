@@ -19,9 +19,9 @@ from rayfbnn.mcmc.tuning.measured import Measured
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Record, Segment
 from rayfbnn.store.rounds import round_of
-from rayfbnn.store.segments.log import BlockLog
+from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.tuning_log import measured_from, to_document
-from rayfbnn.store.writing import holds_block, prepare_chunks
+from rayfbnn.store.writing import holds_segment, prepare_chunks
 
 MOST_BLOCKS = 256  # of a batch that are left as they are while none of their chunks is complete
 _BYTES_AT_ONCE = 16 * 2**20  # of chunks that are written together
@@ -36,8 +36,6 @@ def gather(store: OpenStore, batch: int, *, everything: bool = False) -> int:
     holds the lock of the store.
     """
     log = store.commits
-    if not isinstance(log, BlockLog):
-        return 0
     with log.lock(batch):
         log.advance(batch)
         store.rows.refresh(batch)
@@ -58,7 +56,7 @@ def gather(store: OpenStore, batch: int, *, everything: bool = False) -> int:
 
 def _groups(store: OpenStore, blocks: tuple[Record, ...]) -> Iterator[list[Record]]:
     """Yield the blocks of each segment, in order: of one section, one round, and as many draws as a chunk."""
-    rounds, size = store.tuning.rounds, store.header.chunk_draws
+    rounds, size = store.tuning.rounds, store.header.draws_per_chunk
 
     def place(record: Record) -> tuple[object, ...]:
         tuning_round = round_of(rounds, record.first_iteration)
@@ -72,13 +70,13 @@ def _groups(store: OpenStore, blocks: tuple[Record, ...]) -> Iterator[list[Recor
 def _is_complete(store: OpenStore, blocks: list[Record]) -> bool:
     """Return True if the last chunk of the blocks has all its draws, or if there are many of them."""
     last = blocks[-1]
-    end, size = last.first_draw + last.n_draws, store.header.chunk_draws
+    end, size = last.first_draw + last.n_draws, store.header.draws_per_chunk
     planned = store.header.n_warmup_draws if last.section == "warmup" else store.header.n_draws
     is_full = last.n_draws > 0 and (end % size == 0 or end == planned)
     return is_full or len(blocks) >= MOST_BLOCKS
 
 
-def _make_segment(store: OpenStore, log: BlockLog, blocks: list[Record]) -> bool:
+def _make_segment(store: OpenStore, log: CommitLog, blocks: list[Record]) -> bool:
     """Put the draws of blocks into chunks, publish the segment, and remove the blocks.
 
     Returns False if another driver has published a segment in its place.
@@ -105,7 +103,7 @@ def _make_segment(store: OpenStore, log: BlockLog, blocks: list[Record]) -> bool
     return is_new
 
 
-def _write_chunks(store: OpenStore, log: BlockLog, blocks: list[Record], segment: Record) -> dict[str, str]:
+def _write_chunks(store: OpenStore, log: CommitLog, blocks: list[Record], segment: Record) -> dict[str, str]:
     """Write the draws of blocks into chunks, and return the digests of these draws in each chunk.
 
     A chunk may be many times as large as the draws, so only some chunks are in memory at once.
@@ -126,7 +124,7 @@ def _write_chunks(store: OpenStore, log: BlockLog, blocks: list[Record], segment
 def _write(store: OpenStore, segment: Record, files: dict[str, bytes]) -> None:
     """Write chunk files that hold draws of a segment."""
     places = {store.path / file: content for file, content in files.items()}
-    store.fs.write_block(places, partial(holds_block, store, segment))
+    store.fs.write_block(places, partial(holds_segment, store, segment))
 
 
 def _summed(blocks: list[Record]) -> dict[str, float]:

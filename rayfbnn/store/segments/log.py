@@ -1,18 +1,19 @@
-"""The blocks and segments of a store of format 3, batch by batch."""
+"""The blocks and segments of a store, batch by batch."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
-from rayfbnn.store.checking.heads import Head
-from rayfbnn.store.commits import CommitLog
-from rayfbnn.store.records import Record, RunUpdates, seal_of
+from rayfbnn.store.catalogue import COMMITS, DISCARDED
+from rayfbnn.store.checking.heads import HEAD, Head, batch_folder, read_head, write_head
+from rayfbnn.store.records import BatchProgress, Record, RunUpdates, seal_of
 from rayfbnn.store.segments.payload import PayloadLayout, joined, size_of_header, split
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Result, Storage
@@ -24,7 +25,7 @@ _START_BYTES = 4 * 2**10  # of a file, in which the record of a block has one or
 _KEPT_BYTES = 64 * 2**20  # of the arrays that were read last, the newest apart
 
 
-class BlockLog(CommitLog):
+class CommitLog:
     """The files `commits/batch<b>/<n>.block` and `<n>.segment`; n is the number of the (first) block.
 
     A block is a record with its draws and state. A segment is a record of blocks that follow each other,
@@ -39,12 +40,29 @@ class BlockLog(CommitLog):
     def __init__(
         self, fs: Storage, root: Place, store: str, layout: PayloadLayout, *, headers_only: bool = False
     ) -> None:
-        super().__init__(fs, root, store, has_heads=True)
+        self._fs, self._root, self._store = fs, root, store
         self.layout = layout
         self._headers_only = headers_only
         self._single: dict[tuple[int, int], Record] = {}  # blocks in no segment, by batch and number
         self._segments: dict[tuple[int, int], Record] = {}  # segments, by batch and first block
         self._contents: dict[str, memoryview] = {}  # arrays that were read last, by digest of their record
+        self._updates: dict[int, tuple[Record, RunUpdates]] = {}  # by batch: last record summed, and sum
+
+    def folder(self, batch: int) -> Place:
+        """Return the folder of a batch's commits."""
+        return batch_folder(self._root, batch)
+
+    def lock(self, batch: int) -> AbstractContextManager[None]:
+        """Hold the lock for writing a block: a worker thought dead may still be at its successor's block."""
+        return self._fs.writer_lock(self.folder(batch) / "lock")
+
+    def head_file(self, batch: int) -> Place:
+        """Return the file that says how many blocks a batch has at least."""
+        return self.folder(batch) / HEAD
+
+    def head(self, batch: int) -> Head:
+        """Read the head of a batch."""
+        return read_head(self._fs, self.folder(batch), self._store, batch)
 
     def file(self, batch: int, block: int) -> Place:
         """Return the file of a block that is in no segment."""
@@ -60,10 +78,11 @@ class BlockLog(CommitLog):
             return self.file(record.batch, record.block)
         return self.segment_file(record.batch, record.first_block)
 
-    def _n_blocks(self, batch: int, head: Head | None) -> int:
-        return self._count(batch, head, *self._numbers(batch))
+    def n_blocks(self, batch: int) -> int:
+        """Count the blocks of a batch."""
+        return self._count(batch, self.head(batch), *self._numbers(batch))
 
-    def _count(self, batch: int, head: Head | None, blocks: set[int], segments: set[int]) -> int:
+    def _count(self, batch: int, head: Head, blocks: set[int], segments: set[int]) -> int:
         """Count the blocks by the numbers in the names of the files, and not fewer than the head names.
 
         The head may be behind: by one block after a crash, and by more if a worker that was thought dead has
@@ -72,7 +91,7 @@ class BlockLog(CommitLog):
         n_blocks = self._n_in_segments(batch, segments)
         while n_blocks in blocks:
             n_blocks += 1
-        return max(n_blocks, 0 if head is None else head.blocks)
+        return max(n_blocks, head.blocks)
 
     def _n_in_segments(self, batch: int, segments: set[int]) -> int:
         """Return the number of the first block that is in no segment."""
@@ -228,6 +247,10 @@ class BlockLog(CommitLog):
             n_bytes -= len(self._contents.pop(next(iter(self._contents))))
         self._contents[digest] = payload
 
+    def all(self, batch: int) -> list[Record]:
+        """Return every record of a batch, each checked against the one before it."""
+        return self.records(batch)
+
     def records(self, batch: int, *, first: int = 0, previous: str = "") -> list[Record]:
         """Return the records of a batch from block `first` on, each checked against the one before it.
 
@@ -262,8 +285,7 @@ class BlockLog(CommitLog):
             if record.previous != previous:
                 before = f"the commit of block {number - 1} of batch {batch}"
                 raise StoreCorruptError(f"{path}: does not follow {before}")
-            if head is not None:
-                head.check(record, path)
+            head.check(record, path)
             previous, number = record.last_digest, record.block + 1
             records.append(record)
             if is_segment:
@@ -297,20 +319,19 @@ class BlockLog(CommitLog):
     def last(self, batch: int) -> Record | None:
         """Return the last record of a batch; None before its first block."""
         head = self.head(batch)
-        known = None if head is None else self._single.get((batch, head.blocks - 1))
-        is_last = head is not None and (batch, head.blocks) not in self._single
-        if head is not None and known is not None and known.digest == head.last and is_last:
+        known = self._single.get((batch, head.blocks - 1))
+        is_last = (batch, head.blocks) not in self._single
+        if known is not None and known.digest == head.last and is_last:
             return known
         record = self._again(lambda: self._last(batch, head))
         if record is None:
             return None
         if record.segment is None:
             self._single[batch, record.block] = record
-        if head is not None:
-            head.check(record, self.file_of(record))
+        head.check(record, self.file_of(record))
         return record
 
-    def _last(self, batch: int, head: Head | None) -> Record | None:
+    def _last(self, batch: int, head: Head) -> Record | None:
         """Read the last record of a batch; its folder is listed once."""
         blocks, segments = self._numbers(batch)
         n_blocks = self._count(batch, head, blocks, segments)
@@ -325,6 +346,11 @@ class BlockLog(CommitLog):
                 continue
         return read()
 
+    def progress(self, batch: int) -> BatchProgress:
+        """Return how far a batch is. Only one small file is read, so this is cheap enough to ask often."""
+        last = self.last(batch)
+        return BatchProgress() if last is None else last.progress
+
     def updates_until(self, last: Record | None) -> RunUpdates:
         """Return the acceptances and divergences of a batch up to its record `last`."""
         if last is None:
@@ -337,6 +363,12 @@ class BlockLog(CommitLog):
             self._updates[last.batch] = last, sum((record.updates for record in records), RunUpdates())
         return self._updates[last.batch][1]
 
+    def _add_updates(self, record: Record) -> None:
+        """Add a record's updates to the sum of its batch if it is the next one."""
+        summed, updates = self._updates.get(record.batch, (None, RunUpdates()))
+        if record.previous == ("" if summed is None else summed.last_digest):
+            self._updates[record.batch] = record, updates + record.updates
+
     def _is_summed(self, last: Record) -> bool:
         """Return True if the updates of a batch are known up to this record and no further."""
         summed = self._updates.get(last.batch)
@@ -348,6 +380,18 @@ class BlockLog(CommitLog):
         if not self._fs.write_exclusive(self.file_of(record), joined(raw, payload)):
             return None
         return replace(record, digest=seal_of(raw, self.file_of(record)))
+
+    def advance(self, batch: int) -> None:
+        """Let the head of a batch name its last block. The caller holds the lock of the batch or the store.
+
+        The new name of the file is durable with the next record; until then a head that is one behind may
+        come back after a power loss.
+        """
+        head = self.head(batch)
+        n_blocks = self._count(batch, head, *self._numbers(batch))
+        if n_blocks > head.blocks:
+            last = self.read(batch, n_blocks - 1)
+            self._fs.write_atomic(self.head_file(batch), Head.from_record(last).to_bytes())
 
     def advance_to(self, record: Record) -> bool:
         """Let the head of a batch name a block that was just published.
@@ -373,14 +417,30 @@ class BlockLog(CommitLog):
         for number in sorted(number for number in blocks if number < end):
             self._fs.unlink(self.file(batch, number), below=self._root)
 
-    def discard(self, batch: int, first_block: int) -> list[Place]:
-        """Set aside the blocks and segments of a batch from a block on, last first."""
-        self._forget(batch)
-        return super().discard(batch, first_block)
+    def set_head(self, batch: int, n_blocks: int) -> None:
+        """Let the head of a batch name its first `n_blocks` blocks and no others, durably."""
+        head = Head.from_record(self.read(batch, n_blocks - 1)) if n_blocks else Head(self._store, batch)
+        write_head(self._fs, self.folder(batch), head)
 
-    def _first_block_of(self, name: str) -> int | None:
-        match = _NAME.fullmatch(name)
-        return None if match is None else int(match[1])
+    def discard(self, batch: int, first_block: int) -> list[Place]:
+        """Set aside the blocks and segments of a batch from a block on, last first: a crash leaves a prefix.
+
+        Unreadable and out-of-place files are set aside too. The head goes back first, since it must not name
+        what is not there. Returns the records' new paths.
+        """
+        self._forget(batch)
+        folder = self._root / COMMITS / DISCARDED
+        for needed in (folder, self.folder(batch)):
+            self._fs.mkdir(needed)
+        self.set_head(batch, first_block)
+        names = self._fs.listdir(self.folder(batch))
+        names = [name for name in names if (match := _NAME.fullmatch(name)) and int(match[1]) >= first_block]
+        taken = len(self._fs.listdir(folder))
+        moved = []
+        for number, name in enumerate(reversed(names)):
+            moved.append(folder / f"{taken + number:04d}-batch{batch:04d}-{name}")
+            self._fs.rename_new(self.folder(batch) / name, moved[-1], below=self._root)
+        return moved
 
 
 class MissingFile(StoreCorruptError):

@@ -86,7 +86,7 @@ class PayloadLayout:
     @property
     def most_bytes(self) -> int:
         """Largest size of a file of a block or segment."""
-        n_chains, n_draws = self.header.chains_per_batch, self.header.chunk_draws
+        n_chains, n_draws = self.header.chains_per_batch, self.header.draws_per_chunk
         sections: tuple[Section, ...] = ("posterior", "warmup")
         draws = max(_n_bytes(self._draws(section, n_chains, n_draws)) for section in sections)
         return _HEAD_BYTES + MOST_BYTES + draws + _n_bytes(self._state(n_chains))

@@ -8,7 +8,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.store.catalogue import ArrayPlan, Header, chunk_rows
 from rayfbnn.store.checking.rows import RowDigests
 from rayfbnn.store.records import Section
-from rayfbnn.store.segments.log import BlockLog, MissingFile
+from rayfbnn.store.segments.log import CommitLog, MissingFile
 
 _ATTEMPTS = 5  # to read blocks that are gathered meanwhile
 
@@ -26,7 +26,7 @@ class Tail:
     """The blocks that are not gathered into segments yet, by the chunks that their draws belong to."""
 
     header: Header
-    log: BlockLog
+    log: CommitLog
     rows: RowDigests
 
     def in_chunk(self, plan: ArrayPlan, file: str) -> tuple[bool, list[ChunkRows], int]:
@@ -44,8 +44,8 @@ class Tail:
 
     def _in_chunk(self, plan: ArrayPlan, batch: int, number: int) -> tuple[bool, list[ChunkRows], int]:
         section: Section = "warmup" if plan.path.startswith("warmup_") else "posterior"
-        first = number * self.header.chunk_draws
-        last = min(first + self.header.chunk_draws, plan.shape[1]) - 1
+        first = number * self.header.draws_per_chunk
+        last = min(first + self.header.draws_per_chunk, plan.shape[1]) - 1
         if self.rows.n_known(batch, section) <= last:
             self.rows.refresh(batch)
         n_known = self.rows.n_known(batch, section) - first
@@ -54,7 +54,7 @@ class Tail:
             if record.section != section or not record.n_draws:
                 continue
             for place, of_block, of_chunk in chunk_rows(
-                record.first_draw, record.n_draws, self.header.chunk_draws
+                record.first_draw, record.n_draws, self.header.draws_per_chunk
             ):
                 if place == number:
                     draws = self.log.layout.draws(record, self.log.content(record))

@@ -3,7 +3,7 @@
 Someone may have put a link or a folder of that name there before, and may put one there at any time. So the
 folder is always a new one, everything is written and removed through its descriptor, and what has its name
 is removed only if it is what a creation that crashed has left: it has a marker, and beside that nothing but
-what a creation writes. Without a marker no file in it may have any content; older versions left such folders.
+what a creation writes.
 
 The marker is the first file in the folder and the last that is removed. It is locked while a creation goes
 on, and ends with the store's new name: one that is left after that is a `.partial` file like others.
@@ -118,9 +118,6 @@ class Building:
                 self._remove_empty(folder)
                 return
             markers = [name for name in names if MARKER.fullmatch(name)]
-            if not markers and not self._has_content(folder):
-                self._remove(folder, None)
-                return
             if len(markers) != 1:
                 raise self._not_ours(next(name for name in sorted(names) if name not in markers[:1]))
             self._clear_marked(descriptors, folder, Path(markers[0]))
@@ -138,25 +135,12 @@ class Building:
         if self._calls.is_same(lock, marker, folder) and self._has_name(folder):
             self._remove(folder, marker)
 
-    def _has_content(self, folder: int) -> bool:
-        """Return False if there is nothing in an open folder but folders and empty files."""
-        for name in map(Path, self._calls.listdir(folder)):
-            if self._calls.is_directory(name, folder):
-                with ExitStack() as descriptors:
-                    inner = self._open(descriptors, self._calls.open_inner(name, folder))
-                    if self._has_content(inner):
-                        return True
-            elif not self._calls.is_file(name, folder) or self._calls.size(name, folder):
-                return True
-        return False
-
-    def _remove(self, folder: int, marker: Path | None) -> None:
+    def _remove(self, folder: int, marker: Path) -> None:
         """Remove a folder of ours and all in it; StoreForeignError, before that, if something is not ours."""
         self._walk(folder, marker, "", is_removing=False)
         self._walk(folder, marker, "", is_removing=True)
         self._calls.fsync(folder)  # what is left without a marker after a loss of power would not be ours
-        if marker is not None:
-            self._calls.unlink(marker, folder)
+        self._calls.unlink(marker, folder)
         self._remove_empty(folder)
 
     def _remove_empty(self, folder: int) -> None:
@@ -171,7 +155,7 @@ class Building:
             if exc.errno not in _NOT_EMPTY | NO_FOLDER:
                 raise
 
-    def _walk(self, folder: int, marker: Path | None, prefix: str, *, is_removing: bool) -> None:
+    def _walk(self, folder: int, marker: Path, prefix: str, *, is_removing: bool) -> None:
         """Check that all in an open folder is ours, folder by folder, or remove it; the marker stays.
 
         prefix  key of the folder in the store, with "/" at its end

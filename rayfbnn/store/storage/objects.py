@@ -130,16 +130,13 @@ class ObjectStorage:
         """Put several objects at once."""
         self._at_once((self.write_atomic, place, content) for place, content in files.items())
 
-    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> Mapping[Place, bytes]:
-        """Put the chunks of a block at once, and return what they replaced, after all answers.
+    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> None:
+        """Put the chunks of a segment at once, and return after all answers.
 
-        A chunk only ever gains draws: one that has those of this block is left alone, and another is
+        A chunk only ever gains draws: one that has those of this segment is left alone, and another is
         replaced only if it is still the one that was looked at.
         """
-        replaced = self._at_once(
-            (self._write_chunk, place, content, holds) for place, content in files.items()
-        )
-        return {place: old for place, old in zip(files, replaced, strict=True) if old is not None}
+        self._at_once((self._write_chunk, place, content, holds) for place, content in files.items())
 
     def unlink(self, place: Place, *, below: Place) -> None:
         """Remove an object; nothing if it is gone."""
@@ -245,10 +242,10 @@ class ObjectStorage:
                 self._bucket.put_unchanged(key, b"", old)
                 raise StoreError(_UNFIT.format(place, "If-Match"))
 
-    def _write_chunk(self, place: Place, content: bytes, holds: Holds) -> bytes | None:
-        """Put one chunk, and return what it replaced; None if there was nothing, or what was there stayed."""
+    def _write_chunk(self, place: Place, content: bytes, holds: Holds) -> None:
+        """Put one chunk, unless the one that is there holds its draws."""
         if self.write_exclusive(place, content):
-            return None
+            return
         with _translated("write", place):
             for _ in range(_ATTEMPTS):
                 try:
@@ -256,10 +253,10 @@ class ObjectStorage:
                 except FileNotFoundError:
                     raise BucketError("it was removed while it was written") from None
                 if holds(place, content, existing):
-                    return None
+                    return
                 try:
                     self._bucket.put_unchanged(_key(place), content, tag)
-                    return existing
+                    return
                 except Changed:
                     last = "it has changed"
                 except BucketError as exc:  # look again: it may be ours, with its answer lost

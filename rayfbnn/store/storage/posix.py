@@ -179,12 +179,11 @@ class FileSystem:
         for place, content in files.items():
             self.write_atomic(place, content)
 
-    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> Mapping[Place, bytes]:
+    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> None:
         """Put the chunk files of a block. `holds` is not asked, because `writer_lock` keeps others away."""
         self.write_files(files)
         for folder in dict.fromkeys(place.parent for place in files):
             self.fsync_dir(folder)
-        return {}
 
     def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:
         """Move a file in a folder to a name in it that is not taken (else StoreExistsError), durably."""

@@ -91,12 +91,11 @@ class Storage(Protocol):
         """Put several files, each as `write_atomic` does."""
         ...
 
-    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> Mapping[Place, bytes]:
-        """Put the chunk files of a block, durably; they may replace chunks that an earlier block began.
+    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> None:
+        """Put the chunk files of a segment, durably; they may replace chunks that an earlier segment began.
 
-        A file that `holds` the block already can stay: another worker has put it, and may have committed
-        later draws in it. Returns what was replaced, for a caller that finds the block committed by another
-        worker; nothing where `writer_lock` keeps others away.
+        A file that `holds` the draws already can stay: another driver has put it, and may have committed
+        later draws in it.
         """
         ...
 

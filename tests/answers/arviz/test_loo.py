@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from scipy.stats import norm
 
 import rayfbnn
 from rayfbnn.store.store import Store
-from tests.support.small import assert_same_draws, small_spec, write_train
+from tests.support.small import small_spec, write_train
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 LINEAR = {"hidden": [], "priors": {"io": "1", "bo": "1"}}
@@ -123,15 +121,10 @@ def test_arviz_0_takes_the_tree_through_one_line(linear: Path) -> None:
 # The total log likelihood is never taken for pointwise.
 
 
-@pytest.fixture(scope="module", params=["format 1", "format 2", "format 3"])
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run in a store of this format; tests that change it take a copy."""
-    version, folder = int(request.param[-1]), tmp_path_factory.mktemp("run")
-    with pytest.MonkeyPatch.context() as patch:
-        for_run = partial(Store.for_run, format_version=version)
-        patch.setattr(Store, "for_run", staticmethod(for_run))
-        rayfbnn.sample(small_spec(folder), folder / "run.zarr", **HERE)
-    assert Store.open(folder / "run.zarr").root.header.format_version == version
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    rayfbnn.sample(small_spec(folder), folder / "run.zarr", **HERE)
     return folder / "run.zarr"
 
 
@@ -165,17 +158,3 @@ def test_arviz_finds_those_of_single_cases_where_they_were_computed(run: Path) -
 
     found = get_log_likelihood(rayfbnn.to_datatree(run))
     assert found.dims == ("chain", "draw", "case", "target")
-
-
-def test_a_store_of_each_format_is_resumed_and_verified(run: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run.zarr"
-    shutil.copytree(run, path)
-    rayfbnn.resume(path, iterations=14, **HERE)
-    assert rayfbnn.verify(path).ok
-    longer = small_spec(tmp_path).with_iterations(14)
-    rayfbnn.sample(longer, tmp_path / "longer.zarr", **HERE)
-    assert_same_draws(path, tmp_path / "longer.zarr")
-    version = Store.open(path).root.header.format_version
-    names = {1: "log_likelihood", 2: "log_likelihood_total", 3: "statistics"}
-    there = {number for number, name in names.items() if (path / "sample_stats" / name).exists()}
-    assert there == {version}

@@ -8,7 +8,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from rayfbnn.store.catalogue import FORMAT_VERSION
 from rayfbnn.store.storage.protocol import PARTIAL
 from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.streams import Purpose, Streams
@@ -17,9 +16,9 @@ from tests.support.store.toy import contents, half_run, opened, run_to_end, step
 
 
 @cache
-def half_way(format_version: int = FORMAT_VERSION) -> MemoryDisk:
+def half_way() -> MemoryDisk:
     disk = MemoryDisk()
-    half_run(disk, format_version=format_version)
+    half_run(disk)
     return disk.copy()
 
 

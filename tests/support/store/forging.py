@@ -73,11 +73,6 @@ def chain_again(store: Path) -> None:
         last, n_blocks = "", 0
         for file in sorted([*batch.glob("0*.block"), *batch.glob("0*.segment")]):
             last, n_blocks = _chained(file, identity, last, n_blocks)
-        for file in sorted(batch.glob("0*.json")):
-            content = document(file)
-            content |= {"store": identity, "previous": last}
-            file.write_bytes(sealed(content))
-            last, n_blocks = seal_of(file.read_bytes(), file), n_blocks + 1
         head = document(batch / "head.json")
         if isinstance(head.get("blocks"), int) and head["blocks"] <= n_blocks:
             head |= {"blocks": n_blocks, "last": last}

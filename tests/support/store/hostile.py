@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rayfbnn.store.segments.payload import joined
+from tests.support.store import hostile_blocks
 from tests.support.store.forging import chain_again, document, forge, sealed
+from tests.support.store.hostile_blocks import BLOCK, SEGMENT, Attack, changed, parts
 
-Attack = Callable[[Path, Path], object]  # changes a store, with a folder outside of it at hand
+CHUNK = "posterior/io/c.1.0.0.0"
 DIGEST = "0" * 64
 
 
 def corpus() -> dict[str, Attack]:
     """Every attack by a name that says what it is."""
-    return dict([*_links(), *_roots(), *_arrays(), *_records(), *_heads(), *_chunks(), *_texts()])
+    attacks = dict([*_links(), *_roots(), *_arrays(), *_records(), *_heads(), *_chunks(), *_texts()])
+    return attacks | hostile_blocks.CORPUS
 
 
 def _linked(name: str) -> Attack:
@@ -41,16 +45,16 @@ def _links() -> Iterator[tuple[str, Attack]]:
     for name in (
         "posterior",
         "posterior/io",
-        "state/position",
         "constant_data/inputs",
         "commits",
         "commits/batch0000",
-        "commits/batch0000/000001.json",
+        BLOCK,
+        SEGMENT,
         "commits/batch0000/head.json",
         "zarr.json",
         "posterior/io/zarr.json",
-        "posterior/io/c.0.0.0.0",
-        "state/momentum/c.2.0.0",
+        CHUNK,
+        "sample_stats/statistics/c.1.0.0",
     ):
         yield f"{name} is a link to the outside", _linked(name)
     for name in ("discarded", "tuning", "verdicts"):
@@ -68,25 +72,24 @@ def _links() -> Iterator[tuple[str, Attack]]:
             "commits/batch0000/lock", lambda path: path.symlink_to(path.parents[3] / "outside" / "secret.txt")
         ),
     )
-    chunk = "posterior/io/c.0.0.0.0"
     yield (
         "a chunk is a link to /dev/zero",
-        _in_place(chunk, lambda path: path.symlink_to("/dev/zero")),
+        _in_place(CHUNK, lambda path: path.symlink_to("/dev/zero")),
     )
-    for name in (chunk, "zarr.json", "commits/batch0000/000001.json", "commits/lock"):
+    for name in (CHUNK, "zarr.json", BLOCK, "commits/lock"):
         yield f"{name} is a pipe", _in_place(name, os.mkfifo)
     yield "the holder is a pipe", _in_place("commits/holder.json", os.mkfifo)
-    half = "commits/batch0000/.000001.json.host-1-0.partial"
+    half = "commits/batch0000/.000003.block.host-1-0.partial"
     for kind, make in (
         ("a link", lambda path: path.symlink_to(path.parents[3] / "outside" / "secret.txt")),
         ("a folder", os.mkdir),
         ("a pipe", os.mkfifo),
     ):
         yield f"a half-written file is {kind}", _in_place(half, make)
-    yield "a chunk is a folder", _in_place(chunk, os.mkdir)
+    yield "a chunk is a folder", _in_place(CHUNK, os.mkdir)
     yield (
         "a chunk is a loop of links",
-        _in_place(chunk, lambda path: path.symlink_to(path)),
+        _in_place(CHUNK, lambda path: path.symlink_to(path)),
     )
 
 
@@ -113,8 +116,6 @@ def _roots() -> Iterator[tuple[str, Attack]]:
         ("header.chains", 10**6),
         ("header.chains_per_batch", 0),
         ("header.chains_per_batch", -1),
-        ("header.draws_per_block", 0),
-        ("header.draws_per_block", 10**9),
         ("header.n_draws", 10**15),
         ("header.n_draws", 10**7),
         ("header.n_draws", -5),
@@ -146,7 +147,7 @@ def _roots() -> Iterator[tuple[str, Attack]]:
         ("fixed_chunks", {"../outside/secret.txt": DIGEST}),
         ("fixed_chunks", {"../outside/c.0": DIGEST}),
         ("fixed_chunks", {}),
-        ("fixed_chunks", {"posterior/io/c.0.0.0.0": DIGEST}),
+        ("fixed_chunks", {CHUNK: DIGEST}),
         ("fixed_chunks", "text"),
         ("format_version", 1e300),
         ("format_version", True),
@@ -154,7 +155,9 @@ def _roots() -> Iterator[tuple[str, Attack]]:
         ("rayfbnn_version", "\x1b[31m"),
         ("kernel", "k" * 10**6),
         ("kernel", 5),
+        ("kernel", None),
         ("head_records", "yes"),
+        ("head_records", False),
         ("encoding", {"columns": 5}),
         ("encoding", {"columns": [], "inputs": [{}], "constant": {}, "labels": {}, "n_cases": 1}),
         ("other", 1),
@@ -162,7 +165,7 @@ def _roots() -> Iterator[tuple[str, Attack]]:
         yield f"root: {keys} = {str(value)[:60]}", _root(_set(keys, value))
     yield "root: ten million draws in every place", _root(_many_draws)
     yield "root: a million batches in every place", _root(_many_batches)
-    yield "root: blocks of 2**30 draws in every place", _root(_large_blocks)
+    yield "root: chunks of 2**30 draws in every place", _root(_large_chunks)
     yield "root: nested 100,000 deep", _raw("zarr.json", b"[" * 100_000 + b"]" * 100_000)
     yield "root: 40 million values", _raw("zarr.json", b"[" + b"[]," * 20_000_000 + b"1]")
     yield "root: a sparse file of 100 GB", lambda store, outside: os.truncate(store / "zarr.json", 10**11)
@@ -189,9 +192,9 @@ def _many_batches(attributes: dict[str, Any]) -> None:
         attributes[place] |= {"chains": 10**6, "chains_per_batch": 1}
 
 
-def _large_blocks(attributes: dict[str, Any]) -> None:
+def _large_chunks(attributes: dict[str, Any]) -> None:
     attributes["spec"]["draws_per_block"] = 2**30
-    attributes["header"] |= {"draws_per_block": 2**30, "coordinate_chunk": 2**30}
+    attributes["header"] |= dict.fromkeys(("draws_per_block", "draws_per_chunk", "coordinate_chunk"), 2**30)
 
 
 def _raw(name: str, raw: bytes) -> Attack:
@@ -237,57 +240,47 @@ def _arrays() -> Iterator[tuple[str, Attack]]:
         )
 
 
-def _record(change: Callable[[dict[str, Any]], object], block: int = 2) -> Attack:
-    return lambda store, outside: forge(store / f"commits/batch0000/{block:06d}.json", change)
-
-
 def _records() -> Iterator[tuple[str, Attack]]:
-    for keys, value in (
-        ("batch", 10**9),
-        ("batch", "0"),
-        ("block", -1),
-        ("first_iteration", 10**15),
-        ("n_iterations", 0),
-        ("n_iterations", 10**15),
-        ("first_draw", 10**9),
-        ("n_draws", 10**7),
-        ("n_draws", -1),
-        ("n_draws", 1.5),
-        ("n_draws", None),
-        ("section", "other"),
-        ("section", None),
-        ("chunks", {}),
-        ("chunks", {"../../outside/c.0.0.0.0": DIGEST}),
-        ("chunks", {"posterior/io/c.x.y.0.0": DIGEST}),
-        ("chunks", {"posterior/io/c.0": DIGEST}),
-        ("chunks", {"posterior/io/c.99999.0.0.0": DIGEST}),
-        ("chunks", {"posterior/none/c.0.0.0.0": DIGEST}),
-        ("chunks", {"posterior/io/c.0.0.0.0": "short"}),
-        ("chunks", [1, 2]),
-        ("state", {"state/position/c.2.0.0": DIGEST}),
-        ("state", {"../../outside/secret.txt": DIGEST}),
-        ("progress", None),
-        ("progress.draws", 10**7),
-        ("progress.draws", -1),
-        ("progress.iteration", 10**15),
-        ("progress.totals", {"updates": "many"}),
-        ("progress.last", {"n_accepted": None, "accepted_sum": 1.0}),
-        ("progress.last", {"n_accepted": 1e308, "diverged": 1e308}),
-        ("tuning", [{"trajectories": 0}]),
-        ("tuning", "text"),
-        ("extra", 1),
+    for name, keys, value in (
+        (BLOCK, "batch", "0"),
+        (BLOCK, "block", -1),
+        (BLOCK, "first_iteration", 10**15),
+        (BLOCK, "n_iterations", 0),
+        (BLOCK, "n_draws", 10**7),
+        (BLOCK, "n_draws", 1.5),
+        (BLOCK, "n_draws", None),
+        (BLOCK, "section", "other"),
+        (SEGMENT, "chunks", {"../../outside/c.0.0.0.0": DIGEST}),
+        (SEGMENT, "chunks", {"posterior/io/c.x.y.0.0": DIGEST}),
+        (SEGMENT, "chunks", {"posterior/io/c.0": DIGEST}),
+        (SEGMENT, "chunks", {"posterior/io/c.99999.0.0.0": DIGEST}),
+        (SEGMENT, "chunks", {"posterior/none/c.1.0.0.0": DIGEST}),
+        (SEGMENT, "chunks", {CHUNK: "short"}),
+        (SEGMENT, "chunks", [1, 2]),
+        (BLOCK, "state", {"../../outside/secret.txt": DIGEST}),
+        (BLOCK, "state", None),
+        (BLOCK, "progress", None),
+        (BLOCK, "progress.draws", 10**7),
+        (BLOCK, "progress.draws", -1),
+        (BLOCK, "progress.iteration", 10**15),
+        (BLOCK, "progress.totals", {"updates": "many"}),
+        (BLOCK, "progress.totals", {"updates": float("nan")}),
+        (BLOCK, "progress.last", {"n_accepted": None, "accepted_sum": 1.0}),
+        (BLOCK, "progress.last", {"n_accepted": 1e308, "diverged": 1e308}),
+        (BLOCK, "tuning", [{"trajectories": 0}]),
+        (BLOCK, "tuning", "text"),
     ):
-        yield f"record: {keys} = {str(value)[:60]}", _record(_set(keys, value))
-    yield "record: not a number", _record(_set("progress.totals", {"updates": float("nan")}))
-    yield (
-        "record number 999999999",
-        _new("commits/batch0000/999999999.json"),
-    )
-    yield "a record that is a list", _raw("commits/batch0000/000002.json", b"[]")
-    yield "an empty record", _raw("commits/batch0000/000002.json", b"")
+        kind = name.rpartition(".")[2]
+        yield f"record of a {kind}: {keys} = {str(value)[:60]}", changed(name, _set(keys, value))
+    yield "record number 999999999", _new("commits/batch0000/999999999.block")
+    yield "a record that is a list", _listed
     yield "a verdict called x.json", _new("commits/verdicts/x.json")
     yield "an empty verdict", _new("commits/verdicts/000000.json")
     yield "a tuning record of a run without any", _new("commits/tuning/000000.json")
+
+
+def _listed(store: Path, outside: Path) -> None:
+    (store / BLOCK).write_bytes(joined(b"[]", parts(store / BLOCK)[1]))
 
 
 def _new(name: str) -> Attack:
@@ -328,9 +321,8 @@ def _holder(content: dict[str, Any]) -> Attack:
 
 
 def _chunks() -> Iterator[tuple[str, Attack]]:
-    chunk = "posterior/io/c.0.0.0.0"
-    yield "a chunk that expands to 2 GB", _raw(chunk, gzip.compress(bytes(2 * 10**7)) * 100)
-    yield "a sparse chunk of 100 GB", lambda store, outside: os.truncate(store / chunk, 10**11)
+    yield "a chunk that expands to 2 GB", _raw(CHUNK, gzip.compress(bytes(2 * 10**7)) * 100)
+    yield "a sparse chunk of 100 GB", lambda store, outside: os.truncate(store / CHUNK, 10**11)
     yield (
         "a sparse chunk of cases of 100 GB",
         lambda store, outside: os.truncate(store / "constant_data/inputs/c.0.0", 10**11),

@@ -1,4 +1,4 @@
-"""Stores of the present format that someone has made to do harm, through their blocks and segments."""
+"""Stores that someone has made to do harm, through their blocks and segments."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.segments.payload import joined, split
-from tests.support.store.forging import chain_again, forge
+from tests.support.store.forging import chain_again, forge, sealed
 
-Attack = Callable[[Path, Path], object]  # takes the store, and a folder outside it
+Attack = Callable[[Path, Path], object]  # changes a store, with a folder outside of it at hand
 
 BLOCK = "commits/batch0000/000002.block"
 SEGMENT = "commits/batch0001/000002.segment"
@@ -30,8 +29,7 @@ def parts(file: Path) -> tuple[dict[str, Any], bytes]:
 def put(file: Path, document: dict[str, Any], payload: bytes) -> None:
     """Write a block or segment whose seal and digests fit, and seal all that follows from it again."""
     document |= {"payload": hashlib.sha256(payload).hexdigest()}
-    document.pop(SEAL, None)
-    file.write_bytes(joined(seal({**document, SEAL: NO_SEAL}), payload))
+    file.write_bytes(joined(sealed(document), payload))
     chain_again(file.parents[2])
 
 

@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, make_dataset
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
-from rayfbnn.store.catalogue import FORMAT_VERSION, STATS
+from rayfbnn.store.catalogue import STATS
 from rayfbnn.store.records import Block
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
@@ -50,9 +50,7 @@ def toy_data() -> Dataset:
     return make_dataset(inputs, (inputs > 0).astype(float), input_names=["x"], target_names=["y"])
 
 
-def create(
-    fs: Storage, path: Place = PATH, spec: RunSpec | None = None, *, format_version: int = FORMAT_VERSION
-) -> Store:
+def create(fs: Storage, path: Place = PATH, spec: RunSpec | None = None) -> Store:
     """The store of a toy run, with chunks of three draws and of three cases."""
     spec = toy_spec() if spec is None else spec
     return Store.for_run(
@@ -63,7 +61,6 @@ def create(
         draws_per_chunk=spec.draws_per_block,
         cases_per_chunk=3,
         fs=fs,
-        format_version=format_version,
     )
 
 
@@ -111,12 +108,12 @@ def step(store: Store, batch: int, **options: Any) -> bool:
     return block is not None
 
 
-def half_run(calls: SystemCalls, *, format_version: int = FORMAT_VERSION) -> None:
+def half_run(calls: SystemCalls) -> None:
     """A store with its second batch complete and its first at the third block.
 
     The next block fills up the chunk that the third began."""
     calls.mkdir(PATH.parent)
-    store = create(FileSystem(calls), format_version=format_version)
+    store = create(FileSystem(calls))
     while step(store, 1):
         store.gather(1)
     for _ in range(3):
