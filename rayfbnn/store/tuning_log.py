@@ -223,7 +223,7 @@ class TuningLog:
             raise StoreError(f"{self._root}: batch {batch} has not finished round {tuning_round.number}")
         if any(len(record.tuning) != len(tuning_round.operations) for record in records):
             raise StoreCorruptError(
-                f"{self._commits.file_of(records[0])}:"
+                f"{self._commits.files.file_of(records[0])}:"
                 f" does not say what round {tuning_round.number} of the tuning measured"
             )
         return records

@@ -36,7 +36,7 @@ def finish_extension(store: OpenStore) -> OpenStore:
 
 def _sweep(store: OpenStore) -> None:
     folders = [store.path, *(store.path / path for path in store.hierarchy.plans)]
-    folders += (store.commits.folder(batch) for batch in range(store.header.n_batches))
+    folders += (store.commits.files.folder(batch) for batch in range(store.header.n_batches))
     for folder in folders:
         store.fs.sweep(folder, below=store.path)
     if store.tuning.rounds and store.fs.exists(store.tuning.folder):

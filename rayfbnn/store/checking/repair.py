@@ -158,7 +158,7 @@ def _first_blocks_after_round(store: OpenStore, number: int, first_damaged: dict
         # The records before the first damaged one are whole; the others are set aside in any case.
         n_whole = first_damaged[batch] if batch in first_damaged else store.commits.n_blocks(batch)
         whole = [block for block in store.commits.blocks(batch) if block < n_whole]
-        for record in (store.commits.read_first(batch, block) for block in whole):
+        for record in (store.commits.files.read_first(batch, block) for block in whole):
             if record.first_iteration > last:
                 first_blocks[batch] = record.first_block
                 break

@@ -98,7 +98,7 @@ class RowDigests:
         tail: list[Record] = []
         progress = known.progress
         for record in self._commits.records(batch, first=known.n_records, previous=known.last):
-            check_record(record, progress, self._header, self._plans, self._commits.file_of(record))
+            check_record(record, progress, self._header, self._plans, self._commits.files.file_of(record))
             progress = record.progress
             if record.segment is None:
                 tail.append(record)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
+from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_rows
 from rayfbnn.store.checking.consistency import check_record
@@ -38,7 +42,6 @@ from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, key_below, place_of
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog
-from rayfbnn.store.writing import digest
 
 MOST_PROBLEMS = 3_000  # after which nothing further is looked at
 Value = TypeVar("Value")
@@ -129,8 +132,8 @@ class _Verification:
             read_holder(self.fs, self.path)
 
     def _check_batch(self, commits: CommitLog, batch: int) -> None:
-        folder = commits.folder(batch)
-        first_blocks = self._check(folder, partial(commits.listed, batch), batch, 0, is_file=False)
+        folder = commits.files.folder(batch)
+        first_blocks = self._check(folder, partial(commits.files.listed, batch), batch, 0, is_file=False)
         head = self._check(commits.head_file(batch), partial(commits.head, batch), batch)
         expected: int | None = 0  # None behind a record that cannot be read
         previous: str | None = ""  # the same
@@ -143,8 +146,10 @@ class _Verification:
             if expected is not None and first_block > expected:
                 self._add_missing(commits, batch, expected)
                 previous = before = None
-            path = commits.first_file(batch, first_block)
-            record = self._check(path, partial(commits.read_first, batch, first_block), batch, first_block)
+            path = commits.files.first_file(batch, first_block)
+            record = self._check(
+                path, partial(commits.files.read_first, batch, first_block), batch, first_block
+            )
             if record is None:
                 expected = previous = before = None
                 continue
@@ -162,7 +167,7 @@ class _Verification:
             self._add_missing(commits, batch, expected)  # the head names records that are gone
 
     def _add_missing(self, commits: CommitLog, batch: int, block: int) -> None:
-        self._add(commits.file(batch, block), StoreCorruptError("missing"), batch, block)
+        self._add(commits.files.file(batch, block), StoreCorruptError("missing"), batch, block)
 
     def _is_consistent(self, record: Record, before: BatchProgress, path: Place) -> bool:
         try:
@@ -188,7 +193,7 @@ class _Verification:
         path = self.path / file
 
         def compare() -> None:
-            if digest(self.hierarchy.read(file.rpartition("/")[0], *where)) != expected:
+            if _digest(self.hierarchy.read(file.rpartition("/")[0], *where)) != expected:
                 raise StoreCorruptError(f"{path}: damaged: not the values that were committed")
 
         self._check(path, compare, record.batch, record.first_block, draws, is_chunk=True)
@@ -249,6 +254,13 @@ class _Verification:
         self.problems.append(
             Problem(file, what, batch, block, draws, is_chunk=is_chunk, is_read_error=is_read_error)
         )
+
+
+def _digest(values: Array) -> str:
+    """Return the SHA-256 of the values, little-endian, in C order."""
+    return hashlib.sha256(
+        np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
+    ).hexdigest()
 
 
 def _progress_before(record: Record) -> BatchProgress:

@@ -10,13 +10,14 @@ import hashlib
 
 import numpy as np
 
-from rayfbnn.errors import StoreCorruptError, StoreFullError, StoreOvertakenError
+from rayfbnn.arrays import Array, to_host
+from rayfbnn.errors import StoreCorruptError, StoreError, StoreFullError, StoreOvertakenError
+from rayfbnn.store.catalogue import STATISTICS, sigma_plans
 from rayfbnn.store.checking.consistency import check_follows
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
 from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.segments.payload import state_arrays
-from rayfbnn.store.writing import arrays_of, record_after
 
 
 def append(store: OpenStore, batch: int, block: Block) -> BatchProgress:
@@ -34,7 +35,7 @@ def append(store: OpenStore, batch: int, block: Block) -> BatchProgress:
         check_follows(store.path, store.header, batch, block, progress)
         record, payload = _prepare(store, log, batch, block, last)
         try:
-            published = log.publish_file(record, payload)
+            published = log.files.publish(record, payload)
             if published is None or not log.advance_to(published):
                 log.advance(batch)
                 return _committed_before(store, log, batch, block)
@@ -49,10 +50,73 @@ def _prepare(
     store: OpenStore, log: CommitLog, batch: int, block: Block, last: Record | None
 ) -> tuple[Record, bytes]:
     """Return the record of a block that follows `last`, and its draws and state as bytes."""
-    draws = arrays_of(store, batch, block) if block.n_draws else {}
+    draws = _arrays_of(store, batch, block) if block.n_draws else {}
     section = block.section if block.n_draws else None
-    payload = log.layout.encoded(draws, section, state_arrays(block.state))
-    return record_after(store, batch, block, last, hashlib.sha256(payload).hexdigest()), payload
+    payload = log.files.layout.encoded(draws, section, state_arrays(block.state))
+    return _record_after(store, batch, block, last, hashlib.sha256(payload).hexdigest()), payload
+
+
+def _record_after(store: OpenStore, batch: int, block: Block, last: Record | None, payload: str) -> Record:
+    """Return the record of a block that follows `last`, whose arrays have the digest `payload`."""
+    progress = _progress_after(BatchProgress() if last is None else last.progress, block)
+    return Record(
+        store=store.root.identity,
+        batch=batch,
+        block=progress.blocks - 1,
+        previous="" if last is None else last.last_digest,
+        first_iteration=block.first_iteration,
+        n_iterations=block.n_iterations,
+        section=block.section,
+        first_draw=block.first_draw,
+        n_draws=block.n_draws,
+        chunks={},
+        progress=progress,
+        payload=payload,
+        tuning=block.tuning,
+    )
+
+
+def _progress_after(progress: BatchProgress, block: Block) -> BatchProgress:
+    """Return how far a batch is after a block that follows `progress`."""
+    is_warmup = block.section == "warmup"
+    totals = {
+        name: progress.totals.get(name, 0.0) + value
+        for name, value in {**dict.fromkeys(progress.totals, 0.0), **block.summary}.items()
+    }
+    return BatchProgress(
+        iteration=block.last_iteration,
+        draws=progress.draws + (0 if is_warmup else block.n_draws),
+        warmup_draws=progress.warmup_draws + (block.n_draws if is_warmup else 0),
+        blocks=progress.blocks + 1,
+        totals=totals,
+        last=dict(block.summary),
+    )
+
+
+def _arrays_of(store: OpenStore, batch: int, block: Block) -> dict[str, Array]:
+    """Return the block's draws by the path of their array, (n_chains, n_draws, ...) each.
+
+    StoreError if the block has draws of another number of chains than the batch.
+    """
+    prefix = "warmup_" if block.section == "warmup" else ""
+    positions, precisions = to_host(block.positions), to_host(block.precisions)
+    n_chains = len(store.header.batch_chains(batch))
+    if len(positions) != n_chains:
+        raise StoreError(
+            f"{store.path}: batch {batch} has {n_chains} chains, but its block has {len(positions)}"
+        )
+    arrays = {
+        f"{prefix}posterior/{name}": values
+        for name, values in store.parameter_layout.views(positions).items()
+    }
+    for sigma in sigma_plans(store.precision_layout):
+        arrays[f"{prefix}posterior/{sigma.name}"] = 1 / np.sqrt(precisions[..., sigma.columns])
+    absent = np.full(positions.shape[:2], np.nan)
+    statistics = [to_host(block.stats.get(name, absent)) for name in store.header.statistics]
+    arrays[f"{prefix}sample_stats/{STATISTICS}"] = np.stack(statistics, axis=-1)
+    for name, values in block.predictive.items():
+        arrays[f"prior_predictive/{name}"] = to_host(values)
+    return arrays
 
 
 def _committed_before(store: OpenStore, log: CommitLog, batch: int, block: Block) -> BatchProgress:
@@ -72,7 +136,7 @@ def _committed_before(store: OpenStore, log: CommitLog, batch: int, block: Block
         raise StoreOvertakenError(f"{what}: another worker has committed later ones; load the state again")
     if not is_same:
         raise StoreCorruptError(f"{what}: are committed with other values; run `verify` on the store")
-    store.fs.fsync_dir(log.folder(batch))  # the first attempt may have failed just before this
+    store.fs.fsync_dir(log.files.folder(batch))  # the first attempt may have failed just before this
     log.advance(batch)
     return log.progress(batch)
 
@@ -84,7 +148,7 @@ def _has_draws_of(store: OpenStore, batch: int, block: Block) -> bool:
         slice(chains.start, chains.stop),
         slice(block.first_draw, block.first_draw + block.n_draws),
     )
-    arrays = arrays_of(store, batch, block) if block.n_draws else {}
+    arrays = _arrays_of(store, batch, block) if block.n_draws else {}
     return all(
         np.array_equal(store.hierarchy.read(path, *where), values, equal_nan=True)
         for path, values in arrays.items()

@@ -8,6 +8,7 @@ blocks have too, or blocks are left that a segment stands for; the next driver f
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial, reduce
@@ -15,13 +16,15 @@ from itertools import groupby
 
 import numpy as np
 
+from rayfbnn.arrays import Array
 from rayfbnn.mcmc.tuning.measured import Measured
+from rayfbnn.store.catalogue import ArrayPlan, chunk_rows
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Record, Segment
 from rayfbnn.store.rounds import round_of
 from rayfbnn.store.segments.log import CommitLog
+from rayfbnn.store.storage.places import Place, key_below
 from rayfbnn.store.tuning_log import measured_from, to_document
-from rayfbnn.store.writing import holds_segment, prepare_chunks
 
 MOST_BLOCKS = 256  # of a batch that are left as they are while none of their chunks is complete
 _BYTES_AT_ONCE = 16 * 2**20  # of chunks that are written together
@@ -82,7 +85,7 @@ def _make_segment(store: OpenStore, log: CommitLog, blocks: list[Record]) -> boo
     Returns False if another driver has published a segment in its place.
     """
     first, last = blocks[0], blocks[-1]
-    payload = log.layout.state_bytes(last, log.content(last))
+    payload = log.files.layout.state_bytes(last, log.files.content(last))
     segment = replace(
         last,
         previous=first.previous,
@@ -97,9 +100,9 @@ def _make_segment(store: OpenStore, log: CommitLog, blocks: list[Record]) -> boo
         payload=hashlib.sha256(payload).hexdigest(),
     )
     chunks = _write_chunks(store, log, blocks, segment) if segment.n_draws else {}
-    is_new = log.publish_file(replace(segment, chunks=chunks), payload) is not None
+    is_new = log.files.publish(replace(segment, chunks=chunks), payload) is not None
     for record in blocks if is_new else ():
-        log.remove_block(record)
+        log.files.remove(record)
     return is_new
 
 
@@ -108,12 +111,12 @@ def _write_chunks(store: OpenStore, log: CommitLog, blocks: list[Record], segmen
 
     A chunk may be many times as large as the draws, so only some chunks are in memory at once.
     """
-    parts = [log.layout.draws(record, log.content(record)) for record in blocks]
+    parts = [log.files.layout.draws(record, log.files.content(record)) for record in blocks]
     digests: dict[str, str] = {}
     files: dict[str, bytes] = {}
     for path in parts[0]:
         draws = np.concatenate([part[path] for part in parts], axis=1)
-        digests |= prepare_chunks(store, segment.batch, {path: draws}, segment.first_draw, files)
+        digests |= _add_chunks(store, segment, path, draws, files)
         if sum(map(len, files.values())) >= _BYTES_AT_ONCE:
             _write(store, segment, files)
             files.clear()
@@ -121,10 +124,69 @@ def _write_chunks(store: OpenStore, log: CommitLog, blocks: list[Record], segmen
     return digests
 
 
+def _add_chunks(
+    store: OpenStore, segment: Record, path: str, draws: Array, files: dict[str, bytes]
+) -> dict[str, str]:
+    """Put the chunks that a segment's draws of one array touch into `files`; return the draws' digests.
+
+    draws  (n_chains, n_draws, ...)
+    """
+    digests = {}
+    chains, plan = store.header.batch_chains(segment.batch), store.hierarchy.plans[path]
+    values = np.ascontiguousarray(draws, dtype=np.dtype(plan.dtype).newbyteorder("<"))
+    size = store.header.draws_per_chunk
+    for number, rows, inside in chunk_rows(segment.first_draw, segment.n_draws, size):
+        file = plan.chunk_file(segment.batch, number)
+        digests[file] = hashlib.sha256(values[:, rows].tobytes()).hexdigest()
+        whole = _whole_chunk(store, plan, chains, number, values[:, rows], inside)
+        files[file] = store.hierarchy.encode(path, (segment.batch, number), whole)[1]
+    return digests
+
+
+def _whole_chunk(
+    store: OpenStore, plan: ArrayPlan, chains: range, number: int, values: Array, inside: slice
+) -> Array:
+    """Return a chunk with `values` at the draws `inside` it, earlier draws as committed, later ones NaN."""
+    first = number * store.header.draws_per_chunk
+    n_draws = min(store.header.draws_per_chunk, plan.shape[1] - first)
+    if inside == slice(0, n_draws):
+        return values
+    whole = np.full((len(chains), n_draws, *plan.shape[2:]), np.nan, dtype=plan.dtype)
+    if inside.start:
+        committed = slice(first, first + inside.start)
+        whole[:, : inside.start] = store.hierarchy.read(
+            plan.path, slice(chains.start, chains.stop), committed
+        )
+    whole[:, inside] = values
+    return whole
+
+
 def _write(store: OpenStore, segment: Record, files: dict[str, bytes]) -> None:
     """Write chunk files that hold draws of a segment."""
     places = {store.path / file: content for file, content in files.items()}
-    store.fs.write_block(places, partial(holds_segment, store, segment))
+    store.fs.write_block(places, partial(_holds, store, segment))
+
+
+def _holds(store: OpenStore, segment: Record, place: Place, content: bytes, existing: bytes) -> bool:
+    """Return True if a chunk file has all that `content` has of the segment and of the draws before it.
+
+    It may have later draws too: those of a worker that went further.
+
+    content   what is to be written at `place`
+    existing  what is there
+    """
+    path, _, name = key_below(place, store.path).rpartition("/")
+    plan = store.hierarchy.plans[path]
+    if existing == content or len(existing) != len(content):
+        return existing == content
+    number = int(name.split(".")[2])
+    n_draws = segment.first_draw + segment.n_draws - number * store.header.draws_per_chunk
+    dtype, n_values = np.dtype(plan.dtype), math.prod(plan.chunks)
+    ours, theirs = (
+        np.frombuffer(raw, dtype, n_values).reshape(plan.chunks)[:, :n_draws].tobytes()
+        for raw in (content, existing)
+    )
+    return ours == theirs
 
 
 def _summed(blocks: list[Record]) -> dict[str, float]:

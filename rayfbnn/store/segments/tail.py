@@ -8,7 +8,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.store.catalogue import ArrayPlan, Header, chunk_rows
 from rayfbnn.store.checking.rows import RowDigests
 from rayfbnn.store.records import Section
-from rayfbnn.store.segments.log import CommitLog, MissingFile
+from rayfbnn.store.segments.files import MissingFile
+from rayfbnn.store.segments.log import CommitLog
 
 _ATTEMPTS = 5  # to read blocks that are gathered meanwhile
 
@@ -57,6 +58,6 @@ class Tail:
                 record.first_draw, record.n_draws, self.header.draws_per_chunk
             ):
                 if place == number:
-                    draws = self.log.layout.draws(record, self.log.content(record))
+                    draws = self.log.files.layout.draws(record, self.log.files.content(record))
                     parts.append(ChunkRows(of_chunk, draws[plan.path][:, of_block]))
         return bool(self.rows.of_chunk(batch, section, number)), parts, n_known

@@ -96,7 +96,7 @@ def test_verify_finds_a_changed_bit_in_the_state_of_a_fit(tmp_path: Path, undist
     store = Store.open(str(path))
     last = store.last_record(1)
     assert last is not None
-    file = Path(str(store.commits.file_of(last)))
+    file = Path(str(store.commits.files.file_of(last)))
     raw = bytearray(file.read_bytes())
     raw[-9] ^= 1  # the state is the end of the file
     file.write_bytes(bytes(raw))

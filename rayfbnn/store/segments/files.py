@@ -1,0 +1,166 @@
+"""The files of blocks and segments: their names, how one is read and checked, and how one is published."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.checking.heads import batch_folder
+from rayfbnn.store.records import Record, seal_of
+from rayfbnn.store.segments.payload import PayloadLayout, joined, size_of_header, split
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
+
+NAME = re.compile(r"([0-9]{6,15})\.(block|segment)")
+_KINDS = ("block", "segment")
+_START_BYTES = 4 * 2**10  # of a file, in which the record of a block has one or two thousand
+_KEPT_BYTES = 64 * 2**20  # of the arrays that were read last, the newest apart
+
+
+class MissingFile(StoreCorruptError):
+    """A file was not there; its block may have been gathered into a segment since the folder was listed."""
+
+
+class BlockFiles:
+    """The files `commits/batch<b>/<n>.block` and `<n>.segment`; n is the number of the (first) block.
+
+    headers_only  whether records are read without the draws and states that follow them in their files, for
+                  whoever asks only how far the run is. Arrays are then checked once they are asked for.
+    """
+
+    def __init__(
+        self, fs: Storage, root: Place, store: str, layout: PayloadLayout, *, headers_only: bool
+    ) -> None:
+        self._fs, self._root, self._store = fs, root, store
+        self.layout = layout
+        self._headers_only = headers_only
+        self._contents: dict[str, memoryview] = {}  # arrays that were read last, by digest of their record
+
+    def folder(self, batch: int) -> Place:
+        """Return the folder of a batch's commits."""
+        return batch_folder(self._root, batch)
+
+    def file(self, batch: int, block: int) -> Place:
+        """Return the file of a block that is in no segment."""
+        return self.folder(batch) / f"{block:06d}.block"
+
+    def segment_file(self, batch: int, first_block: int) -> Place:
+        """Return the file of the segment that begins with a block."""
+        return self.folder(batch) / f"{first_block:06d}.segment"
+
+    def file_of(self, record: Record) -> Place:
+        """Return the file of a record."""
+        if record.segment is None:
+            return self.file(record.batch, record.block)
+        return self.segment_file(record.batch, record.first_block)
+
+    def first_file(self, batch: int, first_block: int) -> Place:
+        """Return the file of the record that begins with a block: that of a segment, or of the block."""
+        segment = self.segment_file(batch, first_block)
+        return segment if self._fs.exists(segment) else self.file(batch, first_block)
+
+    def numbers(self, batch: int) -> tuple[set[int], set[int]]:
+        """Return the numbers in the names of a batch's files: of blocks, and of segments' first blocks."""
+        try:
+            names = self._fs.listdir(self.folder(batch))
+        except FileNotFoundError:
+            raise StoreCorruptError(f"{self.folder(batch)}: missing: the commits of batch {batch}") from None
+        matches = [match for name in names if (match := NAME.fullmatch(name))]
+        blocks, segments = ({int(match[1]) for match in matches if match[2] == kind} for kind in _KINDS)
+        return blocks, segments
+
+    def listed(self, batch: int) -> list[int]:
+        """Return the first blocks of all blocks and segments, in order, also of those that are not needed."""
+        blocks, segments = self.numbers(batch)
+        return sorted(blocks | segments)
+
+    def read_block(self, batch: int, block: int) -> Record:
+        """Read the record of a block that is in no segment."""
+        return self._read(self.file(batch, block), batch, block)
+
+    def read_segment(self, batch: int, first_block: int) -> Record:
+        """Read the record of a segment."""
+        return self._read(self.segment_file(batch, first_block), batch, first_block)
+
+    def read_first(self, batch: int, first_block: int) -> Record:
+        """Read the record that begins with a block: that of a segment, or of the block itself."""
+        return self._read(self.first_file(batch, first_block), batch, first_block)
+
+    def content(self, record: Record) -> memoryview:
+        """Return the arrays in the file of a record; MissingFile if its block is in a segment now."""
+        if record.digest not in self._contents:
+            path = self.file_of(record)
+            again, payload = self._content(path, record.batch, record.first_block)
+            if again.digest != record.digest:
+                raise StoreCorruptError(f"{path}: was replaced by another record while it was read")
+            self._keep(record.digest, payload)
+            return payload
+        return self._contents[record.digest]
+
+    def _read(self, path: Place, batch: int, first_block: int) -> Record:
+        """Read the record in a file, and check the arrays that follow it unless headers are enough."""
+        if not self._headers_only:
+            return self._content(path, batch, first_block)[0]
+        try:
+            start = self._fs.read_start(path, _START_BYTES)
+            n_bytes = size_of_header(start, path)
+            if n_bytes > len(start) == _START_BYTES:
+                start = self._fs.read_start(path, n_bytes)
+        except FileNotFoundError:
+            raise missing(path, batch, first_block) from None
+        return self._checked(split(start, path)[0], path, batch, first_block)
+
+    def _content(self, path: Place, batch: int, first_block: int) -> tuple[Record, memoryview]:
+        """Read a file, and check that it is whole and in its place."""
+        try:
+            raw = self._fs.read(path, at_most=self.layout.most_bytes)
+        except FileNotFoundError:
+            raise missing(path, batch, first_block) from None
+        header, payload = split(raw, path)
+        record = self._checked(header, path, batch, first_block)
+        self.layout.check(record, payload, path)
+        return record, payload
+
+    def _checked(self, header: bytes, path: Place, batch: int, first_block: int) -> Record:
+        """Return the record in a header; StoreCorruptError unless it is whole and in its place."""
+        record = Record.from_bytes(header, path)
+        is_segment = record.segment is not None
+        if record.first_block > record.block:
+            raise StoreCorruptError(f"{path}: stands for blocks {record.first_block} to {record.block}")
+        if (record.store, record.batch, record.first_block, is_segment) != (
+            self._store,
+            batch,
+            first_block,
+            path.name.endswith(".segment"),
+        ):
+            raise StoreCorruptError(
+                f"{path}: is the commit of block {record.block} of batch {record.batch}"
+                f"{'' if record.store == self._store else ' of another store'},"
+                f" not of block {first_block} of batch {batch}"
+            )
+        return record
+
+    def _keep(self, digest: str, payload: memoryview) -> None:
+        """Keep the arrays of the blocks that were read last, since each array of draws asks for them."""
+        n_bytes = len(payload) + sum(map(len, self._contents.values()))
+        while self._contents and n_bytes > _KEPT_BYTES:
+            n_bytes -= len(self._contents.pop(next(iter(self._contents))))
+        self._contents[digest] = payload
+
+    def publish(self, record: Record, payload: bytes) -> Record | None:
+        """Make a block or segment exist, durably, and return it; None if there is one in its place."""
+        raw = record.to_bytes()
+        if not self._fs.write_exclusive(self.file_of(record), joined(raw, payload)):
+            return None
+        return replace(record, digest=seal_of(raw, self.file_of(record)))
+
+    def remove(self, record: Record) -> None:
+        """Remove a block that a segment stands for, and forget its arrays."""
+        self._contents.pop(record.digest, None)
+        self._fs.unlink(self.file_of(record), below=self._root)
+
+
+def missing(path: Place, batch: int, block: int) -> MissingFile:
+    """Return the error for the file of a block or segment that is not there."""
+    return MissingFile(f"{path}: missing: the commit of block {block} of batch {batch}")
