@@ -1,4 +1,4 @@
-"""The arrays that a store has: their names, axes, shapes and chunks, which follow from the run."""
+"""The plan of a store's arrays: their names, axes, shapes and chunks, which follow from the run."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 4
 STATS = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
 TOTAL_LOG_LIKELIHOOD = "log_likelihood_total"
-LOG_Q = "log_q"  # the log density of a draw under the approximation that it is from
+LOG_Q = "log_q"  # the log density of a draw under the approximation that it was drawn from
 STATE = ("position", "momentum", "precisions")
 STATISTICS, STATISTIC = "statistics", "statistic"  # the array of all STATS, and its last axis
 PREDICTIVE = ("outputs", "targets")  # at the training inputs, of draws from the prior
 # Markov chains, draws by rejection, draws from the prior, draws from an approximation of the posterior
 Kind = Literal["mcmc", "exact", "prior", "approximate"]
 StateShapes = tuple[tuple[str, tuple[int, ...]], ...]
-COMMITS = "commits"  # an array, since readers of Zarr do not look inside an array's folder: records lie there
-
-DISCARDED, TUNING, VERDICTS = "discarded", "tuning", "verdicts"  # folders in that of the commits
+# An array, because readers of Zarr do not look inside an array's folder. The commit records lie there.
+COMMITS = "commits"
+DISCARDED, TUNING, VERDICTS = "discarded", "tuning", "verdicts"  # folders in COMMITS
 
 
 @dataclass(frozen=True)
 class Header:
-    """Sizes of a run as the root metadata has them; with the spec they decide the shapes of all arrays.
+    """Sizes of a run as recorded in the root metadata; together with the spec they determine all shapes.
 
     n_draws, n_warmup_draws  planned draws of each chain
-    draws_per_chunk          draws of a chunk, and the most of a block
-    draws_per_block          most draws of a block; None where blocks end after some seconds
-    n_blocks                 planned upper bound of the blocks of a batch
-    cases_per_chunk          training cases of a chunk
-    fit_state                names and shapes of the arrays of one start's state in a fit; None for what is no
-                             fit, whose state has the arrays STATE
+    draws_per_chunk          draws of each chain in a chunk, and the maximum in a block
+    draws_per_block          maximum number of draws in a block; None if blocks end after some seconds
+    n_blocks                 upper bound on the number of blocks of a batch
+    cases_per_chunk          training cases in a chunk
+    coordinate_chunk         numbers of draws in a chunk of the coordinate `draw`
+    data_hash                SHA-256 of the training cases
+    fit_state                names and shapes of the arrays in the state of one start of a fit; None for all
+                             other runs; their state has the arrays STATE
     """
 
     kind: Kind
@@ -60,12 +62,12 @@ class Header:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Names of what is known of each draw."""
+        """Names of the statistics stored for each draw."""
         return (*STATS, LOG_Q) if self.kind == "approximate" else STATS
 
     @property
     def n_batches(self) -> int:
-        """Number of batches that the chains are divided into."""
+        """Number of batches."""
         return -(-self.chains // self.chains_per_batch)
 
     def batch_chains(self, batch: int) -> range:
@@ -76,9 +78,9 @@ class Header:
 
 @dataclass(frozen=True, eq=False)
 class ArrayPlan:
-    """One array of the store. `values` is what it holds from the start, None for what a run fills in.
+    """The plan of one array. `values` is its content from the start, or None if the run fills it in.
 
-    A chunk is one file, `<path>/c.<index>.<index>...`: all chunks of an array in one folder, so that one
+    A chunk is one file, `<path>/c.<index>.<index>...`. All chunks of an array are in one folder, and one
     fsync makes their names durable.
     """
 
@@ -91,12 +93,12 @@ class ArrayPlan:
 
     @property
     def is_text(self) -> bool:
-        """True if the array holds names, whose chunks vary in size."""
+        """True for an array of names."""
         return self.dtype == "string"
 
     @property
     def chunk_bytes(self) -> int | None:
-        """Size of a chunk file, its crc32c included; None for text, whose size varies."""
+        """Size of a chunk file with its crc32c; None for text, whose size varies."""
         if self.is_text:
             return None
         return int(np.prod(self.chunks, dtype=np.int64)) * np.dtype(self.dtype).itemsize + 4
@@ -110,21 +112,21 @@ class ArrayPlan:
         return 8 + sum(len(str(name).encode()) + 4 for name in names)
 
     def chunk_file(self, *index: int) -> str:
-        """Return the file of the chunk whose first indices are given, 0 in the other axes."""
+        """Return the file of a chunk from its first indices; the other indices are 0."""
         padded = index + (0,) * (len(self.shape) - len(index))
         return f"{self.path}/c.{'.'.join(str(i) for i in padded)}"
 
     def files_of_rows(self) -> Iterator[str]:
-        """Yield the chunk files of an array of which each chunk has whole rows, the first rows first."""
+        """Yield the chunk files of an array with whole rows in each chunk, in the order of the rows."""
         return (self.chunk_file(i) for i in range(-(-self.shape[0] // max(1, self.chunks[0]))))
 
     def ranges(self, *selection: slice) -> tuple[range, ...]:
-        """Return the indices that are selected in every axis: whole axes where no slice is given."""
+        """Return the selected indices of every axis; axes without a slice are selected whole."""
         slices = (*selection, *(slice(None) for _ in self.shape[len(selection) :]))
         return tuple(range(*part.indices(n)) for part, n in zip(slices, self.shape, strict=True))
 
     def chunk_files(self, *ranges: range) -> Iterator[str]:
-        """Yield the files that hold these ranges of the first axes (whole axes where none is given)."""
+        """Yield the files that hold these ranges of the first axes; axes without a range are taken whole."""
         spans = [
             range(part.start // size, -(-part.stop // size)) if len(part) else range(0)
             for part, size in zip(
@@ -137,7 +139,7 @@ class ArrayPlan:
 
 @dataclass(frozen=True)
 class SigmaPlan:
-    """One array of standard deviations, sigma = precision**-1/2, and the columns of precisions it shows."""
+    """One array of standard deviations, sigma = precision**-1/2, and its columns in the precisions."""
 
     name: str
     columns: slice | int
@@ -145,7 +147,7 @@ class SigmaPlan:
 
 
 def parameter_dims(group: str) -> tuple[str, ...]:
-    """Return the axes of a group of parameters, as the store names them: source, then destination."""
+    """Return the store's names for the axes of a group of parameters: source, then destination."""
 
     if group[0] in "bt":  # biases and offsets of one layer
         return {"o": ("output",), "i": ("input",)}.get(group[1:], (f"hidden{group[2:]}",))
@@ -160,7 +162,7 @@ def parameter_dims(group: str) -> tuple[str, ...]:
 
 
 def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
-    """Return the arrays that show all precisions, each column in one of them."""
+    """Return the arrays that hold all precisions; each column is in exactly one of them."""
     plans = []
     for group in layout.groups:
         name, units = f"sigma_{group.name}", group.units
@@ -182,12 +184,16 @@ def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
 
 
 def output_names(spec: RunSpec) -> tuple[str, ...]:
-    """Name outputs as targets, or 0, 1, ... for classes; log_precision_y is that of the noise of y."""
+    """Return the names of the outputs.
+
+    Outputs are named as their targets, or 0, 1, ... for classes. The output for the log precision of the
+    noise of target y is log_precision_y.
+    """
     return spec.data_model.output_names(spec.data.targets)
 
 
 def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> dict[str, ArrayPlan]:
-    """Return every array of a store by its path. With `data`, arrays of the data have their values too."""
+    """Return every array of a store by its path; with `data`, arrays of the data have their values too."""
     plans = [*_section(header, spec, "", header.n_draws)]
     if header.n_warmup_draws:
         plans += _section(header, spec, "warmup_", header.n_warmup_draws)
@@ -200,7 +206,7 @@ def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> d
 
 
 def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterator[ArrayPlan]:
-    """Yield the arrays of posterior and sample_stats, or those of the warm-up."""
+    """Yield the arrays of posterior and sample_stats, or of warmup_posterior and warmup_sample_stats."""
     network = spec.network
     leading = (header.chains, n_draws)
     chunk = (header.chains_per_batch, header.draws_per_chunk)
@@ -222,7 +228,7 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
     for sigma in sigma_plans(precisions):
         shape = tuple(sizes[dim] for dim in sigma.dims)
         yield drawn(f"{group}/{sigma.name}", sigma.dims, shape, "float64")
-    # ArviZ takes a `log_likelihood` for the log likelihoods of single cases.
+    # ArviZ expects the log likelihoods of single cases under the name `log_likelihood`.
     names = [TOTAL_LOG_LIKELIHOOD if name == "log_likelihood" else name for name in header.statistics]
     yield drawn(f"{prefix}sample_stats/{STATISTICS}", (STATISTIC,), (len(names),), "float64")
     yield _whole(f"{prefix}sample_stats/{STATISTIC}", (STATISTIC,), np.array(names, dtype=object))
@@ -234,9 +240,9 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
 
 
 def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
-    """Yield the functions and data sets that draws from the prior give at the training inputs.
+    """Yield the arrays of functions and data sets at the training inputs, for draws from the prior.
 
-    A hazard of several pieces has one output, whose value in each piece is stored.
+    A hazard with several pieces has one output, and its value in each piece is stored.
     """
     names, folder, model = _names(spec), "prior_predictive", spec.data_model
     names["piece"] = np.arange(model.n_cells, dtype=np.int64)
@@ -258,7 +264,7 @@ def _chains_and_draws(header: Header, folder: str, n_draws: int) -> Iterator[Arr
 
 
 def _data(header: Header, spec: RunSpec, data: Dataset | None) -> Iterator[ArrayPlan]:
-    """Yield the training cases as on file, and how they are standardised."""
+    """Yield the arrays of the training cases, as on file, and of the centers and scales."""
     n_inputs, n_targets = len(spec.input_names), len(spec.data.targets)
     for path, dims, shape in (
         ("observed_data/targets", ("case", "target"), (header.n_cases, n_targets)),
@@ -294,13 +300,13 @@ def _names(spec: RunSpec) -> dict[str, Array]:
 
 
 def _whole(path: str, dims: tuple[str, ...], values: Array) -> ArrayPlan:
-    """Return an array in one chunk, complete from the start."""
+    """Return the plan of an array that is one chunk and complete from the start."""
     dtype = "string" if values.dtype == object else str(values.dtype)
     return ArrayPlan(path, dims, values.shape, values.shape, dtype, values)
 
 
 def chunk_rows(first: int, n_draws: int, size: int) -> Iterator[tuple[int, slice, slice]]:
-    """Yield chunks of draws first .. first + n_draws - 1: number, rows of the block, rows of the chunk."""
+    """Yield for each chunk of n_draws draws from `first` on: number, rows of the draws, rows of the chunk."""
     for number in range(first // size, -(-(first + n_draws) // size)):
         start, stop = max(first, number * size), min(first + n_draws, (number + 1) * size)
         yield number, slice(start - first, stop - first), slice(start - number * size, stop - number * size)

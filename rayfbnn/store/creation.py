@@ -1,4 +1,4 @@
-"""Writes a new store whole, in a hidden folder, and then renames it."""
+"""The creation of a store: it is written in a hidden folder and then renamed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rayfbnn.version import __version__
 _GROUPS = "(warmup_)?(posterior|sample_stats)|prior_predictive|observed_data|constant_data"
 _ARRAY = r"zarr\.json|c\.[\d.]*"
 _BATCH = r"lock|head\.json|\d+\.(block|segment)"
-# The keys of all files and folders of a store that has just been made; those of folders end with "/".
+# The keys of all files and folders of a new store; those of folders end with "/".
 _OURS = re.compile(
     rf"zarr\.json|({_GROUPS})/(zarr\.json|[^/]+/({_ARRAY})?)?|commits/({_ARRAY}|lock|batch\d+/({_BATCH})?)?",
     re.ASCII,
@@ -42,9 +42,9 @@ def create(
     kernel: str,
     fill: Callable[[Place], None] | None = None,
 ) -> None:
-    """Create a store at `path`: a crash leaves no store there.
+    """Create a store at `path`; a crash leaves no store there.
 
-    fill  commits what the store is to hold from the start; takes the place where the store is built
+    fill  commits the draws that the store holds from the start; called with the place where it is built
     """
     if fs.is_taken(path):
         raise StoreExistsError(f"{path}: already exists; choose another path, or resume it")
@@ -58,24 +58,24 @@ def create(
 
 
 def is_ours(key: str) -> bool:
-    """Return True for the key of a file, or with "/" at its end of a folder, that a creation may write."""
+    """Return True for the key of a file that a creation may write, or of a folder, with "/" at its end."""
     return _OURS.fullmatch(key) is not None
 
 
 def _check_text(spec: RunSpec) -> None:
-    """Raise ConfigError if the configuration is larger than what is read from a store."""
+    """Raise ConfigError if the configuration is larger than the limits for reading it from a store."""
     encoding = None if spec.encoding is None else spec.encoding.to_dict()
     raw = json.dumps([spec.to_dict(), encoding], indent=1).encode()
     if values_in(raw) > 0.9 * MOST_VALUES or len(raw) > 0.9 * MOST_BYTES:
         raise ConfigError(
-            f"configuration: has {len(raw)} bytes and {values_in(raw)} values, with the names and labels of"
-            f" the table, and a store holds {0.9 * MOST_BYTES:.0f} and {0.9 * MOST_VALUES:.0f}; describe"
-            " connections by a generator"
+            f"configuration: with the names and labels of the table it has {len(raw)} bytes and"
+            f" {values_in(raw)} values, but a store holds at most {0.9 * MOST_BYTES:.0f} bytes and"
+            f" {0.9 * MOST_VALUES:.0f} values; describe connections by a generator"
         )
 
 
 def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Dataset, kernel: str) -> None:
-    """Write a whole new store, synced, into the folder `path`."""
+    """Write all files of a new store into the folder `path`, and sync them."""
     plans = array_plans(header, spec, data)
     files: dict[str, bytes] = {}
     fixed: dict[str, str] = {}
@@ -84,7 +84,7 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
         if plan.values is not None:
             for file, content in planned_chunks(plan):
                 files[file] = content
-                if not is_draw_coordinate(plan):  # the one that an extension lengthens
+                if not is_draw_coordinate(plan):  # an extension lengthens it
                     fixed[file] = hashlib.sha256(content).hexdigest()
     for group in dict.fromkeys(plan.partition("/")[0] for plan in plans if "/" in plan):
         files[f"{group}/{METADATA}"] = group_metadata({})
@@ -102,7 +102,7 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
             "spec": spec.to_dict(),
             "fixed_chunks": fixed,
             "kernel": kernel,
-            "head_records": True,  # a key of this format that says nothing more
+            "head_records": True,  # always true in this format
         }
         | ({} if spec.encoding is None else {"encoding": spec.encoding.to_dict()})
     )

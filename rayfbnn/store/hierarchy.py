@@ -1,4 +1,4 @@
-"""Zarr arrays whose bytes all go through the storage: Zarr decodes them, and opens no file itself."""
+"""The Zarr arrays of a store: all bytes go through the storage, and Zarr itself opens no file."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store as ZarrStore
 
 METADATA = "zarr.json"
-ADVICE = "; verify says what can be kept"
-_KEPT_BYTES = 128 * 2**20  # of the chunks that were read last, the newest apart
-_FILL: dict[str, Any] = {"int64": 0, "string": ""}  # of arrays of these types; NaN for others
+ADVICE = "; `verify` lists what can be kept"
+_KEPT_BYTES = 128 * 2**20  # of recently read chunks, in addition to the newest
+_FILL: dict[str, Any] = {"int64": 0, "string": ""}  # fill value by type; NaN for other types
 
 
 ChunkChecker = Callable[[ArrayPlan, str, bytes], None]
 
 
 class Hierarchy:
-    """The arrays of a store: chunks are read through `fs`, metadata is given.
+    """The arrays of a store. Their chunks are read through `fs`.
 
-    metadata   path of a metadata file -> its checked content, which is what Zarr gets for the file
-    check      raises StoreCorruptError if the content of a chunk file is not what was recorded of it;
-               None for `verify`, which compares chunks itself
-    tail       the draws that lie in no chunk yet; None for `verify`
+    metadata   path of a metadata file -> its checked content, which Zarr gets instead of the file
+    check      raises StoreCorruptError if a chunk file does not match the records; None for `verify`,
+               which compares chunks itself
+    tail       the draws that are not in chunks yet; None for `verify`
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Hierarchy:
         self._arrays: dict[str, zarr.Array[Any]] = {}
 
     def encode(self, path: str, index: tuple[int, ...], values: Array) -> tuple[str, bytes]:
-        """Return the chunk file at `index` (0 in the axes left out), and its content from `values`.
+        """Return the chunk file at `index` (0 in the remaining axes), and its content made from `values`.
 
         At the array's edge `values` may be smaller than a chunk; the rest is filled.
         """
@@ -86,7 +86,7 @@ class Hierarchy:
     def read(self, path: str, *selection: slice) -> Array:
         """Return the values of a part of an array; StoreCorruptError names a missing or damaged chunk.
 
-        selection  a slice without a step for each of the first axes; the other axes are read whole
+        selection  slices without a step for the first axes; the other axes are read whole
         """
         plan = self.plans[path]
         if plan.is_text:
@@ -110,11 +110,10 @@ class Hierarchy:
             yield self._decoded(plan, file, 0)[:n]
 
     def _decoded(self, plan: ArrayPlan, file: str, n_draws: int) -> Array:
-        """Return the values of a whole chunk of numbers, as Zarr's codecs of `array_metadata` read it.
+        """Return the values of a chunk of numbers, as Zarr reads it with the codecs of `array_metadata`.
 
-        Only the first n_draws of its draws will be used.
-
-        Zarr itself takes as long for each chunk as for writing one, see `_encoded`.
+        The caller uses only the first n_draws of its draws. Zarr itself takes as long to read a chunk as to
+        write one, see `_encoded`.
         """
         raw = self._files.content(file, n_draws)
         dtype = np.dtype(plan.dtype).newbyteorder("<")
@@ -123,14 +122,14 @@ class Hierarchy:
     def _read_by_zarr(self, path: str, selection: tuple[slice, ...]) -> Array:
         try:
             return np.asarray(self._array(path)[selection])
-        except ValueError as exc:  # how Zarr reports a checksum; it does not say which chunk
+        except ValueError as exc:  # Zarr's error for a wrong checksum, which does not name the chunk
             plan = self.plans[path]
             for file in plan.chunk_files(*plan.ranges(*selection)):
                 self._check(plan, file)
             raise StoreCorruptError(f"{self._root / path}: cannot be decoded ({exc})") from exc
 
     def zarr_store(self) -> ZarrStore:
-        """Return the hierarchy for a reader of Zarr, such as xarray."""
+        """Return the hierarchy as a store of Zarr, for readers such as xarray."""
         return _zarr_store(self._files)
 
     def _check(self, plan: ArrayPlan, file: str) -> None:
@@ -144,7 +143,7 @@ class Hierarchy:
         if path not in self._arrays:
             import zarr
 
-            # Else a chunk of NaN is not stored, and looks lost.
+            # Otherwise Zarr does not store a chunk of NaN, and it would look lost.
             with zarr.config.set({"array.write_empty_chunks": True}):
                 array = zarr.open_array(_zarr_store(self._files), path=path, mode="r+", zarr_format=3)
             assert isinstance(array, zarr.Array)
@@ -153,7 +152,7 @@ class Hierarchy:
 
 
 def _filled_up(values: Array, plan: ArrayPlan) -> Array:
-    """Return the values of a whole chunk: those given, and the fill value after them in each axis."""
+    """Return the values of a whole chunk: the given ones, followed by the fill value in each axis."""
     if values.shape == plan.chunks:
         return values
     chunk = np.full(plan.chunks, _FILL.get(plan.dtype, np.nan), dtype=plan.dtype)
@@ -162,10 +161,10 @@ def _filled_up(values: Array, plan: ArrayPlan) -> Array:
 
 
 def _encoded(values: Array, dtype: str) -> bytes:
-    """Write a whole chunk as Zarr's codecs of `array_metadata` do: the values, their crc32c, little-endian.
+    """Return the bytes that Zarr writes for a chunk with the codecs of `array_metadata`.
 
-    Zarr itself takes 0.7 milliseconds for each chunk, in an event loop. A block has some twenty chunks, and
-    iterations may be short.
+    These are the values and then their crc32c, little-endian. Zarr itself takes 0.7 milliseconds for each
+    chunk, in an event loop, and a segment has some twenty arrays.
     """
     raw = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<")).tobytes()
     return raw + _checksum(raw)
@@ -178,7 +177,7 @@ def _checksum(raw: bytes) -> bytes:
 
 
 def text_chunk(plan: ArrayPlan) -> bytes:
-    """Return the content of the one chunk of an array of names, as Zarr's codec vlen-utf8 writes it."""
+    """Return the content of the only chunk of an array of names, as Zarr's codec vlen-utf8 writes it."""
     names = [str(name).encode() for name in (() if plan.values is None else plan.values)]
     parts = [len(names).to_bytes(4, "little")]
     for name in names:
@@ -190,13 +189,13 @@ def text_chunk(plan: ArrayPlan) -> bytes:
 def array_metadata(plan: ArrayPlan) -> bytes:
     """Return the sealed zarr.json of an array.
 
-    Draws are noise to a compressor (zstd leaves 92 %), so there is none; crc32c finds every flipped bit, of
-    which Zarr's default codec lets 97 % through.
+    The chunks are not compressed, because draws are noise to a compressor (zstd leaves 92 %). Their crc32c
+    finds every flipped bit; Zarr's default codec misses 97 % of them.
     """
     return _array_metadata(plan.dims, plan.shape, plan.chunks, plan.dtype)
 
 
-@lru_cache(maxsize=256)  # many arrays differ in nothing but their name, which is not in the file
+@lru_cache(maxsize=256)  # many arrays differ only in their name, which is not in the file
 def _array_metadata(
     dims: tuple[str, ...], shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str
 ) -> bytes:
@@ -224,10 +223,10 @@ def group_metadata(attributes: dict[str, Any]) -> bytes:
 
 
 def planned_chunks(plan: ArrayPlan, *, first: int = 0) -> Iterator[tuple[str, bytes]]:
-    """Yield the chunk files of an array whose values are planned, from index `first` of the first axis on."""
+    """Yield the chunk files of an array with planned values, from index `first` of the first axis on."""
     rounded = tuple(-(-n // size) * size for n, size in zip(plan.shape, plan.chunks, strict=True))
-    whole = replace(plan, shape=rounded)  # the last chunk is filled beyond the edge, which nobody sees
-    # Only `encode` is called, which looks at no file.
+    whole = replace(plan, shape=rounded)  # the last chunk is filled beyond the edge of the array
+    # Only `encode` is called, and it opens no file.
     hierarchy = Hierarchy(
         FileSystem(), Path(), {plan.path: whole}, {f"{plan.path}/{METADATA}": array_metadata(whole)}
     )
@@ -238,11 +237,10 @@ def planned_chunks(plan: ArrayPlan, *, first: int = 0) -> Iterator[tuple[str, by
 
 
 class _Files(MutableMapping[str, Any]):
-    """Zarr's view of the files: keys are paths in the store, values its buffers.
+    """Zarr's view of the files: the keys are paths in the store, and the values are Zarr's buffers.
 
-    A chunk that is not there is an error, since only committed chunks are asked for, and Zarr would read it
-    as NaN without a word. While `writing`, that chunk counts as absent, and what Zarr writes is kept in
-    `written`.
+    A missing chunk is an error, because only committed chunks are asked for and Zarr would silently read NaN.
+    The chunk named by `writing` counts as absent, and `written` keeps what Zarr writes.
     """
 
     def __init__(
@@ -256,7 +254,7 @@ class _Files(MutableMapping[str, Any]):
     ) -> None:
         self._fs, self._root, self._plans, self._metadata = fs, root, plans, metadata
         self._checker, self._tail = check, tail
-        self._kept: dict[str, tuple[int, bytes]] = {}  # chunks that were read last: their draws, their bytes
+        self._kept: dict[str, tuple[int, bytes]] = {}  # recently read chunks: known draws, bytes
         self.writing = ""
         self.written: dict[str, bytes] = {}
 
@@ -266,13 +264,13 @@ class _Files(MutableMapping[str, Any]):
         return _buffer(self.content(key))
 
     def content(self, key: str, n_draws: int | None = None) -> bytes:
-        """Return the bytes of a chunk; StoreCorruptError if a file is missing, or not what was written.
+        """Return the bytes of a chunk; StoreCorruptError if a file is missing or damaged.
 
-        A file that is wrong is read a second time, as `verify` does, before it is believed to be damaged.
-        Draws that lie in no chunk yet are put in their place. A chunk from which only some draws are read is
-        asked for again, so the last ones are kept.
+        A wrong file is read a second time, as `verify` does, before it counts as damaged. Draws that are not
+        in chunks yet are inserted. Recently read chunks are kept, because a reader that takes a few draws of
+        a chunk asks for it again.
 
-        n_draws  draws that will be used, from the first of the chunk on; None for all that are planned
+        n_draws  number of draws the caller uses, from the start of the chunk; None for all
         """
         path, _, name = key.rpartition("/")
         if path not in self._plans or not name.startswith("c.") or key == self.writing:
@@ -289,7 +287,7 @@ class _Files(MutableMapping[str, Any]):
         return raw
 
     def _keep(self, key: str, n_draws: int, raw: bytes) -> None:
-        """Keep a chunk, of which so many draws are known, and let go of the oldest."""
+        """Keep a chunk with so many known draws, and drop the oldest ones."""
         self._kept.pop(key, None)
         n_bytes = len(raw) + sum(len(other) for _, other in self._kept.values())
         while self._kept and n_bytes > _KEPT_BYTES:
@@ -297,7 +295,7 @@ class _Files(MutableMapping[str, Any]):
         self._kept[key] = n_draws, raw
 
     def _with_later(self, plan: ArrayPlan, key: str, is_there: bool, later: Sequence[ChunkRows]) -> bytes:
-        """Return a chunk with the draws that lie in the files of blocks."""
+        """Return a chunk together with the draws in the files of blocks."""
         values = np.full(plan.chunks, np.nan, dtype=plan.dtype)
         if is_there:
             dtype = np.dtype(plan.dtype).newbyteorder("<")
@@ -308,7 +306,7 @@ class _Files(MutableMapping[str, Any]):
         return _encoded(values, plan.dtype)
 
     def _read_twice(self, plan: ArrayPlan, key: str) -> bytes:
-        """Return the bytes of a chunk file; one that is wrong is read a second time."""
+        """Return the bytes of a chunk file; a wrong one is read a second time."""
         try:
             return self._checked(plan, key)
         except StoreCorruptError:
@@ -334,7 +332,7 @@ class _Files(MutableMapping[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key != self.writing:
-            raise StoreCorruptError(f"{key}: written out of turn")
+            raise StoreCorruptError(f"{key}: must not be written")
         self.written[key] = value.to_bytes()
 
     def __delitem__(self, key: str) -> None:
@@ -362,7 +360,7 @@ def _buffer(raw: bytes) -> Any:
 def _overlap(
     plan: ArrayPlan, file: str, wanted: tuple[range, ...]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Return where a chunk's part of the wanted values goes among them, and where it is in the chunk."""
+    """Return the place of a chunk's values among the wanted ones, and their place in the chunk."""
     to, where = [], []
     for part, chunk in zip(wanted, _extent(plan, file), strict=True):
         start, stop = max(part.start, chunk.start), min(part.stop, chunk.stop)
@@ -377,7 +375,7 @@ def _extent(plan: ArrayPlan, file: str) -> tuple[slice, ...]:
 
 
 def _holds(plan: ArrayPlan, file: str) -> str:
-    """Say in a message what is lost with a chunk, and what to do."""
+    """Return the end of a message: the draws in a chunk, and advice."""
     parts = [
         f"{dim}s {part.start} to {min(part.stop, n) - 1}"
         for dim, part, n in zip(plan.dims, _extent(plan, file), plan.shape, strict=True)

@@ -1,4 +1,4 @@
-"""Checks that a run of a given length fits into memory and onto the disk, before it is recorded."""
+"""A check that a run of a given length fits into memory and onto the disk, before it is recorded."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import ArrayPlan, Header, array_plans
 from rayfbnn.store.checking.documents import MOST_CHAINS, MOST_DRAWS
 
-_NUMBER_BYTES = 8  # of the number of a draw or a chain, as a coordinate
+_NUMBER_BYTES = 8  # of one number of a draw or chain in a coordinate
 _COPIES_OF_NUMBERS = 3  # while a store is created: arrays, files, and one more copy of the largest
-_COPIES_OF_BLOCK = 2  # while a block is committed: arrays and files
+_COPIES_OF_BLOCK = 2  # while a block is committed: arrays and file
 
 
 @dataclass(frozen=True)
 class Length:
-    """The key that decides how long a run is, its value, and the draws whose number grows with it."""
+    """The key that determines the length of a run, its value, and the section of draws that grows with it."""
 
     key: str
     value: int
@@ -32,7 +32,7 @@ class Length:
 
     @staticmethod
     def from_longest(header: Header, spec: RunSpec) -> Length:
-        """Return the longest phase of a new run, or `draws` where no phases are run."""
+        """Return the longest phase of a new run, or `draws` for draws without phases."""
         if header.kind != "mcmc":
             return Length("draws", header.n_draws, "posterior")
         number = max(range(len(spec.phase)), key=lambda index: spec.phase[index].iterations)
@@ -40,14 +40,14 @@ class Length:
 
     @staticmethod
     def from_phase(spec: RunSpec, number: int) -> Length:
-        """Return the length of the phase with this number."""
+        """Return the length of the phase with a given number."""
         phase = spec.phase[number]
         section: Literal["posterior", "warmup"] | None = "posterior" if phase.keep is True else None
         section = "warmup" if phase.keep == "warmup" else section
         return Length(f"phase[{number}].iterations", phase.iterations, section)
 
     def header_with(self, header: Header, value: int) -> Header:
-        """Return the sizes of a run in which the key has another value."""
+        """Return the sizes of the run if the key had another value."""
         less = self.value - value
         return replace(
             header,
@@ -67,8 +67,8 @@ def check_size(
 ) -> None:
     """Raise ConfigError, naming key, value and limit, if a store of these sizes does not fit.
 
-    free_bytes  space that is left on the disk
-    before      sizes of the store that is to be made longer; it has its space already
+    free_bytes  space left on the disk
+    before      sizes of the store before it is made longer; they count as space that it already has
     """
     sizes = Sizes.from_plans(header, spec)
     memory, had = memory_of_machine(), 0 if before is None else sizes.on_disk(before)
@@ -76,28 +76,28 @@ def check_size(
         (
             "draws_per_block",
             header.draws_per_block or header.draws_per_chunk,
-            "a block takes {} of memory, of which this machine has {}",
+            "a block takes {} of memory, and this machine has {}",
             memory,
             lambda n: n * header.chains_per_batch * sizes.draw * _COPIES_OF_BLOCK,
         ),
         (
             "chains",
             header.chains,
-            "the numbers of the chains take {} of memory, of which this machine has {}",
+            "the numbers of the chains take {} of memory, and this machine has {}",
             memory,
             lambda n: n * sizes.n_coordinates * _NUMBER_BYTES * _COPIES_OF_NUMBERS,
         ),
         (
             length.key,
             length.value,
-            "the numbers of the draws take {} of memory, of which this machine has {}",
+            "the numbers of the draws take {} of memory, and this machine has {}",
             memory,
             lambda n: sizes.of_numbers(length.header_with(header, n)) * _COPIES_OF_NUMBERS,
         ),
         (
             length.key,
             length.value,
-            "the draws take {} of disk space, of which {} are left",
+            "the draws take {} of disk space, and {} are left",
             free_bytes,
             lambda n: sizes.on_disk(length.header_with(header, n)) - had,
         ),
@@ -118,16 +118,16 @@ def check_counts(header: Header, length: Length) -> None:
     ):
         if n > most:
             what = "chains" if key == "chains" else "draws of each chain"
-            raise ConfigError(f"{key}: a store holds at most {most} {what}, and these would be {n}")
+            raise ConfigError(f"{key}: a store holds at most {most} {what}, but this run would have {n}")
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes that the arrays of a store take.
+    """The sizes in bytes of parts of a store.
 
-    draw           of one draw of one chain, with its statistics
-    state          of one chain after one block
-    n_coordinates  number of arrays that hold the numbers of the draws
+    draw           one draw of one chain, with its statistics
+    state          the state of one chain after one block
+    n_coordinates  number of arrays (not bytes) that hold the numbers of the draws
     """
 
     draw: int
@@ -136,7 +136,7 @@ class Sizes:
 
     @staticmethod
     def from_plans(header: Header, spec: RunSpec) -> Sizes:
-        """Return the sizes by the arrays of a run with one chain, draw and block, so that none is long."""
+        """Return the sizes, computed from the short arrays of a run with one chain, draw and block."""
         one = replace(
             header,
             chains=1,
@@ -157,11 +157,11 @@ class Sizes:
         )
 
     def of_numbers(self, header: Header) -> int:
-        """Return the bytes of the draws' numbers, which are in memory whenever a store is open."""
+        """Return the bytes of the numbers of the draws, which are in memory while a store is open."""
         return self.n_coordinates * _NUMBER_BYTES * max(header.n_draws, header.n_warmup_draws)
 
     def on_disk(self, header: Header) -> int:
-        """Return the bytes of a finished run, with whole files of chunks and a state for each block."""
+        """Return the bytes of a finished run, with whole chunks and one state for each chunk of draws."""
         size = header.draws_per_chunk
         n_draws = sum(size * -(-n // size) for n in (header.n_draws, header.n_warmup_draws))
         n_states = -(-header.n_blocks // size) if header.kind == "mcmc" else 0
@@ -176,7 +176,7 @@ def _state_bytes(spec: RunSpec) -> int:
 
 
 def _largest_that_fits(value: int, needed: Callable[[int], int], available: int) -> int:
-    """Return the largest number below `value` that needs no more than is available; 0 if there is none."""
+    """Return the largest number below `value` that needs at most `available`; 0 if none does."""
     return max(0, bisect_right(range(value), available, key=needed) - 1)
 
 

@@ -1,4 +1,4 @@
-"""The lock of the process that runs a store, and the record that says which process it is."""
+"""The lock of the process that runs a store, and the record that names this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rayfbnn.store.storage.protocol import Storage
 
 @contextmanager
 def locked(fs: Storage, path: Place) -> Iterator[None]:
-    """Hold the lock of a store and say so beside it; StoreBusyError names the process that holds it."""
+    """Hold the lock of a store and record the holder; StoreBusyError names another holder."""
     holder = path / COMMITS / HOLDER
     with ExitStack() as stack:
         try:
@@ -32,9 +32,9 @@ def locked(fs: Storage, path: Place) -> Iterator[None]:
 
 
 def read_holder(fs: Storage, path: Place) -> HolderDocument:
-    """Return the record of the process that runs the store at `path`, or ran it when it was killed.
+    """Return the record of the process that runs the store at `path`, or that was killed while it did.
 
-    FileNotFoundError if no process does; StoreCorruptError if the record is damaged.
+    FileNotFoundError without a record; StoreCorruptError if it is damaged.
     """
     holder = path / COMMITS / HOLDER
     document = unseal(fs.read(holder), holder)
@@ -42,9 +42,9 @@ def read_holder(fs: Storage, path: Place) -> HolderDocument:
 
 
 def has_lock_open(path: Place, pid: int) -> bool | None:
-    """Return whether a process of this machine has the lock file of a store open, as its driver has.
+    """Return True if a process of this machine has the lock file of a store open, as a driver does.
 
-    None where the system does not say: without /proc, for the process of another user, and for buckets.
+    None if the system does not tell: without /proc, for a process of another user, and in a bucket.
     """
     if not isinstance(path, Path):
         return None
@@ -59,7 +59,7 @@ def has_lock_open(path: Place, pid: int) -> bool | None:
 def _is_file(path: str, status: os.stat_result) -> bool:
     try:
         return os.path.samestat(os.stat(path), status)
-    except OSError:  # it was closed meanwhile
+    except OSError:  # closed in the meantime
         return False
 
 

@@ -1,4 +1,4 @@
-"""The metadata files and draw coordinates of a store, checked against the arrays that are planned."""
+"""The metadata files and draw coordinates of a store, checked against the planned arrays."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _NAMES_OF_TEXT: tuple[object, ...] = (
 
 
 def read_metadata(fs: Storage, path: Place, plans: Mapping[str, ArrayPlan]) -> tuple[dict[str, bytes], bool]:
-    """Return every metadata file, checked, as planned, and True if an extension is still unfinished.
+    """Return every metadata file, checked and as planned, and True if an extension is unfinished.
 
-    During an extension the numbers of the draws are among them, because their files may be short too.
+    During an extension the result also has the chunks of the draw coordinates, which may be short on disk.
     """
     files = metadata_files(plans)
     contents = fs.each(lambda file: read_metadata_file(fs, path / file, plans, file), files)
@@ -49,7 +49,7 @@ def read_metadata(fs: Storage, path: Place, plans: Mapping[str, ArrayPlan]) -> t
 def read_metadata_file(
     fs: Storage, path: Place, plans: Mapping[str, ArrayPlan], file: str
 ) -> tuple[bytes, bool]:
-    """Return one metadata file as planned, and True if it is still as before an extension."""
+    """Return one metadata file as planned, and True if the file itself is still from before an extension."""
     raw = read_sealed(fs, path)
     plan = plans.get(file.rpartition("/")[0])
     if plan is None:
@@ -76,18 +76,18 @@ def metadata_files(plans: Mapping[str, ArrayPlan]) -> list[str]:
 
 
 def check_layout(fs: Storage, path: Place, plans: Mapping[str, ArrayPlan]) -> None:
-    """Raise StoreCorruptError if a folder of the store leads elsewhere, or chunks do not fit into memory."""
+    """Raise StoreCorruptError if a folder of the store is a link, or if chunks do not fit into memory."""
     memory = memory_of_machine()
     for plan in plans.values():
         if plan.most_bytes > memory:
             raise StoreCorruptError(
-                f"{path / plan.path}: its chunks have {plan.most_bytes} bytes each, which do not fit into"
-                f" the memory of this machine, {memory} bytes"
+                f"{path / plan.path}: a chunk has {plan.most_bytes} bytes, more than the memory of this"
+                f" machine ({memory} bytes)"
             )
     groups = dict.fromkeys(name.partition("/")[0] for name in plans)
     commits = path / COMMITS
     fs.check_folders(path / name for name in (*groups, *plans))
-    # Only folders that are there: whoever made the store may say that it has a million batches.
+    # Only existing folders: a store may claim to have a million batches.
     names = _listed(fs, commits)
     others = (DISCARDED, TUNING, VERDICTS)
     fs.check_folders(commits / name for name in names if name in others or _BATCH.fullmatch(name))
@@ -107,23 +107,23 @@ def check_fixed_chunks(path: Place, fixed: Mapping[str, str], plans: Mapping[str
         if plan.dims[:2] == ("chain", "draw") or is_draw_coordinate(plan):
             continue
         for file in plan.files_of_rows():
-            if file not in fixed:  # at once: a store may claim any number of chunks
+            if file not in fixed:  # stop here, because a store may claim any number of chunks
                 raise StoreCorruptError(f"{path / METADATA}: has no digest of {file}")
             planned.add(file)
     for file in fixed:
         if file not in planned:
             raise StoreCorruptError(
-                f"{path / METADATA}: has a digest of a file that the run does not have: {file}"
+                f"{path / METADATA}: has a digest of a file that is not part of the run: {file}"
             )
 
 
 def matches(raw: bytes, plan: ArrayPlan) -> bool:
-    """Return True if a metadata file describes the array as planned, in every key that Zarr knows."""
+    """Return True if a metadata file describes the planned array, in every key that Zarr knows."""
     return _as_compared(raw, plan) == _as_compared(array_metadata(plan), plan)
 
 
 def _as_compared(raw: bytes, plan: ArrayPlan) -> dict[str, Any]:
-    """Return the metadata without what differs between versions of Zarr: the name of text, empty settings."""
+    """Return the metadata in one form for all versions of Zarr, which differ in the name of the text type."""
     document = json.loads(raw)
     if not isinstance(document, dict):
         return {}
@@ -140,12 +140,12 @@ def _as_compared(raw: bytes, plan: ArrayPlan) -> dict[str, Any]:
 
 
 def is_draw_coordinate(plan: ArrayPlan) -> bool:
-    """Return True if an array holds the numbers of the draws, which an extension lengthens."""
+    """Return True for the coordinate with the numbers of the draws, which an extension lengthens."""
     return plan.path.endswith("/draw")
 
 
 def draw_chunks(fs: Storage, path: Place, plan: ArrayPlan, root: Root) -> list[Place]:
-    """Return the files of a draw coordinate, without those that an extension has still to write."""
+    """Return the files of a draw coordinate, except files that an unfinished extension has yet to write."""
     file = f"{plan.path}/{METADATA}"
     try:
         _, is_other = read_metadata_file(fs, path / file, {plan.path: plan}, file)
@@ -156,7 +156,7 @@ def draw_chunks(fs: Storage, path: Place, plan: ArrayPlan, root: Root) -> list[P
 
 
 def check_draws(fs: Storage, file: Place, plan: ArrayPlan, root: Root) -> None:
-    """Raise StoreCorruptError unless a chunk of a draw coordinate is as now, or as before an extension."""
+    """Raise StoreCorruptError unless a chunk of a draw coordinate has the present or the previous length."""
     raw = fs.read(file)
     lengths = {plan.shape[0]}
     if plan.shape[0] == root.header.n_draws:

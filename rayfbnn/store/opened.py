@@ -1,4 +1,4 @@
-"""The record of an open store, which the functions for reading, writing and verifying take."""
+"""The record of an open store, an argument of the functions that read, write and repair it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rayfbnn.store.tuning_log import TuningLog
 def commit_log(
     fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan], *, headers_only: bool = False
 ) -> CommitLog:
-    """Return the log of the commits of a store; `headers_only` as in CommitLog."""
+    """Return the log of the commits of a store; `headers_only` is that of BlockFiles."""
     layout = PayloadLayout.from_plans(root.header, root.spec, plans)
     return CommitLog(fs, path, root.identity, layout, headers_only=headers_only)
 
@@ -35,12 +35,12 @@ class OpenStore:
     """The contents of the metadata files of a store, with the objects that read its arrays and records.
 
     root        the root metadata, with the extensions applied
-    hierarchy   the arrays, whose chunks are checked as they are read
+    hierarchy   the arrays; their chunks are checked as they are read
     commits     the commit records
-    rows        the digests of the draws in them
+    rows        the digests of the draws in the commit records
     tuning      the records of the tuning
     parameter_layout, precision_layout    columns of the positions and of the precisions
-    is_pending  an extension was published, and some arrays are not lengthened yet
+    is_pending  whether an extension was published, but some arrays are not lengthened yet
     """
 
     fs: Storage
@@ -58,12 +58,13 @@ class OpenStore:
     def from_files(
         fs: Storage, path: Place, before: OpenStore | None = None, *, headers_only: bool = False
     ) -> OpenStore:
-        """Read and check every metadata file of the store at `path`; commit records are not looked at.
+        """Read and check every metadata file of the store at `path`, but no commit record.
 
-        before  the same store as it was opened earlier, whose commit records need not be read again
-        headers_only  as in CommitLog
+        before        the same store as opened earlier; its commit records are not read again
+        headers_only  as in BlockFiles
 
-        StoreError if there is no store, StoreCorruptError if one of the files is damaged.
+        Raises StoreMissingError without a store, StoreFormatError if it has another format, and
+        StoreCorruptError if one of the files is damaged.
         """
         root = read_root(fs, path)
         header, spec = root.header, root.spec
@@ -99,7 +100,7 @@ class OpenStore:
 
     @property
     def spec(self) -> RunSpec:
-        """The specification of the run, with the length that it has now."""
+        """The specification of the run, with its present length."""
         return self.root.spec
 
     def committed(self, section: Section) -> int:

@@ -1,4 +1,4 @@
-"""The sizes of a store that is to be made: its header, its chunks, its files and bytes."""
+"""The sizes of a new store: its header, its chunks, its files and bytes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rayfbnn.store.limits import Length, Sizes, check_counts
 from rayfbnn.store.metadata import metadata_files
 from rayfbnn.store.rounds import rounds
 
-_CHUNK_BYTES = 32 * 2**20  # of the array whose draws are the largest
-_CASES_BYTES = 4 * 2**20  # of a chunk of inputs or of targets, which a worker holds while it reads it
+_CHUNK_BYTES = 32 * 2**20  # of a chunk of the array with the largest draws
+_CASES_BYTES = 4 * 2**20  # of a chunk of inputs or targets, which a worker holds while it reads the chunk
 
 
 def new_header(
@@ -34,7 +34,7 @@ def new_header(
 ) -> Header:
     """Return the sizes of a new store.
 
-    With None for draws_per_chunk and cases_per_chunk they are those of `chunk_draws` and `chunk_cases`.
+    If draws_per_chunk or cases_per_chunk is None, `chunk_draws` or `chunk_cases` decides.
     """
     header = Header(
         kind=kind,
@@ -56,20 +56,20 @@ def new_header(
 
 
 def chunk_cases(spec: RunSpec, n_cases: int) -> int:
-    """Return how many training cases the chunks of a new store have.
+    """Return the number of training cases in a chunk of a new store.
 
-    A chunk takes at most 4 MiB, and has no more cases than a part of them: whoever needs the cases of one
-    part reads only the chunks in which some of them lie.
+    A chunk takes at most 4 MiB and has no more cases than a part. A worker that needs the cases of one part
+    reads only the chunks that contain some of them.
     """
     bytes_per_case = 8 * max(1, len(spec.input_names), len(spec.data.targets))
     return max(1, min(_CASES_BYTES // bytes_per_case, -(-n_cases // spec.n_parts)))
 
 
 def chunk_draws(header: Header, spec: RunSpec) -> int:
-    """Return how many draws the chunks of a new store have, by its other sizes.
+    """Return the number of draws in a chunk of a new store, from its other sizes.
 
-    The array whose draws are the largest has chunks of about 32 MiB, and no chunk has more draws than are
-    planned. Blocks of a fixed number of draws end where a chunk does.
+    The array with the largest draws has chunks of about 32 MiB, and no chunk has more draws than are planned.
+    If blocks have a fixed number of draws, the last block of a chunk ends where the chunk ends.
     """
     one = replace(header, chains=1, chains_per_batch=1, draws_per_chunk=1, n_draws=1, coordinate_chunk=1)
     one = replace(one, n_warmup_draws=min(1, header.n_warmup_draws))
@@ -85,7 +85,7 @@ def chunk_draws(header: Header, spec: RunSpec) -> int:
 
 
 def planned_size(spec: RunSpec, n_cases: int) -> tuple[int, int]:
-    """Return about how many files the store of a run has once it is complete, and their bytes.
+    """Return the approximate number of files of a complete run, and their bytes.
 
     ConfigError for more chains or draws than a store holds.
     """

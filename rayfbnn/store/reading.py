@@ -1,4 +1,4 @@
-"""Reads states, draws, statistics and the training cases from a store, and checks them."""
+"""Checked reading of draws, statistics and training cases."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def training_data(store: OpenStore) -> Dataset:
 
 
 def standardized_cases(store: OpenStore) -> tuple[Iterator[Array], Array]:
-    """Return the training cases as the network is given them, without holding their inputs at once.
+    """Return the standardised training cases, without holding all inputs in memory.
 
     Returns
     -------
-    pieces   yields the inputs of some cases at a time, (n, n_inputs) float64; it ends with StoreCorruptError
-             if these are not the cases of the run, which is known when all are read
+    pieces   yields the inputs of some cases at a time, (n, n_inputs) float64; raises StoreCorruptError at
+             the end if these are not the cases of the run, because only then all of them have been read
     targets  (n_cases, n_targets) float64
     """
     _check_memory(store, np.dtype(store.spec.dtype), share=1 / store.spec.n_parts)
@@ -70,14 +70,14 @@ def standardized_cases(store: OpenStore) -> tuple[Iterator[Array], Array]:
 def _check_memory(store: OpenStore, dtype: np.dtype[Any], *, share: float) -> None:
     """Raise StoreCorruptError if a share of the inputs does not fit into memory.
 
-    Whoever made the store may have claimed any number of cases.
+    A store may claim any number of cases.
     """
     needed = share * math.prod(store.hierarchy.plans["constant_data/inputs"].shape) * dtype.itemsize
     memory = memory_of_machine()
     if needed > memory:
         raise StoreCorruptError(
-            f"{store.path / 'constant_data/inputs'}: the training cases take {bytes_text(needed)}, which do"
-            f" not fit into the memory of this machine, {bytes_text(memory)}"
+            f"{store.path / 'constant_data/inputs'}: the training cases take {bytes_text(needed)}, more than"
+            f" the memory of this machine ({bytes_text(memory)})"
         )
 
 
@@ -89,11 +89,13 @@ def _check_digest(store: OpenStore, digest: str) -> None:
 def read_positions(
     store: OpenStore, draws: slice, chains: slice, section: Section, committed: int | None
 ) -> Array:
-    """Read parameters (n_chains, n_draws, n_parameters) in the run's dtype; only committed draws are there.
+    """Read committed parameters, (n_chains, n_draws, n_parameters) in the run's dtype.
 
-    Here and below: ValueError if a slice has a step, StoreCorruptError if a file is missing or damaged.
-    `committed` is the number of committed draws if the caller has asked for it; otherwise it is asked here,
-    which takes a listing and two small reads for each batch.
+    committed  number of draws that the caller knows to be committed; None finds it out, which takes a listing
+               and two small reads for each batch
+
+    This and the following functions raise ValueError if a slice has a step, and StoreCorruptError if a file
+    is missing or damaged.
     """
     chains, draws = _selection(store, chains, draws, section, committed)
     shape = (chains.stop - chains.start, draws.stop - draws.start, store.parameter_layout.n_parameters)
@@ -107,7 +109,7 @@ def read_positions(
 def read_precisions(
     store: OpenStore, draws: slice, chains: slice, section: Section, committed: int | None
 ) -> Array:
-    """Read precisions (n_chains, n_draws, n_precisions) float64 = sigma**-2; the store has the sigmas."""
+    """Read precisions, (n_chains, n_draws, n_precisions) float64; the store has sigma = precision**-1/2."""
     chains, draws = _selection(store, chains, draws, section, committed)
     shape = (chains.stop - chains.start, draws.stop - draws.start, store.precision_layout.n_precisions)
     precisions = np.empty(shape)
@@ -127,21 +129,21 @@ def read_stat(
 
 
 def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:
-    """Return one of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of a store of prior draws."""
+    """Read one of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), from a store of prior draws."""
     return store.hierarchy.read(
         f"prior_predictive/{name}", *_selection(store, slice(None), draws, "posterior", None)
     )
 
 
 def datatree(store: OpenStore) -> xr.DataTree:
-    """Open the hierarchy lazily, with only the draws that every chain has."""
+    """Return the groups of the store, read lazily, with only the draws that every chain has."""
     import xarray as xr
 
-    zarr_store: Any = store.hierarchy.zarr_store()  # xarray takes it, though its types do not say so
+    zarr_store: Any = store.hierarchy.zarr_store()  # xarray accepts it, though its types do not say so
     whole = xr.open_datatree(zarr_store, engine="zarr", consolidated=False)
     parts = {}
     planned = [path.split("/") for path in store.hierarchy.plans if "/" in path]
-    # In the order of the plans: Zarr lists an array before or after another by chance.
+    # In the order of the plans, because Zarr lists arrays in any order.
     for name in dict.fromkeys(group for group, _ in planned):
         n_draws = store.committed("warmup" if name.startswith("warmup_") else "posterior")
         part = whole[name].to_dataset().isel(draw=slice(n_draws), missing_dims="ignore")
@@ -152,7 +154,7 @@ def datatree(store: OpenStore) -> xr.DataTree:
 
 
 def _with_named_statistics(part: xr.Dataset) -> xr.Dataset:
-    """Return a group with a variable for each statistic in the place of the array that has them all."""
+    """Return a group with a variable for each statistic instead of one array for all."""
     if STATISTICS not in part:
         return part
     names, together = part[STATISTIC].values, part[STATISTICS]
@@ -163,7 +165,7 @@ def _with_named_statistics(part: xr.Dataset) -> xr.Dataset:
 def _selection(
     store: OpenStore, chains: slice, draws: slice, section: Section, committed: int | None
 ) -> tuple[slice, slice]:
-    """Return slices of step 1 with both ends, cut to what is committed."""
+    """Return slices with step 1 and both ends, limited to committed draws."""
     limits = (store.header.chains, store.committed(section) if committed is None else committed)
     spans = [range(*part.indices(n)) for part, n in zip((chains, draws), limits, strict=True)]
     if any(span.step != 1 for span in spans):

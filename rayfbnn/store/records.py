@@ -1,4 +1,4 @@
-"""Small JSON files that carry their own checksum: commit records, and the metadata of groups and arrays."""
+"""Records of blocks, and the small JSON files with their own checksum that hold them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rayfbnn.store.checking.documents import RecordDocument, as_document, parse_
 from rayfbnn.store.storage.places import Place
 
 SEAL = "sha256_of_this_file"
-NO_SEAL = "0" * 64  # the digest is of the file with this in the digest's place
+NO_SEAL = "0" * 64  # stands for the digest in the file when the digest is computed
 _SEALED = re.compile(rb'"' + SEAL.encode() + rb'": "([0-9a-f]{64})"')
 
 Section = Literal["posterior", "warmup"]
 
-SECONDS = "seconds"  # in the summary of a block: the time that its worker took for it, by the clock
+SECONDS = "seconds"  # key in the summary of a block: wall-clock time that its worker took
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +30,16 @@ class Block:
     """The work of a batch of chains since its last commit.
 
     first_iteration, n_iterations  counted from 1 through all phases
-    section, first_draw  where the draws go, if they are kept, and the index there of the first
+    section     section that the draws go to; None if they are not kept
+    first_draw  index of the first draw in its section
     positions   (n_chains, n_draws, n_parameters)
     precisions  (n_chains, n_draws, n_precisions)
-    stats       name -> (n_chains, n_draws); those of STATS that are absent are stored as NaN
-    state       after the last iteration; the arrays of a fit by name; None if there is nothing to continue
-                from (exact draws)
+    stats       name -> (n_chains, n_draws); missing STATS are stored as NaN
+    state       after the last iteration; the arrays of a fit by name; None for exact draws and draws
+                from the prior, which have no state to continue from
     summary     small numbers that are summed over blocks: updates, acceptances, and SECONDS
-    predictive  name -> (n_chains, n_draws, n_cases, ...); those of PREDICTIVE, for draws from the prior
-    tuning      what the automatic operations of a round measured (mcmc/tuning), as plain lists and numbers
+    predictive  name -> (n_chains, n_draws, n_cases, ...) for PREDICTIVE, for draws from the prior
+    tuning      measurements of the automatic operations of a round (mcmc/tuning), as lists and numbers
     """
 
     first_iteration: int
@@ -66,12 +67,13 @@ class Block:
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """The progress of a batch of chains, by its last commit record alone.
+    """The progress of a batch of chains, as its last commit record has it.
 
     iteration  number of the last finished iteration, through all phases
     draws, warmup_draws  numbers of draws of each chain
-    totals     the blocks' summaries, summed
-    last       the summary of the last block
+    blocks     number of blocks
+    totals     sum of the blocks' summaries
+    last       summary of the last block or segment
     """
 
     iteration: int = 0
@@ -86,9 +88,9 @@ class BatchProgress:
 class Updates:
     """Counts of accepted and diverged updates, summed over iterations and chains.
 
-    accepted_sum  sum of the shares of updates that were accepted, one share for each iteration of a chain
-    n_accepted    number of these shares
-    divergences   number of updates whose energy was not finite
+    accepted_sum  sum over iterations and chains of the share of accepted updates
+    n_accepted    number of terms in accepted_sum
+    divergences   number of updates with an energy that was not finite
     """
 
     accepted_sum: float = 0.0
@@ -114,13 +116,13 @@ class Updates:
 
     @property
     def acceptance(self) -> float | None:
-        """Mean share of updates that were accepted; None where none were proposed."""
+        """Mean share of accepted updates; None if none were proposed."""
         return self.accepted_sum / self.n_accepted if self.n_accepted else None
 
 
 @dataclass(frozen=True)
 class RunUpdates:
-    """Updates in iterations whose draws are kept for the posterior, and in all others: the warm-up."""
+    """Updates in iterations with kept posterior draws, and in all others, which are the warm-up."""
 
     kept: Updates = Updates()
     warmup: Updates = Updates()
@@ -132,10 +134,10 @@ class RunUpdates:
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem with a file of a store; batch and block are None if it belongs to no block.
+    """A problem with a file of a store; batch and block are None for a file outside all blocks.
 
     is_chunk       the file is a chunk that a commit record names
-    is_read_error  the system could not read the file, or read it differently twice: it may be whole
+    is_read_error  the system could not read the file, or the file was wrong only once: it may be whole
     """
 
     file: str
@@ -152,8 +154,8 @@ class VerifyReport:
     """The result of `verify`.
 
     files_checked  number of files
-    problems       in the order they were found
-    repairs        what a repair did, or would do, a line for each step
+    problems       in the order of the check
+    repairs        a line for each step that a repair took, or would take
     """
 
     files_checked: int
@@ -162,17 +164,17 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """True if every file was read and is as it was written."""
+        """True if every file could be read and is as it was written."""
         return not self.problems
 
     @property
     def damage(self) -> tuple[Problem, ...]:
-        """The problems that `repair` acts on: what was read is not what was written."""
+        """The problems that `repair` acts on: the content has changed."""
         return tuple(problem for problem in self.problems if not problem.is_read_error)
 
     @property
     def read_errors(self) -> tuple[Problem, ...]:
-        """The problems that say nothing about a file's content, which `repair` leaves alone."""
+        """The problems that `repair` leaves alone, because the files may be whole."""
         return tuple(problem for problem in self.problems if problem.is_read_error)
 
 
@@ -180,8 +182,8 @@ class VerifyReport:
 class Segment:
     """The blocks that a record stands for, which were single files before.
 
-    first_block  number of the first of them; the record has that of the last
-    last         digest of the last of them, which the block after it names as the one before
+    first_block  number of the first block; the record itself has the number of the last
+    last         digest of the last block, which the next block names as `previous`
     """
 
     first_block: int
@@ -190,17 +192,17 @@ class Segment:
 
 @dataclass(frozen=True)
 class Record:
-    """A commit record: the block, or the segment of blocks, exists because this file does.
+    """A commit record: a block, or a segment of blocks, exists if and only if its record does.
 
-    store     the digest of the store's root metadata: a record of another store is not one of this
-    previous  the digest of the batch's block before this one, so that none can be swapped or lost unseen
-    chunks    chunk file -> SHA-256 of the values of this block in it, little-endian, C order; {} for a block
-              whose draws lie in its own file
+    store     digest of the store's root metadata, which ties the record to this store
+    block     number of the block, or of the last block of the segment
+    previous  digest of the block before, so a swapped or lost block is noticed
+    chunks    chunk file -> SHA-256 of this segment's values in it, little-endian, C order; {} for a block
     progress  after the block
-    tuning    as in Block; the key is absent where nothing is tuned
-    segment   the blocks that were gathered; the key is absent in the record of a single block
     payload   SHA-256 of the arrays that follow the record in its file
-    digest    of this file
+    tuning    as in Block; the key is absent if nothing is tuned
+    segment   the blocks that were gathered; the key is absent in the record of a single block
+    digest    of this record
     """
 
     store: str
@@ -226,7 +228,7 @@ class Record:
 
     @property
     def last_digest(self) -> str:
-        """Digest of the last block, which the block after it names as the one before."""
+        """Digest of the last block, which the next block names as `previous`."""
         return self.digest if self.segment is None else self.segment.last
 
     @property
@@ -236,7 +238,7 @@ class Record:
         return RunUpdates(kept=updates) if self.section == "posterior" else RunUpdates(warmup=updates)
 
     def same_block(self, other: Record) -> bool:
-        """Return True if both hold the same draws and state; the time that they took may differ."""
+        """Return True if both hold the same draws and state; their times may differ."""
         ours, theirs = ({**record.__dict__, "progress": None, "digest": None} for record in (self, other))
         return ours == theirs
 
@@ -247,7 +249,7 @@ class Record:
             for name, value in self.__dict__.items()
             if name not in ("progress", "payload", "tuning", "segment", "digest")
         }
-        document["state"] = {}  # a key of this format that is always empty
+        document["state"] = {}  # always empty in this format
         if self.tuning:
             document["tuning"] = self.tuning
         document["payload"] = self.payload
@@ -280,12 +282,12 @@ class Record:
 
 
 def _whole(number: float) -> int:
-    """Return a count; 0 where it was not finite."""
+    """Return a count; 0 if it is not finite."""
     return int(number) if math.isfinite(number) else 0
 
 
 def seal(document: dict[str, Any]) -> bytes:
-    """Return the document as JSON, with its digest put where NO_SEAL stands."""
+    """Return the document as JSON, with NO_SEAL replaced by its digest."""
     raw = json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False).encode()
     placeholder = f'"{SEAL}": "{NO_SEAL}"'.encode()
     if raw.count(placeholder) != 1:
@@ -295,7 +297,7 @@ def seal(document: dict[str, Any]) -> bytes:
 
 
 def seal_of(raw: bytes, path: Place) -> str:
-    """Return the digest that a sealed file carries; StoreCorruptError unless it is that of the file."""
+    """Return the digest that a sealed file carries; StoreCorruptError unless it matches the content."""
     seals = _SEALED.findall(raw)
     if len(seals) != 1:
         raise StoreCorruptError(f"{path}: damaged: it has no checksum ({len(raw)} bytes)")

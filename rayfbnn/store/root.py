@@ -37,12 +37,12 @@ _EXTENSION = re.compile(r"extension(\d{4,})\.json")
 class Root:
     """The root metadata, with the extensions laid over it.
 
-    identity      digest of the root's metadata file, which never changes and so identifies the store
-    fixed_chunks  chunk file -> SHA-256 of its content, for what is written at creation
+    identity      digest of the root's metadata file, which never changes and thus identifies the store
+    fixed_chunks  chunk file -> SHA-256 of its content, for all chunks written at creation
     n_extensions  number of times that the run was lengthened
-    before        the header before the last extension, which a crash may have left some arrays at
-    version       of rayfbnn that created the store
-    kernel        name of the code that the run started with for its leapfrog steps
+    before        the header before the last extension; after a crash some arrays may still have its sizes
+    version       version of rayfbnn that created the store
+    kernel        name of the code that ran the first leapfrog steps
     """
 
     identity: str
@@ -58,7 +58,7 @@ class Root:
 def root_document(fs: Storage, path: Place) -> tuple[str, dict[str, Any]]:
     """Return the identity of the store at `path` and the document in its root metadata file.
 
-    StoreMissingError if there is no store at this place, StoreFormatError if it has another format,
+    StoreMissingError without a store at this place, StoreFormatError if it has another format,
     StoreCorruptError if its root metadata is missing or damaged.
     """
     file = path / METADATA
@@ -71,11 +71,9 @@ def root_document(fs: Storage, path: Place) -> tuple[str, dict[str, Any]]:
             raise StoreMissingError(f"{path}: does not exist{near}; give the path of a store") from None
         if _has_commits(fs, path):
             raise StoreCorruptError(f"{file}: missing: the metadata of the store") from None
-        raise StoreMissingError(
-            f"{path}: has no {METADATA}, so it is not a store, or a damaged one"
-        ) from None
+        raise StoreMissingError(f"{path}: has no {METADATA}; it is not a store, or it is damaged") from None
     if _is_of_another_program(raw) and not _has_commits(fs, path):
-        raise StoreMissingError(f"{path}: {METADATA} is not that of a rayfbnn store")
+        raise StoreMissingError(f"{path}: is not a rayfbnn store")
     identity = seal_of(raw, file)
     document = parse_json(raw, file)
     _check_format(document.get("attributes"), path)
@@ -90,7 +88,7 @@ def _has_commits(fs: Storage, path: Place) -> bool:
 
 
 def _is_of_another_program(raw: bytes) -> bool:
-    """Return True for the metadata of a Zarr hierarchy that has neither our seal nor our format."""
+    """Return True for metadata with neither a seal nor the format name of this program."""
     if SEAL.encode() in raw:
         return False
     try:
@@ -115,7 +113,7 @@ def read_root(fs: Storage, path: Place) -> Root:
         file = extension_file(path, number)
         extension = as_document(ExtensionDocument, unseal(fs.read(file), file), file, "an extension")
         if (extension.store, extension.number) != (identity, number):
-            raise StoreCorruptError(f"{file}: belongs to another store, or to another place")
+            raise StoreCorruptError(f"{file}: belongs to another store or has another number")
         before = header
         header = replace(header, n_draws=extension.n_draws, n_blocks=extension.n_blocks)
         spec = _spec(extension.spec, encoding, file)
@@ -133,9 +131,9 @@ def read_root(fs: Storage, path: Place) -> Root:
 
 
 def _check_format(attributes: Any, path: Place) -> None:
-    """Raise StoreMissingError for the root of another program, StoreFormatError for another format."""
+    """Raise StoreMissingError for another program's metadata, StoreFormatError for another format."""
     if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
-        raise StoreMissingError(f"{path}: {METADATA} is not that of a rayfbnn store")
+        raise StoreMissingError(f"{path}: is not a rayfbnn store")
     version = attributes.get("format_version")
     if version != FORMAT_VERSION:
         raise StoreFormatError(
@@ -145,7 +143,7 @@ def _check_format(attributes: Any, path: Place) -> None:
 
 
 def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
-    """Raise StoreCorruptError unless the sizes are those that a run of this specification has."""
+    """Raise StoreCorruptError unless the sizes fit the specification of the run."""
     planned = {
         "cases_per_chunk": max(1, header.n_cases),
         "coordinate_chunk": max(header.draws_per_chunk, header.n_draws, header.n_warmup_draws),
@@ -160,10 +158,10 @@ def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
         }
     for name, size in planned.items():
         value = getattr(header, name)
-        # Extensions leave the chunks of the numbers of the draws as they were.
+        # Sizes of chunks have an upper bound only: they stay the same when the run is made longer.
         is_chunk = name in ("cases_per_chunk", "coordinate_chunk")
         if value > size if is_chunk else value != size:
-            raise StoreCorruptError(f"{file}: {name} is {value}, and a run of its configuration has {size}")
+            raise StoreCorruptError(f"{file}: {name} is {value}, but its configuration gives {size}")
 
 
 def _header(document: HeaderDocument) -> Header:
@@ -177,11 +175,11 @@ def _spec(document: Any, encoding: Encoding | None, file: Place) -> RunSpec:
     try:
         return RunSpec.from_json(json.dumps(document)).resolved(encoding)
     except ConfigError as exc:
-        raise StoreError(f"{file}: this version cannot read the configuration in it: {exc}") from exc
+        raise StoreError(f"{file}: this version cannot read its configuration: {exc}") from exc
 
 
 def read_sealed(fs: Storage, file: Place) -> bytes:
-    """Return the content of a file that must be there and match its checksum."""
+    """Return the content of a sealed file; StoreCorruptError if it is missing or damaged."""
     try:
         raw = fs.read(file)
     except FileNotFoundError:
@@ -191,7 +189,7 @@ def read_sealed(fs: Storage, file: Place) -> bytes:
 
 
 def read_fixed(fs: Storage, file: Place, expected: str, *, at_most: int) -> None:
-    """Raise StoreCorruptError unless a chunk written at creation is as it was, of at most so many bytes."""
+    """Raise StoreCorruptError unless a chunk written at creation has the digest `expected`."""
     try:
         raw = fs.read(file, at_most=at_most)
     except FileNotFoundError:
@@ -201,7 +199,7 @@ def read_fixed(fs: Storage, file: Place, expected: str, *, at_most: int) -> None
 
 
 def store_around(path: Path) -> Path | None:
-    """Return the store that `path` is or lies in, with links followed; None if it is outside of any."""
+    """Return the store that `path` is or lies in, following links; None if it is outside all stores."""
     resolved = path.resolve()
     for folder in (resolved, *resolved.parents):
         if (folder / METADATA).is_file() and (folder / COMMITS).is_dir():
@@ -210,7 +208,7 @@ def store_around(path: Path) -> Path | None:
 
 
 def extension_files(fs: Storage, path: Place) -> list[Place]:
-    """Return the records of extensions that are there."""
+    """Return the files of the records of extensions."""
     try:
         return [path / COMMITS / name for name in fs.listdir(path / COMMITS) if _EXTENSION.fullmatch(name)]
     except FileNotFoundError:

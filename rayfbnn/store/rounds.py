@@ -1,4 +1,4 @@
-"""The rounds of iterations in which automatic settings are found."""
+"""The rounds of iterations that find automatic settings."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rayfbnn.mcmc.operation import Tunable, automatic
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
-MOST_ROUNDS = 40  # of a phase; after each the workers wait for one another
+MOST_ROUNDS = 40  # in a phase; after each round the workers wait for each other
 
 
 @dataclass(frozen=True)
 class Round:
-    """Iterations first .. last, at the end of which new settings are found for some operations."""
+    """Iterations first .. last; after them some operations get new settings."""
 
     number: int
     phase: int
@@ -26,9 +26,9 @@ class Round:
 
 
 def rounds(spec: RunSpec) -> tuple[Round, ...]:
-    """Return the rounds of a run, in order: at most 40 of equal length in each phase that tunes.
+    """Return the rounds of a run, in order: at most 40 of equal length in each tuning phase.
 
-    A phase tunes if it has automatic operations, is not kept, and comes before every phase that is.
+    A phase tunes if it has automatic operations, is not kept, and comes before all kept phases.
     """
     return tuple(_rounds(spec))
 
@@ -52,10 +52,10 @@ def round_of(all_rounds: tuple[Round, ...], iteration: int) -> Round | None:
 
 
 def n_finished(all_rounds: tuple[Round, ...], iteration: int) -> int:
-    """Return how many rounds are over before an iteration, whose settings therefore apply to it."""
+    """Return the number of rounds that end before an iteration; their settings apply to it."""
     return sum(one.last < iteration for one in all_rounds)
 
 
 def n_rounds(all_rounds: tuple[Round, ...], operation: Tunable) -> int:
-    """Return how many rounds tune an operation."""
+    """Return the number of rounds that tune an operation."""
     return sum(operation in one.operations for one in all_rounds)

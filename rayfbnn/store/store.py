@@ -1,4 +1,4 @@
-"""A run's draws on disk: a plain Zarr hierarchy to which a block of draws is added whole or not at all.
+"""The store of a run: a plain Zarr hierarchy. Each block of draws is added whole or not at all.
 
 docs/store.md describes the format, and segments/appending.py adds a block.
 """
@@ -51,13 +51,13 @@ _ALL = slice(None)
 
 
 class Store:
-    """An open store. Reading changes nothing; `commit` is for a batch's worker, the rest for `lock`'s holder.
+    """An open store. Reading changes nothing; workers call `commit`, and the rest is for the lock's holder.
 
-    opened  the contents of its metadata files; replaced when the run is made longer
+    opened  the contents of its metadata files; replaced when the length of the run changes
     """
 
     def __init__(self, opened: OpenStore) -> None:
-        """Keep the contents of the metadata files; use `open` or `create` to get a Store."""
+        """Keep the contents of the metadata files; call `open` or `create` to get a Store."""
         self.opened = opened
         self._is_locked = False
 
@@ -80,14 +80,16 @@ class Store:
         fs: Storage | None = None,
         fit_state: StateShapes | None = None,
     ) -> Store:
-        """Create a store at `path` in which `blocks` are committed; StoreExistsError if anything is there.
+        """Create a store at `path`; StoreExistsError if anything is there.
 
-        It is built in a hidden folder beside `path` and then renamed, so that a crash leaves nothing at
-        `path`. `kernel` is the name of the code that will run the leapfrog steps: the store records it, and
-        workers on other machines keep to it. `blocks` belong to the first batch and are committed before the
-        store is renamed. draws_per_block is the most draws of a block, None for blocks that end after some
-        seconds; draws_per_chunk are those of a chunk, None for about 32 MiB; cases_per_chunk are the training
-        cases of one, None for at most 4 MiB. fit_state are the arrays of an approximation's state.
+        It is built in a hidden folder next to `path` and then renamed, so a crash leaves nothing at `path`.
+
+        kernel           name of the code that will run the leapfrog steps; workers on other machines use it
+        draws_per_block  maximum number of draws in a block; None for blocks that end after some seconds
+        draws_per_chunk  draws in a chunk; None for about 32 MiB
+        cases_per_chunk  training cases in a chunk; None for at most 4 MiB
+        blocks           blocks of the first batch, which are committed before the store is renamed
+        fit_state        names and shapes of the arrays in the state of a fit
         """
         path = place_of(path)
         fs = storage_of(path) if fs is None else fs
@@ -151,11 +153,11 @@ class Store:
         check_records: bool = True,
         headers_only: bool = False,
     ) -> Store:
-        """Open the store at `path`; every metadata file and commit record is checked against its checksum.
+        """Open the store at `path`, and check every metadata file and commit record against its checksum.
 
-        Without `check_records` a store with damaged records can be opened too, for `verify` and `repair`.
-        With `headers_only` the draws and states in the files of blocks are not read, and not checked before
-        they are asked for: enough to say how far a run is.
+        Without `check_records` a store with damaged records opens too, for `verify` and `repair`. With
+        `headers_only` the draws and states in the files of blocks are read and checked only when they are
+        asked for; the records alone tell how far a run is.
         """
         path = place_of(path)
         fs = storage_of(path) if fs is None else fs
@@ -173,7 +175,7 @@ class Store:
 
     @property
     def fs(self) -> Storage:
-        """The file system that all bytes of the store pass through."""
+        """The storage that all bytes of the store pass through."""
         return self.opened.fs
 
     @property
@@ -183,7 +185,7 @@ class Store:
 
     @property
     def spec(self) -> RunSpec:
-        """The specification of the run, with the length that it has now."""
+        """The specification of the run, with its present length."""
         return self.opened.spec
 
     @property
@@ -198,7 +200,7 @@ class Store:
 
     @property
     def n_batches(self) -> int:
-        """Number of batches that the chains are divided into."""
+        """Number of batches."""
         return self.opened.header.n_batches
 
     @property
@@ -208,7 +210,7 @@ class Store:
 
     @property
     def draws_per_chunk(self) -> int:
-        """Number of draws of a chain in a chunk, and the most of a block."""
+        """Number of draws of a chain in a chunk, which is also the maximum in a block."""
         return self.opened.header.draws_per_chunk
 
     @property
@@ -233,28 +235,28 @@ class Store:
 
     @property
     def tuning(self) -> TuningLog:
-        """The records of the rounds in which automatic settings are found."""
+        """The records of the rounds that find automatic settings."""
         return self.opened.tuning
 
     @property
     def verdicts(self) -> VerdictLog:
-        """The verdicts on a run that went on until it was ok."""
+        """The verdicts on a run that was extended until it was ok."""
         return VerdictLog(self.fs, self.path, self.root.identity)
 
     @cached_property
     def data(self) -> Dataset:
-        """The training cases, rebuilt from the store; StoreCorruptError if they are not those of the run."""
+        """The training cases; StoreCorruptError if they are not those of the run."""
         return reading.training_data(self.opened)
 
     @property
     def targets(self) -> Array:
-        """The targets of the training cases as on file, (n_cases, n_targets), without reading the inputs."""
+        """The targets of the training cases as on file, (n_cases, n_targets); the inputs are not read."""
         return self.opened.hierarchy.read("observed_data/targets")
 
     def standardized_cases(self) -> tuple[Iterator[Array], Array]:
-        """Return the training cases as the network is given them: inputs in pieces, and the targets.
+        """Return the standardised training cases: inputs in pieces, and the targets.
 
-        A worker reads them in this way, since `data` holds all inputs in float64.
+        Workers use this, because `data` holds all inputs in float64.
         """
         return reading.standardized_cases(self.opened)
 
@@ -263,14 +265,14 @@ class Store:
         return self.opened.header.batch_chains(batch)
 
     def progress(self, batch: int) -> BatchProgress:
-        """Return how far a batch is. It reads one folder and one small file, so it may be asked often."""
+        """Return the progress of a batch. This reads only one folder and one small file."""
         return self.opened.commits.progress(batch)
 
     @property
     def seconds(self) -> float | None:
-        """The time that workers took for all blocks so far, by the clock; None where blocks do not say.
+        """The wall-clock time of all workers for all blocks so far; None if blocks have no times.
 
-        Blocks that a kill has lost are not in it. Two workers at once take two seconds each second.
+        Work lost in a kill does not count. Two workers at once take two seconds each second.
         """
         batches = [self.progress(batch) for batch in range(self.n_batches)]
         totals = [progress.totals for progress in batches if progress.blocks]
@@ -283,34 +285,33 @@ class Store:
         return self.opened.committed("posterior")
 
     def commit(self, batch: int, block: Block) -> BatchProgress:
-        """Add a block to a batch, whole and durable, and return how far the batch is then.
+        """Add a block to a batch, whole and durable, and return the progress of the batch.
 
-        Committing the same block again is a success that changes nothing. StoreCorruptError if another block
-        is in its place, StoreError if the block does not follow the batch's last one.
+        Committing the same block again succeeds and changes nothing. StoreCorruptError if the block is
+        committed with other values, StoreError if it does not follow the last block of the batch.
         """
         return append(self.opened, batch, block)
 
-    # Reading of committed draws; other content of the files is never returned.
+    # Reading of committed draws; nothing else in the files is ever returned.
 
     def last_record(self, batch: int) -> Record | None:
-        """Return the last commit record of a batch, None before its first block.
+        """Return the last commit record of a batch; None before its first block.
 
-        Progress and state that are to fit together must come from one such record: another worker may commit
-        between two calls.
+        Take progress and state from the same record, because another worker may commit between two calls.
         """
         return self.opened.commits.last(batch)
 
     def updates_until(self, last: Record | None) -> RunUpdates:
-        """Return acceptances and divergences of a batch up to its record `last`, the warm-up apart."""
+        """Return acceptances and divergences of a batch up to its record `last`, kept and warm-up apart."""
         return self.opened.commits.updates_until(last)
 
     def updates(self) -> RunUpdates:
-        """Return acceptances and divergences of all batches so far, kept and warm-up iterations apart."""
+        """Return acceptances and divergences of all batches so far, kept and warm-up apart."""
         batches = [self.updates_until(self.last_record(batch)) for batch in range(self.n_batches)]
         return sum(batches, RunUpdates())
 
     def state_after(self, record: Record) -> ChainState | None:
-        """Read the state that a block left; None if the block has no state (exact draws)."""
+        """Read the state after a block; None if the block has no state (exact draws)."""
         return self.opened.commits.state_after(record)
 
     def fit_after(self, record: Record) -> dict[str, Array]:
@@ -331,7 +332,7 @@ class Store:
         section: Section = "posterior",
         committed: int | None = None,
     ) -> Array:
-        """Return parameters (n_chains, n_draws, n_parameters); chains and draws are slices of step 1.
+        """Return parameters, (n_chains, n_draws, n_parameters); chains and draws are slices of step 1.
 
         committed  number of draws that are known to be committed; None asks the records of every batch
         """
@@ -345,7 +346,7 @@ class Store:
         section: Section = "posterior",
         committed: int | None = None,
     ) -> Array:
-        """Return precisions (n_chains, n_draws, n_precisions) = sigma**-2; arguments as above."""
+        """Return precisions, sigma**-2, (n_chains, n_draws, n_precisions); arguments as above."""
         return reading.read_precisions(self.opened, draws, chains, section, committed)
 
     def read_stat(
@@ -365,16 +366,16 @@ class Store:
         return reading.read_predictive(self.opened, name, draws)
 
     def datatree(self) -> xr.DataTree:
-        """Return the draws as ArviZ takes them, read when looked at: posterior, sample_stats, the data."""
+        """Return posterior, sample_stats and data as ArviZ expects them; values are read when needed."""
         return reading.datatree(self.opened)
 
     # For the process that runs the store.
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Make this process the only one that runs the store; StoreBusyError names the one that does.
+        """Make this process the only one that runs the store; StoreBusyError names another one that does.
 
-        On entry the work that a crash interrupted is finished.
+        On entry, work that a crash interrupted is finished.
         """
         with locked(self.fs, self.path):
             self._is_locked = True
@@ -385,27 +386,27 @@ class Store:
                 self._is_locked = False
 
     def gather(self, batch: int, *, everything: bool = False) -> None:
-        """Gather the single blocks of a batch into segments where their chunks are complete.
+        """Gather the blocks of a batch into segments if their chunks are complete.
 
-        With `everything` also the blocks of a chunk that is not.
+        With `everything`, the blocks of an incomplete chunk are gathered too.
         """
         with self._locked():
             gather(self.opened, batch, everything=everything)
 
     def extend(self, spec: RunSpec, n_draws: int) -> None:
-        """Give the run another length: `spec` differs in the iterations of its last phase; n_draws in all.
+        """Change the length of the run to `n_draws` draws in all; only the last phase of `spec` may differ.
 
-        It may be shorter as long as no batch has sampled more. A record is published first. If this process
-        does not live to change the arrays, whoever locks the store next does it. Nothing is changed if `spec`
-        differs in anything else (StoreMismatchError), or if a run of this length does not fit into memory or
-        onto the disk (ConfigError).
+        The run may become shorter if no batch has sampled more. A record is published first. If this process
+        dies before it has changed the arrays, the next holder of the lock changes them. Nothing changes if
+        `spec` differs in anything else (StoreMismatchError), or if a run of this length does not fit into
+        memory or onto the disk (ConfigError).
         """
         with self._locked():
             problems = differences(self.spec.with_iterations(spec.phase[-1].iterations), spec)
             sampled = max(self.progress(batch).iteration for batch in range(self.n_batches))
             if spec.total_iterations < sampled:
                 problems.append(
-                    f"draws: {sampled} iterations are sampled, and {n_draws} draws would be fewer"
+                    f"draws: {sampled} iterations are sampled, but {n_draws} draws would be fewer"
                 )
             if problems:
                 raise StoreMismatchError(f"{self.path}: cannot be extended:\n  " + "\n  ".join(problems))
@@ -420,9 +421,9 @@ class Store:
         return verify(self.path, fs=self.fs)
 
     def repair(self, *, dry_run: bool = False) -> VerifyReport:
-        """Set aside the records of damaged blocks and of those after them: resume computes them again.
+        """Set aside damaged blocks and the blocks after them, which resume computes again.
 
-        With `dry_run` nothing is changed, and the report says what would be.
+        With `dry_run` nothing changes, and the report says what would.
         """
         if dry_run:
             return repair(self.opened, dry_run=True)

@@ -1,7 +1,7 @@
 """The records of a run's tuning: the measurements of each round, and the settings that follow from them.
 
-The driver publishes a record once every batch has committed the round. It is a function of these commits, so
-that any process that computes it again gets the same bytes. No worker continues without it.
+The driver publishes a record once every batch has committed the round. The record is a function of these
+commits, so any process that computes it again gets the same bytes. Workers do not continue without it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class RoundRecord:
     """The measurements of a round, and the settings that follow from them.
 
-    measured, settings  by the operation, in the order of Round.operations; settings are those after it
+    measured, settings  by operation, in the order of Round.operations; the settings apply after the round
     digest              of the file
     """
 
@@ -41,13 +41,13 @@ class RoundRecord:
     digest: str
 
     def mean_acceptance(self, operation: Tunable) -> float:
-        """Return the mean over all trajectories of the round, at the longest of the measured lengths."""
+        """Return the mean acceptance over all trajectories of the round, at the longest measured length."""
         measured = self.measured[operation]
         return measured.mean_acceptance(measured.lengths[-1])
 
 
 class TuningLog:
-    """The records `commits/tuning/<round>.json` of the store whose root metadata has the digest `store`."""
+    """The records `commits/tuning/<round>.json`; `store` is the digest of the store's root metadata."""
 
     def __init__(
         self, fs: Storage, root: Place, store: str, spec: RunSpec, n_batches: int, commits: CommitLog
@@ -56,7 +56,7 @@ class TuningLog:
         self._commits = commits
         self._n_batches = n_batches
         self._cache: dict[int, RoundRecord] = {}
-        self._seen: set[int] = set()  # rounds whose records are there
+        self._seen: set[int] = set()  # rounds with a record
         self._commits_cache: dict[tuple[int, int], Record] = {}
 
     @cached_property
@@ -79,7 +79,7 @@ class TuningLog:
         return Tuning(settings, is_measured=round_of(self.rounds, iteration) is not None)
 
     def latest(self) -> tuple[int, Mapping[Tunable, Settings]]:
-        """Return how many rounds have their record, and the settings that each operation has after them."""
+        """Return the number of rounds that have a record, and the settings of each operation after them."""
         n = next(
             (tuning_round.number for tuning_round in self.rounds if not self._is_there(tuning_round.number)),
             len(self.rounds),
@@ -87,15 +87,15 @@ class TuningLog:
         return n, self._settings(n)
 
     def _is_there(self, number: int) -> bool:
-        """Return True if there is a record of a round; one that was seen is not looked for again."""
+        """Return True if a round has a record; a record that was seen once is not looked for again."""
         if number not in self._seen and (number in self._cache or self._fs.exists(self.file(number))):
             self._seen.add(number)
         return number in self._seen
 
     def _settings(self, n_finished: int) -> dict[Tunable, Settings]:
-        """Return the settings after so many rounds."""
+        """Return the settings after `n_finished` rounds."""
         settings = {op: first_settings(op) for tuning_round in self.rounds for op in tuning_round.operations}
-        # Records hold the operations of their own round; those tuned in earlier phases are in older ones.
+        # A record holds only the operations of its round; others are in records of earlier phases.
         last = {
             op: tuning_round.number
             for tuning_round in self.rounds[:n_finished]
@@ -115,7 +115,7 @@ class TuningLog:
         return self._cache[number]
 
     def publish(self, number: int) -> None:
-        """Make the record of a round that every batch has committed, if it is not there, durably."""
+        """Publish the record of a round that every batch has committed, durably, unless it exists."""
         if self._is_there(number):
             return
         content = self.content(number)
@@ -124,10 +124,10 @@ class TuningLog:
         self._fs.write_exclusive(self.file(number), content)
 
     def check(self, number: int) -> None:
-        """Raise StoreCorruptError if a record does not follow from what the batches committed.
+        """Raise StoreCorruptError if a record does not follow from the commits of the batches.
 
-        Where a batch has yet to commit the round again, or its commits are damaged themselves, only the
-        record's own checksum and place are looked at.
+        If the commits of the round are incomplete or damaged, only the record's own checksum and place are
+        checked.
         """
         self.read(number)
         try:
@@ -142,7 +142,7 @@ class TuningLog:
             )
 
     def is_readable(self, number: int) -> bool:
-        """Return True if a record is there and whole; StoreReadError if it cannot be read."""
+        """Return True if a record exists and is whole; StoreReadError if it cannot be read."""
         try:
             self.read(number)
         except StoreCorruptError:
@@ -150,7 +150,7 @@ class TuningLog:
         return True
 
     def discard(self, number: int) -> None:
-        """Move a record aside, if there is one; `publish` makes it again."""
+        """Move a record aside, if there is one; `publish` computes it again."""
         self._cache.pop(number, None)
         self._seen.discard(number)
         if self._fs.exists(self.file(number)):
@@ -161,7 +161,7 @@ class TuningLog:
             self._fs.rename_new(self.file(number), kept, below=self._root)
 
     def content(self, number: int) -> bytes:
-        """Compute the bytes of a record from what every batch committed; StoreError if one has not."""
+        """Compute the content of a record from the commits; StoreError if a batch lacks some of them."""
         tuning_round = self.rounds[number]
         measured, settings = self._measured(tuning_round), {}
         for operation in tuning_round.operations:
@@ -174,9 +174,9 @@ class TuningLog:
                 settings[operation] = settings_after(
                     [*before, measured[operation]], operation, n_rounds=n_rounds(self.rounds, operation)
                 )
-            except (ValueError, IndexError) as exc:  # of other lengths or quantities than were to be measured
+            except (ValueError, IndexError) as exc:  # wrong lengths or numbers of quantities
                 raise StoreCorruptError(
-                    f"{self._root}: what round {number} of the tuning measured gives no settings ({exc})"
+                    f"{self._root}: the measurements of round {number} of the tuning give no settings ({exc})"
                 ) from exc
         return seal(
             {
@@ -197,7 +197,7 @@ class TuningLog:
         )
 
     def _measured(self, tuning_round: Round) -> dict[Tunable, Measured]:
-        """Return the sums over all batches of what their blocks in a round measured."""
+        """Return the sums of the measurements in a round over all batches and their blocks."""
         blocks = [record for batch in range(self._n_batches) for record in self._blocks(tuning_round, batch)]
         return {
             operation: reduce(Measured.__add__, (measured_from(record.tuning[place]) for record in blocks))
@@ -205,7 +205,7 @@ class TuningLog:
         }
 
     def _blocks(self, tuning_round: Round, batch: int) -> list[Record]:
-        """Return a batch's records of the blocks in a round, which together are all of it."""
+        """Return a batch's records of the blocks in a round; StoreError unless they cover it."""
         records: list[Record] = []
         block = self._commits.n_blocks(batch)
         while block and (not records or records[-1].first_iteration > tuning_round.first):
@@ -224,7 +224,7 @@ class TuningLog:
         if any(len(record.tuning) != len(tuning_round.operations) for record in records):
             raise StoreCorruptError(
                 f"{self._commits.files.file_of(records[0])}:"
-                f" does not say what round {tuning_round.number} of the tuning measured"
+                f" lacks the measurements of round {tuning_round.number} of the tuning"
             )
         return records
 
@@ -232,9 +232,9 @@ class TuningLog:
         path, tuning_round = self.file(number), self.rounds[number]
         parsed = as_document(TuningDocument, document, path, "a record of tuning")
         if (parsed.store, parsed.round) != (self._store, number):
-            raise StoreCorruptError(f"{path}: belongs to another store, or to another place")
+            raise StoreCorruptError(f"{path}: belongs to another store or round")
         if [entry.op for entry in parsed.operations] != [op.op for op in tuning_round.operations]:
-            raise StoreCorruptError(f"{path}: is not of the operations that round {number} tunes")
+            raise StoreCorruptError(f"{path}: does not have the operations that round {number} tunes")
         pairs = list(zip(tuning_round.operations, parsed.operations, strict=True))
         measured = {operation: measured_from(entry.measured.model_dump()) for operation, entry in pairs}
         settings = {operation: _settings_from(entry.settings.model_dump()) for operation, entry in pairs}
@@ -245,7 +245,7 @@ class TuningLog:
 
 
 def _is_possible(operation: Tunable, measured: Measured, settings: Settings) -> bool:
-    """Return True if the settings are among those that the operation may be given after this round."""
+    """Return True if the operation may have these settings after this round."""
     n_scales = len(measured.slopes) if operation.scaling == AUTO else 0
     return (
         settings.steps in lengths(operation)
@@ -255,7 +255,7 @@ def _is_possible(operation: Tunable, measured: Measured, settings: Settings) -> 
 
 
 def to_document(measured: Measured) -> dict[str, Any]:
-    """Return a value as JSON would give it back."""
+    """Return measurements as a JSON document."""
     return {
         "trajectories": measured.trajectories,
         "lengths": list(measured.lengths),
@@ -269,7 +269,7 @@ def to_document(measured: Measured) -> dict[str, Any]:
 
 
 def measured_from(document: Mapping[str, Any]) -> Measured:
-    """Return the value that was written as JSON."""
+    """Return the measurements in a JSON document."""
     return Measured(
         document["trajectories"],
         tuple(document["lengths"]),

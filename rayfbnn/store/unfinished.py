@@ -1,4 +1,4 @@
-"""Finishes the work of a process that was killed while it ran a store; for the holder of the lock."""
+"""The completion of work that a killed process left unfinished, by the holder of the store's lock."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rayfbnn.store.opened import OpenStore
 
 
 def finish(store: OpenStore) -> OpenStore:
-    """Finish the work that a crash interrupted, and return the store as it is then.
+    """Finish the work that a crash interrupted, and return the store as it is afterwards.
 
-    Half-written files are removed, arrays are lengthened as the last extension says, and the head of each
-    batch names its last block.
+    Half-written files and gathered blocks are removed, arrays get the length of the last extension, and the
+    head of each batch names its last block.
     """
     _sweep(store)
     store = finish_extension(store)
     for batch in range(store.header.n_batches):
-        with suppress(StoreCorruptError, StoreReadError):  # whoever reads the batch is told
+        with suppress(StoreCorruptError, StoreReadError):  # whoever reads the batch gets the error
             store.commits.advance(batch)
             store.commits.remove_gathered(batch)
     return store
 
 
 def finish_extension(store: OpenStore) -> OpenStore:
-    """Return the store as it is now, its arrays as long as its last extension says."""
+    """Give all arrays the length of the last extension, and return the store as it is afterwards."""
     store = OpenStore.from_files(store.fs, store.path, store)
     if not store.is_pending:
         return store
@@ -41,7 +41,8 @@ def _sweep(store: OpenStore) -> None:
         store.fs.sweep(folder, below=store.path)
     if store.tuning.rounds and store.fs.exists(store.tuning.folder):
         store.fs.sweep(store.tuning.folder, below=store.path)
-        store.fs.fsync_dir(store.tuning.folder)  # whoever made the last record may have died just before this
+        # The process that wrote the last record may have died before it synced the folder.
+        store.fs.fsync_dir(store.tuning.folder)
     verdicts = VerdictLog(store.fs, store.path, store.root.identity)
     if store.fs.exists(verdicts.folder):
         store.fs.sweep(verdicts.folder, below=store.path)

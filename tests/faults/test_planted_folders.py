@@ -163,7 +163,7 @@ def test_folders_and_empty_files_without_a_marker_are_refused(here: Path) -> Non
         (here / ".toy.zarr.creating" / folder).mkdir(parents=True)
     (here / ".toy.zarr.creating" / "commits" / "lock").touch()
     before = content(here)
-    with pytest.raises(StoreForeignError, match="has commits, which is not left from the making"):
+    with pytest.raises(StoreForeignError, match="contains commits, which is not part of an unfinished store"):
         create(FileSystem(), here / "toy.zarr")
     assert content(here) == before
 

@@ -178,11 +178,11 @@ def test_a_store_of_another_program_or_version_is_refused_untouched() -> None:
     for version in (1, 2, 3, 5, True, 4.5, "4", None):
         with pytest.raises(StoreFormatError, match="is not supported; this version reads format 4"):
             opened(changed(format_version=version))
-    with pytest.raises(StoreError, match="is not that of a rayfbnn store"):
+    with pytest.raises(StoreError, match="is not a rayfbnn store"):
         opened(changed(format="other"))
     with pytest.raises(StoreError, match="does not exist"):
         opened(finished(), PATH.parent / "nothing.zarr")
-    with pytest.raises(StoreError, match="so it is not a store, or a damaged one"):
+    with pytest.raises(StoreError, match="it is not a store, or it is damaged"):
         opened(finished(), PATH.parent)
 
 
@@ -226,14 +226,18 @@ def test_a_problem_says_which_batch_block_and_draws() -> None:
         (0, 4, range(3, 5)),
     ]
     assert "checksum" in report.problems[0].what
-    assert not any("verify says" in problem.what for problem in report.problems)  # the content of the message
+    assert not any(
+        "`verify` lists" in problem.what for problem in report.problems
+    )  # the content of the message
 
 
 def test_a_damaged_chunk_is_an_error_that_names_it_when_read() -> None:
     path = PATH / "posterior/io/c.1.1.0.0"
     for change in (lambda raw: flipped(raw, 9), lambda raw: raw[:-3], lambda raw: None):
         store = opened(damaged({path: change}))
-        with pytest.raises(StoreCorruptError, match=rf"{path}: .*chains 2 to 2, draws 3 to 5.*verify says"):
+        with pytest.raises(
+            StoreCorruptError, match=rf"{path}: .*chains 2 to 2, draws 3 to 5.*`verify` lists"
+        ):
             store.read_positions()
         assert store.read_positions(slice(0, 3)).shape == (3, 3, 2)
         assert store.read_positions(chains=slice(0, 2)).shape == (2, 9, 2)

@@ -90,7 +90,7 @@ def test_what_is_whole_when_read_again_is_no_damage(path: Path) -> None:
     before = files(disk)
     report = verify(PATH, fs=FileSystem(Unreadable(disk, path, code=0)))
     assert [problem.is_read_error for problem in report.problems] == [True]
-    assert "read differently the second time" in report.problems[0].what
+    assert "wrong on the first read, but not on the second" in report.problems[0].what
     assert not repaired(Unreadable(disk, path, code=0)).damage
     assert files(disk) == before
 

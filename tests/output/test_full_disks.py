@@ -90,7 +90,7 @@ def test_a_full_disk_ends_with_75_and_leaves_nothing(
     before = tree(disk)
     result = invoked(folder, VERBS[name], disk / name, monkeypatch)
     if name in ("study", "prior.zarr"):  # the draws planned are refused as more than the disk has room for
-        assert (result.exit_code, "of which 0 bytes are left" in result.stderr) == (2, True)
+        assert (result.exit_code, "and 0 bytes are left" in result.stderr) == (2, True)
     else:
         _refused_without_space(result, disk / name)
     assert tree(disk) == before

@@ -68,7 +68,7 @@ def test_a_rename_loses_the_race_for_a_name_loudly(tmp_path: Path) -> None:
 def test_a_missing_file_is_told_from_an_unreadable_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         FS.read(tmp_path / "none")
-    with pytest.raises(StoreError, match="it is no file but a link, a pipe, a device or a folder"):
+    with pytest.raises(StoreError, match="it is not a file but a link, a pipe, a device or a folder"):
         FS.read(tmp_path)
 
 

@@ -463,7 +463,7 @@ def test_an_extended_run_goes_on_where_it_ended(tmp_path: Path) -> None:
 def test_a_run_keeps_what_is_sampled_and_all_else_of_its_specification(tmp_path: Path) -> None:
     store = make(tmp_path / "run.zarr")
     fill(store)
-    with pytest.raises(StoreMismatchError, match="12 iterations are sampled, and 5 draws would be fewer"):
+    with pytest.raises(StoreMismatchError, match="12 iterations are sampled, but 5 draws would be fewer"):
         store.extend(store.spec.with_iterations(5), 5)
     other = RunSpec.from_dict({**EVERYTHING, "seed": 99}).with_iterations(20)
     with pytest.raises(StoreMismatchError, match="seed: was 1, now 99"):

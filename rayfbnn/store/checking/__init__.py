@@ -1,1 +1,1 @@
-"""Checks of everything that is read from a store, against what was recorded when it was written."""
+"""Checks of all data read from a store against the records made when they were written."""

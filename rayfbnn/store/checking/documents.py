@@ -1,7 +1,7 @@
-"""The JSON files of a store as typed records with bounds, so that no file from elsewhere can do harm.
+"""The JSON files of a store as typed records with bounds, so a file from elsewhere can do no harm.
 
-A file that has another key, a value of another type, or a number out of range is refused as damaged before
-anything is done with it.
+A file with an unknown key, a value of the wrong type or a number out of range is refused as damaged before
+anything else happens.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.mcmc.tuning.measured import BITS
 
-MOST_VALUES = 3_000_000  # in a JSON file: each takes up to a hundred bytes once it is read
+MOST_VALUES = 3_000_000  # in a JSON file: each takes up to a hundred bytes once it is parsed
 MOST_CHAINS = 1_000_000
-MOST_DRAWS = 10_000_000  # of a chain in one section; their numbers are coordinates, and held in memory
+MOST_DRAWS = 10_000_000  # of a chain in one section; their numbers are a coordinate held in memory
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 DigestOrNone = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 Name = Annotated[str, Field(max_length=1_000_000)]  # of columns and labels, which may be any text
-Plain = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]  # is shown to people
+Plain = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]  # shown to people
 ChunkFile = Annotated[str, Field(pattern=r"^(?:[A-Za-z0-9_]{1,200}/){1,2}c(?:\.[0-9]{1,9}){1,8}$")]
 Whole = Annotated[int, Field(ge=0, le=2**53)]
 Draws = Annotated[int, Field(ge=0, le=MOST_DRAWS)]
@@ -34,7 +34,7 @@ Model = TypeVar("Model", bound="Document")
 
 
 class Document(BaseModel):
-    """A JSON object with exactly these keys; a number is no text, and text no number."""
+    """A JSON object with exactly these keys; text and numbers are not converted into each other."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -59,7 +59,7 @@ class HeaderDocument(Document):
     @model_validator(mode="after")
     def _has_state(self) -> HeaderDocument:
         if (self.kind == "approximate") != (self.fit_state is not None):
-            raise ValueError("fit_state is for approximations, and they need it")
+            raise ValueError("approximations need fit_state, and nothing else has it")
         return self
 
 
@@ -108,7 +108,7 @@ class RootDocument(Document):
 
 
 class ExtensionDocument(Document):
-    """A record that gives the run another length."""
+    """A record that changes the length of the run."""
 
     store: Digest
     number: Whole
@@ -138,9 +138,9 @@ class MeasuredDocument(Document):
         if len(n_quantities) > 1:
             raise ValueError("sums, squares and jumps are of different numbers of quantities")
         if not all(0 <= total <= self.trajectories << BITS for total in self.acceptance):
-            raise ValueError("acceptance lies outside 0 to 1")
+            raise ValueError("acceptance is not between 0 and 1")
         if self.diverged > self.trajectories:
-            raise ValueError("more trajectories diverged than there were")
+            raise ValueError("more trajectories diverged than were run")
         return self
 
 
@@ -173,7 +173,7 @@ class TuningDocument(Document):
 
 
 class ProgressDocument(Document):
-    """How far a batch is after a block, see `records.BatchProgress`; null is a number that is not finite."""
+    """The progress of a batch, see `records.BatchProgress`; null is a number that is not finite."""
 
     iteration: Whole
     draws: Draws
@@ -212,7 +212,7 @@ class RecordDocument(Document):
 
 
 class HeadDocument(Document):
-    """How many records a batch has, see `heads.Head`."""
+    """The number of blocks of a batch, see `heads.Head`."""
 
     store: Digest
     batch: Whole
@@ -222,7 +222,7 @@ class HeadDocument(Document):
 
 
 class VerdictDocument(Document):
-    """A verdict of a run in rounds, see `lengthening.verdict_log.RoundVerdict`."""
+    """A verdict on a run in rounds, see `lengthening.verdict_log.RoundVerdict`."""
 
     store: Digest
     number: Whole
@@ -238,7 +238,7 @@ class VerdictDocument(Document):
 
 
 class HolderDocument(Document):
-    """Who runs the store."""
+    """The process that runs the store."""
 
     host: Plain
     pid: Whole
@@ -248,12 +248,12 @@ class HolderDocument(Document):
 def parse_json(raw: bytes, path: object) -> dict[str, Any]:
     """Return the JSON object in a file; StoreCorruptError, naming `path`, if there is none or it is too big.
 
-    The values are counted before the file is parsed, because each may take more memory than it has bytes.
+    The values are counted before the file is parsed, because a value may take more memory than it has bytes.
     """
     n_values = values_in(raw)
     if n_values > MOST_VALUES:
         raise StoreCorruptError(
-            f"{path}: has about {n_values} values, and no file of a store has more than {MOST_VALUES}"
+            f"{path}: has about {n_values} values, but a file of a store has at most {MOST_VALUES}"
         )
     try:
         document = json.loads(raw, parse_constant=_refuse_constant)
@@ -265,19 +265,19 @@ def parse_json(raw: bytes, path: object) -> dict[str, Any]:
 
 
 def values_in(raw: bytes) -> int:
-    """Return about how many values a JSON file has, and at least that many."""
+    """Return an upper bound on the number of values in a JSON file."""
     return sum(raw.count(mark) for mark in (b",", b"[", b"{"))
 
 
 def as_document(model: type[Model], document: dict[str, Any], path: object, what: str) -> Model:
-    """Return a parsed file as a typed record; StoreCorruptError says that it is not `what`, and which key.
+    """Return a parsed file as a typed record; StoreCorruptError names the first key that is wrong.
 
     Parameters
     ----------
     document
-        The parsed file, which is left as it is.
+        The parsed file, which is not changed.
     what
-        What the file should be, in words, such as "a commit record".
+        The expected content in words, such as "a commit record".
     """
     try:
         return model.model_validate(document)
@@ -290,4 +290,4 @@ def as_document(model: type[Model], document: dict[str, Any], path: object, what
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")

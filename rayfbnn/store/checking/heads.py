@@ -1,7 +1,7 @@
-"""The head of a batch: a small file that says how many commit records there are at least.
+"""The head of a batch: a small file with the number of its blocks and the digest of the last.
 
-It is replaced after each record is published, so that a crash may leave it one record behind, and never
-ahead. Without it a batch whose last records are gone would look like one that is not as far.
+It is replaced after a block is published. A crash may therefore leave it one block behind, but never ahead.
+Without a head, nobody would notice that the last blocks of a batch are gone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ HEAD = "head.json"
 
 @dataclass(frozen=True)
 class Head:
-    """The number of records of a batch, and the digest of the last.
+    """The number of blocks of a batch, and the digest of the last.
 
     store   digest of the store's root metadata
-    blocks  number of blocks that were published
-    last    digest of the last of them, "" if there is none
+    blocks  number of published blocks
+    last    digest of the last block, "" before the first
     """
 
     store: str
@@ -34,7 +34,7 @@ class Head:
 
     @staticmethod
     def from_record(record: Record) -> Head:
-        """Return the head of a batch whose last record this is."""
+        """Return the head of a batch that ends with this record."""
         return Head(record.store, record.batch, record.block + 1, record.last_digest)
 
     def to_bytes(self) -> bytes:
@@ -42,12 +42,12 @@ class Head:
         return seal({**asdict(self), SEAL: NO_SEAL})
 
     def check(self, record: Record, path: Place) -> None:
-        """Raise StoreCorruptError if a record, read from `path`, is not what the head says of its place."""
+        """Raise StoreCorruptError if a record, read from `path`, contradicts the head."""
         if record.block == self.blocks - 1 and record.last_digest != self.last:
-            raise StoreCorruptError(f"{path}: is not the record that {HEAD} of batch {self.batch} names")
+            raise StoreCorruptError(f"{path}: is not the block that {HEAD} of batch {self.batch} names")
         if record.first_block == self.blocks and record.previous != self.last:
             raise StoreCorruptError(
-                f"{path}: does not follow the record that {HEAD} of batch {self.batch} names"
+                f"{path}: does not follow the block that {HEAD} of batch {self.batch} names"
             )
 
 
@@ -57,20 +57,20 @@ def batch_folder(store: Place, batch: int) -> Place:
 
 
 def write_head(fs: Storage, folder: Place, head: Head) -> None:
-    """Put the head of a batch into its folder, durably."""
+    """Write the head of a batch into its folder, durably."""
     fs.write_atomic(folder / HEAD, head.to_bytes())
     fs.fsync_dir(folder)
 
 
 def read_head(fs: Storage, folder: Place, store: str, batch: int) -> Head:
-    """Read the head of a batch; StoreCorruptError if it is missing, damaged or that of another batch."""
+    """Read the head of a batch; StoreCorruptError if it is missing, damaged or of another batch."""
     path = folder / HEAD
     try:
         document = unseal(fs.read(path), path)
     except FileNotFoundError:
-        raise StoreCorruptError(f"{path}: missing: how many commits batch {batch} has") from None
+        raise StoreCorruptError(f"{path}: missing: the head of batch {batch}") from None
     parsed = as_document(HeadDocument, document, path, "the head of a batch")
     head = Head(parsed.store, parsed.batch, parsed.blocks, parsed.last)
     if (head.store, head.batch) != (store, batch):
-        raise StoreCorruptError(f"{path}: belongs to another store, or to another batch")
+        raise StoreCorruptError(f"{path}: belongs to another store or batch")
     return head

@@ -1,4 +1,4 @@
-"""Repairs a damaged store: damaged blocks are set aside, and resume computes them again."""
+"""The repair of a damaged store: it sets damaged blocks aside, and resume computes them again."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rayfbnn.version import __version__
 
 @dataclass(frozen=True)
 class _Repair:
-    """The files that a repair sets aside, or makes again.
+    """The files that a repair sets aside or rewrites.
 
     verdicts      damaged records of verdicts
-    first_blocks  batch -> first block of those whose records are set aside
-    heads         batches whose head is made again from the records that are left
-    rounds        numbers of records of the tuning
-    chunks        files that hold draws of no block that is left
+    first_blocks  batch -> first block to set aside; all later blocks go too
+    heads         batches that get a new head, made from the remaining records
+    rounds        numbers of tuning records to set aside
+    chunks        damaged chunk files without draws of a remaining block
     """
 
     verdicts: tuple[str, ...]
@@ -34,36 +34,35 @@ class _Repair:
     chunks: tuple[str, ...]
 
     def in_words(self) -> tuple[str, ...]:
-        """Return a line for each thing that is set aside or made again."""
+        """Return a line for each step of the repair."""
         return (
             *(f"set aside {file}" for file in self.verdicts),
             *(
                 f"set aside the commits of batch {batch} from block {block} on"
                 for batch, block in sorted(self.first_blocks.items())
             ),
-            *(f"make {HEAD} of batch {batch} again" for batch in self.heads),
+            *(f"rewrite {HEAD} of batch {batch}" for batch in self.heads),
             *(f"set aside the record of round {number} of the tuning" for number in self.rounds),
             *(f"set aside {file}" for file in self.chunks),
         )
 
 
 def repair(store: OpenStore, *, dry_run: bool = False) -> VerifyReport:
-    """Set aside the records of each damaged block and of those after it in its batch, under the store's lock.
+    """Set aside each damaged block and all later blocks of its batch, under the store's lock.
 
-    A damaged record of the tuning is set aside alone, because the next driver makes it again from the
-    commits. A whole one that says what does not follow from the commits takes with it all that came after.
-    Nothing is removed: what is set aside lies in `commits/discarded`. With `dry_run` nothing is changed, and
-    no lock is needed.
+    A damaged record of the tuning is set aside alone, because the next driver computes it again from the
+    commits. If a record is whole but does not follow from the commits, all records and blocks after its round
+    are set aside too. Nothing is removed: files are moved to `commits/discarded`. With `dry_run` nothing
+    changes, and no lock is needed.
 
-    Returns what was wrong, and what was done about it or would be. Files that could not be read are in the
-    report, and nothing is changed on account of them. Damage to what is in no block (metadata, the data)
-    cannot be computed again: StoreCorruptError. Nor can `resume` compute draws of another version:
-    StoreMismatchError.
+    Returns the problems and the steps of the repair. A read error is reported, but no file is changed because
+    of it. Raises StoreCorruptError for damaged metadata or data, which cannot be computed again, and
+    StoreMismatchError for a store of another version of rayfbnn, because `resume` cannot compute its draws.
     """
     if store.root.version != __version__:
         raise StoreMismatchError(
             f"{store.path}: was made by rayfbnn {store.root.version}, and this is {__version__}, which cannot"
-            f" compute draws of that version again; repair it with rayfbnn {store.root.version}"
+            f" compute the same draws again; repair it with rayfbnn {store.root.version}"
         )
     report = verify(store.path, fs=store.fs)
     steps = _planned(store, report)
@@ -73,12 +72,12 @@ def repair(store: OpenStore, *, dry_run: bool = False) -> VerifyReport:
 
 
 def _planned(store: OpenStore, report: VerifyReport) -> _Repair:
-    """Return what a repair does; StoreCorruptError if it cannot make the store whole."""
+    """Return the steps of a repair; StoreCorruptError if it cannot mend everything."""
     of_tuning, of_heads, of_blocks, of_verdicts, lost = _by_kind(report.damage)
     if lost:
         listed = "\n  ".join(f"{problem.file}: {problem.what}" for problem in lost)
         raise StoreCorruptError(
-            f"{store.path}: cannot be repaired, restore these files from a copy:\n  {listed}"
+            f"{store.path}: cannot be repaired; restore these files from a copy:\n  {listed}"
         )
     rounds = {int(Path(problem.file).stem) for problem in of_tuning}
     first_blocks = _first_damaged_blocks(of_blocks)
@@ -86,8 +85,8 @@ def _planned(store: OpenStore, report: VerifyReport) -> _Repair:
     if first_wrong is not None:
         rounds |= set(range(first_wrong, len(store.tuning.rounds)))
         first_blocks |= _first_blocks_after_round(store, first_wrong, first_blocks)
-    # With its block gone a damaged chunk would only be in the way of those who open the store with Zarr
-    # alone. One that holds draws of blocks that are kept is whole (they would be damaged too) and stays.
+    # Without its block a damaged chunk is only an obstacle to readers that use Zarr alone. A chunk with draws
+    # of a remaining block stays: it is whole, or that block would be damaged too.
     chunks = (
         problem.file
         for problem in of_blocks
@@ -105,7 +104,7 @@ def _planned(store: OpenStore, report: VerifyReport) -> _Repair:
 
 
 def _by_kind(damage: Iterable[Problem]) -> tuple[list[Problem], ...]:
-    """Return the problems with records of the tuning, heads, blocks, verdicts, and what cannot be mended."""
+    """Return the problems with tuning records, heads, blocks and verdicts, and all that cannot be mended."""
     kinds: tuple[list[Problem], ...] = ([], [], [], [], [])
     for problem in damage:
         if problem.file.startswith(f"{COMMITS}/{TUNING}/"):
@@ -122,7 +121,7 @@ def _by_kind(damage: Iterable[Problem]) -> tuple[list[Problem], ...]:
 
 def _carry_out(store: OpenStore, steps: _Repair) -> None:
     verdicts = VerdictLog(store.fs, store.path, store.root.identity)
-    for file in steps.verdicts:  # no draw depends on them
+    for file in steps.verdicts:  # no draw depends on a verdict
         verdicts.discard(store.path / file)
     for batch, block in steps.first_blocks.items():
         store.commits.discard(batch, block)
@@ -139,7 +138,7 @@ def _carry_out(store: OpenStore, steps: _Repair) -> None:
 
 
 def _first_damaged_blocks(problems: list[Problem]) -> dict[int, int]:
-    """Return the number of the first damaged block of each batch that has one."""
+    """Return the first damaged block of each batch that has one."""
     first_blocks: dict[int, int] = {}
     for problem in problems:
         assert problem.batch is not None and problem.block is not None
@@ -148,14 +147,14 @@ def _first_damaged_blocks(problems: list[Problem]) -> dict[int, int]:
 
 
 def _first_blocks_after_round(store: OpenStore, number: int, first_damaged: dict[int, int]) -> dict[int, int]:
-    """Return each batch's first block after a round of tuning, of those before the damaged ones.
+    """Return each batch's first block after a round of tuning, among the blocks before the damaged ones.
 
-    These blocks may have been drawn with other settings than those that they should have had.
+    These blocks may have been drawn with the wrong settings.
     """
     last = store.tuning.rounds[number].last
     first_blocks: dict[int, int] = {}
     for batch in range(store.header.n_batches):
-        # The records before the first damaged one are whole; the others are set aside in any case.
+        # The blocks before the first damaged one are whole; the others are set aside anyway.
         n_whole = first_damaged[batch] if batch in first_damaged else store.commits.n_blocks(batch)
         whole = [block for block in store.commits.blocks(batch) if block < n_whole]
         for record in (store.commits.files.read_first(batch, block) for block in whole):
@@ -166,7 +165,7 @@ def _first_blocks_after_round(store: OpenStore, number: int, first_damaged: dict
 
 
 def _is_needed(store: OpenStore, problem: Problem, first_blocks: dict[int, int]) -> bool:
-    """Return True if a chunk holds draws of blocks that are kept, which are those before `first_blocks`."""
+    """Return True if a chunk holds draws of a block that stays, which is one before `first_blocks`."""
     assert problem.batch is not None
     n_kept = first_blocks[problem.batch]
     if n_kept == 0:

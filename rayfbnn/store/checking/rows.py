@@ -14,8 +14,9 @@ from rayfbnn.store.segments.log import CommitLog
 
 @dataclass(frozen=True)
 class CommittedRows:
-    """Draws of one block in one chunk of every array of a section.
+    """The draws of one segment in one chunk of every array of a section.
 
+    block    number of the last block of the segment
     rows     place of the draws in the chunk
     names    paths of the arrays, in the order of `digests`
     digests  SHA-256 of the values in each array, 32 bytes each
@@ -27,7 +28,7 @@ class CommittedRows:
     digests: bytes
 
     def digest(self, name: str) -> bytes | None:
-        """Return the SHA-256 of the values in an array; None if the record does not name the array."""
+        """Return the SHA-256 of the values in an array; None if the record does not name it."""
         if name not in self.names:
             return None
         place = self.names.index(name) * 32
@@ -36,9 +37,13 @@ class CommittedRows:
 
 @dataclass
 class _Batch:
-    """The records of a batch that were read so far: their number, what the last says, and their rows.
+    """The segments of a batch that were read so far, and the blocks after them.
 
-    tail  blocks whose draws lie in no chunk yet, after those records
+    n_records  number of blocks in the segments
+    last       digest of the last of these blocks
+    progress   progress of the batch after it
+    chunks     (is it the warm-up, number of the chunk) -> the committed draws in the chunk
+    tail       the blocks after the segments; their draws are not in chunks yet
     """
 
     n_records: int = 0
@@ -49,9 +54,9 @@ class _Batch:
 
 
 class RowDigests:
-    """The digests in all commit records of a store, each record read once.
+    """The digests in all commit records of a store; each record is read once.
 
-    A block takes about a kilobyte, since the digests are held as bytes and not as the records have them.
+    A segment takes about a kilobyte, because the digests are held as bytes and not as hexadecimal text.
     """
 
     def __init__(self, header: Header, plans: Mapping[str, ArrayPlan], commits: CommitLog) -> None:
@@ -61,28 +66,28 @@ class RowDigests:
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all blocks
 
     def lengthen(self, header: Header, plans: Mapping[str, ArrayPlan]) -> None:
-        """Take the sizes of the run after it was made longer; what was read stays."""
+        """Take the sizes of the run after an extension; the records read so far stay."""
         self._header, self._plans = header, plans
 
     def of_chunk(self, batch: int, section: Section, number: int) -> list[CommittedRows]:
-        """Return the committed draws in a chunk as far as they are known, in order."""
+        """Return the committed draws in a chunk, in order, from the records read so far."""
         known = self._batches.get(batch)
         return [] if known is None else known.chunks.get((section == "warmup", number), [])
 
     def refresh(self, batch: int) -> None:
-        """Read the records that were added; StoreCorruptError if one is damaged, lost or out of place."""
+        """Read the new records; StoreCorruptError if one is damaged, lost or out of place."""
         known = self._batches.setdefault(batch, _Batch())
         try:
             self._read_on(batch, known)
         except StoreCorruptError:
             if not known.n_records:
                 raise
-            # A repair may have set aside records that were read before, and a run replaced them.
+            # A repair may have set aside records that were read before, and a run may have replaced them.
             self._batches[batch] = known = _Batch()
             self._read_on(batch, known)
 
     def n_known(self, batch: int, section: Section) -> int:
-        """Return how many draws of a section are committed in a batch by the records that were read."""
+        """Return the number of committed draws of a section in a batch, from the records read so far."""
         known = self._batches.get(batch)
         if known is None:
             return 0
@@ -90,7 +95,7 @@ class RowDigests:
         return progress.warmup_draws if section == "warmup" else progress.draws
 
     def tail(self, batch: int) -> tuple[Record, ...]:
-        """Return the blocks after the last segment, as far as they are known."""
+        """Return the blocks after the last segment, from the records read so far."""
         known = self._batches.get(batch)
         return () if known is None else known.tail
 
@@ -109,7 +114,7 @@ class RowDigests:
         known.tail = tuple(tail)
 
     def _rows_of(self, record: Record) -> Iterator[tuple[int, CommittedRows]]:
-        """Yield the number of each chunk that a block touches, and its draws there."""
+        """Yield the number of each chunk that a segment touches, and its draws there."""
         size = self._header.draws_per_chunk
         by_chunk: dict[int, dict[str, bytes]] = {}
         for file, expected in record.chunks.items():

@@ -1,4 +1,4 @@
-"""Checks every file of a store against its checksum and its commit record."""
+"""A check of every file of a store against its checksum and its commit record."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ from rayfbnn.store.storage.places import Place, key_below, place_of
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog
 
-MOST_PROBLEMS = 3_000  # after which nothing further is looked at
+MOST_PROBLEMS = 3_000  # the check stops after so many
 Value = TypeVar("Value")
 
 
 def verify(path: str | Place, *, fs: Storage | None = None) -> VerifyReport:
-    """List what is wrong with a store, file by file, even if it cannot be opened. Nothing is changed.
+    """List the problems of a store, file by file, even if it cannot be opened. Nothing changes.
 
-    Checked are the metadata, the coordinates, the training cases, the commit records and their order, every
-    chunk that a record names (each block's values in it must have the digest in the record), and the records
-    of the tuning, which are computed again from those of the commits. Chunks that no record names are what a
-    crash left behind, and discarded records what a repair did: nobody reads them.
+    The check covers the metadata, the coordinates, the training cases, the commit records and their order,
+    and every chunk that a record names: the values of each segment in it must have the digest in the record.
+    The records of the tuning are computed again from the commits and compared. Chunks that no record names
+    (left by a crash) and discarded records (left by a repair) are not checked, because nobody reads them.
 
-    A file whose content is wrong is read a second time, and is damaged only if it is wrong again. Where the
-    system fails to read a file, or reads it differently the second time, the problem is a read error.
+    A file with wrong content is read a second time, and is damaged only if it is wrong again. If the system
+    fails to read a file, or reads it differently the second time, the problem is a read error.
     """
     place = place_of(path)
     verification = _Verification(storage_of(place) if fs is None else fs, place)
@@ -90,7 +90,7 @@ class _Verification:
         self._check(self.path / METADATA, partial(self._check_layout, self.root))
         if self.problems:
             return
-        # Zarr is given the metadata that should be there: chunks can be checked also where it is damaged.
+        # Zarr is given the expected metadata, so chunks can be checked even if the metadata are damaged.
         metadata = {f"{name}/{METADATA}": array_metadata(plan) for name, plan in self.plans.items()}
         self.hierarchy = Hierarchy(self.fs, self.path, self.plans, metadata)
         for file in metadata_files(self.plans):
@@ -112,7 +112,7 @@ class _Verification:
         check_fixed_chunks(self.path, root.fixed_chunks, self.plans)
 
     def _check_fixed(self) -> None:
-        """Check coordinates, names and training cases, which only creation and `extend` write."""
+        """Check the files that only creation and `extend` write: coordinates, names and training cases."""
         for file, expected in self.root.fixed_chunks.items():
             path = self.path / file
             at_most = self.plans[file.rpartition("/")[0]].most_bytes
@@ -123,12 +123,12 @@ class _Verification:
                 files = self._check(metadata, partial(draw_chunks, self.fs, self.path, plan, self.root))
                 for path in files or ():
                     self._check(path, partial(check_draws, self.fs, path, plan, self.root))
-        holder = self.path / COMMITS / HOLDER  # who runs the store; gone when nobody does
+        holder = self.path / COMMITS / HOLDER  # names the process that runs the store; absent otherwise
         if self.fs.exists(holder):
             self._check(holder, self._read_holder)
 
     def _read_holder(self) -> None:
-        with suppress(FileNotFoundError):  # the run may just have ended
+        with suppress(FileNotFoundError):  # the run may have just ended
             read_holder(self.fs, self.path)
 
     def _check_batch(self, commits: CommitLog, batch: int) -> None:
@@ -199,12 +199,12 @@ class _Verification:
         self._check(path, compare, record.batch, record.first_block, draws, is_chunk=True)
 
     def _check_tuning(self, commits: CommitLog) -> None:
-        """Check the record of every round that some batch has gone beyond, and all others that exist."""
+        """Check the record of every round that some batch has passed, and all other records that exist."""
         header = self.root.header
         log = TuningLog(self.fs, self.path, self.root.identity, self.root.spec, header.n_batches, commits)
         done = 0
         for batch in range(header.n_batches if log.rounds else 0):
-            with suppress(StoreError):  # reported with the batch
+            with suppress(StoreError):  # already reported for the batch
                 done = max(done, commits.progress(batch).iteration)
         for tuning_round in log.rounds:
             path = log.file(tuning_round.number)
@@ -224,14 +224,14 @@ class _Verification:
     ) -> Value | None:
         """Return the result of a check of the file `path`; if it fails, add a problem and return None.
 
-        A wrong file is read once more, since caches of a page or of a file server may give a wrong byte once.
+        A wrong file is checked once more, because a page cache or a file server may return a wrong byte once.
         """
         if is_file:
             self.checked.add(path)
         value, error = _attempt(check)
         if error is not None and not isinstance(error, StoreReadError):
             value, error_again = _attempt(check)
-            error = error_again or StoreReadError(f"{path}: was read differently the second time, and whole")
+            error = error_again or StoreReadError(f"{path}: wrong on the first read, but not on the second")
         if error is not None:
             self._add(path, error, batch, block, draws, is_chunk=is_chunk)
             return None
@@ -264,7 +264,7 @@ def _digest(values: Array) -> str:
 
 
 def _progress_before(record: Record) -> BatchProgress:
-    """Return the progress before a block by its own record, behind one that cannot be read."""
+    """Return the progress before a block, computed from its own record because the previous is unreadable."""
     progress, is_warmup = record.progress, record.section == "warmup"
     return BatchProgress(
         progress.iteration - record.n_iterations,
@@ -275,7 +275,7 @@ def _progress_before(record: Record) -> BatchProgress:
 
 
 def _attempt(check: Callable[[], Value]) -> tuple[Value | None, StoreError | None]:
-    """Return the result and the error of one attempt; one of them is None."""
+    """Return the result and the error of one attempt, one of them None."""
     try:
         return check(), None
     except FileNotFoundError:

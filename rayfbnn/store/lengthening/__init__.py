@@ -1,1 +1,1 @@
-"""How a run is made longer, and the record of why."""
+"""A longer run: the extension itself, and the record of the verdicts that led to it."""

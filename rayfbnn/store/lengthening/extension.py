@@ -1,4 +1,4 @@
-"""Gives a run another length: a record is published first, then the arrays are made as long as it says."""
+"""A change of the length of a run: a record is published first, and then the arrays get that length."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_longer(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: i
 
 
 def publish_extension(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: int) -> None:
-    """Decide how long the run is: from here on `carry_through` makes it so, whoever runs it."""
+    """Publish the new length of the run, which any process may then apply with `carry_through`."""
     document = {
         "store": root.identity,
         "number": root.n_extensions,
@@ -39,10 +39,10 @@ def publish_extension(fs: Storage, path: Place, root: Root, spec: RunSpec, n_dra
 
 
 def carry_through(fs: Storage, path: Place, root: Root) -> None:
-    """Make every array as long as the extensions say; again after a crash, until all are as planned.
+    """Give every array the length of the last extension; this can be repeated after a crash.
 
-    Coordinates come first where the run is longer, and last where it is shorter: an index that is longer than
-    its array is not seen, a shorter one would read as 0.
+    Coordinates come first if the run becomes longer, and last if it becomes shorter. Nobody notices a
+    coordinate that is longer than its array, but the missing numbers of a shorter one would be read as 0.
     """
     plans = array_plans(root.header, root.spec)
     steps = [_set_coordinates, _set_metadata]
@@ -51,7 +51,7 @@ def carry_through(fs: Storage, path: Place, root: Root) -> None:
 
 
 def _set_coordinates(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> None:
-    """Write the numbers of the draws from the end of the shorter run on; remove what no draw has."""
+    """Write the numbers of the draws beyond the shorter length; remove chunks that no draw needs."""
     for plan in plans.values():
         if is_draw_coordinate(plan) and plan.shape[0] == root.header.n_draws:
             for file, content in planned_chunks(plan, first=min(root.before.n_draws, plan.shape[0] - 1)):
@@ -72,5 +72,5 @@ def _set_metadata(fs: Storage, path: Place, root: Root, plans: Mapping[str, Arra
 
 
 def _n_blocks(spec: RunSpec, n_draws: int) -> int:
-    """Return the most blocks that a batch can have."""
+    """Return the maximum number of blocks of a batch."""
     return max(spec.total_iterations, n_draws)

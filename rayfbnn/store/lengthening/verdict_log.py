@@ -1,7 +1,7 @@
-"""The records of a run that went on until its verdict was ok: each verdict, and how long the run was made.
+"""The records of a run that is extended until its verdict is ok: each verdict, and the next length.
 
-A record is for people to read. Draws do not depend on it: they are those of a run that had the final length
-from the start.
+The records are for people. Draws do not depend on them: a run that has the final length from the start gives
+the same draws.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _RECORD = re.compile(r"[0-9]{6,9}\.json")
 
 @dataclass(frozen=True)
 class RoundVerdict:
-    """The verdict after one round, and what was decided.
+    """The verdict after one round, and the decision.
 
-    iterations       length of the last phase that was planned when the round ended
-    draws            of each chain that were committed then
-    decisive         which verdict was asked for, "predictions" or "all"
-    predictions, hyperparameters  the grades; "no draws" before there are any
-    ok               whether the verdict that was asked for is ok
-    seconds          that the round took
-    next_iterations  length that the last phase was given then; None if the run was left as it was
+    iterations       planned length of the last phase when the round ended
+    draws            committed draws of each chain when the round ended
+    decisive         the verdict that decides, "predictions" or "all"
+    predictions, hyperparameters  the grades; "no draws" before the first draw
+    ok               whether the deciding verdict is ok
+    seconds          duration of the round
+    next_iterations  new length of the last phase; None if the run was not extended
     """
 
     iterations: int
@@ -46,16 +46,16 @@ class VerdictLog:
     """The records `commits/verdicts/<number>.json` of the store with the identity `store` (Root.identity)."""
 
     def __init__(self, fs: Storage, root: Place, store: str) -> None:
-        """Take the file system, the store's folder and its identity."""
+        """Keep the storage, the store's folder and its identity."""
         self._fs, self._root, self._store = fs, root, store
 
     @property
     def folder(self) -> Place:
-        """Folder of the records, which is there once there is a record."""
+        """Folder of the records, which exists once there is a record."""
         return self._root / COMMITS / VERDICTS
 
     def files(self) -> list[Place]:
-        """List the files of the records in order."""
+        """Return the files of the records in order."""
         if not self._fs.exists(self.folder):
             return []
         return [self.folder / name for name in self._fs.listdir(self.folder) if _RECORD.fullmatch(name)]
@@ -65,7 +65,7 @@ class VerdictLog:
         raw = unseal(self._fs.read(file), file)
         document = as_document(VerdictDocument, raw, file, "a record of a verdict").model_dump()
         if (document.pop("store"), document.pop("number")) != (self._store, int(file.stem)):
-            raise StoreCorruptError(f"{file}: belongs to another store, or to another place")
+            raise StoreCorruptError(f"{file}: belongs to another store or has another number")
         del document["seal"]
         return RoundVerdict(**document)
 

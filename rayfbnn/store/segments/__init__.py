@@ -1,1 +1,1 @@
-"""A block is one file, and the driver gathers complete ones into the chunks of a segment."""
+"""Blocks and segments: a block is one file, and the driver gathers complete blocks into a segment."""

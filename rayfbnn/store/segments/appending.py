@@ -1,6 +1,6 @@
-"""Adds a block to a batch as one file, which is there whole or not at all.
+"""The commit of a block: one file is added to a batch, whole or not at all.
 
-The file is published under a name that must be free; then the head of the batch names it. A crash between
+The file is published under a name that must be free, and then the head of the batch names it. A crash between
 the two leaves a head that is one block behind.
 """
 
@@ -21,10 +21,11 @@ from rayfbnn.store.segments.payload import state_arrays
 
 
 def append(store: OpenStore, batch: int, block: Block) -> BatchProgress:
-    """Add a block to a batch and return how far the batch is then.
+    """Add a block to a batch and return the progress of the batch.
 
-    Adding the same block again is a success that changes nothing. StoreOvertakenError if another worker has
-    committed the block with another end; StoreCorruptError if it is committed with other values.
+    Adding the same block again succeeds and changes nothing: a worker may die after its commit, and another
+    then repeats the block. StoreOvertakenError if another worker has committed these iterations as part of
+    another block; StoreCorruptError if the block is committed with other values.
     """
     log = store.commits
     with log.lock(batch):
@@ -57,7 +58,7 @@ def _prepare(
 
 
 def _record_after(store: OpenStore, batch: int, block: Block, last: Record | None, payload: str) -> Record:
-    """Return the record of a block that follows `last`, whose arrays have the digest `payload`."""
+    """Return the record of a block that follows `last`; `payload` is the digest of its arrays."""
     progress = _progress_after(BatchProgress() if last is None else last.progress, block)
     return Record(
         store=store.root.identity,
@@ -77,7 +78,7 @@ def _record_after(store: OpenStore, batch: int, block: Block, last: Record | Non
 
 
 def _progress_after(progress: BatchProgress, block: Block) -> BatchProgress:
-    """Return how far a batch is after a block that follows `progress`."""
+    """Return the progress of a batch after a block that follows `progress`."""
     is_warmup = block.section == "warmup"
     totals = {
         name: progress.totals.get(name, 0.0) + value
@@ -94,9 +95,9 @@ def _progress_after(progress: BatchProgress, block: Block) -> BatchProgress:
 
 
 def _arrays_of(store: OpenStore, batch: int, block: Block) -> dict[str, Array]:
-    """Return the block's draws by the path of their array, (n_chains, n_draws, ...) each.
+    """Return the block's draws by path of the array, (n_chains, n_draws, ...) each.
 
-    StoreError if the block has draws of another number of chains than the batch.
+    StoreError if the block does not have the number of chains of the batch.
     """
     prefix = "warmup_" if block.section == "warmup" else ""
     positions, precisions = to_host(block.positions), to_host(block.precisions)
@@ -120,7 +121,7 @@ def _arrays_of(store: OpenStore, batch: int, block: Block) -> dict[str, Array]:
 
 
 def _committed_before(store: OpenStore, log: CommitLog, batch: int, block: Block) -> BatchProgress:
-    """Return the batch's progress if the block was committed before with the same values, else raise."""
+    """Return the batch's progress if the block is already committed with the same values, else raise."""
     what = f"{store.path}: batch {batch}: iterations {block.first_iteration} to {block.last_iteration}"
     before: Record | None = None
     for record in log.all(batch):
@@ -136,13 +137,13 @@ def _committed_before(store: OpenStore, log: CommitLog, batch: int, block: Block
         raise StoreOvertakenError(f"{what}: another worker has committed later ones; load the state again")
     if not is_same:
         raise StoreCorruptError(f"{what}: are committed with other values; run `verify` on the store")
-    store.fs.fsync_dir(log.files.folder(batch))  # the first attempt may have failed just before this
+    store.fs.fsync_dir(log.files.folder(batch))  # the first attempt may have failed before this
     log.advance(batch)
     return log.progress(batch)
 
 
 def _has_draws_of(store: OpenStore, batch: int, block: Block) -> bool:
-    """Return True if the draws of a block are those that a segment has in their place."""
+    """Return True if a segment has the same draws as a block."""
     chains = store.header.batch_chains(batch)
     where = (
         slice(chains.start, chains.stop),

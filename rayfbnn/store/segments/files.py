@@ -14,19 +14,19 @@ from rayfbnn.store.storage.protocol import Storage
 
 NAME = re.compile(r"([0-9]{6,15})\.(block|segment)")
 _KINDS = ("block", "segment")
-_START_BYTES = 4 * 2**10  # of a file, in which the record of a block has one or two thousand
-_KEPT_BYTES = 64 * 2**20  # of the arrays that were read last, the newest apart
+_START_BYTES = 4 * 2**10  # read first of a file; the record of a block has one or two thousand bytes
+_KEPT_BYTES = 64 * 2**20  # of recently read arrays, in addition to the newest
 
 
 class MissingFile(StoreCorruptError):
-    """A file was not there; its block may have been gathered into a segment since the folder was listed."""
+    """A file is missing; its block may have been gathered into a segment since the folder was listed."""
 
 
 class BlockFiles:
     """The files `commits/batch<b>/<n>.block` and `<n>.segment`; n is the number of the (first) block.
 
-    headers_only  whether records are read without the draws and states that follow them in their files, for
-                  whoever asks only how far the run is. Arrays are then checked once they are asked for.
+    headers_only  whether only records are read, which is enough to tell how far a run is; the draws and
+                  states after them are read and checked when they are asked for
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class BlockFiles:
         self._fs, self._root, self._store = fs, root, store
         self.layout = layout
         self._headers_only = headers_only
-        self._contents: dict[str, memoryview] = {}  # arrays that were read last, by digest of their record
+        self._contents: dict[str, memoryview] = {}  # recently read arrays, by digest of the record
 
     def folder(self, batch: int) -> Place:
         """Return the folder of a batch's commits."""
@@ -46,7 +46,7 @@ class BlockFiles:
         return self.folder(batch) / f"{block:06d}.block"
 
     def segment_file(self, batch: int, first_block: int) -> Place:
-        """Return the file of the segment that begins with a block."""
+        """Return the file of the segment that starts with a block."""
         return self.folder(batch) / f"{first_block:06d}.segment"
 
     def file_of(self, record: Record) -> Place:
@@ -56,12 +56,12 @@ class BlockFiles:
         return self.segment_file(record.batch, record.first_block)
 
     def first_file(self, batch: int, first_block: int) -> Place:
-        """Return the file of the record that begins with a block: that of a segment, or of the block."""
+        """Return the file of the record that starts with a block: a segment if there is one, or the block."""
         segment = self.segment_file(batch, first_block)
         return segment if self._fs.exists(segment) else self.file(batch, first_block)
 
     def numbers(self, batch: int) -> tuple[set[int], set[int]]:
-        """Return the numbers in the names of a batch's files: of blocks, and of segments' first blocks."""
+        """Return the numbers in the names of a batch's files: of blocks, and of first blocks of segments."""
         try:
             names = self._fs.listdir(self.folder(batch))
         except FileNotFoundError:
@@ -71,7 +71,7 @@ class BlockFiles:
         return blocks, segments
 
     def listed(self, batch: int) -> list[int]:
-        """Return the first blocks of all blocks and segments, in order, also of those that are not needed."""
+        """Return the first blocks of all files in order, including blocks that a segment stands for."""
         blocks, segments = self.numbers(batch)
         return sorted(blocks | segments)
 
@@ -84,11 +84,11 @@ class BlockFiles:
         return self._read(self.segment_file(batch, first_block), batch, first_block)
 
     def read_first(self, batch: int, first_block: int) -> Record:
-        """Read the record that begins with a block: that of a segment, or of the block itself."""
+        """Read the record that starts with a block: a segment if there is one, or the block."""
         return self._read(self.first_file(batch, first_block), batch, first_block)
 
     def content(self, record: Record) -> memoryview:
-        """Return the arrays in the file of a record; MissingFile if its block is in a segment now."""
+        """Return the arrays in the file of a record; MissingFile if its block has been gathered."""
         if record.digest not in self._contents:
             path = self.file_of(record)
             again, payload = self._content(path, record.batch, record.first_block)
@@ -99,7 +99,7 @@ class BlockFiles:
         return self._contents[record.digest]
 
     def _read(self, path: Place, batch: int, first_block: int) -> Record:
-        """Read the record in a file, and check the arrays that follow it unless headers are enough."""
+        """Read the record in a file, and check the arrays after it unless only headers are wanted."""
         if not self._headers_only:
             return self._content(path, batch, first_block)[0]
         try:
@@ -142,14 +142,14 @@ class BlockFiles:
         return record
 
     def _keep(self, digest: str, payload: memoryview) -> None:
-        """Keep the arrays of the blocks that were read last, since each array of draws asks for them."""
+        """Keep the arrays of a block, because every array of draws asks for them; drop the oldest ones."""
         n_bytes = len(payload) + sum(map(len, self._contents.values()))
         while self._contents and n_bytes > _KEPT_BYTES:
             n_bytes -= len(self._contents.pop(next(iter(self._contents))))
         self._contents[digest] = payload
 
     def publish(self, record: Record, payload: bytes) -> Record | None:
-        """Make a block or segment exist, durably, and return it; None if there is one in its place."""
+        """Publish a block or segment, durably, and return its record; None if the name is taken."""
         raw = record.to_bytes()
         if not self._fs.write_exclusive(self.file_of(record), joined(raw, payload)):
             return None
@@ -162,5 +162,5 @@ class BlockFiles:
 
 
 def missing(path: Place, batch: int, block: int) -> MissingFile:
-    """Return the error for the file of a block or segment that is not there."""
+    """Return the error for a missing file of a block or segment."""
     return MissingFile(f"{path}: missing: the commit of block {block} of batch {batch}")

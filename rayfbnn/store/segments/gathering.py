@@ -1,8 +1,8 @@
-"""Gathers the blocks of a batch into a segment: their draws into chunks, and their records into one.
+"""The gathering of a batch's blocks into a segment: their draws go into chunks, and their records into one.
 
-The chunks are written first, then the segment is published under a name that must be free, and then the
-blocks are removed, which nobody looks at any more. After a crash in between, the chunks hold draws that the
-blocks have too, or blocks are left that a segment stands for; the next driver finishes the work.
+The chunks are written first. Then the segment is published under a name that must be free, and last the
+blocks are removed. After a crash in between, either the chunks hold draws that the blocks have too, or blocks
+are left that a segment stands for. The next driver finishes the work.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.storage.places import Place, key_below
 from rayfbnn.store.tuning_log import measured_from, to_document
 
-MOST_BLOCKS = 256  # of a batch that are left as they are while none of their chunks is complete
+MOST_BLOCKS = 256  # of a batch; so many are gathered even if no chunk is complete
 _BYTES_AT_ONCE = 16 * 2**20  # of chunks that are written together
 
 
 def gather(store: OpenStore, batch: int, *, everything: bool = False) -> int:
-    """Gather the blocks of a batch whose chunks are complete, and return how many segments that made.
+    """Gather the blocks of a batch whose chunks are complete, and return the number of new segments.
 
-    Blocks of different sections, or of different rounds of tuning, do not come into one segment. Those of a
-    warm-up wait for the first draws that are kept, because until then predictions are made from the states
-    after them. With `everything` the last chunk need not be complete, as at the end of a run. The caller
-    holds the lock of the store.
+    A segment never has blocks of different sections or of different rounds of tuning. Blocks of the warm-up
+    wait for the first kept draws, because until then predictions use the states after them. With `everything`
+    the last chunk may be incomplete, as at the end of a run. The caller holds the lock of the store.
     """
     log = store.commits
     with log.lock(batch):
@@ -58,7 +57,7 @@ def gather(store: OpenStore, batch: int, *, everything: bool = False) -> int:
 
 
 def _groups(store: OpenStore, blocks: tuple[Record, ...]) -> Iterator[list[Record]]:
-    """Yield the blocks of each segment, in order: of one section, one round, and as many draws as a chunk."""
+    """Yield the blocks of each segment in order: one section, one round, and draws that end in one chunk."""
     rounds, size = store.tuning.rounds, store.header.draws_per_chunk
 
     def place(record: Record) -> tuple[object, ...]:
@@ -71,7 +70,7 @@ def _groups(store: OpenStore, blocks: tuple[Record, ...]) -> Iterator[list[Recor
 
 
 def _is_complete(store: OpenStore, blocks: list[Record]) -> bool:
-    """Return True if the last chunk of the blocks has all its draws, or if there are many of them."""
+    """Return True if the last chunk of the blocks has all its draws, or if there are many blocks."""
     last = blocks[-1]
     end, size = last.first_draw + last.n_draws, store.header.draws_per_chunk
     planned = store.header.n_warmup_draws if last.section == "warmup" else store.header.n_draws
@@ -82,7 +81,7 @@ def _is_complete(store: OpenStore, blocks: list[Record]) -> bool:
 def _make_segment(store: OpenStore, log: CommitLog, blocks: list[Record]) -> bool:
     """Put the draws of blocks into chunks, publish the segment, and remove the blocks.
 
-    Returns False if another driver has published a segment in its place.
+    Returns False if another driver has already published a segment with this first block.
     """
     first, last = blocks[0], blocks[-1]
     payload = log.files.layout.state_bytes(last, log.files.content(last))
@@ -109,7 +108,7 @@ def _make_segment(store: OpenStore, log: CommitLog, blocks: list[Record]) -> boo
 def _write_chunks(store: OpenStore, log: CommitLog, blocks: list[Record], segment: Record) -> dict[str, str]:
     """Write the draws of blocks into chunks, and return the digests of these draws in each chunk.
 
-    A chunk may be many times as large as the draws, so only some chunks are in memory at once.
+    A chunk may be many times larger than the draws, so only some chunks are in memory at once.
     """
     parts = [log.files.layout.draws(record, log.files.content(record)) for record in blocks]
     digests: dict[str, str] = {}
@@ -127,7 +126,7 @@ def _write_chunks(store: OpenStore, log: CommitLog, blocks: list[Record], segmen
 def _add_chunks(
     store: OpenStore, segment: Record, path: str, draws: Array, files: dict[str, bytes]
 ) -> dict[str, str]:
-    """Put the chunks that a segment's draws of one array touch into `files`; return the draws' digests.
+    """Add the chunks with a segment's draws of one array to `files`; return the digests of these draws.
 
     draws  (n_chains, n_draws, ...)
     """
@@ -146,7 +145,7 @@ def _add_chunks(
 def _whole_chunk(
     store: OpenStore, plan: ArrayPlan, chains: range, number: int, values: Array, inside: slice
 ) -> Array:
-    """Return a chunk with `values` at the draws `inside` it, earlier draws as committed, later ones NaN."""
+    """Return a chunk with `values` at the draws `inside`, committed draws before them, and NaN after them."""
     first = number * store.header.draws_per_chunk
     n_draws = min(store.header.draws_per_chunk, plan.shape[1] - first)
     if inside == slice(0, n_draws):
@@ -168,12 +167,12 @@ def _write(store: OpenStore, segment: Record, files: dict[str, bytes]) -> None:
 
 
 def _holds(store: OpenStore, segment: Record, place: Place, content: bytes, existing: bytes) -> bool:
-    """Return True if a chunk file has all that `content` has of the segment and of the draws before it.
+    """Return True if a chunk file already has the draws in `content` up to the end of the segment.
 
-    It may have later draws too: those of a worker that went further.
+    It may also have later draws, of a driver that went further.
 
-    content   what is to be written at `place`
-    existing  what is there
+    content   the new content of the file at `place`
+    existing  its present content
     """
     path, _, name = key_below(place, store.path).rpartition("/")
     plan = store.hierarchy.plans[path]
@@ -190,13 +189,13 @@ def _holds(store: OpenStore, segment: Record, place: Place, content: bytes, exis
 
 
 def _summed(blocks: list[Record]) -> dict[str, float]:
-    """Return the sums of what the blocks count."""
+    """Return the sums of the summaries of blocks."""
     names = dict.fromkeys(name for record in blocks for name in record.progress.last)
     return {name: sum(record.progress.last.get(name, 0.0) for record in blocks) for name in names}
 
 
 def _tuning(blocks: list[Record]) -> list[dict[str, object]]:
-    """Return the sums of what the blocks of a round measured, operation by operation."""
+    """Return the sums of the measurements of blocks, operation by operation."""
     measured = [[measured_from(document) for document in record.tuning] for record in blocks]
     return [
         to_document(reduce(Measured.__add__, of_operation)) for of_operation in zip(*measured, strict=True)

@@ -1,4 +1,4 @@
-"""The blocks and segments of a store, batch by batch."""
+"""The log of commits: the records of each batch in order, from blocks and segments alike."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rayfbnn.store.segments.payload import PayloadLayout
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Result, Storage
 
-_ATTEMPTS = 5  # to read a batch whose blocks are gathered meanwhile
+_ATTEMPTS = 5  # to read a batch while a driver gathers its blocks
 
 
 class CommitLog:
-    """The files `commits/batch<b>/<n>.block` and `<n>.segment`; n is the number of the (first) block.
+    """The commit records of a store; `store` is the digest of its root metadata.
 
-    A block is a record with its draws and state. A segment is a record of blocks that follow each other,
-    whose draws lie in chunks, with the state after the last of them. It takes the place of its blocks, which
-    are then removed; those that a crash left behind are not looked at. To whoever reads records a segment is
-    one long block, which follows the block before its first and is followed by the one after its last.
+    A block is a record with its draws and state. A segment is a record of consecutive blocks, with the state
+    after the last; their draws are in chunks. It replaces its blocks, and these are removed; blocks that a
+    crash left behind are ignored. For a reader of records, a segment is one long block: it follows the block
+    before its first, and the block after its last follows it.
 
     headers_only  as in BlockFiles
     """
@@ -38,14 +38,14 @@ class CommitLog:
         self.files = BlockFiles(fs, root, store, layout, headers_only=headers_only)
         self._single: dict[tuple[int, int], Record] = {}  # blocks in no segment, by batch and number
         self._segments: dict[tuple[int, int], Record] = {}  # segments, by batch and first block
-        self._updates: dict[int, tuple[Record, RunUpdates]] = {}  # by batch: last record summed, and sum
+        self._updates: dict[int, tuple[Record, RunUpdates]] = {}  # by batch: last record in the sum, sum
 
     def lock(self, batch: int) -> AbstractContextManager[None]:
-        """Hold the lock for writing a block: a worker thought dead may still be at its successor's block."""
+        """Hold the lock for writing a block, because a worker believed dead may still write the same one."""
         return self._fs.writer_lock(self.files.folder(batch) / "lock")
 
     def head_file(self, batch: int) -> Place:
-        """Return the file that says how many blocks a batch has at least."""
+        """Return the file with the head of a batch."""
         return self.files.folder(batch) / HEAD
 
     def head(self, batch: int) -> Head:
@@ -53,14 +53,14 @@ class CommitLog:
         return read_head(self._fs, self.files.folder(batch), self._store, batch)
 
     def n_blocks(self, batch: int) -> int:
-        """Count the blocks of a batch."""
+        """Return the number of blocks of a batch."""
         return self._count(batch, self.head(batch), *self.files.numbers(batch))
 
     def _count(self, batch: int, head: Head, blocks: set[int], segments: set[int]) -> int:
-        """Count the blocks by the numbers in the names of the files, and not fewer than the head names.
+        """Return the number of blocks by the names of the files, but at least the number in the head.
 
-        The head may be behind: by one block after a crash, and by more if a worker that was thought dead has
-        put back an older one. A block may be left where a segment stands for it.
+        The head may be behind: by one block after a crash, and by more if a worker believed dead has put back
+        an older one. A block that a segment stands for may still be there.
         """
         n_blocks = self._n_in_segments(batch, segments)
         while n_blocks in blocks:
@@ -75,7 +75,7 @@ class CommitLog:
         return number
 
     def blocks(self, batch: int) -> list[int]:
-        """Return the first blocks of what is there, in order, without blocks that a segment stands for."""
+        """Return the first blocks of all records in order, without blocks that a segment stands for."""
         blocks, segments = self.files.numbers(batch)
         first_blocks, covered = [], 0
         for number in sorted(blocks | segments):
@@ -85,17 +85,17 @@ class CommitLog:
             if number in segments:
                 try:
                     covered = self.files.read_segment(batch, number).block + 1
-                except StoreCorruptError:  # told by whoever reads it
+                except StoreCorruptError:  # whoever reads it gets the error
                     covered = number + 1
         return first_blocks
 
     def n_listed(self, batch: int) -> int:
-        """Count the blocks that are there, without the head."""
+        """Return the number of blocks by their files alone, without the head."""
         first_blocks = self.blocks(batch)
         return self.files.read_first(batch, first_blocks[-1]).block + 1 if first_blocks else 0
 
     def read(self, batch: int, block: int) -> Record:
-        """Read the record that ends with a block: that of the block, or of the segment that it closes."""
+        """Read the record that ends with a block: the block itself, or the segment that it closes."""
         return self._again(lambda: self._read(batch, block, self.files.numbers(batch)[1]))
 
     def _read(self, batch: int, block: int, segments: set[int]) -> Record:
@@ -110,7 +110,7 @@ class CommitLog:
     def state_after(self, record: Record) -> ChainState | None:
         """Read the state after a block or segment; None if it has none (exact draws).
 
-        If the block is in a segment by now, only the state after the last block of the segment is left.
+        Once a block has been gathered, only the state after the last block of its segment is left.
         """
         return self.files.layout.state(*self._with_state(record))
 
@@ -119,7 +119,7 @@ class CommitLog:
         return self.files.layout.fit_state(*self._with_state(record))
 
     def _with_state(self, record: Record) -> tuple[Record, memoryview]:
-        """Return the content of a record, or that of the segment which ends with its block by now."""
+        """Return a record and its arrays, or those of the segment that ends with its block."""
         try:
             return record, self.files.content(record)
         except MissingFile:
@@ -135,14 +135,14 @@ class CommitLog:
     def records(self, batch: int, *, first: int = 0, previous: str = "") -> list[Record]:
         """Return the records of a batch from block `first` on, each checked against the one before it.
 
-        previous  digest of the block before; StoreCorruptError if that block is gone
+        previous  digest of the block before it; StoreCorruptError if that block is gone
         """
         try:
             records = self._again(lambda: self._records(batch, first, previous))
         except StoreCorruptError:
             if not self._forget(batch):
                 raise
-            # A repair may have set aside blocks that were read before, and a run replaced them.
+            # A repair may have set aside blocks that were read before, and a run may have replaced them.
             records = self._again(lambda: self._records(batch, first, previous))
         for record in records:
             self._add_updates(record)
@@ -174,19 +174,19 @@ class CommitLog:
         return records
 
     def _single_block(self, batch: int, block: int) -> Record:
-        """Return the record of a block that is in no segment; one that was read before is not read again."""
+        """Return the record of a block that is in no segment; it is read once."""
         if (batch, block) not in self._single:
             self._single[batch, block] = self.files.read_block(batch, block)
         return self._single[batch, block]
 
     def _segment(self, batch: int, first_block: int) -> Record:
-        """Return the record of a segment; one that was read before is not read again."""
+        """Return the record of a segment; it is read once."""
         if (batch, first_block) not in self._segments:
             self._segments[batch, first_block] = self.files.read_segment(batch, first_block)
         return self._segments[batch, first_block]
 
     def _forget_single(self, batch: int, *, below: int) -> None:
-        """Forget the blocks that are in a segment now."""
+        """Forget the blocks that are now in a segment."""
         for key in [key for key in self._single if key[0] == batch and key[1] < below]:
             del self._single[key]
 
@@ -213,13 +213,13 @@ class CommitLog:
         return record
 
     def _last(self, batch: int, head: Head) -> Record | None:
-        """Read the last record of a batch; its folder is listed once."""
+        """Read the last record of a batch; this lists its folder once."""
         blocks, segments = self.files.numbers(batch)
         n_blocks = self._count(batch, head, blocks, segments)
         return self._read(batch, n_blocks - 1, segments) if n_blocks else None
 
     def _again(self, read: Callable[[], Result]) -> Result:
-        """Return what is read; it is read again if files are missing, which may be in a segment by then."""
+        """Return the result of `read`, repeated while files are missing because a driver gathers them."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return read()
@@ -228,7 +228,7 @@ class CommitLog:
         return read()
 
     def progress(self, batch: int) -> BatchProgress:
-        """Return how far a batch is. Only one small file is read, so this is cheap enough to ask often."""
+        """Return the progress of a batch. This reads only one folder and one small file."""
         last = self.last(batch)
         return BatchProgress() if last is None else last.progress
 
@@ -251,15 +251,15 @@ class CommitLog:
             self._updates[record.batch] = record, updates + record.updates
 
     def _is_summed(self, last: Record) -> bool:
-        """Return True if the updates of a batch are known up to this record and no further."""
+        """Return True if the sum of the updates of a batch ends with this record."""
         summed = self._updates.get(last.batch)
         return summed is not None and summed[0].last_digest == last.last_digest
 
     def advance(self, batch: int) -> None:
         """Let the head of a batch name its last block. The caller holds the lock of the batch or the store.
 
-        The new name of the file is durable with the next record; until then a head that is one behind may
-        come back after a power loss.
+        The new name becomes durable with the next record. Until then a power loss may bring back the previous
+        head, which is one block behind.
         """
         head = self.head(batch)
         n_blocks = self._count(batch, head, *self.files.numbers(batch))
@@ -270,7 +270,7 @@ class CommitLog:
     def advance_to(self, record: Record) -> bool:
         """Let the head of a batch name a block that was just published.
 
-        Returns False, and removes the block, if a segment stands for its number: others have gone on.
+        Returns False, and removes the block, if a segment stands for its number, because others went ahead.
         """
         if record.block < self._n_in_segments(record.batch, self.files.numbers(record.batch)[1]):
             self.files.remove(record)
@@ -280,7 +280,7 @@ class CommitLog:
         return True
 
     def remove_gathered(self, batch: int) -> None:
-        """Remove the blocks that a segment stands for, which a crash has left, under the store's lock."""
+        """Remove blocks that a crash left although a segment stands for them, under the store's lock."""
         blocks, segments = self.files.numbers(batch)
         end = self._n_in_segments(batch, segments)
         for number in sorted(number for number in blocks if number < end):
@@ -292,10 +292,10 @@ class CommitLog:
         write_head(self._fs, self.files.folder(batch), head)
 
     def discard(self, batch: int, first_block: int) -> list[Place]:
-        """Set aside the blocks and segments of a batch from a block on, last first: a crash leaves a prefix.
+        """Set aside the blocks and segments of a batch from a block on, and return their new paths.
 
-        Unreadable and out-of-place files are set aside too. The head goes back first, since it must not name
-        what is not there. Returns the records' new paths.
+        The last goes first, so a crash leaves a prefix. Unreadable files and files out of place are set aside
+        too. Before that the head is set back, because it must not name a missing block.
         """
         self._forget(batch)
         folder = self._root / COMMITS / DISCARDED

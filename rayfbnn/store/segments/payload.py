@@ -1,4 +1,4 @@
-"""The arrays that follow a record in its file: the draws of a block, and the state after it."""
+"""The arrays after the record in a file: the draws of a block, and the state after it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _HEAD_BYTES = len(_START) + _DIGITS + 1
 
 
 def joined(record: bytes, payload: bytes) -> bytes:
-    """Return the content of a file that holds a record and the arrays that belong to it.
+    """Return the content of a file with a record and its arrays.
 
-    The first line says how long the record is, which starts on the second.
+    The first line has the length of the record, which starts on the second line.
     """
     return _START + f"{len(record):0{_DIGITS}d}\n".encode() + record + payload
 
 
 def split(raw: bytes, path: Place) -> tuple[bytes, memoryview]:
-    """Return the record and the arrays of a file; StoreCorruptError, naming `path`, if it is no such file."""
+    """Return the record and the arrays in a file; StoreCorruptError, naming `path`, if it has none."""
     end = size_of_header(raw, path)
     if end > len(raw):
         raise _no_record(path)
@@ -41,7 +41,7 @@ def split(raw: bytes, path: Place) -> tuple[bytes, memoryview]:
 
 
 def size_of_header(raw: bytes, path: Place) -> int:
-    """Return where the arrays begin in a file that begins with `raw`; StoreCorruptError if nowhere."""
+    """Return the offset of the arrays in a file with the start `raw`; StoreCorruptError if it has none."""
     line = raw[:_HEAD_BYTES]
     digits = line[len(_START) : -1]
     n = int(digits) if line.startswith(_START) and digits.isdigit() and line.endswith(b"\n") else -1
@@ -51,11 +51,11 @@ def size_of_header(raw: bytes, path: Place) -> int:
 
 
 def _no_record(path: Place) -> StoreCorruptError:
-    return StoreCorruptError(f"{path}: damaged: it does not begin with a record")
+    return StoreCorruptError(f"{path}: damaged: it does not start with a record")
 
 
 def state_arrays(state: ChainState | Mapping[str, Array] | None) -> dict[str, Array]:
-    """Return the arrays of the state of chains or of a fit by name, on the host; {} for None."""
+    """Return the arrays of a state, of chains or of a fit, by name and on the host; {} for None."""
     if isinstance(state, ChainState):
         return {name: to_host(getattr(state, name)) for name in STATE}
     return {} if state is None else {name: to_host(values) for name, values in state.items()}
@@ -65,9 +65,9 @@ def state_arrays(state: ChainState | Mapping[str, Array] | None) -> dict[str, Ar
 class PayloadLayout:
     """The order, types and shapes of the arrays in the files of a run's blocks and segments.
 
-    In a file of a block there are the draws, array after array in the order of their paths, and then the
-    state, all little-endian and in C order. A segment has only the state. The state is in float64, which
-    holds float32 exactly.
+    The file of a block has the draws, array after array in the order of the paths, and then the state, all
+    little-endian and in C order. A segment has only the state. The state is in float64, which holds float32
+    exactly.
     """
 
     header: Header
@@ -78,14 +78,14 @@ class PayloadLayout:
 
     @staticmethod
     def from_plans(header: Header, spec: RunSpec, plans: Mapping[str, ArrayPlan]) -> PayloadLayout:
-        """Return the layout of a run with these arrays."""
+        """Return the layout for a run with these arrays."""
         precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets))
         n_parameters = ParameterLayout.from_network(spec.network).n_parameters
         return PayloadLayout(header, spec.dtype, plans, n_parameters, precisions.n_precisions)
 
     @property
     def most_bytes(self) -> int:
-        """Largest size of a file of a block or segment."""
+        """Maximum size of the file of a block or segment."""
         n_chains, n_draws = self.header.chains_per_batch, self.header.draws_per_chunk
         sections: tuple[Section, ...] = ("posterior", "warmup")
         draws = max(_n_bytes(self._draws(section, n_chains, n_draws)) for section in sections)
@@ -94,7 +94,7 @@ class PayloadLayout:
     def encoded(
         self, draws: Mapping[str, Array], section: Section | None, state: Mapping[str, Array]
     ) -> bytes:
-        """Return the bytes of the draws, by path of their array, and of the state, by name."""
+        """Return the bytes of the draws, given by path, and of the state, given by name."""
         parts = [] if section is None else [(draws[plan.path], plan.dtype) for plan in self._plans(section)]
         parts += [(state[part.name], "float64") for part in self._state(1) if state]
         return b"".join(
@@ -103,21 +103,21 @@ class PayloadLayout:
         )
 
     def check(self, record: Record, payload: memoryview, path: Place) -> None:
-        """Raise StoreCorruptError unless these are the arrays that the record was written with."""
+        """Raise StoreCorruptError unless these are the arrays of the record."""
         if record.payload != hashlib.sha256(payload).hexdigest():
             raise StoreCorruptError(f"{path}: damaged: not the values that were committed")
         n_bytes = {_n_bytes(self._arrays(record))}
-        if self.header.kind in ("exact", "prior"):  # there is nothing to continue from
+        if self.header.kind in ("exact", "prior"):  # they have no state
             n_bytes.add(_n_bytes(self._draws_of(record)))
         if len(payload) not in n_bytes:
-            raise StoreCorruptError(f"{path}: does not hold the arrays of a block of this run")
+            raise StoreCorruptError(f"{path}: does not have the size of a block of this run")
 
     def draws(self, record: Record, payload: memoryview) -> dict[str, Array]:
-        """Return the draws of a block by the path of their array, (n_chains, n_draws, ...) each."""
+        """Return the draws of a block by path of the array, (n_chains, n_draws, ...) each."""
         return _decoded(self._draws_of(record), payload, 0)
 
     def state(self, record: Record, payload: memoryview) -> ChainState | None:
-        """Return the state in the file of a block or segment; None if it is not that of chains."""
+        """Return the state of chains in the file of a block or segment; None if there is none."""
         start = _n_bytes(self._draws_of(record))
         if len(payload) == start or self.header.fit_state is not None:
             return None
@@ -136,7 +136,7 @@ class PayloadLayout:
         return {name: np.array(array, dtype="float64") for name, array in values.items()}
 
     def state_bytes(self, record: Record, payload: memoryview) -> bytes:
-        """Return the part of a block's arrays that is its state, which is all of its segment's."""
+        """Return the bytes of the state in a block, which are all the bytes of its segment."""
         return bytes(payload[_n_bytes(self._draws_of(record)) :])
 
     def _plans(self, section: Section) -> list[ArrayPlan]:
@@ -162,7 +162,7 @@ class PayloadLayout:
         ]
 
     def _draws_of(self, record: Record) -> list[_Part]:
-        """Return the draws that lie in the file of a record; those of a segment lie in chunks."""
+        """Return the draws in the file of a record; the file of a segment has none."""
         n_draws = record.n_draws if record.segment is None else 0
         return self._draws(record.section, self._n_chains(record), n_draws)
 

@@ -1,4 +1,4 @@
-"""Draws that lie in the files of blocks and in no chunk yet, laid over the chunk that they will be in."""
+"""Draws that are still in the files of blocks, ready to be inserted into their future chunks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rayfbnn.store.records import Section
 from rayfbnn.store.segments.files import MissingFile
 from rayfbnn.store.segments.log import CommitLog
 
-_ATTEMPTS = 5  # to read blocks that are gathered meanwhile
+_ATTEMPTS = 5  # to read blocks while a driver gathers them
 
 
 @dataclass(frozen=True)
 class ChunkRows:
-    """Draws of a block in a chunk: their place there, and their values (n_chains, n_draws, ...)."""
+    """Draws of a block in a chunk: their rows, and their values (n_chains, n_draws, ...)."""
 
     rows: slice
     values: Array
@@ -24,14 +24,14 @@ class ChunkRows:
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """The blocks that are not gathered into segments yet, by the chunks that their draws belong to."""
+    """The blocks that are not gathered into segments yet."""
 
     header: Header
     log: CommitLog
     rows: RowDigests
 
     def in_chunk(self, plan: ArrayPlan, file: str) -> tuple[bool, list[ChunkRows], int]:
-        """Return whether segments have draws in a chunk, those of later blocks, and how many both have.
+        """Return whether a chunk has draws of segments, its draws of later blocks, and the number of both.
 
         StoreCorruptError if a block is missing or damaged.
         """
@@ -39,7 +39,7 @@ class Tail:
         for _ in range(_ATTEMPTS - 1):
             try:
                 return self._in_chunk(plan, batch, number)
-            except MissingFile:  # the driver has gathered it since its name was read
+            except MissingFile:  # the driver has gathered the block since its name was read
                 self.rows.refresh(batch)
         return self._in_chunk(plan, batch, number)
 

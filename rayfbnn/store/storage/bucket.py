@@ -1,4 +1,4 @@
-"""The calls to an object store through obstore, one for each method, so that tests can fail any of them."""
+"""The calls to an object store through obstore, one for each method, so tests can make any of them fail."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.store.storage.places import ObjectPath
 from rayfbnn.store.storage.reasons import reason, wrong_endpoint
 
-Tag = dict[str, str | None]  # names the version of an object, for a put that replaces no other version
+Tag = dict[str, str | None]  # identifies the version of an object, for a put that replaces only this version
 
 _RETRIES: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
-_PAUSES = (0.1, 0.2, 0.4, 0.8)  # seconds, before a put is tried again after a conflict with another request
+_PAUSES = (0.1, 0.2, 0.4, 0.8)  # seconds before a put is repeated after a conflict with another request
 
 
 class Changed(Exception):
-    """An object that was to be new is there already, or the one that was to be replaced has changed."""
+    """The condition of a put failed: the object exists already, or it has changed."""
 
 
 class TooLarge(Exception):
-    """An object has more bytes than were to be read."""
+    """An object has more bytes than the caller allows."""
 
 
 class BucketError(Exception):
-    """An object store failed, or gave no answer: a put may have been done all the same.
+    """An object store failed or did not answer; a put may have been done nevertheless.
 
-    The message says why in one line, without anything that may be a credential.
+    The message gives the reason in one line, without anything that may be a credential.
     """
 
 
@@ -39,7 +39,7 @@ class Bucket:
     """The objects of a bucket by their keys. Every method may raise BucketError."""
 
     def __init__(self, objects: Any) -> None:
-        """Take a store of obstore, such as S3Store or MemoryStore."""
+        """Keep a store of obstore, such as S3Store or MemoryStore."""
         self._objects = objects
 
     @staticmethod
@@ -63,31 +63,31 @@ class Bucket:
         with _answered():
             result = self._objects.get(key)
             if result.meta["size"] > at_most:
-                raise TooLarge(f"{result.meta['size']} bytes, where at most {at_most} are expected")
+                raise TooLarge(f"{result.meta['size']} bytes, expected at most {at_most}")
             return bytes(result.bytes()), _tag(result.meta)
 
     def get_start(self, key: str, n_bytes: int) -> bytes:
-        """Return the first bytes of an object, which has some; FileNotFoundError if there is none."""
+        """Return the first bytes of an object that is not empty; FileNotFoundError if there is none."""
         with _translated():
             return bytes(self._objects.get_range(key, start=0, end=n_bytes))
 
     def put(self, key: str, data: bytes) -> Tag:
-        """Put an object, whatever is there."""
+        """Put an object, and replace any other."""
         return self._put(key, data, "overwrite", has_changed=lambda: False)
 
     def put_new(self, key: str, data: bytes) -> Tag:
-        """Put an object where there is none, else Changed."""
+        """Put an object; Changed if there is one already."""
         return self._put(key, data, "create", has_changed=lambda: self.exists(key))
 
     def put_unchanged(self, key: str, data: bytes, tag: Tag) -> Tag:
-        """Replace the object that has this tag; Changed if another is there, or none."""
+        """Replace the object with this tag; Changed if there is another one or none."""
         return self._put(key, data, tag, has_changed=lambda: self._tag_at(key) != tag)
 
     def _put(self, key: str, data: bytes, mode: Any, *, has_changed: Callable[[], bool]) -> Tag:
-        """Put an object, and try again after a refusal that no change explains.
+        """Put an object, and try again if the server refused although nothing has changed.
 
-        A server answers HTTP 409 where its condition failed, and also where two requests met, which says
-        nothing of the condition.
+        A server answers HTTP 409 if a condition failed, but also if two requests collided, which says nothing
+        about the condition.
         """
         for pause in (*_PAUSES, None):
             try:
@@ -100,7 +100,7 @@ class Bucket:
                     raise
                 if pause is not None:
                     time.sleep(pause)
-        raise BucketError("each put met another request (HTTP 409 or 412)")
+        raise BucketError("each put collided with another request (HTTP 409 or 412)")
 
     def _tag_at(self, key: str) -> Tag | None:
         try:
@@ -110,7 +110,7 @@ class Bucket:
             return None
 
     def delete(self, key: str) -> None:
-        """Remove an object; nothing if it is gone."""
+        """Remove an object, if it exists."""
         with _answered():
             try:
                 self._objects.delete(key)
@@ -127,12 +127,12 @@ class Bucket:
             return True
 
     def modified(self, key: str) -> float:
-        """Return the time an object was put, in seconds since 1970; FileNotFoundError if there is none."""
+        """Return when an object was put, in seconds since 1970; FileNotFoundError if there is none."""
         with _answered():
             return float(self._objects.head(key)["last_modified"].timestamp())
 
     def names(self, key: str) -> list[str]:
-        """Return the next names of all keys below `key`, in order."""
+        """Return the names one level below `key`, in order."""
         with _answered():
             listed = self._objects.list_with_delimiter(f"{key}/")
         keys = [*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])]
@@ -150,7 +150,7 @@ def _tag(meta: Any) -> Tag:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raise our errors for those of the library, whose own text is not to be in any traceback."""
+    """Translate errors of the library, because their text must not appear in a traceback."""
     from obstore import exceptions
 
     try:
@@ -165,7 +165,7 @@ def _translated() -> Iterator[None]:
 
 @contextmanager
 def _answered() -> Iterator[None]:
-    """Do as `_translated` for a request without a condition, so that a conflict is an error of the server."""
+    """Translate errors of a request without a condition; a conflict is then an error of the server."""
     try:
         with _translated():
             yield

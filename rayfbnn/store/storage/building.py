@@ -1,12 +1,11 @@
-"""The hidden folder in which a new store is made, and of which nothing is removed but what is proven ours.
+"""The hidden folder where a new store is made. Only files that are certainly ours are removed from it.
 
-Someone may have put a link or a folder of that name there before, and may put one there at any time. So the
-folder is always a new one, everything is written and removed through its descriptor, and what has its name
-is removed only if it is what a creation that crashed has left: it has a marker, and beside that nothing but
-what a creation writes.
+Anyone may put a link or a folder with the same name there at any time. Therefore the folder is always a new
+one, and everything is written and removed through its descriptor. An existing folder is removed only if a
+crashed creation left it: it has a marker, and otherwise only files that a creation writes.
 
-The marker is the first file in the folder and the last that is removed. It is locked while a creation goes
-on, and ends with the store's new name: one that is left after that is a `.partial` file like others.
+The marker is the first file in the folder and the last to be removed. It is locked during a creation, and
+removed once the store has its name. If a crash leaves it after that, it is swept like any `.partial` file.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from rayfbnn.store.storage.system_calls import SystemCalls
 
 PROBE = "probe"
 MARKER = re.compile(rf"\.creating\.[0-9a-f]{{32}}{re.escape(PARTIAL)}", re.ASCII)
-# Names of half-written files: the name that they were to have, the host, its process, and a number.
+# Names of half-written files: the final name, the host, its process, and a number.
 TEMPORARY = re.compile(rf"\.(.+\..+)-\d+-\d+{re.escape(PARTIAL)}", re.ASCII)
 _ATTEMPTS = 100  # to make the folder while other processes make and remove it
 _NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
 
 
 class Building:
-    """A context that gives a new folder, locked, and renames it to `place` if it ends without an error.
+    """A context that makes a locked folder, and renames it to `place` if it ends without an error.
 
-    A path of the folder is given that stays the folder's, whatever happens to its name, where the system has
-    such paths. StoreForeignError, with nothing changed, if something that is not ours has the folder's name,
-    or comes into it; StoreBusyError while another process makes the same store.
+    On Linux the context's path leads to the folder whatever happens to its name. StoreForeignError, with
+    nothing changed, if something foreign has the folder's name or is put into the folder; StoreBusyError
+    while another process makes the same store.
     """
 
     def __init__(self, calls: SystemCalls, place: Path, is_ours: IsOurs) -> None:
@@ -63,7 +62,7 @@ class Building:
                     raise error
                 self._publish()
             except (Exception, KeyboardInterrupt) as exc:
-                with suppress(StoreError), translated("remove", self.path):  # the first error is reported
+                with suppress(StoreError), translated("remove", self.path):  # report the first error
                     if self._has_name(self._folder):
                         self._remove(self._folder, self._marker)
                 self._raise_named(exc)
@@ -71,7 +70,7 @@ class Building:
                     raise
 
     def _raise_named(self, error: BaseException) -> None:
-        """Raise a StoreError again whose text has the name of the folder, not the path by its descriptor."""
+        """Raise a StoreError again, with the name of the folder instead of the path by its descriptor."""
         text, inside = str(error), str(self._inside)
         if isinstance(error, StoreError) and inside != str(self.path) and inside in text:
             raise type(error)(text.replace(inside, str(self.path))) from error
@@ -92,15 +91,15 @@ class Building:
         raise self._busy()
 
     def _is_marked(self, folder: int, descriptors: ExitStack) -> bool:
-        """Mark and lock the folder that was just made; False if another process removed or replaced it."""
+        """Mark and lock the new folder; return False if another process removed or replaced it."""
         if self._calls.listdir(folder):
             return False
         try:
             lock = self._open(descriptors, self._calls.open_new(self._marker, folder))
             self._calls.flock(lock)
-            self._calls.fsync(folder)  # before anything else is in it, which is not ours without a marker
+            self._calls.fsync(folder)  # before anything else is in it, because only marked folders are ours
         except OSError:
-            with suppress(OSError):  # the first error is the one to report
+            with suppress(OSError):  # report the first error
                 self._calls.unlink(self._marker, folder)
             with suppress(OSError):
                 self._remove_empty(folder)
@@ -108,7 +107,7 @@ class Building:
         return self._calls.is_same(lock, self._marker, folder) and self._has_name(folder)
 
     def _clear(self) -> None:
-        """Remove what has the folder's name if it is ours and its process is gone."""
+        """Remove a folder with this name if it is ours and its process is gone."""
         with ExitStack() as descriptors, suppress(FileNotFoundError):  # another process may be faster
             folder = self._open_folder(descriptors)
             names = self._calls.listdir(folder)
@@ -123,7 +122,7 @@ class Building:
             self._clear_marked(descriptors, folder, Path(markers[0]))
 
     def _clear_marked(self, descriptors: ExitStack, folder: int, marker: Path) -> None:
-        """Remove a folder with a marker; StoreBusyError while the process that made it is at work."""
+        """Remove a folder with a marker; StoreBusyError while the process that made it is running."""
         if not self._calls.is_file(marker, folder) and self._calls.exists(marker, folder):
             raise self._not_ours(str(marker))
         lock = self._open(descriptors, self._calls.open_file(marker, folder))
@@ -131,20 +130,20 @@ class Building:
             self._calls.flock(lock)
         except BlockingIOError:
             raise self._busy() from None
-        # The process that held the lock may have ended its work, and the folder be a store by now.
+        # The process that held the lock may have finished, and the folder may be a store by now.
         if self._calls.is_same(lock, marker, folder) and self._has_name(folder):
             self._remove(folder, marker)
 
     def _remove(self, folder: int, marker: Path) -> None:
-        """Remove a folder of ours and all in it; StoreForeignError, before that, if something is not ours."""
+        """Remove a folder with its content; StoreForeignError, with nothing removed, if some is not ours."""
         self._walk(folder, marker, "", is_removing=False)
         self._walk(folder, marker, "", is_removing=True)
-        self._calls.fsync(folder)  # what is left without a marker after a loss of power would not be ours
+        self._calls.fsync(folder)  # files that a power loss left without a marker would look foreign
         self._calls.unlink(marker, folder)
         self._remove_empty(folder)
 
     def _remove_empty(self, folder: int) -> None:
-        """Remove the folder, unless another process has just put something into it, or removed it."""
+        """Remove the folder, unless another process has put something into it or removed it."""
         if not self._has_name(folder):
             return
         try:
@@ -156,7 +155,7 @@ class Building:
                 raise
 
     def _walk(self, folder: int, marker: Path, prefix: str, *, is_removing: bool) -> None:
-        """Check that all in an open folder is ours, folder by folder, or remove it; the marker stays.
+        """Check that the content of an open folder is ours, or remove it, folder by folder; the marker stays.
 
         prefix  key of the folder in the store, with "/" at its end
         """
@@ -177,7 +176,7 @@ class Building:
                 raise self._not_ours(key)
 
     def _is_file_of_ours(self, prefix: str, name: str) -> bool:
-        """Return True for the name of a file that a creation writes, or that it has half written."""
+        """Return True for the name of a file that a creation writes, also of a half-written one."""
         names = [name]
         if half := TEMPORARY.fullmatch(name):  # names of hosts may have dots too
             parts = half[1].split(".")
@@ -185,7 +184,7 @@ class Building:
         return any(self._is_ours(prefix + name) or (not prefix and name == PROBE) for name in names)
 
     def _publish(self) -> None:
-        """Rename the folder to `place`, durably; StoreError if it is not the one that was made."""
+        """Rename the folder to `place`, durably; StoreError if another one has its name."""
         new = Path(self._place.name)
         with translated("make", self._place):
             if not self._has_name(self._folder):
@@ -194,7 +193,7 @@ class Building:
                 raise StoreExistsError(f"{self._place}: already exists; choose another path, or remove it")
             self._calls.replace(self._name, new, self._parent, self._parent)
             if not self._calls.is_same(self._folder, new, self._parent):
-                if not self._calls.exists(self._name, self._parent):  # what is not ours goes back
+                if not self._calls.exists(self._name, self._parent):  # a foreign folder gets its name back
                     self._calls.replace(new, self._name, self._parent, self._parent)
                 raise self._replaced()
             self._calls.fsync(self._parent)
@@ -204,7 +203,7 @@ class Building:
         return StoreError(f"{self.path}: was replaced while the store was made; look at it, and try again")
 
     def _has_name(self, folder: int) -> bool:
-        """Return True if an open folder is the one that has the name."""
+        """Return True if the name belongs to an open folder."""
         return self._calls.is_same(folder, self._name, self._parent)
 
     def _open_folder(self, descriptors: ExitStack) -> int:
@@ -214,8 +213,8 @@ class Building:
             if exc.errno not in NO_FOLDER:
                 raise
             raise StoreForeignError(
-                f"{self.path}: is a link or a file where a new store is to be made; move it elsewhere,"
-                " or remove it"
+                f"{self.path}: is a link or a file, but a new store needs a folder with this name; move it"
+                " elsewhere, or remove it"
             ) from exc
 
     def _open(self, stack: ExitStack, descriptor: int) -> int:
@@ -224,8 +223,8 @@ class Building:
 
     def _not_ours(self, key: str) -> StoreForeignError:
         return StoreForeignError(
-            f"{self.path}: has {key}, which is not left from the making of a store, so nothing in it was"
-            " changed; move it elsewhere, or remove it"
+            f"{self.path}: contains {key}, which is not part of an unfinished store; nothing was changed;"
+            " move it elsewhere, or remove it"
         )
 
     def _busy(self) -> StoreBusyError:
@@ -233,7 +232,7 @@ class Building:
 
 
 def hidden_name(store: str) -> str:
-    """Return the name of the folder in which a store of this name is made, and which a crash leaves."""
+    """Return the name of the hidden folder where a store with this name is made."""
     return f".{store}.creating"
 
 

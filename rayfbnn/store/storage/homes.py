@@ -1,4 +1,4 @@
-"""Chooses the storage of a place."""
+"""The choice of the storage for a place."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from rayfbnn.store.storage.protocol import Storage
 
 
 def storage_of(place: Place) -> Storage:
-    """Return the storage that a place lies in; ConfigError if a bucket needs what is not installed."""
+    """Return the storage of a place; ConfigError if a bucket needs obstore and it is not installed."""
     return ObjectStorage.from_place(place) if isinstance(place, ObjectPath) else FileSystem()

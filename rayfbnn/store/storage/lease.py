@@ -1,7 +1,7 @@
-"""The lease of a store in a bucket: it keeps a second driver from repeating the work of the first.
+"""The lease of a store in a bucket, which keeps a second driver from repeating the work of the first.
 
-No draw depends on it. The holder replaces the object of the lease three times in the time that it lasts.
-Whoever finds an object that does not change for that time, by its own clock, takes the lease over.
+No draw depends on it. The holder replaces the object of the lease three times per lease time. Another process
+takes the lease over if the object does not change for the lease time, by its own clock.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from rayfbnn.errors import StoreBusyError
 from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, Tag
 
 SECONDS = 60.0
-_RENEWALS = 3  # while a lease lasts
-_LOOKS = 30  # at the object of another holder, while its lease lasts
+_RENEWALS = 3  # per lease time
+_LOOKS = 30  # at the object of another holder, per lease time
 
 
 class Lease:
-    """The lease on one key. `acquire` it, then look at `is_lost` now and then, and `release` it."""
+    """The lease on one key: call `acquire`, check `is_lost` now and then, and call `release`."""
 
     def __init__(self, bucket: Bucket, key: str, *, seconds: float = SECONDS) -> None:
-        """Take the bucket and the key of the object, and the time after which a lease has run out."""
+        """Keep the bucket, the key of the object, and the lease time in seconds."""
         self._bucket, self._key, self._seconds = bucket, key, seconds
         self._holder = {"holder": uuid.uuid4().hex, "machine": _machine(), "pid": os.getpid()}
         self._renewals = 0
@@ -37,7 +37,7 @@ class Lease:
         self.is_lost = False
 
     def acquire(self) -> None:
-        """Become the holder; StoreBusyError if another process renews its lease meanwhile."""
+        """Become the holder; StoreBusyError if another process renews its lease in the meantime."""
         while True:
             try:
                 self._tag = self._bucket.put_new(self._key, self._content())
@@ -52,18 +52,18 @@ class Lease:
         self._thread.start()
 
     def release(self) -> None:
-        """Let another process have the lease at once."""
+        """Give the lease up, so another process can have it at once."""
         self._ended.set()
         self._thread.join()
         if not self.is_lost:
-            with suppress(BucketError):  # then it runs out
+            with suppress(BucketError):  # it runs out anyway
                 self._bucket.delete(self._key)
 
     def _content(self) -> bytes:
         return json.dumps({**self._holder, "renewals": self._renewals}).encode()
 
     def _take_over(self) -> bool:
-        """Return True once another's lease has run out and is ours, False if there is none any more."""
+        """Return True once another's lease has run out and is ours, False if it no longer exists."""
         with suppress(FileNotFoundError, Changed):
             content, tag = self._bucket.get(self._key)
             if content == self._content():  # the answer to our own put was lost
@@ -90,15 +90,15 @@ class Lease:
                     return
 
     def _is_ours(self, before: bytes) -> bool:
-        """Return True if the object is that of this holder; its tag is then the one to replace.
+        """Return True if this holder has put the object; keep its tag for the next renewal.
 
-        before  another content that this holder may have put; b"" if it has put none before
+        before  an earlier content that this holder may have put; b"" if there is none
         """
         try:
             content, tag = self._bucket.get(self._key)
         except FileNotFoundError:
             return False
-        except BucketError:  # nothing is known; the next renewal will tell
+        except BucketError:  # nothing is known until the next renewal
             return bool(before)
         if content not in (before, self._content()):
             return False
@@ -107,7 +107,7 @@ class Lease:
 
 
 def _machine() -> str:
-    """Return what tells processes apart that can have one process number: host, boot and namespace."""
+    """Return the host, boot and namespace, because processes in different ones may have the same number."""
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -116,7 +116,7 @@ def _machine() -> str:
 
 
 def _is_dead(content: bytes) -> bool:
-    """Return True if the holder was a process of this machine and has ended, so that nobody need wait."""
+    """Return True if the holder was a process of this machine and has ended, so waiting is pointless."""
     try:
         holder = json.loads(content)
         if holder["machine"] != _machine() or len(holder["machine"].split()) < 3:

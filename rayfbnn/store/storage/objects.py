@@ -1,10 +1,11 @@
 """Storage in a bucket of an object store: S3, Google Cloud Storage or Azure.
 
-An object store has neither renames nor locks. It can put an object only where there is none, and replace one
-only if nobody else has. Records are put in the first way, and chunks that another block began in the second,
-so that whatever several workers do at once, a record holds what it says.
+An object store has neither renames nor locks, but two conditional puts: one succeeds only if no object
+exists, and the other only if the object has not changed. Records are put in the first way, and chunks that
+an earlier segment began in the second. Whatever several processes do at once, the draws that a record names
+stay intact.
 
-An answer may be lost after a put was done. The object is then read back and compared.
+The answer to a put may be lost although the put was done. The object is then read back and compared.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ from rayfbnn.store.storage.protocol import MOST_BYTES, Holds, IsOurs, Item, Resu
 
 _AT_ONCE = 16  # requests
 _ATTEMPTS = 20  # to replace a chunk that others replace at the same time
-_CREATING = ".creating"  # beside a store that is being created
-_UNFIT = "{}: this object store ignores {} of a put, so that draws could be lost; use another"
-_METADATA = "zarr.json"  # what has none at its root is no store
+_CREATING = ".creating"  # marks a store that is being created
+_UNFIT = "{}: this object store ignores {} of a put, and draws could be lost; use another one"
+_METADATA = "zarr.json"  # the root object of every store
 
 
 class ObjectStorage:
     """Storage in one bucket. A BucketError becomes a StoreError."""
 
     def __init__(self, bucket: Bucket, *, lease_seconds: float = SECONDS) -> None:
-        """Take the bucket, and the time after which the lease of a driver that is gone has run out."""
+        """Keep the bucket, and the lease time of drivers, in seconds."""
         self._bucket, self._lease_seconds = bucket, lease_seconds
         self._lease: Lease | None = None
 
     @staticmethod
     def from_place(place: ObjectPath) -> ObjectStorage:
-        """Return the storage of the bucket that a place is in."""
+        """Return the storage of the bucket with a place."""
         return ObjectStorage(Bucket.from_place(place))
 
     def read(self, place: Place, *, at_most: int = MOST_BYTES) -> bytes:
@@ -66,7 +67,7 @@ class ObjectStorage:
             return self._bucket.get_start(_key(place), n_bytes)
 
     def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Return what `read` gives for each item, in order, with up to 16 requests at once."""
+        """Return the result of `read` for each item, in order, with up to 16 requests at once."""
         return self._at_once((read, item) for item in items)
 
     def check_folders(self, places: Iterable[Place]) -> None:
@@ -76,7 +77,7 @@ class ObjectStorage:
         """Do nothing: keys lead nowhere else."""
 
     def listdir(self, place: Place) -> list[str]:
-        """Return the next names of the keys below a place, in order; none if there are no such keys."""
+        """Return the names one level below a place, in order; there may be none."""
         with _translated("list", place, StoreReadError):
             return self._bucket.names(_key(place))
 
@@ -86,22 +87,22 @@ class ObjectStorage:
             return self._bucket.exists(_key(place)) or bool(self._bucket.names(_key(place)))
 
     def modified(self, place: Place) -> float:
-        """Return the time an object was put, in seconds since 1970, by the server's clock."""
+        """Return the time when an object was put, in seconds since 1970, by the server's clock."""
         with _translated("read", place, StoreReadError):
             return self._bucket.modified(_key(place))
 
     def is_taken(self, place: Place) -> bool:
-        """Return True if there are objects below a place, other than those of a creation that crashed."""
+        """Return True if there are objects below a place, not counting leftovers of a crashed creation."""
         keys = [key for key in self._keys(place) if not key.endswith("/lock")]
         is_store = _key(place / _METADATA) in keys
         return is_store or (bool(keys) and _key(place / _CREATING) not in keys)
 
     def free_bytes(self, place: Place) -> int:
-        """Return a number larger than any run: a bucket has no end."""
+        """Return a number larger than any run, because a bucket has no limit."""
         return sys.maxsize
 
     def write_atomic(self, place: Place, data: bytes) -> None:
-        """Put an object, whatever is there."""
+        """Put an object, and replace any other."""
         self._check_lease()
         with _translated("write", place):
             try:
@@ -111,7 +112,7 @@ class ObjectStorage:
                     raise
 
     def write_exclusive(self, place: Place, data: bytes) -> bool:
-        """Put an object where there is none; True if it was put, even if the answer was lost."""
+        """Put an object if there is none; return True if it was put, even if the answer was lost."""
         self._check_lease()
         with _translated("write", place):
             try:
@@ -133,18 +134,18 @@ class ObjectStorage:
     def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> None:
         """Put the chunks of a segment at once, and return after all answers.
 
-        A chunk only ever gains draws: one that has those of this segment is left alone, and another is
-        replaced only if it is still the one that was looked at.
+        A chunk only ever gains draws: it stays if it has the draws of this segment, and is replaced only if
+        it has not changed since it was read.
         """
         self._at_once((self._write_chunk, place, content, holds) for place, content in files.items())
 
     def unlink(self, place: Place, *, below: Place) -> None:
-        """Remove an object; nothing if it is gone."""
+        """Remove an object, if it exists."""
         with _translated("remove", place):
             self._bucket.delete(_key(place))
 
     def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:
-        """Copy an object to a key that is not taken (else StoreExistsError), then remove it."""
+        """Copy an object to a new key, then remove it; StoreExistsError if the key is taken."""
         with _translated("read", source, StoreReadError):
             content = self._bucket.get(_key(source))[0]
         if not self.write_exclusive(destination, content):
@@ -152,13 +153,13 @@ class ObjectStorage:
         self.unlink(source, below=below)
 
     def mkdir(self, place: Place) -> None:
-        """Do nothing: there are no folders."""
+        """Do nothing, because a bucket has no folders."""
 
     def fsync_dir(self, place: Place) -> None:
-        """Do nothing: an object is durable when its put is answered."""
+        """Do nothing: an object is durable once its put is answered."""
 
     def sweep(self, place: Place, *, below: Place) -> int:
-        """Do nothing and return 0: no put leaves half an object."""
+        """Do nothing and return 0: a put never leaves half an object."""
         return 0
 
     @contextmanager
@@ -176,12 +177,12 @@ class ObjectStorage:
             lease.release()
 
     def writer_lock(self, place: Place) -> AbstractContextManager[None]:
-        """Hold nothing: `write_block` and `write_exclusive` keep the draws, whoever else writes."""
+        """Hold nothing: `write_block` and `write_exclusive` protect the draws from other writers."""
         return nullcontext()
 
     @contextmanager
     def creation(self, place: Place, lock: str, is_ours: IsOurs) -> Iterator[Place]:
-        """Give `place` itself. What a creation that crashed has left there is cleared away before."""
+        """Return a context with `place` itself; objects that a crashed creation left there are removed."""
         with self.lock(place / lock):
             if self.is_taken(place):
                 raise StoreExistsError(f"{place}: already exists; choose another path, or remove it")
@@ -193,24 +194,24 @@ class ObjectStorage:
                 self._delete(key for key in self._keys(place) if key not in kept)
                 yield place
             except (StoreBusyError, StoreExistsError, StoreForeignError):
-                raise  # what is there may be what another creator has put meanwhile
+                raise  # another creator may have put these objects in the meantime
             except StoreError:
-                with suppress(StoreError):  # the first error is the one to report
-                    self.unlink(place / _METADATA, below=place)  # from here on it is no store
+                with suppress(StoreError):  # report the first error
+                    self.unlink(place / _METADATA, below=place)  # from here on it is not a store
                     self._delete(key for key in self._keys(place) if key not in kept)
-                    # The marker goes last: without it a kill would leave objects that seem others'.
+                    # The marker goes last: objects without it would look foreign after a kill.
                     self.unlink(marker, below=place)
                 raise
             self.unlink(marker, below=place)
 
     def _check_ours(self, place: Place, kept: set[str], is_ours: IsOurs) -> None:
-        """Raise StoreForeignError if a key below a place is not one that a creation writes."""
+        """Raise StoreForeignError if there is a key below a place that a creation does not write."""
         below = f"{_key(place)}/"
         for key in self._keys(place):
             name = key.removeprefix(below)
             if key not in kept and not is_ours(name):
                 raise StoreForeignError(
-                    f"{place}: has {name}, which is not left from the making of a store, so nothing in it was"
+                    f"{place}: contains {name}, which is not part of an unfinished store; nothing was"
                     " changed; move it elsewhere, or remove it"
                 )
 
@@ -220,16 +221,16 @@ class ObjectStorage:
             raise StoreExistsError(f"{place}: already exists; choose another path, or remove it")
 
     def _clear_marker(self, place: Place) -> None:
-        """Remove what a creation left that was killed after its last object, the root metadata."""
+        """Remove the marker of a creation that was killed after its last object, the root metadata."""
         with _translated("look at", place, StoreReadError):
             keys = (_key(place / _CREATING), _key(place / _METADATA))
             if all(map(self._bucket.exists, keys)):
                 self._bucket.delete(keys[0])
 
     def _probe(self, place: Place) -> None:
-        """Raise StoreError unless the server refuses the two kinds of put that it must refuse.
+        """Raise StoreError unless the server honours the conditions of both conditional puts.
 
-        Some servers ignored their headers until lately, and would let one record replace another.
+        Some servers ignored their headers until recently, and would let one record replace another.
         """
         key = _key(place)
         with _translated("write", place):
@@ -243,7 +244,7 @@ class ObjectStorage:
                 raise StoreError(_UNFIT.format(place, "If-Match"))
 
     def _write_chunk(self, place: Place, content: bytes, holds: Holds) -> None:
-        """Put one chunk, unless the one that is there holds its draws."""
+        """Put one chunk, unless the existing one holds its draws."""
         if self.write_exclusive(place, content):
             return
         with _translated("write", place):
@@ -259,9 +260,9 @@ class ObjectStorage:
                     return
                 except Changed:
                     last = "it has changed"
-                except BucketError as exc:  # look again: it may be ours, with its answer lost
+                except BucketError as exc:  # read it again: it may be ours, with the answer lost
                     last = str(exc)
-        raise StoreBusyError(f"{place}: is replaced by other processes again and again ({last})")
+        raise StoreBusyError(f"{place}: other processes replace it again and again ({last})")
 
     def _is_there(self, place: Place, data: bytes) -> bool:
         try:
@@ -271,7 +272,7 @@ class ObjectStorage:
 
     def _check_lease(self) -> None:
         if self._lease is not None and self._lease.is_lost:
-            raise StoreBusyError("another process has taken over this store, because its lease had run out")
+            raise StoreBusyError("another process has taken over this store, because its lease ran out")
 
     def _keys(self, place: Place) -> list[str]:
         with _translated("list", place, StoreReadError):
@@ -285,7 +286,7 @@ class ObjectStorage:
                 raise StoreError(f"{key}: cannot remove it: {exc}") from None
 
     def _at_once(self, calls: Iterable[tuple[Any, ...]]) -> list[Any]:
-        """Make the calls in threads, wait for all, and return their results, or raise the first error."""
+        """Make the calls in threads, wait for all, and return their results or raise the first error."""
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             answers = [threads.submit(*call) for call in calls]
         return [answer.result() for answer in answers]

@@ -17,9 +17,9 @@ from rayfbnn.errors import (
 )
 from rayfbnn.store.storage.places import Place
 
-NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}  # what opening a link as a folder gives, if it is not followed
+NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}  # errors of opening a link as a folder without following it
 
-# A file cannot be there if a part of its path is no folder, or its name is longer than names can be.
+# A file is missing, too, if a part of its path is not a folder, or if its name is too long.
 _MISSING = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 _NO_FILE = {errno.ELOOP, errno.ENXIO, errno.EISDIR}
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR}
@@ -28,10 +28,10 @@ _READING = {"read", "list", "look at"}
 
 @contextmanager
 def translated(action: str, place: Place) -> Iterator[None]:
-    """Raise an OSError as a StoreError which says that `place` cannot be read, written, listed, and so on.
+    """Raise an OSError as a StoreError that says which action on `place` failed.
 
-    A file or folder that is missing is a FileNotFoundError if it was to be read or listed: what that means
-    is for the caller to say.
+    If the action is "read" or "list", a missing file or folder is a FileNotFoundError, because only the
+    caller knows the meaning.
     """
     try:
         yield
@@ -47,7 +47,9 @@ def store_error(action: str, place: Place, exc: OSError) -> StoreError:
     if isinstance(exc, BlockingIOError):
         return StoreBusyError(f"{place}: another process holds this lock")
     if action in ("read", "lock") and exc.errno in _NO_FILE:
-        return StoreCorruptError(f"{place}: damaged: it is no file but a link, a pipe, a device or a folder")
+        return StoreCorruptError(
+            f"{place}: damaged: it is not a file but a link, a pipe, a device or a folder"
+        )
     if action in ("make", "rename") and exc.errno in _TAKEN:
         return StoreExistsError(f"{place}: already exists; choose another path, or remove it")
     if action in ("remove", "rename") and exc.errno in NO_FOLDER:
@@ -55,6 +57,6 @@ def store_error(action: str, place: Place, exc: OSError) -> StoreError:
             f"{place}: nothing was changed, because a part of its path is a link or a file"
         )
     if exc.errno in NO_SPACE:
-        return StoreFullError(f"{place}: no space to write it ({reason}); what was committed before is kept")
+        return StoreFullError(f"{place}: no space to write it ({reason}); all committed draws are kept")
     error = StoreReadError if action in _READING else StoreError
     return error(f"{place}: cannot {action} it: {reason}")

@@ -13,7 +13,7 @@ from rayfbnn.errors import ConfigError
 SCHEMES = ("s3", "gs", "az")
 _ADDRESS = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?!/)(.*)", re.DOTALL)  # pathlib makes one / of two
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# Parts of an address that may hold a credential: options, a user or password, or a name that says so.
+# Parts of an address that may hold a credential: options, a user or password, or a name such as "token".
 _SECRET = re.compile(
     r"[?#]|^[^/]*[@:%]|:.*@|(sig|signature|token|secret|password|credential|access_?key)[\w-]*(=|%3d)",
     re.IGNORECASE | re.DOTALL,
@@ -22,11 +22,11 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, order=True)
 class ObjectPath:
-    """A key in a bucket, with the same operators as a Path, whose own would change "s3://" to "s3:/".
+    """A key in a bucket, with the operators of a Path, which itself would change "s3://" to "s3:/".
 
     scheme  "s3", "gs" or "az"
-    bucket  name of the bucket; for "az" the container, whose account the environment names
-    key     names joined by "/", without one at either end; "" for the bucket itself
+    bucket  name of the bucket, or for "az" of the container; the environment names its account
+    key     names joined by "/", without "/" at either end; "" for the bucket itself
     """
 
     scheme: str
@@ -61,9 +61,9 @@ Place: TypeAlias = Path | ObjectPath
 
 
 def place_of(place: str | Place) -> Place:
-    """Return the key that an address such as "s3://bucket/run.zarr" names, or else an absolute path.
+    """Return the key of an address such as "s3://bucket/run.zarr", or the absolute path of anything else.
 
-    ConfigError if the address holds credentials, or names no bucket or no key.
+    ConfigError if the address holds credentials, or lacks a bucket or a key.
     """
     if isinstance(place, ObjectPath):
         return place
@@ -80,7 +80,7 @@ def place_of(place: str | Place) -> Place:
     if _SECRET.search(rest):
         # The address is not repeated, because it may hold a secret.
         raise ConfigError(
-            f"{scheme}:// address: must hold no user, password or options; credentials come from the"
+            f"{scheme}:// address: must not contain a user, password or options; credentials come from the"
             " environment or the machine (docs/store.md)"
         )
     key = key.strip("/")
@@ -90,19 +90,19 @@ def place_of(place: str | Place) -> Place:
 
 
 def key_below(place: Place, store: Place) -> str:
-    """Return the key of a place relative to the store that it lies in; "." for the store itself."""
+    """Return the key of a place relative to its store; "." for the store itself."""
     return "." if place == store else str(place).removeprefix(f"{store}/")
 
 
 def is_address(place: object) -> bool:
-    """Return True for an ObjectPath, and for the address of one, even after pathlib has read it."""
+    """Return True for an ObjectPath, and for its address, even as a Path."""
     return isinstance(place, ObjectPath) or (
         isinstance(place, str | Path) and _ADDRESS.fullmatch(str(place)) is not None
     )
 
 
 def as_typed(place: Place) -> str:
-    """Return a place as a command takes it: below the working folder as a relative path, else whole."""
+    """Return a place for use in a command: relative if it is below the working folder, else in full."""
     if isinstance(place, Path) and place.is_relative_to(Path.cwd()):
         return str(place.relative_to(Path.cwd()))
     return str(place)

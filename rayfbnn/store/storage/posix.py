@@ -1,8 +1,8 @@
 """Storage in folders of a POSIX file system. All bytes of a run on disk pass through here.
 
-Tests put another class in the place of `SystemCalls` that crashes, fails, or loses what was not synced.
-`FileSystem` builds from these calls the few operations that the store needs, and turns an OSError into a
-StoreError that names the file.
+Tests replace `SystemCalls` with a class that crashes, fails, or loses data that was not synced. `FileSystem`
+builds the operations of the store from these calls, and turns an OSError into a StoreError that names the
+file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rayfbnn.store.storage.protocol import MOST_BYTES, PARTIAL, Holds, IsOurs, I
 from rayfbnn.store.storage.system_calls import SystemCalls
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-# Errors that may be over when a file is read again: a network file system that was not there for a moment.
+# Errors that may be gone when a file is read again, such as those of a network file system.
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR}
 _PAUSES = (0.1, 0.4)  # seconds before the second and the third attempt to read
 _counter = count()
 
 
 class FileSystem:
-    """Storage on a disk. An OSError becomes a StoreError, but not FileNotFoundError on reading."""
+    """Storage on a disk. An OSError becomes a StoreError, except FileNotFoundError for reads."""
 
     def __init__(self, calls: SystemCalls | None = None) -> None:
         self._calls = SystemCalls() if calls is None else calls
@@ -44,9 +44,7 @@ class FileSystem:
         with translated("read", place):
             size = self._again(lambda: self._calls.size(path))
             if size > at_most:
-                raise StoreCorruptError(
-                    f"{path}: damaged: {size} bytes, where at most {at_most} are expected"
-                )
+                raise StoreCorruptError(f"{path}: damaged: {size} bytes, expected at most {at_most}")
             return self._again(lambda: self._calls.read(path))
 
     def read_start(self, place: Place, n_bytes: int) -> bytes:
@@ -56,34 +54,34 @@ class FileSystem:
         """
         path = _local(place)
         with translated("read", place):
-            self._again(lambda: self._calls.size(path))  # looks whether it is a file
+            self._again(lambda: self._calls.size(path))  # raises an error unless it is a file
             return self._again(lambda: self._calls.read(path, n_bytes))
 
     def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Return what `read` gives for each item, one after the other."""
+        """Return the result of `read` for each item, one after the other."""
         return [read(item) for item in items]
 
     def check_folders(self, places: Iterable[Place]) -> None:
-        """Raise StoreCorruptError if there is something else in the place of a folder, such as a link."""
+        """Raise StoreCorruptError if one of the places exists but is not a folder, such as a link."""
         for place in places:
             if self.exists(place) and not self.is_directory(place):
                 raise StoreCorruptError(
-                    f"{place}: is no folder but a link or a file; a store or a study has its own folders"
+                    f"{place}: is a link or a file; folders of a store or a study must be ordinary folders"
                 )
 
     def check_files(self, places: Iterable[Place]) -> None:
-        """Raise StoreCorruptError if there is something else in the place of a file, such as a link."""
+        """Raise StoreCorruptError if one of the places exists but is not a file, such as a link."""
         for place in places:
             if self.exists(place) and not self._calls.is_file(_local(place)):
-                raise StoreCorruptError(f"{place}: is no file but a link, a pipe, a device or a folder")
+                raise StoreCorruptError(f"{place}: is not a file but a link, a pipe, a device or a folder")
 
     def listdir(self, place: Place) -> list[str]:
-        """Return the names in a directory, in order."""
+        """Return the names in a folder, in order."""
         with translated("list", place):
             return sorted(self._again(lambda: self._calls.listdir(_local(place))))
 
     def _again(self, action: Callable[[], Result]) -> Result:
-        """Return what an action reads; it is tried three times if it fails with an error that may pass."""
+        """Return the result of an action, which is tried three times if its error may pass."""
         for pause in _PAUSES:
             try:
                 return action()
@@ -99,26 +97,26 @@ class FileSystem:
             return self._calls.exists(_local(place))
 
     def modified(self, place: Place) -> float:
-        """Return the time a file was written, in seconds since 1970."""
+        """Return the time when a file was written, in seconds since 1970."""
         with translated("read", place):
             return self._calls.modified(_local(place))
 
     def is_taken(self, place: Place) -> bool:
-        """Return True if there is anything of this name."""
+        """Return True if there is anything with this name."""
         return self.exists(place)
 
     def is_directory(self, place: Place) -> bool:
-        """Return True if the name is that of a directory, not of a link to one."""
+        """Return True for a folder, but not for a link to one."""
         with translated("look at", place):
             return self._calls.is_directory(_local(place))
 
     def free_bytes(self, place: Place) -> int:
-        """Return the bytes that are left for this user on the disk of a folder."""
+        """Return the number of bytes left for this user on the disk of a folder."""
         with translated("look at", place):
             return self._calls.free_bytes(_local(place))
 
     def mkdir(self, place: Place) -> None:
-        """Make a directory; nothing if it is there. StoreCorruptError if a link or a file is there."""
+        """Make a folder unless it exists; StoreCorruptError if a link or a file is there."""
         try:
             with translated("make", place):
                 self._calls.mkdir(_local(place))
@@ -126,22 +124,22 @@ class FileSystem:
             self.check_folders([place])
 
     def fsync_dir(self, place: Place) -> None:
-        """Make the names in a directory durable."""
+        """Make the names in a folder durable."""
         with translated("sync", place):
             self._calls.fsync_dir(_local(place))
 
     def unlink(self, place: Place, *, below: Place) -> None:
-        """Remove a file below a folder; nothing if it is gone."""
+        """Remove a file below a folder, if it exists."""
         path = _local(place)
         with translated("remove", place), suppress(FileNotFoundError), self._folder(path.parent, below) as at:
             self._calls.unlink(Path(path.name), at)
 
     @contextmanager
     def _folder(self, folder: Place, below: Place) -> Iterator[int]:
-        """Give a descriptor of a folder in `below`. No link leads to it but those in the path of `below`.
+        """Return a context with a descriptor of a folder below `below`; links are followed only in `below`.
 
-        What is removed or renamed in it is where it seems to be, even if someone puts a link in the place of
-        a folder meanwhile.
+        Through the descriptor, files are removed or renamed in the right folder even if someone replaces a
+        folder of the path with a link at the same time.
         """
         with ExitStack() as stack:
             descriptor = self._calls.open_folder(_local(below))
@@ -152,9 +150,9 @@ class FileSystem:
             yield descriptor
 
     def write_atomic(self, place: Place, data: bytes) -> None:
-        """Put `data` at `place`, synced: a reader, or a crash, finds the old content or the new, whole.
+        """Write and sync `data`; readers, and a crash, find the old content or the new content, whole.
 
-        The name itself is durable only after `fsync_dir` of the directory: one such call serves many files.
+        The name is durable only after `fsync_dir` of the folder, and one such call serves many files.
         """
         path = _local(place)
         with translated("write", path):
@@ -162,10 +160,11 @@ class FileSystem:
             self._or_remove(temporary, lambda: self._calls.replace(temporary, path))
 
     def write_exclusive(self, place: Place, data: bytes) -> bool:
-        """Put `data` at `place` unless something is there: True if it was put. Content and name are durable.
+        """Write `data` to `place`, durably, unless something is there; return True if it was written.
 
-        A hard link from a finished temporary: it fails if the name is taken, and shows the content whole.
-        Where the file system has no hard links the caller must hold a lock that keeps other writers away.
+        This makes a hard link from a complete temporary file. The link fails if the name is taken, and shows
+        the whole content. On a file system without hard links the caller must hold a lock against other
+        writers.
         """
         path = _local(place)
         with translated("write", path):
@@ -175,18 +174,18 @@ class FileSystem:
             return is_new
 
     def write_files(self, files: Mapping[Place, bytes]) -> None:
-        """Put several files, each as `write_atomic` does."""
+        """Write several files, each as `write_atomic` does."""
         for place, content in files.items():
             self.write_atomic(place, content)
 
     def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> None:
-        """Put the chunk files of a block. `holds` is not asked, because `writer_lock` keeps others away."""
+        """Write the chunk files of a segment, without `holds`, because `writer_lock` keeps others away."""
         self.write_files(files)
         for folder in dict.fromkeys(place.parent for place in files):
             self.fsync_dir(folder)
 
     def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:
-        """Move a file in a folder to a name in it that is not taken (else StoreExistsError), durably."""
+        """Move a file within a folder, durably; StoreExistsError if the new name is taken."""
         old, new = _local(source), _local(destination)
         with (
             translated("rename", destination),
@@ -200,7 +199,7 @@ class FileSystem:
                 self._calls.fsync(descriptor)
 
     def sweep(self, place: Place, *, below: Place) -> int:
-        """Remove what crashes left half written in a directory, and say how many files that was."""
+        """Remove half-written files that crashes left in a folder, and return their number."""
         with translated("remove", place), self._folder(place, below) as at:
             with translated("list", place):
                 names = sorted(self._again(lambda: self._calls.listdir(at)))
@@ -213,7 +212,7 @@ class FileSystem:
 
     @contextmanager
     def lock(self, place: Place, *, attempts: int = 1) -> Iterator[None]:
-        """Hold the lock on the file `place`; StoreBusyError if it is held after `attempts`, 0.05 s apart."""
+        """Hold the lock on the file `place`; StoreBusyError if all `attempts`, 0.05 s apart, fail."""
         for attempt in range(attempts):
             try:
                 with translated("lock", place):
@@ -229,30 +228,30 @@ class FileSystem:
             self._calls.close(descriptor)
 
     def writer_lock(self, place: Place) -> AbstractContextManager[None]:
-        """Hold the lock of a batch; wait 10 s for a worker thought dead, which may still write a block."""
+        """Hold the lock of a batch; wait 10 s, because a worker believed dead may still write a block."""
         return self.lock(place, attempts=200)
 
     @contextmanager
     def creation(self, place: Place, lock: str, is_ours: IsOurs) -> Iterator[Place]:
-        """Give a hidden folder beside `place`, which is renamed at the end: a crash leaves nothing there."""
+        """Return a context with a hidden folder next to `place`, which gets the name `place` at the end."""
         with Building(self._calls, _local(place), is_ours) as inside:
             self._probe(inside / PROBE)
             yield inside
 
     def write_root(self, place: Place, data: bytes) -> None:
-        """Put the root metadata of a new store, which nobody sees before the store is renamed."""
+        """Write the root metadata of a new store, which nobody sees before the store is renamed."""
         self.write_atomic(place, data)
 
     def _probe(self, place: Path) -> None:
-        """Raise StoreError unless a file can be published here as a record is.
+        """Raise StoreError unless a file can be published here in the way of a record.
 
-        The first commit would otherwise find out that links fail, after the first block was sampled.
+        Otherwise failing links would only be noticed at the first commit, after the first block was sampled.
         """
         self.write_exclusive(place, b"")
         self.unlink(place, below=place.parent)
 
     def _write_temporary(self, path: Path, data: bytes) -> Path:
-        """Write and sync the content to a file beside `path`, with a name that no other attempt uses."""
+        """Write and sync the content to a file next to `path`, with a name that no other attempt uses."""
         temporary = (
             path.parent / f".{path.name}.{socket.gethostname()}-{os.getpid()}-{next(_counter)}{PARTIAL}"
         )
@@ -263,12 +262,12 @@ class FileSystem:
     def _fill(self, descriptor: int, data: bytes) -> None:
         try:
             rest = memoryview(data)
-            while len(rest) > 0:  # a write may take less than it was given, and says so only in its result
+            while len(rest) > 0:  # a write may take only a part, and reports that only in its result
                 written = self._calls.write(descriptor, rest)
                 if written == 0:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 rest = rest[written:]
-            # An fsync that fails is not tried again: the kernel may have dropped the pages and call it done.
+            # A failed fsync is not repeated: the kernel may have dropped the pages, and would report success.
             self._calls.fsync(descriptor)
         finally:
             self._calls.close(descriptor)
@@ -291,11 +290,11 @@ class FileSystem:
         return True
 
     def _or_remove(self, temporary: Path, action: Callable[[], Result]) -> Result:
-        """Return the action's result; if it fails, remove the temporary file, since the disk may be full."""
+        """Return the action's result; if it fails, remove the temporary file, as the disk may be full."""
         try:
             return action()
         except OSError:
-            with suppress(OSError):  # the first error is the one to report; `sweep` gets what stays
+            with suppress(OSError):  # report the first error; `sweep` removes the file later
                 self._calls.unlink(temporary)
             raise
 

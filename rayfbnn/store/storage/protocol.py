@@ -1,4 +1,4 @@
-"""The operations that a store needs of the storage it lies in."""
+"""The operations that a store needs of its storage."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Protocol, TypeAlias, TypeVar
 from rayfbnn.store.storage.places import Place
 
 MOST_BYTES = 64 * 2**20  # of a file that is not a chunk
-PARTIAL = ".partial"  # the end of the name of a file that is being written; a crash may leave some behind
+PARTIAL = ".partial"  # end of the name of a file while it is written; a crash may leave such files behind
 
-# True if a file has the values that are to be written, and maybe more. Takes the place, the content that is
-# to be written, and the content that is there.
+# Takes a place, its new content and its present content. True if the present content has all new values.
 Holds: TypeAlias = Callable[[Place, bytes, bytes], bool]
 
-# True for the key of a file that a creation writes, or of a folder that it makes, which ends with "/".
+# Takes a key. True if a creation writes a file with this key, or makes such a folder (with "/" at the end).
 IsOurs: TypeAlias = Callable[[str], bool]
 
 Item = TypeVar("Item")
@@ -25,35 +24,35 @@ Result = TypeVar("Result")
 class Storage(Protocol):
     """Files by their place. Each write is whole or absent, for other processes and after a crash.
 
-    A failure is a StoreError that names the file: StoreReadError on reading, StoreFullError without space.
-    A missing file or folder is a FileNotFoundError on reading alone. An object store has no folders: those
-    that are asked for are there and empty, and what makes or syncs them does nothing.
+    A failure is a StoreError that names the file: StoreReadError for reads, StoreFullError without space.
+    Only reads raise FileNotFoundError, for a missing file or folder. An object store has no folders: every
+    folder exists and may be empty, and the methods that make or sync one do nothing.
     """
 
     def read(self, place: Place, *, at_most: int = MOST_BYTES) -> bytes:
         """Return the content of a file; FileNotFoundError if there is none.
 
-        StoreCorruptError, before anything is read, if it has more than `at_most` bytes or is no file.
+        StoreCorruptError, before anything is read, if it has more than `at_most` bytes or is not a file.
         """
         ...
 
     def read_start(self, place: Place, n_bytes: int) -> bytes:
-        """Return the first bytes of a file, all of them if it has fewer; FileNotFoundError if there is none.
+        """Return the first bytes of a file, or all if it has fewer; FileNotFoundError if there is none.
 
-        StoreCorruptError if it is no file.
+        StoreCorruptError if it is not a file.
         """
         ...
 
     def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Return what `read` gives for each item, in order; reads are at once where answers take long."""
+        """Return the result of `read` for each item, in order; a slow storage reads several at once."""
         ...
 
     def check_folders(self, places: Iterable[Place]) -> None:
-        """Raise StoreCorruptError if one of the places is there and leads elsewhere, as a link does."""
+        """Raise StoreCorruptError if one of the places exists but is not a folder, such as a link to one."""
         ...
 
     def check_files(self, places: Iterable[Place]) -> None:
-        """Raise StoreCorruptError if one of the places is there and is no file, such as a link to one."""
+        """Raise StoreCorruptError if one of the places exists but is not a file, such as a link to one."""
         ...
 
     def listdir(self, place: Place) -> list[str]:
@@ -61,54 +60,54 @@ class Storage(Protocol):
         ...
 
     def exists(self, place: Place) -> bool:
-        """Return True if there is a file or a folder of this name."""
+        """Return True if there is a file or a folder with this name."""
         ...
 
     def modified(self, place: Place) -> float:
-        """Return the time a file was put, in seconds since 1970, by the clock of the storage.
+        """Return the time when a file was written, in seconds since 1970, by the clock of the storage.
 
         FileNotFoundError if there is none.
         """
         ...
 
     def is_taken(self, place: Place) -> bool:
-        """Return True if no store can be created at a place, because something is there."""
+        """Return True if something is at a place, so no store can be created there."""
         ...
 
     def free_bytes(self, place: Place) -> int:
-        """Return the bytes that can still be written into a folder."""
+        """Return the number of bytes that can still be written into a folder."""
         ...
 
     def write_atomic(self, place: Place, data: bytes) -> None:
-        """Put `data` at a place; its name is durable after `fsync_dir` of the folder."""
+        """Write `data` to a place; the name is durable after `fsync_dir` of the folder."""
         ...
 
     def write_exclusive(self, place: Place, data: bytes) -> bool:
-        """Put `data` at a place unless something else is there, durably; True if it was put."""
+        """Write `data` to a place, durably, unless something else is there; return True if it was written."""
         ...
 
     def write_files(self, files: Mapping[Place, bytes]) -> None:
-        """Put several files, each as `write_atomic` does."""
+        """Write several files, each as `write_atomic` does."""
         ...
 
     def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> None:
-        """Put the chunk files of a segment, durably; they may replace chunks that an earlier segment began.
+        """Write the chunk files of a segment, durably; they may replace chunks that an earlier segment began.
 
-        A file that `holds` the draws already can stay: another driver has put it, and may have committed
+        A file that already `holds` the draws may stay: another driver has written it, and may have committed
         later draws in it.
         """
         ...
 
     def unlink(self, place: Place, *, below: Place) -> None:
-        """Remove a file in the folder `below`; nothing if it is gone. No link in that folder is followed."""
+        """Remove a file below the folder `below`, if it exists. Links in that folder are not followed."""
         ...
 
     def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:
-        """Move a file in the folder `below` to a name in it, durably; StoreExistsError if it is taken."""
+        """Move a file within the folder `below`, durably; StoreExistsError if the new name is taken."""
         ...
 
     def mkdir(self, place: Place) -> None:
-        """Make a folder; nothing if it is there. StoreCorruptError if a link or a file is there."""
+        """Make a folder unless it exists; StoreCorruptError if a link or a file is there."""
         ...
 
     def fsync_dir(self, place: Place) -> None:
@@ -116,7 +115,7 @@ class Storage(Protocol):
         ...
 
     def sweep(self, place: Place, *, below: Place) -> int:
-        """Remove what crashes left half written in a folder that is in `below`; return how many files."""
+        """Remove half-written files that crashes left in a folder below `below`; return their number."""
         ...
 
     def lock(self, place: Place) -> AbstractContextManager[None]:
@@ -124,23 +123,24 @@ class Storage(Protocol):
         ...
 
     def writer_lock(self, place: Place) -> AbstractContextManager[None]:
-        """Keep other writers away from a batch while a block is written, as far as the storage can.
+        """Keep other writers away from a batch while a block is written, if the storage can.
 
-        An object store cannot: `write_block` and `write_exclusive` alone must keep its draws.
+        An object store cannot, so `write_block` and `write_exclusive` alone must protect its draws.
         """
         ...
 
     def creation(self, place: Place, lock: str, is_ours: IsOurs) -> AbstractContextManager[Place]:
-        """Give the place to write a new store to. It is at `place` once the context ends without an error.
+        """Return a context with the place to write a new store to; without an error it ends up at `place`.
 
-        lock     key of the lock of the store, which an object store holds meanwhile
-        is_ours  what a creation writes: nothing else is ever removed after one that crashed
-        StoreExistsError if something is there, StoreForeignError if something else is where it is made,
-        StoreBusyError if another process makes it, StoreError if the storage lacks an operation that the
-        store relies on.
+        lock     key of the lock of the store, which an object store holds in the meantime
+        is_ours  tells which files a creation writes; after a crash nothing else is ever removed
+
+        Raises StoreExistsError if something is at `place`, StoreForeignError if foreign files are where the
+        store is made, StoreBusyError if another process is making it, and StoreError if the storage lacks an
+        operation that the store relies on.
         """
         ...
 
     def write_root(self, place: Place, data: bytes) -> None:
-        """Put the root metadata of a new store, its last file."""
+        """Write the root metadata of a new store, its last file."""
         ...

@@ -1,4 +1,4 @@
-"""Says why an object store failed, in words of our own: a server's text may hold credentials."""
+"""Why an object store failed, in our own words, because a server's text may contain credentials."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-_STATUS = re.compile(r"status code: (\d{3})\b")  # obstore's own words, before the text of the server
+_STATUS = re.compile(r"status code: (\d{3})\b")  # obstore's words, before the text of the server
 _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")  # such as ConditionalRequestConflict
 _HTTP = (
     "the server's address begins with http://; use https, or allow it by AWS_ALLOW_HTTP=true"
     " (AZURE_ALLOW_HTTP, GOOGLE_ALLOW_HTTP)"
 )
-# Words in a message of obstore -> the reason given to the user; the first that is found counts.
+# Words in a message of obstore -> the reason for the user; the first match counts.
 _SIGNS = {
     "BadScheme": _HTTP,
     "dns error": "the name of the server is not known",
@@ -23,7 +23,7 @@ _SIGNS = {
     "error sending request": "the connection broke off",
     "request or response body": "the connection broke off",
     "Interrupted": "the connection broke off",
-    "Got invalid": "the answer is not that of an object store",
+    "Got invalid": "the server does not answer like an object store",
     "MissingAccount": "no account is named; set AZURE_STORAGE_ACCOUNT_NAME",
     "MissingSasComponent": "AZURE_STORAGE_SAS_KEY is not a query of names and values",
     "InvalidAccessKey": "AZURE_STORAGE_ACCOUNT_KEY is not base64",
@@ -35,7 +35,7 @@ _ENDPOINTS = re.compile(r"(AWS|AZURE|GOOGLE)_\w*(ENDPOINT|BASE_URL)\w*")
 
 
 def reason(error: BaseException) -> str:
-    """Return why a request failed, in one line without any text of a server, an address or a setting."""
+    """Return why a request failed, in one line without text from a server, an address or a setting."""
     name, text = type(error).__name__, str(error)
     if status := _STATUS.search(text):
         code = _CODE.search(text)
@@ -45,7 +45,7 @@ def reason(error: BaseException) -> str:
 
 
 def wrong_endpoint(environment: Mapping[str, str]) -> str | None:
-    """Return the name of a variable whose value is not the address of a server; None if there is none."""
+    """Return the name of an endpoint variable that is not the address of a server; None if all are."""
     return next(
         (
             name

@@ -1,4 +1,4 @@
-"""The calls to the operating system, one for each method, so that tests can fail any of them."""
+"""The calls to the operating system, one for each method, so tests can make any of them fail."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import stat
 import time
 from pathlib import Path
 
-_NO_FILE = "it is no file but a link, a pipe, a device or a folder"
+_NO_FILE = "it is not a file but a link, a pipe, a device or a folder"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_THIS_PROCESS = Path("/proc/self/fd")  # of Linux; elsewhere there is none
+_THIS_PROCESS = Path("/proc/self/fd")  # exists on Linux only
 
 
 class SystemCalls:
     """The calls to the operating system, one for each method. Every method may raise OSError.
 
-    A path is taken from the open folder `at`, if one is given: then whoever renames a folder of the path, or
-    puts a link in its place, does not change where the call leads. The last name of a path is never followed
-    if it is that of a link, but for the methods that say so.
+    If `at` is given, the path starts in this open folder. Nobody can then redirect the call by renaming a
+    folder of the path or by replacing it with a link. If the last name of a path is a link, it is not
+    followed, except where a method says so.
     """
 
     def open_new(self, path: Path, at: int | None = None) -> int:
-        """Return a file descriptor of a new, empty file; FileExistsError if there is one."""
+        """Return a descriptor of a new, empty file; FileExistsError if the name is taken."""
         return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666, dir_fd=at)
 
     def open_file(self, path: Path, at: int) -> int:
-        """Return a descriptor of a file that is there; OSError (ENXIO) if it is a pipe or a device."""
+        """Return a descriptor of an existing file; OSError (ENXIO) if it is a pipe or a device."""
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -43,12 +43,12 @@ class SystemCalls:
         return os.open(path, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
 
     def inside(self, descriptor: int, path: Path) -> Path:
-        """Return a path of an open folder that holds whoever renames it; `path` where there is none."""
+        """Return a path to an open folder that stays valid when it is renamed; `path` outside Linux."""
         own = _THIS_PROCESS / str(descriptor)
         return own if own.is_dir() else path
 
     def is_same(self, descriptor: int, path: Path, at: int) -> bool:
-        """Return True if a name is that of an open file or folder."""
+        """Return True if a name belongs to an open file or folder."""
         try:
             named = os.stat(path, dir_fd=at, follow_symlinks=False)
         except FileNotFoundError:
@@ -56,7 +56,7 @@ class SystemCalls:
         return os.path.samestat(named, os.fstat(descriptor))
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        """Return how many bytes were written, which may be fewer than all."""
+        """Write data, and return the number of bytes written, which may be less than all."""
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
@@ -64,11 +64,11 @@ class SystemCalls:
         os.fsync(descriptor)
 
     def close(self, descriptor: int) -> None:
-        """Close a file, or let go of a lock."""
+        """Close a file, or release a lock."""
         os.close(descriptor)
 
     def size(self, path: Path, at: int | None = None) -> int:
-        """Return the bytes of a file; OSError (ENXIO) if it is a link, a pipe, a device or a folder."""
+        """Return the size of a file; OSError (ENXIO) if it is a link, a pipe, a device or a folder."""
         status = os.stat(path, dir_fd=at, follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.ENXIO, _NO_FILE)
@@ -84,7 +84,7 @@ class SystemCalls:
         return os.lstat(path).st_mtime
 
     def replace(self, source: Path, destination: Path, at: int | None = None, to: int | None = None) -> None:
-        """Rename a file; what has the name `destination`, taken from the folder `to`, is gone."""
+        """Rename a file and replace `destination`, a path that starts in the folder `to`."""
         os.replace(source, destination, src_dir_fd=at, dst_dir_fd=to)
 
     def link(self, source: Path, destination: Path) -> None:
@@ -96,7 +96,7 @@ class SystemCalls:
         os.unlink(path, dir_fd=at)
 
     def listdir(self, path: Path | int) -> list[str]:
-        """Return the names in a directory, which may be an open one, in any order."""
+        """Return the names in a folder, which may be an open one, in any order."""
         return os.listdir(path)
 
     def exists(self, path: Path, at: int | None = None) -> bool:
@@ -104,37 +104,37 @@ class SystemCalls:
         return self._mode(path, at) is not None
 
     def is_directory(self, path: Path, at: int | None = None) -> bool:
-        """Return True if the name is that of a directory, not of a link to one."""
+        """Return True for a folder, but not for a link to one."""
         mode = self._mode(path, at)
         return mode is not None and stat.S_ISDIR(mode)
 
     def is_file(self, path: Path, at: int | None = None) -> bool:
-        """Return True if the name is that of a file, not of a link, a pipe or a device."""
+        """Return True for a file, but not for a link, a pipe or a device."""
         mode = self._mode(path, at)
         return mode is not None and stat.S_ISREG(mode)
 
     def _mode(self, path: Path, at: int | None) -> int | None:
-        """Return the mode of what has a name; None if there is nothing, or it cannot be looked at."""
+        """Return the mode of a file or folder; None if it does not exist or cannot be looked at."""
         try:
             return os.stat(path, dir_fd=at, follow_symlinks=False).st_mode
         except (OSError, ValueError):
             return None
 
     def free_bytes(self, path: Path) -> int:
-        """Return the bytes that are left for this user on the disk of a folder."""
+        """Return the number of bytes left for this user on the disk of a folder."""
         disk = os.statvfs(path)
         return disk.f_bavail * disk.f_frsize
 
     def mkdir(self, path: Path, at: int | None = None) -> None:
-        """Make a directory; FileExistsError if the name is taken."""
+        """Make a folder; FileExistsError if the name is taken."""
         os.mkdir(path, dir_fd=at)
 
     def rmdir(self, path: Path, at: int | None = None) -> None:
-        """Remove an empty directory."""
+        """Remove an empty folder."""
         os.rmdir(path, dir_fd=at)
 
     def fsync_dir(self, path: Path) -> None:
-        """Make the names in a directory durable."""
+        """Make the names in a folder durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
@@ -142,10 +142,10 @@ class SystemCalls:
             os.close(descriptor)
 
     def lock(self, path: Path) -> int:
-        """Return a descriptor that locks a file until it is closed or the process ends; never waits.
+        """Lock a file without waiting, and return a descriptor that holds the lock until it is closed.
 
-        BlockingIOError means that another process holds it. The kernel releases the lock of a process that
-        dies, so no lock is ever stale.
+        BlockingIOError means that another process holds the lock. The kernel releases the lock of a process
+        that dies, so no lock is ever stale.
         """
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
