@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import scipy.special
 
 from rayfbnn.data import Dataset
 from rayfbnn.describe.data import describe_data
-from rayfbnn.describe.fits import describe_fit
 from rayfbnn.describe.parts import describe_parts
 from rayfbnn.describe.schedule import describe_schedule
 from rayfbnn.describe.words import noise_in_words, prior_in_words
@@ -21,6 +21,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store.planned import planned_size
 
 if TYPE_CHECKING:
+    from rayfbnn.approximate.approximation import Approximation
     from rayfbnn.store.store import Store
 
 
@@ -206,3 +207,18 @@ def _defaults(spec: RunSpec) -> list[str]:
     if "initial" not in spec.model_fields_set:
         used.append(f"initial.sigmas = {spec.initial.sigmas}")
     return [f"Defaults used: {', '.join(used)}"] if used else []
+
+
+def describe_fit(approximation: Approximation) -> list[str]:
+    """Return three lines for the method and its starts, and one line for each setting."""
+    lines = [
+        f"Method: {approximation.name}, {approximation.title}",
+        "  this is an approximation: its draws are not from the posterior",
+        f"  {approximation.starts} starts of at most {approximation.n_steps} steps, then"
+        f" {approximation.draws} independent draws each",
+    ]
+    for name, value in asdict(approximation).items():
+        if name not in ("starts", "draws"):
+            written = "all" if value is None else str(value).lower() if isinstance(value, bool) else value
+            lines.append(f"  {name:<12}{written}")
+    return lines

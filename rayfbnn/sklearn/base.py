@@ -18,9 +18,8 @@ from rayfbnn import api
 from rayfbnn.answers.serving.predictor import Predictor
 from rayfbnn.draws.early import committed_or_early, early_warning
 from rayfbnn.errors import ConfigError
-from rayfbnn.sklearn.configuration import configuration
+from rayfbnn.sklearn.configuration import configuration, configuration_to_resume
 from rayfbnn.sklearn.errors import as_value_errors, refuse_parameters
-from rayfbnn.sklearn.resuming import configuration_to_resume
 from rayfbnn.sklearn.stores import TemporaryStore
 from rayfbnn.sklearn.tables import inputs_table, training_table
 from rayfbnn.sklearn.verdicts import warn_unless_ok

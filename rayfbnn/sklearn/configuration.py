@@ -19,6 +19,7 @@ from rayfbnn.spec.default_network import DEFAULT_HIDDEN, default_priors
 from rayfbnn.spec.messages import short
 from rayfbnn.spec.network_keys import short_names
 from rayfbnn.spec.text import plain, read_toml
+from rayfbnn.store.store import Store
 
 Keys = dict[str, Any]
 PRIOR_PARAMETERS = ("input_width", "linear_width", "output_width", "alpha", "relevance")
@@ -171,3 +172,30 @@ def _check_numbers(named: Mapping[str, Any]) -> None:
         least = "at least 0" if name == "linear_width" else "above 0"
         if not is_number or not (value > 0 or (value == 0 and name == "linear_width")):
             raise ConfigError(f"{name}: must be a number {least}, got {short(value)}")
+
+
+def configuration_to_resume(
+    path: Path, spec: RunSpec, parameters: Mapping[str, Any]
+) -> tuple[RunSpec, int | None]:
+    """Return the configuration to compare with that of a store, and the length of its last phase.
+
+    spec        what a new run would be
+    parameters  of the estimator, by name
+
+    What parameters do not say is as it was: the phases, whose default depends on the number of iterations,
+    the seed, and how chains are divided into batches. The length is None where it stays.
+    """
+    stored = Store.open(path).spec
+    keys, base = spec.to_dict(), base_keys(parameters["spec"])
+    if "phase" not in base:
+        keys["phase"] = stored.to_dict()["phase"]
+        keys.pop("iterations", None)
+    keys["phase"][-1]["iterations"] = stored.phase[-1].iterations
+    if parameters["random_state"] is None and "seed" not in base:
+        keys["seed"] = stored.seed
+    if "chains_per_batch" not in base:
+        keys["chains_per_batch"] = stored.chains_per_batch
+    iterations = None if parameters["iterations"] is None else int(parameters["iterations"])
+    if iterations is not None and parameters["until"] is not None:
+        iterations = max(iterations, stored.phase[-1].iterations)
+    return RunSpec.from_dict(keys), iterations
