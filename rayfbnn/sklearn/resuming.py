@@ -1,4 +1,4 @@
-"""How an estimator goes on with the run of an earlier fit (warm_start)."""
+"""Prepares an estimator to continue the run of an earlier fit (warm_start)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def configuration_to_resume(
 ) -> tuple[RunSpec, int | None]:
     """Return the configuration to compare with that of a store, and the length of its last phase.
 
-    spec        what a new run would be
-    parameters  of the estimator, by name
+    spec        the configuration that a new run would have
+    parameters  parameters of the estimator, by name
 
-    What parameters do not say is as it was: the phases, whose default depends on the number of iterations,
-    the seed, and how chains are divided into batches. The length is None where it stays.
+    Settings that the parameters do not give stay as in the store: the phases (their default depends on the
+    number of iterations), the seed, and the division of chains into batches. The length is None if it stays.
     """
     stored = Store.open(path).spec
     keys, base = spec.to_dict(), base_keys(parameters["spec"])
