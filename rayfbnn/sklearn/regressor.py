@@ -56,7 +56,7 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         Default 4; smaller values let the sizes differ more, and float("inf") gives all inputs one size.
     noise
         Prior of the noise's standard deviation in FBM's notation, in standard deviations of the target. The
-        default "0.2:0.5" is centred on 0.2 and vague. Each target has its own standard deviation.
+        default "0.2:0.5" is centred on 0.2 and vague; with several targets, each has its own.
     priors
         Priors of individual groups of weights in FBM's notation, which replace the default ones, such as
         {"ih0": "0.5:4:2", "io": "-"}; "-" leaves a group out (docs/model.md).
