@@ -67,7 +67,7 @@ class Encoding:
     columns   the columns of the training table in order, except the targets and the column of censoring
     inputs    the columns used as inputs, in the order of the network's inputs
     constant  for each column left out because it is constant in the training cases, its value
-    labels    for each target with labels, the labels in the order of their numbers 0, 1, ...
+    labels    for each target with labels, the labels of the numbers 0, 1, ...
     n_cases   number of training cases
     have_one_unit  whether the inputs look like readings in one unit, such as pixels
     """

@@ -19,7 +19,7 @@ _MAX_LABELS = 100  # more, with more than one for every two cases, are taken for
 
 
 def learn_labels(table: Table, spec: RunSpec) -> dict[str, tuple[str, ...]]:
-    """Return the labels of each target that is text, in the order of their numbers from 0.
+    """Return the labels of each target that is text, ordered by label number from 0.
 
     Numeric targets are label numbers already. If a class model's configuration does not give the number of
     classes, its labels are the distinct values of the column. Raises DataError if a target has too many or

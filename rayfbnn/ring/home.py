@@ -27,7 +27,7 @@ class Home:
     ) -> None:
         """Start at the first piece.
 
-        limit          seconds without any arrival after which messages of the first attempt count as lost
+        limit          seconds without any arrival until messages of the first attempt count as lost
         most_attempts  largest number of attempts at one piece; WorkerError is raised after the last
         """
         self._transport = transport

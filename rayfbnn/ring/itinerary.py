@@ -1,4 +1,4 @@
-"""The order in which the chains of a message visit the parts, and what happens at each visit."""
+"""The order of a message's visits to the parts, and what happens at each visit."""
 
 from __future__ import annotations
 

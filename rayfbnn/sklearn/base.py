@@ -1,4 +1,4 @@
-"""The common part of regressor and classifier: parameters, fitting, and the draws behind predictions."""
+"""The common part of regressor and classifier: parameters, fitting, and the draws for predictions."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _MAX_SEED = 2**32
 
 
 class BayesianNetwork(BaseEstimator):
-    """A Bayesian neural network as an estimator of scikit-learn, whatever its targets are.
+    """A Bayesian neural network as an estimator of scikit-learn, for any kind of targets.
 
-    The parameters are explained in the estimators.
+    The estimators explain the parameters.
     """
 
     def __init__(
@@ -90,18 +90,18 @@ class BayesianNetwork(BaseEstimator):
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:
         """Sample the posterior given training cases.
 
-        A ConvergenceWarning says what to do if the chains do not agree well enough for predictions. A
-        ValueError says which parameter or which part of the data is wrong.
+        A ConvergenceWarning gives advice if the chains do not agree well enough for predictions. A ValueError
+        names the parameter or the part of the data that is wrong.
 
         Parameters
         ----------
         X
-            The inputs, (n_cases, n_features): an array, or a DataFrame, whose columns may also hold text,
-            truth values and categories (docs/data.md says what becomes of them).
+            The inputs, (n_cases, n_features): an array or a DataFrame. Columns of a DataFrame may also hold
+            text, truth values and categories (docs/data.md describes their encoding).
         y
             The targets, (n_cases,), or (n_cases, n_targets) for several numbers.
         **refused
-            `sample_weight` is refused, with the reason; there are no other parameters.
+            `sample_weight` raises ValueError with the reason. Other keyword arguments raise TypeError.
 
         Returns
         -------
@@ -117,24 +117,24 @@ class BayesianNetwork(BaseEstimator):
 
     @abstractmethod
     def _read_targets(self, y: Any, *, taken: Sequence[str]) -> dict[str, Any]:
-        """Return the columns of the targets by name, and learn what is to be known of them.
+        """Return the columns of the targets by name, and store what prediction needs to know about them.
 
-        taken  names that the targets cannot have
+        taken  names that the targets must not have
         """
 
     @property
     @abstractmethod
     def _kinds(self) -> tuple[str, ...]:
-        """The data models that there may be, the usual one first."""
+        """The possible data models, with the usual one first."""
 
     @property
     def store_(self) -> Path:
-        """The store that has the draws."""
+        """Path of the store with the draws."""
         check_is_fitted(self)
         return _path(self._place)
 
     def _sample(self, table: pd.DataFrame, targets: list[str]) -> None:
-        """Sample into a new store, or go on with the one there is; then hold some draws in memory."""
+        """Sample into a new store, or continue an existing one; then load some draws into memory."""
         place = self._place_to_go_on() or self._new_place()
         path = _path(place)
         workers = effective_n_jobs(self.n_jobs)
@@ -157,7 +157,7 @@ class BayesianNetwork(BaseEstimator):
         try:
             self.summary_ = self._run(path, spec, settings)
         except KeyboardInterrupt:
-            self._place = place  # so that warm_start=True can go on there
+            self._place = place  # warm_start=True can then continue there
             self.__dict__.pop("_predictor", None)
             raise
         self._place = place
@@ -165,14 +165,14 @@ class BayesianNetwork(BaseEstimator):
         self._judge(path)
 
     def _run(self, path: Path, spec: RunSpec, settings: dict[str, Any]) -> RunSummary:
-        """Sample into a new store, or go on with the one at `path`."""
+        """Sample into a new store, or continue the one at `path`."""
         if self.warm_start and path.exists():
             spec, iterations = configuration_to_resume(path, spec, self.get_params(deep=False))
             return api.resume(path, spec=spec, iterations=iterations, **settings)
         return api.sample(spec, path, **settings)
 
     def _place_to_go_on(self) -> TemporaryStore | Path | None:
-        """Return the temporary store of an earlier fit, if sampling is to go on there."""
+        """Return the temporary store of an earlier fit if sampling continues there, or None."""
         is_possible = self.warm_start and self.store is None and hasattr(self, "_place")
         return self._place if is_possible else None
 
@@ -184,7 +184,7 @@ class BayesianNetwork(BaseEstimator):
         return TemporaryStore() if self.store is None else Path(self.store).absolute()
 
     def _seed(self) -> int:
-        """Return the seed of the run; a whole number is the seed itself, as in a configuration."""
+        """Return the seed of the run. An integer random_state is the seed itself, as in a configuration."""
         if isinstance(self.random_state, int):
             return self.random_state
         return int(check_random_state(self.random_state).randint(_MAX_SEED, dtype="uint32"))
@@ -202,7 +202,7 @@ class BayesianNetwork(BaseEstimator):
         warn_unless_ok(self.verdict_, type(self).__name__, iterations=iterations, stacklevel=4)
 
     def _loaded(self) -> Predictor:
-        """Return the draws in memory; they are read again where this object comes from a pickle."""
+        """Return the draws in memory; an unpickled estimator reads them again."""
         check_is_fitted(self)
         if self._predictor is None:
             self._predictor = _predictor(self.store_)
@@ -230,9 +230,9 @@ def _path(place: TemporaryStore | Path) -> Path:
 
 
 def _predictor(path: Path) -> Predictor:
-    """Return draws of a store, in memory: as few as keep the Monte Carlo error small.
+    """Load draws of a store into memory, only as many as a small Monte Carlo error needs.
 
-    In float64, since float32 rounds a case differently depending on its place among others, which
+    The draws are in float64. In float32 the rounding of a case depends on its place among others, which
     check_estimator does not allow.
     """
     run = committed_or_early(Store.open(path))

@@ -1,4 +1,4 @@
-"""The classifier."""
+"""The estimator for targets that are labels."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
     """Classification by the posterior of a Bayesian neural network, sampled by many Markov chains.
 
-    Probabilities are averaged over networks, so that they include what the training cases leave open. Labels
-    may be of any kind, two or more. Inputs are standardised within.
+    Probabilities are averages over networks and therefore include the uncertainty about the network. There
+    may be two or more labels of any kind. The estimator standardises inputs itself.
 
-    A parameter that is None is as `spec` says, or else has the default that is named here.
+    A parameter that is None has its value in `spec`, or else the default given here.
 
     Parameters
     ----------
@@ -35,50 +35,51 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
         Activation of all hidden units, "tanh" by default; "relu", "softplus", "sigmoid" and others are in
         docs/model.md.
     input_width
-        Prior size of what the inputs of a case together add to a hidden unit: their weights share a standard
-        deviation centred on input_width / sqrt(n_inputs). Default 2; with more, functions bend more.
+        Prior size of the joint contribution of a case's inputs to a hidden unit. The weights of the inputs
+        share a standard deviation centred on input_width / sqrt(n_inputs). Default 2; larger values let
+        functions bend more.
     linear_width
-        Prior size of what the inputs add to the prediction directly, as in logistic regression, in logits.
+        Prior size of the inputs' direct contribution to the prediction, as in logistic regression, in logits.
         Default 1; 0 leaves this part out.
     output_width
-        Prior size of what the last hidden layer adds to the prediction, in logits. Default 1.
+        Prior size of the last hidden layer's contribution to the prediction, in logits. Default 1.
     alpha
-        How well the sizes of the hidden layers' weights are known a priori: alpha = 4, the default, leaves
-        them a factor of 3.7 between their 5 and 95 % points; smaller values leave more.
+        How precisely the prior determines the sizes of the hidden layers' weights. With the default, 4, their
+        5 and 95 % points differ by a factor of 3.7; smaller values make the factor larger.
     relevance
-        How alike the sizes of single inputs are: each input has one of its own, so that it can be irrelevant.
-        The smaller, the more they may differ, and float("inf") lets all inputs share one. Default
+        How similar the sizes of the inputs' weights are. Each input has its own size and can be irrelevant.
+        Smaller values let the sizes differ more, and float("inf") gives all inputs one size. Default
         float("inf") for two classes and 4 for more.
     priors
-        Priors of single groups of weights in FBM's notation, in place of the default ones, such as
+        Priors of individual groups of weights in FBM's notation, which replace the default ones, such as
         {"ih0": "0.5:4:2", "io": "-"}; "-" leaves a group out (docs/model.md).
     missing
-        "indicator" takes NaN and None in X: the median takes their place, and a further input says so. By
-        default they are refused.
+        "indicator" accepts NaN and None in X, replaces them by the median, and adds an input that marks them.
+        By default they raise ValueError.
     iterations
-        Number of iterations of the last phase, each of which keeps one draw of every chain. Default 6000
-        for two classes, 12,000 for more, or 1000 for large tables.
+        Number of iterations of the last phase. Each iteration keeps one draw of every chain. Default 6000 for
+        two classes, 12,000 for more, or 1000 for large tables.
     chains
         Number of Markov chains. Default 8; fewer than 4 cannot be judged.
     until
-        "ok" makes the run longer, round by round, until its predictions can be used or max_time is over.
+        "ok" extends the run, round by round, until its predictions are usable or max_time is over.
     max_time
-        Time after which a run with `until` ends in any case: seconds, or text such as "30m".
+        Time limit of a run with `until`, in seconds or as text such as "30m".
     random_state
-        A whole number from 0 to 2**32 - 1 is the seed of the run, which makes it repeatable. A RandomState,
-        or None for NumPy's global one, draws the seed.
+        An integer from 0 to 2**32 - 1 is the seed of the run and makes it repeatable. A RandomState, or
+        NumPy's global one for None, draws the seed.
     n_jobs
-        Number of processes that sample at once; -1 uses every core. None or 1 samples in this process,
-        without Ray, also where GridSearchCV and the like have processes of their own.
+        Number of processes that sample in parallel; -1 uses every core. None or 1 samples in the current
+        process without Ray, also inside the processes of GridSearchCV and similar tools.
     store
         Path of the store to create for the draws; nothing may exist there yet. By default the store is
         temporary and is removed together with the estimator.
     warm_start
-        Whether `fit` goes on with the store of an earlier fit, or with the one at `store`, so that more
-        `iterations` are added to those there are. Data and all other parameters must be the same.
+        Whether `fit` continues the run of an earlier fit, or of the store at `store`, up to `iterations` in
+        total. Data and all other parameters must be the same.
     spec
         A configuration for everything that has no parameter here: a TOML file, nested dictionaries, or a
-        RunSpec. Its training file and targets do not count.
+        RunSpec. Its training file and targets are ignored.
     verbose
         1 shows the progress on standard error; 0, the default, is silent.
 
@@ -87,7 +88,7 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
     classes_
         The labels, in the order of the columns of `predict_proba`.
     n_features_in_, feature_names_in_
-        Number of columns of X, and their names if X was a DataFrame whose columns are named.
+        Number of columns of X, and their names if X was a DataFrame with named columns.
     store_
         Path of the store, for `rayfbnn.diagnose`, `rayfbnn.to_datatree` and every other verb.
     summary_
@@ -105,7 +106,7 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each label, (n_cases, n_classes), in the order of `classes_`.
 
-        It is the mean over draws of the posterior, so that it includes what is not known of the network.
+        It is the mean over draws of the posterior and therefore includes the uncertainty about the network.
         """
         predictor = self._loaded()
         inputs = inputs_table(self, X, is_training=False)
@@ -125,14 +126,14 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
         return tuple(kind for kind, model in models if model.has_labels and model.n_labels in possible)
 
     def _read_targets(self, y: Any, *, taken: Sequence[str]) -> dict[str, Any]:
-        """Return the labels as categories in the order of `classes_`, so that the store has their texts."""
+        """Return the labels as categories in the order of `classes_`; the store then keeps their texts."""
         import pandas as pd
 
         check_array(y, dtype=None, ensure_2d=False, input_name="y")
         check_classification_targets(y)
         self.classes_, numbers = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y: there must be at least two classes, got one class, {self.classes_[0]}")
+            raise ValueError(f"y: at least two classes are needed, got one class, {self.classes_[0]}")
         texts = [str(label).strip() for label in self.classes_]
         if len({*texts, ""}) <= len(texts):
             texts = [str(number) for number in range(len(texts))]

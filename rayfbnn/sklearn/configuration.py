@@ -1,4 +1,4 @@
-"""The configuration of a run, from the parameters of an estimator."""
+"""Builds the configuration of a run from the parameters of an estimator."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def configuration(
 ) -> RunSpec:
     """Return the configuration of a run on these training cases.
 
-    parameters  of the estimator, by name
+    parameters  parameters of the estimator, by name
     targets     names of the target columns
-    kinds       data models that the estimator can have, the first of them unless `spec` says otherwise
-    seed        of the random numbers, unless `spec` says otherwise and random_state is None
-    workers     number of processes that chains are to be divided among, unless `spec` says otherwise
+    kinds       data models of the estimator; the first is used unless `spec` sets another
+    seed        seed of the random numbers, unless `spec` sets one and random_state is None
+    workers     number of processes that share the chains, unless `spec` divides the chains into batches
 
-    Parameters that are None are as in `spec`, or else rayfbnn's default. ConfigError names the key that is
-    wrong.
+    Parameters that are None have their value in `spec`, or else rayfbnn's default. Raises ConfigError with
+    the name of the wrong key.
     """
     parameters = {name: _without_numpy(value) for name, value in parameters.items()}
     base = base_keys(parameters["spec"])
@@ -62,7 +62,7 @@ def configuration(
 
 
 def base_keys(spec: Any) -> Keys:
-    """Return the keys of a configuration: of a TOML file, dictionaries, or a RunSpec; none for None."""
+    """Return the keys of a configuration from a TOML file, dictionaries or a RunSpec; {} for None."""
     if isinstance(spec, RunSpec):
         return spec.written()
     if isinstance(spec, str | Path):
@@ -80,7 +80,7 @@ def base_keys(spec: Any) -> Keys:
 
 
 def _without_numpy(value: Any) -> Any:
-    """Return numbers and lists for the scalars and arrays of NumPy, which grids of parameters are made of."""
+    """Convert NumPy scalars and arrays, which appear in grids of parameters, to numbers and lists."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
@@ -95,14 +95,14 @@ def _set_model(keys: Keys, parameters: Mapping[str, Any], kinds: Sequence[str]) 
     model = keys.setdefault("model", {})
     if model.setdefault("kind", kinds[0]) not in kinds:
         raise ConfigError(
-            f'spec: model.kind = "{model["kind"]}" is not for this estimator; it can be {" or ".join(kinds)}'
+            f'spec: model.kind must be {" or ".join(kinds)} for this estimator, got "{model["kind"]}"'
         )
     if parameters.get("noise") is not None:
         model["noise"] = parameters["noise"]
 
 
 def _with_hidden(keys: Keys, parameters: Mapping[str, Any], table: Source) -> RunSpec:
-    """Write the hidden layers that parameters name into the keys, and return the run on these cases."""
+    """Write the hidden layers set by parameters into the keys, and return the run on these cases."""
     sizes, activation = parameters["hidden_layer_sizes"], parameters["activation"]
     if sizes is not None:
         sizes = [sizes] if not isinstance(sizes, Sequence) else sizes
@@ -118,7 +118,7 @@ def _with_hidden(keys: Keys, parameters: Mapping[str, Any], table: Source) -> Ru
 
 
 def _layers(spec: RunSpec) -> list[dict[str, Any]]:
-    """Return the hidden layers as a configuration writes them."""
+    """Return the hidden layers in the form of a configuration."""
     layers: list[dict[str, Any]] = spec.to_dict()["network"]["hidden"]
     return layers
 
@@ -134,14 +134,14 @@ def _set_run(keys: Keys, parameters: Mapping[str, Any], seed: int) -> None:
 
 
 def _set_priors(keys: Keys, parameters: Mapping[str, Any], resolved: RunSpec, *, has_own: bool) -> None:
-    """Write priors out if they are not all default ones, with the keys that default priors go with."""
+    """Write priors explicitly if any differs from the default, with the keys that default priors imply."""
     named = {name: parameters[name] for name in PRIOR_PARAMETERS if parameters[name] is not None}
     replaced = parameters["priors"] or {}
     if not named and not replaced:
         return
     if named and has_own:
         raise ConfigError(
-            f"{next(iter(named))}: changes the default priors, but spec has network.priors; change these, or"
+            f"{next(iter(named))}: changes the default priors, but spec has network.priors; change those, or"
             " leave them out of spec"
         )
     _check_numbers(named)
@@ -166,7 +166,7 @@ def _set_priors(keys: Keys, parameters: Mapping[str, Any], resolved: RunSpec, *,
 
 
 def _check_numbers(named: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a width or alpha that is not a number, or not in its range."""
+    """Raise ConfigError for a width or alpha that is not a number or is out of range."""
     for name, value in named.items():
         is_number = isinstance(value, int | float) and (math.isfinite(value) or name == "relevance")
         least = "at least 0" if name == "linear_width" else "above 0"
@@ -179,11 +179,11 @@ def configuration_to_resume(
 ) -> tuple[RunSpec, int | None]:
     """Return the configuration to compare with that of a store, and the length of its last phase.
 
-    spec        what a new run would be
-    parameters  of the estimator, by name
+    spec        the configuration that a new run would have
+    parameters  parameters of the estimator, by name
 
-    What parameters do not say is as it was: the phases, whose default depends on the number of iterations,
-    the seed, and how chains are divided into batches. The length is None where it stays.
+    Settings that the parameters do not give stay as in the store: the phases (their default depends on the
+    number of iterations), the seed, and the division of chains into batches. The length is None if it stays.
     """
     stored = Store.open(path).spec
     keys, base = spec.to_dict(), base_keys(parameters["spec"])

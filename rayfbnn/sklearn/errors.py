@@ -1,4 +1,4 @@
-"""Errors as scikit-learn expects them."""
+"""Converts errors to the types that scikit-learn expects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rayfbnn.spec.messages import WEIGHTS_REFUSED
 
 @contextmanager
 def as_value_errors() -> Iterator[None]:
-    """Turn errors about wrong input into ValueError, which scikit-learn expects."""
+    """Turn errors about invalid input into ValueError, which scikit-learn expects."""
     try:
         yield
     except RayFBNNError as exc:
@@ -22,7 +22,7 @@ def as_value_errors() -> Iterator[None]:
 
 
 def refuse_parameters(parameters: Mapping[str, Any]) -> None:
-    """Raise an error for parameters that `fit` does not have; that for weights gives the reason."""
+    """Raise ValueError with the reason for `sample_weight`, and TypeError for unknown parameters."""
     if parameters.get("sample_weight") is not None:
         raise ValueError(f"sample_weight: {WEIGHTS_REFUSED}")
     unknown = [name for name in parameters if name != "sample_weight"]

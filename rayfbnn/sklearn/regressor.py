@@ -1,4 +1,4 @@
-"""The regressor."""
+"""The estimator for numeric targets."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
     """Regression by the posterior of a Bayesian neural network, sampled by many Markov chains.
 
-    Predictions have standard deviations and quantiles, which include the noise and what the training cases
-    leave open of the network. Several targets share the hidden layers. Inputs and targets are standardised
-    within.
+    Predictions have standard deviations and quantiles, which include the noise and the uncertainty about the
+    network. Several targets share the hidden layers. The estimator standardises inputs and targets itself.
 
-    A parameter that is None is as `spec` says, or else has the default that is named here.
+    A parameter that is None has its value in `spec`, or else the default given here.
 
     Parameters
     ----------
@@ -40,60 +39,61 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         Activation of all hidden units, "tanh" by default; "relu", "softplus", "sigmoid" and others are in
         docs/model.md.
     input_width
-        Prior size of what the inputs of a case together add to a hidden unit: their weights share a standard
-        deviation centred on input_width / sqrt(n_inputs). Default 0.5; with more, functions bend more.
+        Prior size of the joint contribution of a case's inputs to a hidden unit. The weights of the inputs
+        share a standard deviation centred on input_width / sqrt(n_inputs). Default 0.5; larger values let
+        functions bend more.
     linear_width
-        Prior size of what the inputs add to the prediction directly, as in linear regression, in standard
+        Prior size of the inputs' direct contribution to the prediction, as in linear regression, in standard
         deviations of the target. Default 1; 0 leaves this part out.
     output_width
-        Prior size of what the last hidden layer adds to the prediction, in standard deviations of the
+        Prior size of the last hidden layer's contribution to the prediction, in standard deviations of the
         target. Default 4.
     alpha
-        How well the sizes of the hidden layers' weights are known a priori: alpha = 4, the default, leaves
-        them a factor of 3.7 between their 5 and 95 % points; smaller values leave more.
+        How precisely the prior determines the sizes of the hidden layers' weights. With the default, 4, their
+        5 and 95 % points differ by a factor of 3.7; smaller values make the factor larger.
     relevance
-        How alike the sizes of single inputs are: each input has one of its own, so that it can be irrelevant.
-        Default 4; the smaller, the more they may differ, and float("inf") lets all inputs share one.
+        How similar the sizes of the inputs' weights are. Each input has its own size and can be irrelevant.
+        Default 4; smaller values let the sizes differ more, and float("inf") gives all inputs one size.
     noise
         Prior of the noise's standard deviation in FBM's notation, in standard deviations of the target. The
-        default "0.2:0.5" is centred on 0.2 and vague; each of several targets has one of its own.
+        default "0.2:0.5" is centred on 0.2 and vague; with several targets, each has its own.
     priors
-        Priors of single groups of weights in FBM's notation, in place of the default ones, such as
+        Priors of individual groups of weights in FBM's notation, which replace the default ones, such as
         {"ih0": "0.5:4:2", "io": "-"}; "-" leaves a group out (docs/model.md).
     missing
-        "indicator" takes NaN and None in X: the median takes their place, and a further input says so. By
-        default they are refused.
+        "indicator" accepts NaN and None in X, replaces them by the median, and adds an input that marks them.
+        By default they raise ValueError.
     iterations
-        Number of iterations of the last phase, each of which keeps one draw of every chain. Default 10,000,
+        Number of iterations of the last phase. Each iteration keeps one draw of every chain. Default 10,000,
         or 2000 for two layers of 16 units, or 1000 for large tables.
     chains
         Number of Markov chains. Default 8; fewer than 4 cannot be judged.
     until
-        "ok" makes the run longer, round by round, until its predictions can be used or max_time is over.
+        "ok" extends the run, round by round, until its predictions are usable or max_time is over.
     max_time
-        Time after which a run with `until` ends in any case: seconds, or text such as "30m".
+        Time limit of a run with `until`, in seconds or as text such as "30m".
     random_state
-        A whole number from 0 to 2**32 - 1 is the seed of the run, which makes it repeatable. A RandomState,
-        or None for NumPy's global one, draws the seed.
+        An integer from 0 to 2**32 - 1 is the seed of the run and makes it repeatable. A RandomState, or
+        NumPy's global one for None, draws the seed.
     n_jobs
-        Number of processes that sample at once; -1 uses every core. None or 1 samples in this process,
-        without Ray, also where GridSearchCV and the like have processes of their own.
+        Number of processes that sample in parallel; -1 uses every core. None or 1 samples in the current
+        process without Ray, also inside the processes of GridSearchCV and similar tools.
     store
         Path of the store to create for the draws; nothing may exist there yet. By default the store is
         temporary and is removed together with the estimator.
     warm_start
-        Whether `fit` goes on with the store of an earlier fit, or with the one at `store`, so that more
-        `iterations` are added to those there are. Data and all other parameters must be the same.
+        Whether `fit` continues the run of an earlier fit, or of the store at `store`, up to `iterations` in
+        total. Data and all other parameters must be the same.
     spec
         A configuration for everything that has no parameter here: a TOML file, nested dictionaries, or a
-        RunSpec. Its training file and targets do not count.
+        RunSpec. Its training file and targets are ignored.
     verbose
         1 shows the progress on standard error; 0, the default, is silent.
 
     Attributes
     ----------
     n_features_in_, feature_names_in_
-        Number of columns of X, and their names if X was a DataFrame whose columns are named.
+        Number of columns of X, and their names if X was a DataFrame with named columns.
     store_
         Path of the store, for `rayfbnn.diagnose`, `rayfbnn.to_datatree` and every other verb.
     summary_
@@ -160,19 +160,20 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         X
             The cases, (n_cases, n_features).
         return_std
-            Whether to return the standard deviation of a new target as well, noise included.
+            Whether to also return the standard deviation of a new target, including noise.
         quantiles
-            Probabilities strictly between 0 and 1, such as (0.1, 0.9), whose quantiles of a new target are
-            returned as well, noise included.
+            Probabilities strictly between 0 and 1, such as (0.1, 0.9). If given, these quantiles of a new
+            target, including noise, are also returned.
 
         Returns
         -------
         mean
-            (n_cases,), or (n_cases, n_targets) if y had two axes.
+            The means, (n_cases,), or (n_cases, n_targets) if y had two axes.
         std
-            In the same shape, with return_std; infinite for t noise of at most two degrees of freedom.
+            The standard deviations, in the same shape, if return_std is True; infinite for t noise of at most
+            two degrees of freedom.
         values
-            The quantiles, (n_quantiles, n_cases) or (n_quantiles, n_cases, n_targets), if they are asked for.
+            The quantiles, (n_quantiles, n_cases) or (n_quantiles, n_cases, n_targets), if requested.
         """
         predictor = self._loaded()
         inputs = inputs_table(self, X, is_training=False)
@@ -192,9 +193,9 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         return table[[f"{name}_sd" for name in predictor.target_names]].to_numpy()
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
-        """Draw targets from the predictive distribution, noise included.
+        """Draw targets from the predictive distribution, including noise.
 
-        In each sample all cases share one draw of the posterior, so that samples are joint over cases.
+        In each sample all cases share one draw of the posterior, which makes samples joint over cases.
 
         Parameters
         ----------
@@ -208,7 +209,7 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         Returns
         -------
         y
-            (n_cases, n_samples), or (n_cases, n_targets, n_samples) if y had two axes.
+            The targets, (n_cases, n_samples), or (n_cases, n_targets, n_samples) if y had two axes.
         """
         predictor = self._loaded()
         seed = int(check_random_state(random_state).randint(2**31))

@@ -1,4 +1,4 @@
-"""Stores that estimators make for themselves: temporary, and carried along in pickles."""
+"""Temporary stores of estimators, which pickles contain."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TEMPORARY = "the folder for temporary files (TMPDIR)"
 class TemporaryStore:
     """A place for a store that is removed together with this object, or when Python ends.
 
-    A pickle has all files of the store, since a path would lead nowhere; what is unpickled has a place of
-    its own.
+    A pickle contains all files of the store, because a path would not be valid elsewhere. An unpickled object
+    has its own place.
 
     Attributes
     ----------
     path
-        Where the store is to be, in a folder of its own.
+        Path for the store, in a folder that contains nothing else.
     """
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ class TemporaryStore:
 
 
 def _remove(folder: str, made: os.stat_result, process: int) -> None:
-    """Remove the folder that was made, and nothing else that may have its name by now.
+    """Remove the folder that this object created, but no other folder that may have its name by now.
 
-    It stays where it is if this is another process than the one that made it, such as a fork of it.
+    The folder stays if this is not the process that created it, for example if it is a fork.
     """
     if os.getpid() != process:
         return
@@ -67,7 +67,7 @@ def _remove(folder: str, made: os.stat_result, process: int) -> None:
 
 
 def _empty(folder: int) -> None:
-    """Remove all that is in an open folder; links are removed and not followed."""
+    """Remove everything in an open folder; links are removed, not followed."""
     for name in os.listdir(folder):
         try:
             os.unlink(name, dir_fd=folder)

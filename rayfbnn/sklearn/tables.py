@@ -1,4 +1,4 @@
-"""The cases that scikit-learn hands to an estimator, as DataFrames with a name for each column."""
+"""Converts the cases that scikit-learn passes to an estimator to DataFrames with named columns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ if TYPE_CHECKING:
 
 
 def inputs_table(estimator: Any, X: Any, *, is_training: bool, requires_y: bool = False) -> pd.DataFrame:
-    """Return the inputs as a table, checked as scikit-learn does; ValueError says what is wrong.
+    """Return the inputs as a table after scikit-learn's checks, which raise ValueError.
 
-    In training the estimator gets n_features_in_ and, if all columns have names, feature_names_in_; later X
-    is compared with them. A DataFrame with columns of text, truth values or categories stays as it is, and
-    rayfbnn encodes it. Anything else becomes numbers, whose columns are named x1, x2, ... unless they have
-    names.
+    In training the estimator gets n_features_in_ and, if all columns have names, feature_names_in_. Later X
+    is compared with them. A DataFrame with columns of text, truth values or categories stays unchanged, and
+    rayfbnn encodes it. Anything else becomes columns of numbers, named x1, x2, ... unless they have names.
 
-    requires_y  makes scikit-learn say that y is missing
+    requires_y  whether scikit-learn raises its error about a missing y
     """
     import pandas as pd
 
@@ -45,7 +44,7 @@ def inputs_table(estimator: Any, X: Any, *, is_training: bool, requires_y: bool 
 
 
 def _frame_with_text(X: Any) -> pd.DataFrame | None:
-    """Return X as a DataFrame of pandas if it has columns that are not numbers; None if not."""
+    """Return X as a pandas DataFrame if it is a DataFrame with columns that are not numeric, or None."""
     import pandas as pd
 
     if isinstance(X, pd.DataFrame):
@@ -65,9 +64,9 @@ def _frame_with_text(X: Any) -> pd.DataFrame | None:
 
 
 def target_names(y: Any, n_targets: int, taken: Sequence[str]) -> list[str]:
-    """Return a name for each target: those that y has, else y or y1, y2, ...
+    """Return a name for each target: the names in y, or else y or y1, y2, ...
 
-    Names that are taken by inputs get an underscore.
+    Names that are already taken get an underscore.
     """
     names = [f"y{number + 1}" for number in range(n_targets)] if n_targets > 1 else ["y"]
     named = list(getattr(y, "columns", [])) or [getattr(y, "name", None)]

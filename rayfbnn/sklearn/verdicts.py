@@ -1,4 +1,4 @@
-"""The warning that the chains of a run do not agree well enough, in terms of an estimator."""
+"""Warns that the chains of a run do not agree well enough, in terms of an estimator."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rayfbnn.answers.judging.verdicts import Verdict
 
 
 def warn_unless_ok(verdict: Verdict, estimator: str, *, iterations: int, stacklevel: int) -> None:
-    """Give a ConvergenceWarning that says what to do if the predictions cannot be used.
+    """Issue a ConvergenceWarning with advice if the predictions are not usable.
 
-    estimator   its name, for the message
+    estimator   the estimator's name, for the message
     iterations  length of the run's last phase
-    stacklevel  of `warnings.warn`, counted from the caller
+    stacklevel  stacklevel of `warnings.warn`, counted from the caller
     """
     if not verdict.ok:
         message = f"{estimator}: {verdict.warning}. {what_to_do(verdict, iterations)}"
@@ -25,11 +25,11 @@ def warn_unless_ok(verdict: Verdict, estimator: str, *, iterations: int, stackle
 def what_to_do(verdict: Verdict, iterations: int) -> str:
     """Return the advice of a verdict in terms of an estimator's parameters."""
     if verdict.is_stuck:  # neither more chains nor more draws help
-        return "What to do: fit anew with other settings; verdict_.advice says which."
+        return "What to do: fit again with other settings; verdict_.advice lists them."
     error = verdict.error
     steps = []
     if error is not None and error.chains < MIN_CHAINS:
-        steps.append(f"set chains={MIN_CHAINS} or more, since fewer cannot be judged")
+        steps.append(f"set chains={MIN_CHAINS} or more, because fewer cannot be judged")
     elif verdict.grade == "not usable" and error is not None and not error.is_moving:
         enough = error.chains_that_would_do
         steps.append("use more chains" if enough is None else f"set chains={enough}")

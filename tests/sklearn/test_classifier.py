@@ -52,7 +52,7 @@ def test_two_labels_as_classes_of_a_softmax() -> None:
 
 
 def test_what_cannot_be_classified_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"y: there must be at least two classes, got one class, a"):
+    with pytest.raises(ValueError, match=r"y: at least two classes are needed, got one class, a"):
         classifier().fit(X, ["a"] * 30)
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
         classifier().fit(X, X[:, 0])

@@ -117,7 +117,7 @@ def test_repeated_fits_differ_unless_the_seed_is_given(fitted: BayesianNetworkRe
         ({"chains": 0}, "chains"),
         ({"hidden_layer_sizes": (4, -1)}, r"network\.hidden\[1\]\.units"),
         ({"activation": "tan"}, "activation.*did you mean"),
-        ({"spec": {"model": {"kind": "class"}}}, "can be real or count or heteroscedastic"),
+        ({"spec": {"model": {"kind": "class"}}}, r"model\.kind must be real or count or heteroscedastic"),
         ({"spec": 3}, "spec: must be a TOML file, nested dictionaries or a RunSpec, got int"),
         ({"spec": {"data": 3}}, "spec: data must be a table of keys, got 3"),
         ({"until": "ok"}, "max_time: must be given with until"),

@@ -30,7 +30,7 @@ def test_what_to_do_has_numbers_where_there_are_any() -> None:
         drifting = replace(VERDICT, error=replace(ERROR, **moving))
         assert what_to_do(drifting, 4000).startswith("What to do: set iterations=8000 (with warm_start=True")
     few = replace(VERDICT, grade="cannot tell", error=replace(ERROR, chains=3))
-    assert "set chains=4 or more, since fewer cannot be judged; or set iterations=" in what_to_do(few, 10)
+    assert "set chains=4 or more, because fewer cannot be judged; or set iterations=" in what_to_do(few, 10)
 
 
 def test_a_verdict_that_is_ok_gives_no_warning() -> None:
@@ -45,7 +45,7 @@ def test_a_chain_that_never_moved_needs_other_settings_than_chains() -> None:
     reason = "never changes in chain 5: y[0]"
     stuck = replace(VERDICT, error=replace(ERROR, mean_bound=0.0), reasons=(reason,), decided_by=reason)
     with pytest.warns(
-        ConvergenceWarning, match="not usable: never changes in chain 5: y.* fit anew with other"
+        ConvergenceWarning, match="not usable: never changes in chain 5: y.* fit again with other"
     ):
         warn_unless_ok(stuck, "Regressor", iterations=5, stacklevel=1)
     assert "chains=" not in what_to_do(stuck, 10)

@@ -26,7 +26,7 @@ from rayfbnn.state import Target, Trajectory
 
 @dataclass(frozen=True)
 class CompiledBackend:
-    """Compiled code for one instruction set, or "" if there is none; `check` then gives the reason."""
+    """Compiled code for one instruction set. If this is "", there is none, and `check` gives the reason."""
 
     instruction_set: str
 
