@@ -1,4 +1,4 @@
-"""Propagation of means and variances through a network with independent parameters, and its gradients.
+"""Means and variances passed through a network with independent parameters, and their gradients.
 
 This is probabilistic backpropagation: the summed inputs of each layer are taken as Gaussian, and its units as
 independent. Each chain has its own case, and arrays are (n_chains, n_units).
