@@ -1,10 +1,10 @@
-"""Calibration of predictions: how often what was said to have some probability came true.
+"""Calibration of predictions: how often events with a predicted probability happened.
 
-A target that is a number is placed within its predictive distribution F: its probability integral transform
-(PIT) F(y) is uniform over cases if predictions are calibrated. A count has a whole interval, from P(Y < y) to
-P(Y <= y), over which it is spread evenly (Czado, Gneiting and Held 2009, "Predictive model assessment for
-count data"), and so has a censored time, from P(T <= y) to 1 (Haider et al. 2020, "Effective ways to build
-and evaluate individual survival distributions").
+A target y that is a number is placed within its predictive distribution F: its probability integral transform
+(PIT) F(y) is uniform over cases if predictions are calibrated. A count is spread evenly over the interval
+from P(Y < y) to P(Y <= y) (Czado, Gneiting and Held 2009, "Predictive model assessment for count data"). A
+censored time is spread evenly over the interval from P(T <= y) to 1 (Haider et al. 2020, "Effective ways to
+build and evaluate individual survival distributions").
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 BINS = 10
 _MEMORY_BYTES = 64e6
-_MAX_SCORE = 8.0  # the normal distribution function is 1 beyond, in float64
+_MAX_SCORE = 8.0  # in float64 the normal distribution function is 1 beyond this
 
 
 @dataclass(frozen=True)
 class Places:
     """The places of targets within their predictive distributions.
 
-    low, high  (n_cases, n_targets), between 0 and 1, and NaN where a target is missing. A target is
-               somewhere between them; they are equal where targets have a density
+    low, high  (n_cases, n_targets) ends of each place, between 0 and 1, NaN for a missing target; they are
+               equal for targets with a density
     """
 
     low: Array
@@ -50,7 +50,7 @@ class Places:
 
     @property
     def scores(self) -> Array:
-        """Normal scores, the standard normal quantiles at the middle of each place, at most 8 in size.
+        """Normal scores, the standard normal quantiles at the middle of each place, clipped at -8 and 8.
 
         They are standard normal if predictions are calibrated: Dunn and Smyth (1996), "Randomized quantile
         residuals", without the randomisation.
@@ -59,7 +59,7 @@ class Places:
         return np.asarray(np.clip(scores, -_MAX_SCORE, _MAX_SCORE))
 
     def share_below(self, at: Array) -> Array:
-        """Return the mean over cases of the share of each that lies below the points (n_points,)."""
+        """Return the mean over cases of the share of each place that lies below the points, (n_points,)."""
         width = (self.high - self.low)[:, None]
         above_low = np.asarray(at) - self.low[:, None]
         is_wide = width > 0
@@ -73,7 +73,7 @@ class Places:
         return np.diff(below)
 
     def coverage(self, levels: Sequence[float] | Array = LEVELS) -> Array:
-        """Return the share of cases in their central interval of each level."""
+        """Return the share of cases within their central interval of each level, (n_levels,)."""
         tails = (1 - np.asarray(levels)) / 2
         return self.share_below(1 - tails) - self.share_below(tails)
 
@@ -81,7 +81,7 @@ class Places:
 def places(runs: Sequence[Draws], inputs: Array, targets: Array) -> Places:
     """Place targets that are numbers within the predictive distributions of one or several runs.
 
-    inputs (n_cases, n_inputs) and targets (n_cases, n_targets) are as on file.
+    inputs (n_cases, n_inputs) and targets (n_cases, n_targets) are as in the data file.
     """
     data, model = runs[0].data, runs[0].spec.data_model
     standardized = (inputs - data.input_center) / data.input_scale
@@ -101,21 +101,21 @@ def places(runs: Sequence[Draws], inputs: Array, targets: Array) -> Places:
 
 
 def share_limits(n_cases: int, share: float, probability: float = 0.95) -> tuple[float, float]:
-    """Return between which shares of `n_cases` a binomial share lies with a probability."""
+    """Return the limits within which a binomial share of `n_cases` lies with a given probability."""
     if n_cases == 0:
         return 0.0, 1.0
-    import scipy.stats  # takes a second, and is not needed for places
+    import scipy.stats  # takes a second to import, and `places` does not need it
 
     low, high = scipy.stats.binom.interval(probability, n_cases, share)
     return float(low) / n_cases, float(high) / n_cases
 
 
 def labelled(run: Draws, table: pd.DataFrame, targets: Array) -> dict[str, tuple[Array, Array]]:
-    """Return for each label, in words, its predicted probabilities and whether the case has it.
+    """Return each label's predicted probabilities and whether each case has it, by the label in words.
 
-    Both are (n_known_cases,). For two labels there is the second one alone.
+    Both are (n_known_cases,). Of two labels, only the second is included.
 
-    table    of predictions
+    table    the table of predictions
     targets  (n_cases, n_targets)
     """
     model, names = run.spec.data_model, run.data.target_names
@@ -132,8 +132,8 @@ def labelled(run: Draws, table: pd.DataFrame, targets: Array) -> dict[str, tuple
 def reliability(probability: Array, happened: Array, n_bins: int = BINS) -> pd.DataFrame:
     """Return a row for each bin of probabilities that has cases: cases, predicted, observed, low, high.
 
-    `predicted` is the mean probability in the bin and `observed` the share in which it happened; a calibrated
-    one lies from `low` to `high` with a probability of about 95 %.
+    `predicted` is the mean probability in the bin, and `observed` the share of its cases that have the label.
+    If predictions are calibrated, `observed` lies from `low` to `high` with a probability of about 95 %.
     """
     import pandas as pd
 

@@ -30,8 +30,8 @@ _QUANTILES = (
     0.5,
     0.75,
     0.95,
-)  # where the effective size for a distribution function is looked at
-_MIN_ESS = 100  # below, an effective sample size is itself a guess and the stated rate would not hold
+)  # at these, the effective size for a distribution function is computed
+_MIN_ESS = 100  # a smaller effective sample size is itself too uncertain for the stated rate to hold
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class CheckResult:
     threshold
         The p-value below which a difference is reported: false_alarm_rate / number of tests.
     false_alarm_rate
-        Largest probability of any report if both samples are from one distribution.
+        Upper limit of the probability of any report if both samples are from one distribution.
     reasons
-        A sentence for each difference that is reported.
+        One sentence for each kind of difference reported, and for quantities with too few draws.
     """
 
     table: pd.DataFrame
@@ -91,24 +91,25 @@ def check(
     """Compare draws of Markov chains with exact, independent draws of the same posterior.
 
     Each quantity (log sigmas, log densities, functions at some cases) is tested twice: the difference of
-    means in standard errors, z = (m - m') / sqrt(mcse^2 + s'^2/n'), and Kolmogorov-Smirnov with the chains'
-    draws counted as their effective number. Sigmas are compared by their logarithms, since a sigma itself may
-    have no variance. The p-values are held against false_alarm_rate / (number of tests): Bonferroni, so the
-    stated rate is an upper limit however the quantities depend on each other.
+    means in standard errors, z = (m - m') / sqrt(mcse^2 + s'^2/n'), and a Kolmogorov-Smirnov test that counts
+    the chains' draws by their effective number. Sigmas are compared by their logarithms, because a sigma
+    itself may have no variance. The p-values are compared with false_alarm_rate / (number of tests): by
+    Bonferroni's inequality, the stated rate is an upper limit however the quantities depend on each other.
 
     Parameters
     ----------
     mcmc, exact : stores of kinds "mcmc" and "exact" with the same data, network and priors
-    cases, inputs : functions are compared at `cases` rows of `inputs` (as on file), or of the training data
+    cases, inputs : functions are compared at `cases` rows of `inputs` (as in the data file), or of the
+        training data
     """
     if exact.kind != "exact":
         raise StoreMismatchError(
-            f"{exact.path}: holds {exact.kind} draws; exact draws (from `reject`) are needed"
+            f"{exact.path}: holds {exact.kind} draws; expected exact draws, made by `reject`"
         )
     if mcmc.kind == "approximate":
         raise StoreMismatchError(
-            f"{mcmc.path}: holds draws of an approximation, which are not from the posterior; `rayfbnn"
-            " compare` says how far they are from it"
+            f"{mcmc.path}: holds draws of an approximation, which are not from the posterior; use `rayfbnn"
+            " compare` to measure how far they are from it"
         )
     check_same_posterior([mcmc, exact])
     ours = quantities(mcmc, cases=cases, inputs=inputs)
@@ -132,14 +133,14 @@ def _comparable(name: str, values: Array) -> Array:
 
 
 def _tests(ours: Array, theirs: Array) -> dict[str, float]:
-    from scipy.stats import ks_2samp  # half a second to import, for which other verbs need not wait
+    from scipy.stats import ks_2samp  # half a second to import, which other verbs do not need
 
     row = {"mean_mcmc": float(ours.mean()), "mean_exact": float(theirs.mean())}
     is_usable = ours.shape[1] >= MIN_DRAWS and theirs.size >= MIN_DRAWS
     if not (is_usable and np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return row | dict.fromkeys(("z", "p_mean", "ks", "p_ks", "ess"), math.nan)
     ess = _effective_draws(ours)
-    # The smaller effective size of the two, so that draws that happen to be antithetic give no false alarm.
+    # The larger of two errors, because draws that happen to be antithetic would give false alarms.
     mcse = max(float(mcse_mean(ours)), float(ours.std(ddof=1)) / math.sqrt(ess))
     z = (row["mean_mcmc"] - row["mean_exact"]) / math.hypot(mcse, theirs.std(ddof=1) / math.sqrt(theirs.size))
     distance = float(ks_2samp(ours.ravel(), theirs, method="asymp").statistic)

@@ -1,4 +1,4 @@
-"""Means and standard deviations over draws of what each layer contributes to the outputs."""
+"""Means and standard deviations over draws of each layer's contributions to the outputs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from rayfbnn.model.network import Buffers, forward, input_rows
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 
-_COPIES = 8  # of the contributions in one network, in float64, that there are at once
+_COPIES = 8  # of the contributions in one network, in float64, held at the same time
 
 
 def check_contributions(runs: Sequence[Draws]) -> None:
-    """Raise ConfigError if the outputs of a run's draws are not sums of what layers contribute."""
+    """Raise ConfigError if the outputs of a run's draws are not sums of contributions of layers."""
     for run in runs:
         approximation = linear_approximation(run)
         if approximation is not None:
             raise ConfigError(
-                f"contributions: the predictions of {run.path} are linear about the modes, so that its"
-                " layers have no contributions of their own; leave them out, or fit again with"
+                f"contributions: the predictions of {run.path} are linear about the modes, so its"
+                " layers have no separate contributions; leave contributions out, or fit again with"
                 f" {approximation.setting_for_networks}"
             )
 
@@ -36,12 +36,12 @@ def check_contributions(runs: Sequence[Draws]) -> None:
 def contribution_columns(runs: Sequence[Draws], inputs: Array, *, memory_bytes: float) -> dict[str, Array]:
     """Return mean and standard deviation over draws of each contribution to each output, (n_cases,) each.
 
-    The columns <output>_from_<source>_mean and _sd are on the scale of the data file where targets are real,
-    and otherwise on that of the networks' outputs, such as log odds. The centre of standardised targets
-    belongs to the bias, even if the network has no biases of its outputs. In each draw the contributions add
-    up to the output, so that their means add up to the mean of the output.
+    The columns <output>_from_<source>_mean and _sd are on the scale of the data file for real targets, and on
+    the scale of the network's outputs, such as log odds, for others. The centre of standardised targets
+    counts as bias, even if the network's outputs have no biases. In each draw the contributions add up to the
+    output, so their means add up to the mean of the output.
 
-    inputs  (n_cases, n_inputs) as on file
+    inputs  (n_cases, n_inputs) as in the data file
     """
     data, model = runs[0].data, runs[0].spec.data_model
     moments = _moments_of_cases(runs, (inputs - data.input_center) / data.input_scale, memory_bytes)
@@ -61,7 +61,7 @@ def contribution_columns(runs: Sequence[Draws], inputs: Array, *, memory_bytes: 
 
 
 def _moments_of_cases(runs: Sequence[Draws], inputs: Array, memory_bytes: float) -> dict[str, Array]:
-    """Return the moments of each contribution, (2, n_cases, n_values), from some cases at a time.
+    """Return the moments of each contribution, (2, n_cases, n_values), computed for some cases at a time.
 
     inputs  (n_cases, n_inputs), standardised
     """
@@ -76,14 +76,14 @@ def _moments_of_cases(runs: Sequence[Draws], inputs: Array, memory_bytes: float)
 
 
 def _bytes_of_a_case(run: Draws) -> int:
-    """Return about how many bytes one case takes in one network, layers and contributions together."""
+    """Return about the number of bytes of one case in one network, layers and contributions together."""
     network = run.spec.network
     n_sources = len(network.hidden) + 2
     return activation_bytes(network, run.spec.dtype) + 8 * _COPIES * n_sources * network.outputs
 
 
 def _blocks(run: Draws, inputs: Array, memory_bytes: float) -> Iterator[dict[str, Array]]:
-    """Yield the contributions in some draws at a time, (n_draws, n_outputs, n_cases * n_cells) each."""
+    """Yield the contributions in blocks of draws, (n_draws, n_outputs, n_cases * n_cells) each."""
     posterior = posterior_of(run)
     rows = input_rows(posterior.data_model.cell_inputs(inputs), posterior.dtype)
     at_once = networks_at_once(_bytes_of_a_case(run) * rows.shape[1], memory_bytes / 2)
@@ -98,7 +98,7 @@ def _blocks(run: Draws, inputs: Array, memory_bytes: float) -> Iterator[dict[str
 def _moments(blocks: Iterable[dict[str, Array]], *, n_cases: int) -> dict[str, Array]:
     """Return mean and standard deviation over all draws of each contribution, (2, n_cases, n_values).
 
-    Means and sums of squared differences from them are joined block by block (Chan, Golub and LeVeque 1983,
+    Means and sums of squared deviations are combined block by block (Chan, Golub and LeVeque 1983,
     "Algorithms for computing the sample variance"). A sum of squares would lose the digits of a contribution
     that varies little about a large mean.
     """

@@ -44,23 +44,23 @@ class Diagnosis:
     ----------
     quantities
         One row for each quantity: mean, sd, rhat (rank-normalised, split), ess_bulk, ess_tail and mcse of the
-        mean, NaN where the draws are too few to tell; and where a quantity falls short, the iterations of
-        the last phase that would do, NaN if none can be promised.
+        mean, NaN if there are too few draws. For a quantity that falls short, `iterations` is the length of
+        the last phase that would be enough; it is NaN if none is needed or none can be promised.
     acceptance
-        Mean share of updates accepted, over the draws looked at and all chains; None if nothing was accepted
-        or rejected (exact draws).
+        Mean share of accepted updates over these draws and all chains; None if nothing was accepted or
+        rejected (exact draws).
     divergences
         Number of updates at these draws with an energy that was not finite; each was rejected.
     warmup_acceptance, warmup_divergences
-        The same for all iterations not kept for the posterior.
+        Acceptance and divergences of all iterations that are not kept for the posterior.
     predictions, hyperparameters
         The verdicts.
     modes
-        Groups of chains whose log likelihoods lie apart, the largest first; one if none do.
+        Groups of chains with separate log likelihoods, the largest first; a single group if all are alike.
     thresholds
-        The limits of R-hat, ESS and the share of diverging trajectories.
+        The limits of R-hat, ESS, draws, chains, the share of iterations with divergences, and the error.
     decisive
-        Which verdict makes `ok`: "predictions", or "all" if everything must have converged.
+        The verdict that decides `ok`: "predictions", or "all" if everything must have converged.
     """
 
     quantities: pd.DataFrame
@@ -76,17 +76,17 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """True if everything has converged or, if predictions are decisive, if these can be used."""
+        """True if everything has converged; if predictions decide, True if they can be used."""
         return self.predictions.ok if self.decisive == "predictions" else not self.reasons
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """A sentence for each check of convergence that falls short, of predictions first."""
+        """One sentence for each convergence check that fails, those on predictions first."""
         return tuple(dict.fromkeys((*self.predictions.reasons, *self.hyperparameters.reasons)))
 
     @property
     def decided_by(self) -> str:
-        """The sentence for which it is not ok, "" if it is."""
+        """The sentence that decides against the run, "" if it is ok."""
         if self.ok:
             return ""
         return self.predictions.decided_by or self.reasons[0]
@@ -97,7 +97,7 @@ class Diagnosis:
         return "".join(verdict._repr_html_() for verdict in verdicts) + self.quantities_html()
 
     def quantities_html(self, *, at_most: int | None = None) -> str:
-        """Return the table of quantities as HTML, if there are many only those with the largest R-hat."""
+        """Return the table of quantities as HTML, limited to the `at_most` with the largest R-hat."""
         rows = self.quantities
         if at_most is not None and len(rows) > at_most:
             rows = rows.loc[rows["rhat"].sort_values(ascending=False).index[:at_most]]
@@ -105,7 +105,7 @@ class Diagnosis:
         return tables.table(("quantity", *rows.columns), cells)
 
     def to_json(self) -> str:
-        """Return one JSON object; what is not known is null."""
+        """Return one JSON object; unknown values are null."""
         rows = {
             name: {key: known(value) for key, value in row.items()}
             for name, row in self.quantities.to_dict("index").items()
@@ -140,16 +140,16 @@ def diagnose(
     """Judge a run by its hyperparameters, log densities and functions; never by its weights.
 
     R-hat and effective sample sizes are those of Vehtari et al. (2021), "Rank-normalization, folding, and
-    localization: an improved R-hat". Sigmas that are fixed by the configuration are left out; any other
-    quantity that never changes is a reason, as chains that never move agree perfectly. docs/diagnostics.md
-    derives the verdict on predictions.
+    localization: an improved R-hat". Sigmas that are fixed by the configuration are left out. Any other
+    quantity that never changes counts as a failure, because chains that never move agree perfectly.
+    docs/diagnostics.md derives the verdict on predictions.
 
     Parameters
     ----------
-    cases, inputs : functions are judged at `cases` evenly spaced rows of `inputs` (as on file), or of the
-        training data
+    cases, inputs : functions are judged at `cases` evenly spaced rows of `inputs` (as in the data file), or
+        of the training data
     max_rhat, min_ess : thresholds for every quantity; min_ess is for bulk and tail
-    decisive : the verdict that makes `ok`
+    decisive : the verdict that decides `ok`
     """
     judged = quantities(run, cases=cases, inputs=inputs)
     limits = Thresholds(max_rhat, min_ess)
@@ -192,7 +192,7 @@ def diagnose(
 
 
 def with_iterations(table: pd.DataFrame, run: Draws, limits: Thresholds) -> pd.DataFrame:
-    """Add the column `iterations`: how long the last phase would have to be, NaN if enough or unknown."""
+    """Add the column `iterations`: the length that the last phase needs, NaN if enough or unknown."""
     needed = [
         iterations_that_would_do(row, run.spec, run.n_draws, max_rhat=limits.max_rhat, min_ess=limits.min_ess)
         for _, row in table.iterrows()

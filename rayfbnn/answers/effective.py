@@ -10,8 +10,8 @@ import numpy as np
 from rayfbnn.arrays import Array
 
 _UNDERFLOW = 600.0  # exp(-708) is the smallest normal number
-_LEAST_TAIL = 5  # weights that a Pareto distribution can be fitted to
-MIN_DRAWS = 4  # below, a chain cannot be split in two halves that have a variance: NaN
+_LEAST_TAIL = 5  # fewest weights for a fit of a Pareto distribution
+MIN_DRAWS = 4  # with fewer, the two halves of a chain have no variance and the results are NaN
 
 
 def rhat(values: Array) -> Array:
@@ -42,16 +42,16 @@ def mcse_mean(values: Array) -> Array:
 def pareto_k(log_weights: Array) -> float:
     """Return the shape k of the Pareto distribution of the largest weights, given their logs (n_draws,).
 
-    NaN where some weight is not finite, where the weights are too few, or where the largest are all equal.
-    Infinity where the largest weight is so much larger than the others that these are zero beside it, from
-    which no shape can be found.
+    The result is NaN if a weight is not finite, if there are too few weights, or if the largest are all
+    equal. It is infinite if the largest weight exceeds others in the tail by so much that they underflow to
+    zero, because no shape can be fitted then.
     """
     from arviz_stats import base
 
     if not np.isfinite(log_weights).all() or np.ptp(log_weights) == 0:
         return math.nan
     n = len(log_weights)
-    tail = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))  # the weights that the distribution is fitted to
+    tail = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))  # number of weights in the fit
     largest = np.sort(log_weights)[-tail:]
     if tail < _LEAST_TAIL or np.ptp(largest) == 0:
         return math.nan

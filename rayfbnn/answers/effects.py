@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MEMORY_BYTES = 64e6
 _POINTS = 21
-_FEW_VALUES = 12  # columns with no more values are looked at at each of them
+_FEW_VALUES = 12  # a column with no more distinct values is evaluated at each of them
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Dependence:
     """The predictions averaged over cases, by the value of one column.
 
     column  its name
-    points  (n_points,) values of a column of numbers; the places of its levels from 0 for any other
+    points  (n_points,) values of a column of numbers; for any other column the numbers of its levels, from 0
     levels  the names of the levels, () for numbers
     mean    (n_points, n_values): averaged over cases and draws, see `value_names`
-    low, high  (n_points, n_values): 10 % and 90 % points over draws of the average over cases
+    low, high  (n_points, n_values): 10 % and 90 % quantiles over draws of the average over cases
     """
 
     column: str
@@ -42,7 +42,7 @@ class Dependence:
 
 
 def value_names(run: Draws) -> list[str]:
-    """Return what is predicted: the probability of each label, or the mean of each target."""
+    """Return the names of the predicted values: the probability of each label, or the mean of each target."""
     model, names = run.spec.data_model, run.data.target_names
     return model.probability_words(names) or [f"mean of {name}" for name in names]
 
@@ -54,15 +54,15 @@ def columns_of(run: Draws) -> tuple[InputColumn, ...]:
 
 
 def permutation_shares(run: Draws, inputs: Array, columns: Sequence[InputColumn]) -> Array:
-    """Return how much the predictions change when a column is permuted, (n_columns,).
+    """Return the relative change of the predictions when each column is permuted, (n_columns,).
 
-    It is E[(f(x) - f(x'))**2] / (2 Var f(x)), where f is the predictive mean (of times its logarithm), and
-    x' has the column's inputs from another case. If inputs are independent this is the total-effect index of
-    Sobol': Jansen (1999), "Analysis of variance designs for model output", the share of the variance of the
-    predictions that is lost if the column is not known. Several targets or labels are added up. It is NaN
-    where all predictions are equal.
+    The change is E[(f(x) - f(x'))**2] / (2 Var f(x)), where f is the predictive mean (for times, that of
+    their logarithm), and x' has the column's inputs from another case. If inputs are independent, this is the
+    total-effect index of Sobol': Jansen (1999), "Analysis of variance designs for model output". It is the
+    share of the variance of the predictions that is lost if the column is unknown. Both expressions are
+    summed over targets or labels. The change is NaN if all predictions are equal.
 
-    inputs  (n_cases, n_inputs) as on file
+    inputs  (n_cases, n_inputs) as in the data file
     """
     names = run.data.input_names
     uniform = Streams(run.spec.seed, np.zeros(1, dtype=np.uint64)).uniform(
@@ -71,7 +71,7 @@ def permutation_shares(run: Draws, inputs: Array, columns: Sequence[InputColumn]
     order = np.argsort(uniform[0])
     before = _means(run, inputs).mean(axis=2)  # (n_cases, n_values)
     variance = before.var(axis=0)
-    # Targets on different scales weigh equally; probabilities are on one.
+    # Targets on different scales have equal weight; probabilities share one scale.
     scale = np.ones_like(variance)
     if not run.spec.data_model.has_labels:
         scale = np.where(variance > 0, variance, np.inf)
@@ -86,12 +86,12 @@ def permutation_shares(run: Draws, inputs: Array, columns: Sequence[InputColumn]
 
 
 def partial_dependence(run: Draws, inputs: Array, column: InputColumn) -> Dependence:
-    """Average the predictive mean over cases, with one column set to each of some values in all of them.
+    """Average the predictive mean over cases, for each of several values of one column set in all cases.
 
     Friedman (2001), "Greedy function approximation: a gradient boosting machine", section 8.2. Times are
     averaged by their logarithms.
 
-    inputs  (n_cases, n_inputs) as on file, the cases that are averaged over
+    inputs  (n_cases, n_inputs) as in the data file, the cases to average over
     """
     data, model = run.data, run.spec.data_model
     points, settings = _settings(column, data.inputs, data.input_names)
@@ -115,7 +115,7 @@ def partial_dependence(run: Draws, inputs: Array, column: InputColumn) -> Depend
 
 def _settings(column: InputColumn, inputs: Array, names: Sequence[str]) -> tuple[Array, Array]:
     """Return points of a column, and the values of its inputs at each, (n_points, n_inputs_of_column)."""
-    n_others = len(column.input_names) - len(column.value_names)  # whether it is missing: no
+    n_others = len(column.input_names) - len(column.value_names)  # "is it missing" inputs: 0
     if column.kind == "levels":
         points = np.arange(len(column.levels), dtype=np.float64)
         values = np.eye(len(column.levels))

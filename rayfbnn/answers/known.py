@@ -6,5 +6,5 @@ import math
 
 
 def known(value: float) -> float | None:
-    """Return the number as it is, or None (null) if it is not finite."""
+    """Return the number unchanged, or None (null) if it is not finite."""
     return value if math.isfinite(value) else None

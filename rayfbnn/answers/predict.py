@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate", "expected_error_rate")
 _ROWS_SHOWN = 10  # in a notebook
-_FAR = 100.0  # times as far out as every training case: vague priors reach infinity nearer than that
+_FAR = 100.0  # times the reach of the training cases; vague priors can give infinities nearer than that
 _SQUARE_IS_LARGE = 1e15  # float32 holds the sums of squares of smaller outputs
 
 
@@ -45,13 +45,14 @@ class Prediction:
     ----------
     summary
         Number of cases and draws. If the cases have targets, also the mean over cases of each measure that
-        applies, and its standard error as <measure>_se (absent for a single case). expected_error_rate is
-        there without targets too, if these are binary, class or count targets. early_phase, the number of a
-        phase, if the draws are not from the posterior but from that phase.
+        applies, and its standard error as <measure>_se (absent for a single case). For binary, class and
+        count targets, expected_error_rate is present even if the cases have no targets. If the draws are not
+        from the posterior but from an earlier phase, early_phase is the number of that phase.
     table
-        One row for each case, on the scale of the data file; early_phase is its last column, if there is one.
+        One row for each case, on the scale of the data file. Its last column is early_phase, if the summary
+        has it.
     verdict
-        Whether the draws are enough for these predictions; None where that was not asked, or where the draws
+        Whether the draws are enough for these predictions; None if no verdict was requested, or if the draws
         are not of Markov chains.
     """
 
@@ -86,7 +87,7 @@ class Prediction:
         return json.dumps(document)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # infinities are looked for in the table
+@np.errstate(over="ignore", invalid="ignore")  # the table is searched for infinities
 def predict(
     runs: Sequence[Draws],
     inputs: Array,
@@ -98,29 +99,31 @@ def predict(
     """Predict targets at new inputs, averaged over all draws of one or several runs of the same posterior.
 
     Real targets: every column describes the predictive distribution, noise included,
-    p(y | x) = (1/n) sum_d p(y | f_d(x), sigma_d), a mixture of Gaussians or t distributions; its mean is
-    that of the networks' outputs f_d(x), also for t noise too heavy-tailed to have one (df <= 1); its
+    p(y | x) = (1/n) sum_d p(y | f_d(x), sigma_d), a mixture of Gaussians or t distributions. Its mean is the
+    mean of the network outputs f_d(x), even if t noise is too heavy-tailed to have a mean (df <= 1). Its
     standard deviation is infinite for df <= 2. mean_mcse is the Monte Carlo standard error of the mean.
     log_probability is the log of the mean over draws of the joint density of a case's targets. Missing
-    targets (NaN) are left out of it and of the errors.
-    Heteroscedastic targets: the same with a sigma_d(x). binary: p is the mean over draws of P(y = 1). class:
-    p_k likewise. count: mean, sd, mode, median and quantiles of the mixture of Poisson distributions, the
-    error rate that of guessing the mode. survival: those of the mixture of survival times but the mode, and
-    the survival curve, P(T > t) at the hazard's time points, or if it is constant at the quartiles of the
-    training times; a censored time has a log_probability and no errors.
-    expected_error_rate is the error rate that the predictive distribution itself expects of the guess: the
+    targets (NaN) are left out of log_probability and of the errors.
+    Heteroscedastic targets: the same with a sigma_d(x).
+    Binary targets: p is the mean over draws of P(y = 1). Class targets: p_k likewise.
+    Count targets: mean, sd, mode, median and quantiles of the mixture of Poisson distributions; the error
+    rate is that of guessing the mode.
+    Survival targets: the same columns without the mode, for the mixture of survival times, and the survival
+    curve P(T > t) at the hazard's time points, or for a constant hazard at the quartiles of the training
+    times. A censored time has a log_probability and no errors.
+    expected_error_rate is the error rate of the guess that the predictive distribution itself expects: the
     mean over a case's targets of 1 - max_k p_k for labels (binary: of min(p, 1 - p)), and of one minus the
     probability of the mode for counts. It is given for every case, whether its targets are known or not.
 
-    Cases are taken in chunks, draws in blocks, and memory grows with the number of draws only by what one
-    case needs (8 bytes a draw for an output, 8 for a noise sigma).
+    Cases are processed in chunks and draws in blocks. Memory grows with the number of draws only by the needs
+    of one case: 8 bytes a draw for an output, and 8 for a noise sigma.
 
     Parameters
     ----------
-    inputs : (n_cases, n_inputs)      as on file
-    targets : (n_cases, n_targets)    as on file
+    inputs : (n_cases, n_inputs)      as in the data file
+    targets : (n_cases, n_targets)    as in the data file
     contributions : bool              adds the columns of `contribution_columns` to the table
-    memory_bytes : float              about what may be used at once
+    memory_bytes : float              approximate memory to use at once
     """
     import pandas as pd
 
@@ -155,7 +158,7 @@ def predict(
 
 
 def first_infinity(table: pd.DataFrame) -> tuple[int, str] | None:
-    """Return row, counted from 0, and column of the first infinite number in a table; None without one."""
+    """Return the row, counted from 0, and the column of the first infinite number in a table, or None."""
     numbers = table.select_dtypes("number")
     places = np.argwhere(np.isinf(numbers.to_numpy(dtype=np.float64)))
     return None if len(places) == 0 else (int(places[0, 0]), str(numbers.columns[places[0, 1]]))
@@ -164,7 +167,7 @@ def first_infinity(table: pd.DataFrame) -> tuple[int, str] | None:
 def _check_far_cases(table: pd.DataFrame, inputs: Array, targets: Array | None, run: Draws) -> None:
     """Raise DataError for an infinite prediction of a case that is far outside the training cases.
 
-    The infinite standard deviation of t noise with at most two degrees of freedom is no such prediction.
+    The standard deviation of t noise with at most two degrees of freedom is always infinite and not tested.
     """
     model, data = run.spec.data_model, run.data
     if getattr(model, "alpha", math.inf) <= 2:
@@ -189,14 +192,14 @@ def _check_far_cases(table: pd.DataFrame, inputs: Array, targets: Array | None, 
 
 
 def _with_columns(table: pd.DataFrame, columns: dict[str, Array]) -> pd.DataFrame:
-    """Return a table with further columns; ConfigError if a target's name gives it one of them already."""
+    """Return a table with further columns; ConfigError if it already has a column of the same name."""
     import pandas as pd
 
     for name in columns:
         if name in table:
             raise ConfigError(
-                f"contributions: the table has a column {name} already, of a target with such a name; rename"
-                " the target, or leave contributions out"
+                f"contributions: the table already has a column {name}, because of a target's"
+                " name; rename the target, or leave contributions out"
             )
     return pd.concat([table, pd.DataFrame(columns)], axis=1)
 
@@ -217,7 +220,7 @@ def _checked(run: Draws, inputs: Array, targets: Array | None) -> tuple[Array, A
 
 
 def _n_values(model: DataModel, n_targets: int) -> int:
-    """Return how many numbers a draw gives for a case: its outputs, or one for each cell."""
+    """Return the number of values that a draw gives for a case: its outputs, or one for each cell."""
     return model.n_cells if model.n_cells > 1 else model.n_outputs(n_targets)
 
 
@@ -229,7 +232,7 @@ def _predict_chunk(
     sigmas: Array,
     block_bytes: float,
 ) -> pd.DataFrame:
-    """Return the rows of the table for some cases, by one pass over all draws."""
+    """Return the rows of the table for some cases, in one pass over all draws."""
     import pandas as pd
 
     data, model = runs[0].data, runs[0].spec.data_model
@@ -270,8 +273,8 @@ class _Reduced:
     """The results of all draws at some cases, on the networks' scale.
 
     log_probability (n_cases,), or None without targets
-    mean            (n_cases, n_labels) of probabilities, where targets are labels
-    outputs         (n_cases, n_outputs, n_draws) elsewhere, runs one after the other, each by chain
+    mean            (n_cases, n_labels) mean probabilities, for labels
+    outputs         (n_cases, n_outputs, n_draws), for numbers; one run after the other, each by chain
     """
 
     log_probability: Array | None
@@ -310,14 +313,14 @@ def _reduce_draws(
 
 
 def _check_finite(outputs: Array, run: Draws) -> None:
-    """Raise StoreError unless all outputs (n_chains, n_draws, n_cases, n_outputs) are numbers."""
+    """Raise StoreError unless all outputs (n_chains, n_draws, n_cases, n_outputs) are finite."""
     is_finite = np.isfinite(outputs)
     if not is_finite.all():
         n_bad, dtype = int((~is_finite.all(axis=(2, 3))).sum()), run.spec.dtype
         better = "sample with dtype = float64 or " if dtype == "float32" else "sample with "
         raise StoreError(
             f"{run.path}: at least {n_bad} of the draws have outputs that are not finite in {dtype};"
-            f" {better}priors that reach less far (larger alphas, smaller widths)"
+            f" {better}less vague priors (larger alphas, smaller widths)"
         )
 
 
@@ -335,8 +338,8 @@ def _by_chain(kept: Array | None, runs: Sequence[Draws]) -> list[Array]:
 def _mean_mcse(outputs: Array, runs: Sequence[Draws]) -> Array:
     """Return the Monte Carlo error of means over draws, (n_cases, n_outputs); NaN below 4 draws a chain.
 
-    The chains of all runs are looked at together, each cut to the last draws that the shortest run has, so
-    that runs which disagree make the error larger. The draws left out count as if they were like those.
+    The chains of all runs are taken together, each cut to its last draws, as many as the shortest run has.
+    Runs that disagree therefore make the error larger. The draws left out are assumed to be like the others.
     """
     n_common = min(run.n_draws for run in runs)
     pieces = [part[..., part.shape[-1] - n_common :] for part in _by_chain(outputs, runs)]

@@ -24,9 +24,9 @@ _BLOCK_BYTES = 64e6
 def predictive_mean(run: Draws, inputs: Array, *, memory_bytes: float = 256e6) -> Array:
     """Return the mean of each target over all draws, (n_cases, n_targets), on the scale of the data file.
 
-    For labels it is the probability of each, (n_cases, n_labels).
+    For labels it is the probability of each label, (n_cases, n_labels).
 
-    inputs  (n_cases, n_inputs) as on file
+    inputs  (n_cases, n_inputs) as in the data file
     """
     model, data = run.spec.data_model, run.data
     parts = [
@@ -42,10 +42,11 @@ def predictive_quantiles(
 ) -> Array:
     """Return quantiles of each target's predictive distribution, (n_probabilities, n_cases, n_targets).
 
-    They are of the equally weighted mixture over all draws, noise included, on the scale of the data file.
+    The distribution is the equally weighted mixture over all draws, noise included, on the scale of the data
+    file.
 
-    inputs         (n_cases, n_inputs) as on file
-    probabilities  strictly between 0 and 1; ConfigError names one that is not
+    inputs         (n_cases, n_inputs) as in the data file
+    probabilities  strictly between 0 and 1; ConfigError for any other
     """
     model, data = run.spec.data_model, run.data
     for probability in probabilities:
@@ -53,7 +54,7 @@ def predictive_quantiles(
             raise ConfigError(f"quantiles: must lie between 0 and 1, such as 0.9, got {probability}")
     if model.has_labels:
         raise ConfigError(
-            f"quantiles: {model.kind} targets are labels, which have none; ask for probabilities"
+            f"quantiles: {model.kind} targets are labels and have no quantiles; ask for probabilities"
         )
     quantiles = np.empty((len(probabilities), len(inputs), data.n_targets))
     for cases, outputs, sigmas in _parts(run, inputs, memory_bytes):
@@ -62,12 +63,12 @@ def predictive_quantiles(
 
 
 def predictive_sample(run: Draws, inputs: Array, n_samples: int, *, seed: int) -> Array:
-    """Draw targets from the predictive distribution, (n_samples, n_cases, n_targets) as on file.
+    """Draw targets from the predictive distribution, (n_samples, n_cases, n_targets) as in the data file.
 
     Each sample takes one draw of the posterior at random, with replacement, for all cases, and adds noise. It
-    depends on the seed, the draws, and the number of the sample alone.
+    depends only on the seed, the draws, and the number of the sample.
 
-    inputs  (n_cases, n_inputs) as on file
+    inputs  (n_cases, n_inputs) as in the data file
     """
     check_own_networks(run)
     model, data, posterior = run.spec.data_model, run.data, posterior_of(run)
@@ -88,7 +89,7 @@ def predictive_sample(run: Draws, inputs: Array, n_samples: int, *, seed: int) -
 
 
 def _parts(run: Draws, inputs: Array, memory_bytes: float) -> Iterator[tuple[slice, Array, Array]]:
-    """Yield some cases at a time, their outputs (n_cases, n_outputs, n_draws), and the noise's sigmas."""
+    """Yield blocks of cases, their outputs (n_cases, n_outputs, n_draws), and the sigmas of the noise."""
     model = run.spec.data_model
     sigmas = noise_sigmas(run).reshape(1, -1, run.total)
     per_case = 8 * run.total * max(model.n_cells, run.spec.network.outputs)

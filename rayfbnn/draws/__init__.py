@@ -1,1 +1,1 @@
-"""Which draws of which stores are read, and the quantities that they give."""
+"""The choice of draws from stores, and the quantities computed from them."""

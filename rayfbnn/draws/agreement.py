@@ -1,4 +1,4 @@
-"""Checks that runs belong together: draws of one posterior, and with random numbers of their own."""
+"""Checks that runs belong together: draws of one posterior, from different random numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_same_posterior(
 ) -> None:
     """Raise StoreMismatchError unless all runs have draws of one posterior.
 
-    Where it is allowed, some may be from its prior, or from approximations of it.
+    If allowed, some may be from its prior, or from approximations of it.
     """
     first = runs[0]
     for other in runs[1:]:
@@ -28,8 +28,8 @@ def check_same_posterior(
         is_mixed = (first.kind == "approximate") != (other.kind == "approximate")
         if is_mixed and not is_approximation_allowed:
             reasons.append(
-                f"kind: {first.kind} and {other.kind} draws; `compare` holds approximations against the"
-                " posterior"
+                f"kind: {first.kind} and {other.kind} draws; use `compare` to compare an approximation"
+                " with the posterior"
             )
         if _labels(first) != _labels(other):
             reasons.append("data: the labels of the targets differ")
@@ -52,7 +52,7 @@ def check_independent(runs: Sequence[Draws]) -> None:
         key = (run.kind, run.spec.seed)
         if key in seen:
             raise StoreMismatchError(
-                f"{run.path}: has seed {run.spec.seed} like {seen[key].path}: their draws are not"
-                " independent, so they cannot be pooled; sample one of them with another seed"
+                f"{run.path}: has the same seed ({run.spec.seed}) as {seen[key].path}, so their draws are not"
+                " independent and cannot be pooled; sample one of the two with another seed"
             )
         seen[key] = run

@@ -10,7 +10,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws, Source
 from rayfbnn.errors import ConfigError, StoreError
 
-_BLOCKS = 16  # that are read of a batch, however long the run is
+_BLOCKS = 16  # that are read from a batch, however long the run is
 _DRAWS = 50  # of a block, if a chunk has as many
 
 
@@ -20,7 +20,7 @@ class Chosen:
 
     first_chain  number of the first chain; the others follow it
     numbers      (n_draws,) increasing numbers of the draws
-    per_block    draws that are read together, so that no more is in memory in addition to the result
+    per_block    number of draws that are read together, to limit memory in addition to the result
     """
 
     source: Source
@@ -29,7 +29,7 @@ class Chosen:
     per_block: int
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
-        """Read a block of draws of the other source at a time."""
+        """Read the chosen draws from the other source, one block at a time."""
         chains = slice(chains.start + self.first_chain, chains.stop + self.first_chain)
         numbers = self.numbers[draws]
         if len(numbers) == 0 or numbers[-1] - numbers[0] == len(numbers) - 1:
@@ -44,7 +44,7 @@ class Chosen:
 
 
 def with_draws(run: Draws, numbers: Array) -> Draws:
-    """Return the run with only the draws of each chain that have these increasing numbers."""
+    """Return the run with only these draws of each chain, given by their increasing numbers."""
     source = Chosen(run.source, 0, numbers, _per_block(run))
     return replace(run, source=source, n_draws=len(numbers))
 
@@ -56,16 +56,14 @@ def without_first(run: Draws, skip: int) -> Draws:
     if skip == 0:
         return run
     if skip >= run.n_draws:
-        raise ConfigError(
-            f"skip: must be below {run.n_draws}, the draws of a chain in {run.path}, got {skip}"
-        )
+        raise ConfigError(f"skip: must be below {run.n_draws}, the draws per chain in {run.path}, got {skip}")
     return with_draws(run, np.arange(skip, run.n_draws))
 
 
 def halves(run: Draws) -> tuple[Draws, Draws]:
-    """Return the first half of the chains and the others, so that a run can be compared with itself.
+    """Return the first half of the chains and the second half, to compare a run with itself.
 
-    A run with one chain is split between its draws. StoreError if there is a single draw.
+    If there is only one chain, its draws are split. StoreError for a single draw.
     """
     if run.n_chains > 1:
         middle = run.n_chains // 2
@@ -77,23 +75,23 @@ def halves(run: Draws) -> tuple[Draws, Draws]:
 
 
 def thinned(run: Draws, at_most: int) -> Draws:
-    """Return at most so many draws of each chain, evenly spaced in at most 16 evenly spaced blocks."""
+    """Return at most `at_most` draws of each chain, evenly spaced in at most 16 evenly spaced blocks."""
     numbers = _draw_numbers(run.n_draws, _per_block(run), at_most)
     return run if len(numbers) == run.n_draws else with_draws(run, numbers)
 
 
 def first_draws(run: Draws, at_most: int) -> Draws:
-    """Return at most so many draws of each chain, the first ones."""
+    """Return the first `at_most` draws of each chain, or all if there are fewer."""
     return run if at_most >= run.n_draws else with_draws(run, np.arange(at_most))
 
 
 def evenly_spaced(n: int, at_most: int) -> Array:
-    """Return at most so many of the numbers below n, evenly spaced from the first to the last."""
+    """Return at most `at_most` of the numbers below n, evenly spaced from the first to the last."""
     return np.unique(np.linspace(0, n - 1, min(at_most, n)).round().astype(int))
 
 
 def spread(n_draws: int, n_wanted: int) -> Array:
-    """Return the numbers of `n_wanted` of `n_draws` draws, evenly spaced, the last draw among them."""
+    """Return the numbers of `n_wanted` of `n_draws` draws, evenly spaced, including the last draw."""
     return (n_draws - 1 - evenly_spaced(n_draws, n_wanted))[::-1]
 
 
@@ -107,7 +105,7 @@ def _per_block(run: Draws) -> int:
 
 
 def _draw_numbers(n_draws: int, per_block: int, at_most: int) -> Array:
-    """Return the numbers of the draws that are read, in order; the last draw is among them."""
+    """Return the numbers of the draws to read, in order, including the last draw."""
     blocks = evenly_spaced(-(-n_draws // per_block), _BLOCKS)
     numbers = (blocks[:, None] * per_block + np.arange(per_block)).reshape(-1)
     numbers = numbers[numbers < n_draws]

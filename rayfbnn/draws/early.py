@@ -1,4 +1,4 @@
-"""States of an earlier phase, read as draws while a run has kept none."""
+"""States of an earlier phase, which are read as draws as long as a run has kept none."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _ATTRIBUTES = {POSITIONS: "position", PRECISIONS: "precisions"}
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """The states that a store has at the ends of some blocks, the same number for each batch."""
+    """The states of a store at the ends of some blocks, the same number for each batch."""
 
     store: Store
     records: Sequence[Sequence[Record]]  # of each batch
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
-        """Return a part of the states, which are read once; StoreError for a statistic, which states lack."""
+        """Return a part of the states, which are read only once; StoreError for a statistic."""
         if name == STARTS:
             return chain_numbers(chains, draws)
         if name not in _ATTRIBUTES:
@@ -47,13 +47,13 @@ class States:
 
 
 def committed_or_early(store: Store) -> Draws:
-    """Return the draws that are committed or, if there are none, states of the latest earlier phase.
+    """Return the committed draws or, if a run has none yet, states of the latest earlier phase.
 
-    The states are those that a run stores at the end of each block of iterations, so that it can be resumed.
-    Those of the later half of the blocks are taken, in the latest phase in which every batch has committed a
-    block. While a run is in these phases its chains move towards the posterior and its settings change. The
-    states are therefore not draws from the posterior, and `early_phase` of the result is the phase's number.
-    StoreError if there are no such states either.
+    A run stores a state at the end of each block of iterations, to resume from there. The result has the
+    states of the later half of the blocks, in the latest phase with a committed block of every batch. In
+    these phases the chains move towards the posterior and the settings change. The states are therefore not
+    draws from the posterior, and `early_phase` of the result is the phase's number. StoreError if the run has
+    no such states either.
     """
     if store.kind != "mcmc" or store.committed_draws > 0:
         return committed(store)
@@ -73,13 +73,13 @@ def committed_or_early(store: Store) -> Draws:
 
 
 def early_warning(run: Draws) -> str:
-    """Return the sentence that early draws are not from the posterior, and which ones they are."""
+    """Return a warning that early draws are not from the posterior, with their number and phase."""
     spec, store = run.spec, run.store
     iteration = min(store.progress(batch).iteration for batch in range(store.n_batches))
     states = f"{run.n_draws} state{'s' if run.n_draws > 1 else ''}"
     return (
         f"{run.path}: NOT FROM THE POSTERIOR: no draws are kept yet (iteration {iteration} of"
         f" {spec.total_iterations}), so these are {states} of each chain from phase {run.early_phase} of"
-        f" {len(spec.phase)}, on their way there; means may be useful, but intervals are not yet to be"
-        " trusted. `resume` goes on to the posterior"
+        f" {len(spec.phase)}, before the chains reach the posterior; means may be useful, but do not trust"
+        " intervals yet. Use `resume` to continue to the posterior"
     )

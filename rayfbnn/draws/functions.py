@@ -20,7 +20,7 @@ from rayfbnn.model.network import Buffers, forward, input_rows
 
 @dataclass(frozen=True)
 class Estimate:
-    """Means over draws, with their standard errors, of one shape."""
+    """Means over draws and their standard errors, in arrays of the same shape."""
 
     value: Array
     standard_error: Array
@@ -31,9 +31,9 @@ def function_values(
 ) -> Array:
     """Return outputs of every draw's network, (n_draws, n_points, n_outputs), chain after chain.
 
-    inputs  (n_points, n_inputs) as on file; the outputs are as the network gives them, those of a hazard of
-            several pieces the log hazard in each
-    draws   number of draws of each chain to use, the first ones; None uses all
+    inputs  (n_points, n_inputs) as in the data file; the outputs are on the network's scale, and for a hazard
+            of several pieces they are the log hazard in each
+    draws   number of draws of each chain to use, from the first; None uses all
     """
     run = run if draws is None else first_draws(run, draws)
     points = _standardized(run, inputs)
@@ -52,15 +52,15 @@ def hidden_values(run: Draws, inputs: Array, layer: int) -> Array:
     """Return values of a hidden layer's units, offsets included, in every draw, (n_draws, n_points, n_units).
 
     Their covariance over units and draws is C(p, q) of Neal (1996) eq. 2.5, and their squared differences
-    are D(p, q). A wide layer gives both more exactly than as many functions do.
+    are D(p, q). A wide layer estimates both more precisely than the same number of functions.
     """
     n_layers = len(run.spec.network.hidden)
     if not 0 <= layer < n_layers:
         raise ConfigError(f"layer: must be from 0 to {n_layers - 1}, got {layer}")
     if run.spec.data_model.n_cells > 1:
         raise ConfigError(
-            f"layer: hidden units depend on time too under a hazard of several pieces, got {layer};"
-            " leave it out for the outputs"
+            f"layer: hidden units also depend on time under a hazard of several pieces, got {layer};"
+            " leave layer out to get the outputs"
         )
     check_own_networks(run)
     posterior = posterior_of(run)
@@ -69,12 +69,12 @@ def hidden_values(run: Draws, inputs: Array, layer: int) -> Array:
     values = np.empty((len(positions), rows.shape[1], run.spec.network.hidden[layer].units))
     for draw in range(len(positions)):
         activity = forward(positions[draw : draw + 1], rows, posterior.wiring, buffers=Buffers())
-        values[draw] = activity.sources[layer + 1][0, :-1].T  # less the row of ones
+        values[draw] = activity.sources[layer + 1][0, :-1].T  # without the row of ones
     return values
 
 
 def covariance(values: Array) -> Estimate:
-    """Estimate E[f(p) f(q)] of functions whose mean is zero, as it is under every prior here.
+    """Estimate E[f(p) f(q)] of functions with mean zero, as under every prior here.
 
     values  (n_draws, n_points), rows independent; the result is (n_points, n_points)
     """
@@ -111,10 +111,10 @@ def variation(
 
     D is that of an output of the networks or, with `layer`, of the units of that hidden layer. The standard
     error treats the units of one draw as independent, which they are if the sigmas into them are fixed and
-    only inputs lead into the layer. Smooth functions have D in proportion to s^2, Brownian ones to s,
-    fractional Brownian ones to s^eta.
+    only inputs lead into the layer. D is proportional to s^2 for smooth functions, to s for Brownian ones,
+    and to s^eta for fractional Brownian ones.
 
-    at    (n_inputs,) as on file, the point x
+    at    (n_inputs,) as in the data file, the point x
     axis  number of the input in which the two points differ
     """
     at = np.asarray(at, dtype=np.float64)

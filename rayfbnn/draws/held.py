@@ -15,29 +15,29 @@ _CHAINS_AT_ONCE = 16
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """Arrays (n_chains, n_draws, ...) in memory by name; what is not among them is read from the source."""
+    """Arrays (n_chains, n_draws, ...) in memory by name; all others are read from the source."""
 
     source: Source
     arrays: Mapping[str, Array]
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
-        """Return a view of an array in memory, or read from the source."""
+        """Return a view of an array in memory, or read it from the source."""
         if name in self.arrays:
             return self.arrays[name][chains, draws]
         return self.source.read(name, chains, draws)
 
 
 def hold(run: Draws, numbers: Array, *, dtype: str | None = None) -> Draws:
-    """Return the run with only some draws, whose positions and precisions are in memory.
+    """Return the run with only some draws, with their positions and precisions in memory.
 
-    numbers  of the draws of each chain that are held, increasing
-    dtype    of the networks' evaluation; that of the run if it is None
+    numbers  increasing numbers of the draws of each chain to hold
+    dtype    type for the evaluation of networks; None for that of the run
     """
     some = with_draws(run, numbers)
     arrays = {POSITIONS: some.positions(), PRECISIONS: some.precisions()}
     if is_linear(run):
         arrays[STARTS] = some.starts()
-    # Sizes of what is evaluated at once, where memory allows: nothing is read in parts.
+    # The last two only limit how many networks are evaluated at once, since nothing is read in parts.
     return replace(
         some,
         source=Held(some.source, arrays),

@@ -1,4 +1,4 @@
-"""The draws of an approximation that count: of each start as many as its weight says."""
+"""The draws of an approximation that count: a number from each start in proportion to its weight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rayfbnn.draws.view import Draws, Source
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """One chain, in which the first draws of one start follow those of another.
+    """One chain made of the first draws of each start, one start after the other.
 
     ends  (n_starts,) number of draws up to the end of each start
     """
@@ -22,7 +22,7 @@ class Joined:
     ends: Array
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
-        """Read the draws of each start that are among those wanted, one start after the other."""
+        """Read the requested draws of each start, one start after the other."""
         pieces = []
         for start, end in enumerate(self.ends):
             begin = self.ends[start - 1] if start else 0
@@ -34,11 +34,11 @@ class Joined:
 
 
 def with_members(run: Draws) -> Draws:
-    """Return the draws of an approximation that count, as those of one chain.
+    """Return the draws of an approximation that count, as one chain.
 
-    They are the first n_c draws of each start c, where n_c is in proportion to the weight of the start; the
-    start of the largest weight has all of its draws. A run whose starts count alike is returned as it is, and
-    so is one that is no approximation.
+    They are the first n_c draws of each start c, where n_c is proportional to the weight of the start; the
+    start with the largest weight keeps all its draws. A run with equal weights is returned unchanged, and so
+    is one that is not an approximation.
     """
     if run.kind != "approximate":
         return run

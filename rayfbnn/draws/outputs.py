@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rayfbnn.model.architecture import ModelSpec, NetworkSpec
     from rayfbnn.store.store import Store
 
-_CACHE_BYTES = 4e6  # activations evaluated at once; larger ones only wait for memory
-_COPIES = 8  # of a block's outputs, in float64, that there are at once when the density is taken
+_CACHE_BYTES = 4e6  # of activations at once; larger blocks only wait for memory
+_COPIES = 8  # of a block's outputs, in float64, held at once when the density is computed
 _Made: TypeAlias = tuple["Dataset", "NetworkSpec", "ModelSpec", Posterior]
 _POSTERIORS: WeakKeyDictionary[Store, dict[str, _Made]] = WeakKeyDictionary()  # by dtype
 
@@ -32,10 +32,11 @@ def output_blocks(
     Parameters
     ----------
     inputs : (n_cases, n_inputs)   standardised, as the network sees them
-    memory_bytes : float           about what may be used while a block is made and while its density is taken
+    memory_bytes : float           approximate memory to use for a block, and then for its density
 
-    `outputs` is (n_chains, n_draws, n_cases, n_outputs) in the run's dtype and on the network's scale, for a
-    hazard of pieces (n_chains, n_draws, n_cases, n_pieces); `precisions` (n_chains, n_draws, n_precisions).
+    `outputs` is (n_chains, n_draws, n_cases, n_outputs) in the run's dtype and on the network's scale. For a
+    hazard of pieces it is (n_chains, n_draws, n_cases, n_pieces). `precisions` is (n_chains, n_draws,
+    n_precisions).
     """
     posterior = posterior_of(run)
     at_modes = modes(run) if is_linear(run) else None
@@ -59,7 +60,7 @@ def output_blocks(
 def outputs_by_case(run: Draws, inputs: Array, *, memory_bytes: float) -> Array:
     """Return the outputs of every draw, (n_cases, n_outputs, n_chains, n_draws) in the run's dtype.
 
-    The parameters are those of `output_blocks`; the memory of the result itself comes on top.
+    The parameters are those of `output_blocks`; the result itself takes additional memory.
     """
     values: Array = None
     for chains, draws, outputs, _ in output_blocks(run, inputs, memory_bytes=memory_bytes):
@@ -70,13 +71,13 @@ def outputs_by_case(run: Draws, inputs: Array, *, memory_bytes: float) -> Array:
 
 
 def activation_bytes(network: NetworkSpec, dtype: str) -> int:
-    """Return about how many bytes the layers of one network take for one case during its evaluation."""
+    """Return about the number of bytes that the layers of one network take for one case."""
     units = network.inputs + sum(layer.units for layer in network.hidden) + network.outputs
     return 2 * units * np.dtype(dtype).itemsize
 
 
 def networks_at_once(bytes_of_one: int, memory_bytes: float) -> int:
-    """Return how many networks are evaluated together, each of which takes so many bytes."""
+    """Return the number of networks to evaluate together, of `bytes_of_one` bytes each."""
     return max(1, int(min(memory_bytes, _CACHE_BYTES) / bytes_of_one))
 
 
@@ -99,14 +100,14 @@ def posterior_of(run: Draws) -> Posterior:
 
 
 def _outputs(posterior: Posterior, positions: Array, inputs: Array, memory_bytes: float) -> Array:
-    """Evaluate each draw as if it were a chain, some at once: (n_chains, n_draws, n_cases, n_outputs)."""
+    """Evaluate each draw like a chain, some at once: (n_chains, n_draws, n_cases, n_outputs)."""
     flat = np.ascontiguousarray(positions, dtype=posterior.dtype).reshape(-1, posterior.n_parameters)
     outputs = np.empty((len(flat), posterior.network.outputs, len(inputs)), dtype=posterior.dtype)
     bytes_of_one = activation_bytes(posterior.network, posterior.dtype) * len(inputs)
     at_once = networks_at_once(bytes_of_one, memory_bytes)
     for first in range(0, len(flat), at_once):
         some = slice(first, first + at_once)
-        outputs[some] = posterior.outputs(flat[some], inputs).swapaxes(1, 2)  # units first, as it was made
+        outputs[some] = posterior.outputs(flat[some], inputs).swapaxes(1, 2)  # units first, as allocated
     return outputs.reshape(*positions.shape[:2], *outputs.shape[1:]).swapaxes(-1, -2)
 
 

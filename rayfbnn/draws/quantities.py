@@ -1,4 +1,4 @@
-"""The scalar quantities by which a run is judged, which symmetries of the network do not change."""
+"""The scalar quantities for judging a run, which are invariant under symmetries of the network."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MEMORY_BYTES = 64e6
 def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> dict[str, Array]:
     """Return each quantity by name, (n_chains, n_draws) float64: sigmas, densities and functions.
 
-    Weights are not among them, nor the sigmas or adjustments of single hidden units: units can be exchanged
+    Weights, and sigmas and adjustments of single hidden units, are not included: units can be exchanged
     without changing the function, so chains need not agree on them. Functions are the networks' outputs on
     the data file's scale ("y1[17]": target y1 at case 17, counted from 0), or probabilities ("p_y1[17]").
 
     Parameters
     ----------
     cases : int                     functions at this many evenly spaced rows of `inputs`
-    inputs : (n_cases, n_inputs)    as on file; the training cases unless given
+    inputs : (n_cases, n_inputs)    as in the data file; the training cases unless given
     """
     by_name = sigmas(run) | adjustments(run)
     for name in _DENSITIES:
@@ -32,7 +32,7 @@ def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> d
 
 
 def sigmas(run: Draws) -> dict[str, Array]:
-    """Return the free sigmas with a meaning of their own, named as in the store, (n_chains, n_draws) each."""
+    """Return the free sigmas that can be interpreted, named as in the store, (n_chains, n_draws) each."""
     layout, data = run.precision_layout, run.data
     columns = {}
     for group, column in layout.common.items():
@@ -68,7 +68,7 @@ def adjustments(run: Draws) -> dict[str, Array]:
 
 
 def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[str, Array]:
-    """Return outputs, or for binary and class targets probabilities, at evenly spaced cases.
+    """Return outputs (for binary and class targets probabilities) at evenly spaced cases, by name.
 
     Each has shape (n_chains, n_draws). Outputs of real and heteroscedastic targets are on the scale of the
     data file.
@@ -85,9 +85,9 @@ def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[st
 
 
 def functions_at(run: Draws, inputs: Array) -> Array:
-    """Return the functions that a run is judged by, (n_chains, n_draws, n_cases, n_functions).
+    """Return the functions for judging a run, (n_chains, n_draws, n_cases, n_functions).
 
-    inputs  (n_cases, n_inputs) as on file
+    inputs  (n_cases, n_inputs) as in the data file
     """
     data, model = run.data, run.spec.data_model
     standardized = (inputs - data.input_center) / data.input_scale
@@ -101,7 +101,7 @@ def functions_at(run: Draws, inputs: Array) -> Array:
 def noise_sigmas(run: Draws) -> Array:
     """Read the noise standard deviation of each standardised target, (n_targets, n_chains, n_draws).
 
-    There are no rows where targets have no noise of their own.
+    The array has no rows if the targets have no noise parameters.
     """
     columns = run.precision_layout.noise_columns
     if len(columns) == 0:
@@ -110,5 +110,5 @@ def noise_sigmas(run: Draws) -> Array:
 
 
 def is_of_predictions(name: str) -> bool:
-    """Tell whether predictions depend on a quantity: functions, the log likelihood and the noise."""
+    """Return True if predictions depend on a quantity: functions, the log likelihood and the noise."""
     return not name.startswith(("sigma_", "adjustment_", "log_prior")) or name.startswith("sigma_noise")

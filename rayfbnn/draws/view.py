@@ -1,4 +1,4 @@
-"""The view of draws that every answer takes: which chains and draws of which store, fixed when it is made."""
+"""The view of draws that every answer takes: chains and draws of a store, fixed when the view is made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POSITIONS, PRECISIONS, STARTS = "positions", "precisions", "starts"
 
 
 class Source(Protocol):
-    """A reader of draws, which may choose among, join or hold the draws of another."""
+    """A reader of draws, which may choose, join or hold draws of another source."""
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
         """Return POSITIONS, PRECISIONS, STARTS or a statistic of a store, (n_chains, n_draws, ...).
@@ -35,19 +35,19 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """The draws that an answer is made from.
+    """The draws that an answer uses.
 
-    What is committed is asked once, when the view is made. A run may continue to write meanwhile.
+    The number of committed draws is read once, when the view is made. The run may continue to write.
 
     store             the store with the training cases, layouts and records
     source            the reader of the chosen draws
-    spec              the store's configuration; its dtype is that of the networks' evaluation
+    spec              the store's configuration; its dtype is used to evaluate networks
     n_chains          number of chains
     n_draws           number of draws of each chain
     chains_per_batch  number of chains that are read together
     draws_per_chunk   number of draws of a chain that are stored together
-    early_phase       number of the phase, from 1, if these are not draws from the posterior but states of an
-                      earlier phase
+    early_phase       number of the phase, from 1, if these are states of an earlier phase and not draws from
+                      the posterior
     """
 
     store: Store
@@ -109,7 +109,7 @@ class Draws:
         return self.source.read(name, _span(chains, self.n_chains), _span(draws, self.n_draws))
 
     def blocks(self, draws_at_once: int) -> Iterator[slice]:
-        """Yield slices of successive draws, of whole chunks of the store if more than one fits."""
+        """Yield slices of successive draws, as whole chunks of the store if more than one fits."""
         per_chunk = self.draws_per_chunk
         if draws_at_once > per_chunk:
             draws_at_once -= draws_at_once % per_chunk
@@ -117,7 +117,7 @@ class Draws:
             yield slice(first, min(first + draws_at_once, self.n_draws))
 
     def blocks_in_memory(self, n_values: int, memory_bytes: float) -> Iterator[tuple[slice, slice]]:
-        """Yield chains and draws whose `n_values` numbers each take about half of the memory."""
+        """Yield blocks of chains and draws that fill about half of the memory, `n_values` numbers a draw."""
         chains_at_once = min(self.chains_per_batch, self.n_chains)
         draws_at_once = max(1, int(memory_bytes / 2 / (8 * n_values * chains_at_once)))
         for first in range(0, self.n_chains, chains_at_once):
@@ -134,13 +134,13 @@ class Draws:
 
 @dataclass(frozen=True)
 class Committed:
-    """The draws of all chains of a store, as many as were committed when this was made."""
+    """The draws of all chains of a store that were committed when this object was made."""
 
     store: Store
     n_draws: int
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
-        """Read from the store, whose chunks are checked against their digests."""
+        """Read from the store, which checks each chunk against its digest."""
         if name == POSITIONS:
             return self.store.read_positions(draws, chains, committed=self.n_draws)
         if name == PRECISIONS:
@@ -160,7 +160,7 @@ def committed(store: Store) -> Draws:
 
 
 def of_store(store: Store, n_draws: int) -> Draws:
-    """Return a view of the first `n_draws` draws of every chain, which the caller knows to be committed."""
+    """Return a view of the first `n_draws` draws of every chain; the caller knows that they are committed."""
     return of_source(store, Committed(store, n_draws), n_draws)
 
 
@@ -179,7 +179,7 @@ def of_source(store: Store, source: Source, n_draws: int, *, early_phase: int | 
 
 
 def chain_numbers(chains: slice, draws: slice) -> Array:
-    """Return the number of its chain for each draw, (n_chains, n_draws)."""
+    """Return the number of the chain of each draw, (n_chains, n_draws)."""
     rows = np.arange(chains.start, chains.stop)
     return np.repeat(rows[:, None], draws.stop - draws.start, axis=1)
 

@@ -1,4 +1,4 @@
-"""Pictures of predictions and functions along one input, the others at their medians."""
+"""Pictures of predictions and functions along one input, with the others at their medians."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.draws.view import Draws
 
-_MAX_SPREAD = 30  # of a linear axis: the largest value to the typical one
+_MAX_SPREAD = 30  # largest ratio of the largest to the typical value on a linear axis
 
 
 @styled
 def predictive_bands(
     runs: Sequence[Draws], path: str | Path, *, input_name: str | None = None, n_points: int = 200
 ) -> Path:
-    """Plot the predictive median and intervals along one input, the others at their medians; data as points.
+    """Plot the predictive median and intervals along one input, with the others at their medians.
+
+    The training cases are drawn as points.
 
     The bands are the central 80 % and 98 % of targets, noise included. For binary targets P(y = 1) is
     plotted, for class targets the probability of each class.
@@ -79,7 +81,7 @@ def function_lines(
     n_functions: int = 8,
     n_points: int = 400,
 ) -> Path:
-    """Plot the outputs of the first draws' networks along one input, the others held at their medians."""
+    """Plot the network outputs of the first draws along one input, with the others at their medians."""
     data = run.data
     name, column, inputs = _along_input(data, input_name, n_points)
     values = function_values(run, inputs, draws=n_functions)[:n_functions]
@@ -101,7 +103,7 @@ def function_lines(
 
 
 def _compress(axis: Any, values: Array, *, typical: float | None = None) -> None:
-    """Set a scale that is linear near zero and logarithmic far out, if vague priors spread values so far."""
+    """Set a scale that is linear near zero and logarithmic far out, if the values are widely spread."""
     sizes = np.abs(values[np.isfinite(values)])
     if typical is None:
         typical = float(np.median(sizes)) if sizes.size else 0.0
@@ -116,12 +118,11 @@ def _compress(axis: Any, values: Array, *, typical: float | None = None) -> None
 
 
 def _along_input(data: Dataset, input_name: str | None, n_points: int) -> tuple[str, int, Array]:
-    """Return the input's name and column, and points along it with the other inputs at their medians."""
+    """Return the input's name and column, and points along it, with the other inputs at their medians."""
     name = data.input_names[0] if input_name is None else input_name
     if name not in data.input_names:
         raise ConfigError(
-            f"input_name: is not an input of the store, got {name};"
-            f" the inputs are {', '.join(data.input_names)}"
+            f"input_name: the store has no input {name}; its inputs are {', '.join(data.input_names)}"
         )
     column = data.input_names.index(name)
     x = data.inputs[:, column]

@@ -1,4 +1,4 @@
-"""The panels that compare predictions with what happened: calibration, residuals, and actual values."""
+"""Panels that compare predictions with actual targets: calibration, residuals, and actual values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rayfbnn.answers.calibration import BINS, Places, reliability, share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.pictures.panels import BLUE, CHAIN_COLOURS, GREY, SKY, Axes, opacity, set_log_scale
 
-_MAX_LABELS = len(CHAIN_COLOURS)  # with a line each
+_MAX_LABELS = len(CHAIN_COLOURS)  # that have separate lines
 
 
 def draw_pit(axis: Axes, places: Places) -> None:
-    """Draw the histogram of places within predictive distributions, flat if these are calibrated.
+    """Draw the histogram of places within predictive distributions, which is flat if these are calibrated.
 
-    95 % of the bars of calibrated predictions end in the grey band.
+    If predictions are calibrated, 95 % of the bars end in the grey band.
     """
     shares = places.histogram()
     edges = np.linspace(0, 1, BINS + 1)
@@ -39,9 +39,10 @@ def draw_coverage(axis: Axes, places: Places) -> None:
 
 
 def draw_reliability(axis: Axes, by_label: dict[str, tuple[Array, Array]]) -> None:
-    """Draw how often labels happened by the probability that was predicted.
+    """Draw the share of cases that have a label by its predicted probability.
 
-    The bars hold 95 % of what calibrated predictions give. Beyond eight labels there is one line for all.
+    If predictions are calibrated, 95 % of the points lie within the bars. More than eight labels share one
+    line.
     """
     if len(by_label) > _MAX_LABELS:
         probability, happened = map(np.concatenate, zip(*by_label.values(), strict=True))
@@ -57,7 +58,7 @@ def draw_reliability(axis: Axes, by_label: dict[str, tuple[Array, Array]]) -> No
 
 
 def draw_probability_histogram(axis: Axes, by_label: dict[str, tuple[Array, Array]]) -> None:
-    """Draw how many predictions have which probability, of all labels together."""
+    """Draw the histogram of predicted probabilities, for all labels together."""
     every = np.concatenate([probability for probability, _ in by_label.values()])
     axis.hist(every, bins=np.linspace(0, 1, BINS + 1), color=BLUE, alpha=0.75)
     axis.set(xlim=(-0.02, 1.02), xlabel="predicted probability", ylabel="predictions")
@@ -92,9 +93,9 @@ def draw_actual(axis: Axes, median: Array, actual: Array, name: str, *, are_time
 
 
 def draw_scores(axis: Axes, median: Array, places: Places, *, are_times: bool = False) -> None:
-    """Draw the normal scores of targets by their predicted value; 95 % belong into the band.
+    """Draw the normal scores of targets by their predicted value; 95 % should lie in the band.
 
-    median  (n_cases,), of the cases whose places are known
+    median  (n_cases,), of the cases with known places
     """
     scores = places.scores
     axis.axhspan(-1.96, 1.96, color=SKY, alpha=0.2, lw=0, zorder=0)

@@ -15,7 +15,7 @@ from rayfbnn.pictures.panels import BLUE, CHAIN_COLOURS, GREY, RED, SKY, Axes, l
 if TYPE_CHECKING:
     import pandas as pd
 
-_KOLMOGOROV_95 = 1.358  # 95 % of the largest distance of n uniforms' distribution function, times sqrt(n)
+_KOLMOGOROV_95 = 1.358  # 95 % quantile of sqrt(n) times the largest distance, for n uniform numbers
 
 
 def describe_quantity(name: str) -> str:
@@ -72,12 +72,12 @@ def draw_trace(axis: Axes, values: Array, name: str) -> None:
 def draw_rank_differences(axes: Sequence[Axes], drawn: Sequence[Array]) -> None:
     """Draw the distribution function of each chain's ranks minus the uniform one, on one scale.
 
-    The grey band holds one chain of independent draws with probability 95 %.
+    The grey band contains one chain of independent draws with a probability of 95 %.
 
     Säilynoja, Bürkner and Vehtari (2022), with the constant width of Kolmogorov's test.
     """
     n_chains, n_draws = drawn[0].shape
-    # The ranks of one chain among all vary less than uniforms, by the share that the chain itself has.
+    # The ranks of one chain vary less than uniform numbers, because the chain is itself a share of all draws.
     width = _KOLMOGOROV_95 * math.sqrt((1 - 1 / n_chains) / n_draws)
     reach = width
     for axis, values in zip(axes, drawn, strict=True):

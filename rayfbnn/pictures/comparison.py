@@ -39,9 +39,9 @@ _NAMES = {
 def picture(comparison: Comparison, runs: Mapping[str, Draws], path: str | Path) -> Path:
     """Draw distances as bars with the floor as a line, calibration, and log probability by seconds.
 
-    Where there is a single input, there is also the predictive band of each run.
+    If there is a single input, the picture also has the predictive band of each run.
 
-    runs  by the names of the rows, but the last one
+    runs  by the names of the rows, except the last one
     """
     data = next(iter(runs.values())).data
     n_rows = -(-len(runs) // _BANDS_IN_A_ROW) if data.n_inputs == 1 else 0
@@ -60,7 +60,7 @@ def picture(comparison: Comparison, runs: Mapping[str, Draws], path: str | Path)
 
 
 def _draw_distances(axis: Axes, comparison: Comparison, colours: Mapping[str, str]) -> None:
-    """Draw a bar for each method but the reference, with twice its standard error, and the floor."""
+    """Draw a bar for each method except the reference, with twice its standard error, and the floor."""
     name = next(name for name in _NAMES if name in comparison.floor.values)
     shown = [row for row in colours if row != comparison.reference]
     places = np.arange(len(shown))[::-1]
@@ -78,7 +78,7 @@ def _draw_distances(axis: Axes, comparison: Comparison, colours: Mapping[str, st
         color="black",
         lw=1,
         ls="--",
-        label="floor: one half of the reference from the other",
+        label="floor: distance between halves of the reference",
     )
     axis.set_yticks(places, shown)
     axis.set_ylim(-0.6, max(len(shown), 1) - 0.4)
@@ -105,11 +105,11 @@ def _draw_calibration(
         axis.set(
             xlabel="largest probability",
             ylabel="share of right guesses",
-            title="Calibration: on the line is calibrated",
+            title="Calibration: closer to the line is better",
         )
     else:
         axis.set(xlim=(0, 1), xlabel="probability of the central interval", ylabel="share of targets inside")
-        axis.set_title("Calibration: on the line is calibrated")
+        axis.set_title("Calibration: closer to the line is better")
     axis.legend(loc="best")
 
 
@@ -124,7 +124,7 @@ def _draw_times(axis: Axes, comparison: Comparison, colours: Mapping[str, str]) 
     for row, (seconds, score) in points.items():
         colour, error = colours[row], rows[row]["log_probability_difference_se"]
         axis.errorbar(seconds, score, yerr=2 * error, fmt="o", color=colour, lw=0.9)
-        # Of two points beside one another the lower one has its name below, so that names do not overlap.
+        # The lower of two neighbouring points has its name below, so names do not overlap.
         others = [point for other, point in points.items() if other != row]
         nearest = min(others, key=lambda point: abs(math.log(point[0] / seconds)), default=(seconds, score))
         place = {"xytext": (5, -4), "va": "top"} if score < nearest[1] else {"xytext": (5, 4)}
@@ -170,5 +170,5 @@ def _draw_bands(part: Figure, runs: Mapping[str, Draws], n_rows: int) -> None:
     axes[0].legend(loc="best")
     for axis in axes[len(runs) :]:
         axis.set_axis_off()
-    for axis in axes[: len(runs)][-_BANDS_IN_A_ROW:]:  # the lowest ones of their columns
+    for axis in axes[: len(runs)][-_BANDS_IN_A_ROW:]:  # the lowest one in each column
         axis.tick_params(labelbottom=True)

@@ -31,7 +31,7 @@ STYLE: Any = {
     "legend.frameon": False,
     "legend.fontsize": 8,
     "lines.linewidth": 1.2,
-    "text.parse_math": False,  # a dollar sign in the name of a column is one
+    "text.parse_math": False,  # a dollar sign in the name of a column is a plain character
 }
 _DPI = 160
 
@@ -39,7 +39,7 @@ P = ParamSpec("P")
 
 
 def styled(draw: Callable[P, Path]) -> Callable[P, Path]:
-    """Put STYLE in force while a function draws; ConfigError where matplotlib is not installed."""
+    """Apply STYLE while a function draws; ConfigError if matplotlib is not installed."""
 
     @functools.wraps(draw)
     def in_style(*args: P.args, **kwargs: P.kwargs) -> Path:
@@ -51,7 +51,7 @@ def styled(draw: Callable[P, Path]) -> Callable[P, Path]:
 
 @contextmanager
 def in_force(style: Any) -> Iterator[None]:
-    """Put a style in force; ConfigError where matplotlib is not installed."""
+    """Apply a style; ConfigError if matplotlib is not installed."""
     try:
         import matplotlib
     except ImportError as exc:
@@ -77,7 +77,7 @@ def figure_with_axes(
 
 def save(figure: Figure, path: str | Path) -> Path:
     """Write the figure as a PNG file, and return its path."""
-    picture = io.BytesIO()  # into a file Pillow's own code would write, and hide why it cannot
+    picture = io.BytesIO()  # if Pillow wrote the file itself, it would hide why it fails
     figure.savefig(picture, format="png", dpi=_DPI)
     with whole_file(path) as file:
         file.write(picture.getbuffer())
@@ -85,11 +85,11 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def to_svg(figure: Figure, colours: Mapping[str, str]) -> str:
-    """Return the figure as an SVG element for a page of HTML, which gives it font, text colour and size.
+    """Return the figure as an SVG element for a page of HTML, which sets its font, text colour and size.
 
-    Text stays text. Black and the colours of the style take the place that the page gives them.
+    Text stays text. Black and the colours of the style become the colours of the page.
 
-    colours  hexadecimal colour -> what the page calls it
+    colours  the page's name for each hexadecimal colour
     """
     file = io.StringIO()
     with warnings.catch_warnings():
@@ -99,7 +99,7 @@ def to_svg(figure: Figure, colours: Mapping[str, str]) -> str:
     text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r"<svg \1>", text, count=1)
-    # Several pictures in one page must not have the same names for different parts.
+    # Parts of different pictures on one page must not have the same names.
     prefix = f"f{hashlib.sha256(text.encode()).hexdigest()[:10]}-"
     return re.sub("<[^>]+>", lambda tag: _tag_for_pages(tag[0], colours, prefix), text)
 
@@ -107,7 +107,7 @@ def to_svg(figure: Figure, colours: Mapping[str, str]) -> str:
 def _tag_for_pages(tag: str, colours: Mapping[str, str], prefix: str) -> str:
     """Return a tag of an SVG with the page's font and colours, and a prefix before its name and its links.
 
-    The text between tags, which has the names of columns, stays as it is.
+    The text between tags, such as the names of columns, is left unchanged.
     """
     tag = re.sub(r"font: ([0-9.]+px)[^;\"]*", r"font-size: \1", tag)
     tag = re.sub("#[0-9a-f]{6}", lambda colour: colours.get(colour[0], colour[0]), tag)

@@ -1,4 +1,4 @@
-"""The picture of an approximation's objective by step, which is flat where the fit has settled."""
+"""The picture of an approximation's objective by step, which is flat once the fit has settled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @styled
 def objective_by_step(run: Draws, path: str | Path) -> Path:
-    """Plot the objective of each start of an approximation by step, the mean over a few steps at a time."""
+    """Plot the objective of each start of an approximation by step, averaged over a few steps at a time."""
     figure, axes = figure_with_axes(1, 1, width=5.5, height=3.4)
     draw_objective(axes[0, 0], run)
     return save(figure, path)
@@ -26,13 +26,13 @@ def objective_by_step(run: Draws, path: str | Path) -> Path:
 def draw_objective(axis: Axes, run: Draws) -> None:
     """Draw the objective of each start; starts without weight in predictions are thin.
 
-    The vertical axis leaves out the first tenth of the steps where these reach far beyond the rest.
+    The range of the vertical axis is that of the objective after the first tenth of the steps.
     """
     summary = fit_summary(run.store)
     approximation = summary.approximation
     objective, n_bins = summary.objective, summary.objective.shape[1]
     if approximation.is_objective_evidence:
-        objective = objective - run.data.log_scale  # next to the log evidences in tables
+        objective = objective - run.data.log_scale  # on the scale of the log evidences in tables
     steps = (np.arange(n_bins) + 1) * approximation.n_steps / n_bins
     for start, (values, weight) in enumerate(zip(objective, summary.weight, strict=True)):
         colour = CHAIN_COLOURS[start % len(CHAIN_COLOURS)]

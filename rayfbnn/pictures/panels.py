@@ -1,4 +1,4 @@
-"""The panels that pictures of a run are made of, each drawn on axes that it is given."""
+"""Panels for pictures of a run, each drawn on given axes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Axes: TypeAlias = Any  # matplotlib's; only figures.py imports it
 
-# Okabe and Ito's palette, told apart with any colour vision; black is kept for text and reference lines.
+# Okabe and Ito's palette, distinguishable with any colour vision; black is for text and reference lines.
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, YELLOW, GREY = "#CC79A7", "#56B4E9", "#B8A900", "#666666"
 CHAIN_COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
@@ -33,10 +33,10 @@ def draw_band(axis: Axes, x: Array, table: pd.DataFrame, name: str) -> None:
 
 
 def draw_targets(axis: Axes, x: Array, y: Array, *, are_times: bool, is_only_input: bool) -> None:
-    """Draw cases as points; times on a logarithmic axis, hollow where they are censored (negative)."""
+    """Draw cases as points; times are on a logarithmic axis, and hollow if censored (negative)."""
     points: dict[str, Any] = {"marker": "o", "ls": "", "ms": 3, "mew": 0, "alpha": opacity(len(x))}
     points |= {"color": "black" if is_only_input else GREY, "zorder": 3 if is_only_input else 0}
-    label = "data" if is_only_input else "data, whatever the other inputs"
+    label = "data" if is_only_input else "data, at any values of the other inputs"
     if are_times:
         set_log_scale(axis, "y")
         if (y < 0).any():
@@ -54,10 +54,10 @@ def draw_probabilities(
     *,
     names: Sequence[str],
 ) -> None:
-    """Draw probabilities as lines; cases as ticks in the colour of their label, below for the opposite label.
+    """Draw probabilities as lines, and cases as ticks in the colour of the label, below for its opposite.
 
     probabilities  (n_points, n_labels); x (n_points,); x_data (n_cases,)
-    labelled       for each label the cases that have it, and those that have its opposite if it has one
+    labelled       for each label the cases that have it, and the cases with its opposite if it has one
     """
     for number, (name, (of_label, of_opposite)) in enumerate(zip(names, labelled, strict=True)):
         colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
@@ -80,11 +80,11 @@ def draw_survival(
     colour: str,
     explain: bool = False,
 ) -> None:
-    """Draw survival by the model as a line with its 80 % interval, by the cases themselves as steps.
+    """Draw survival by the model as a line with its 80 % interval, and by the cases themselves as steps.
 
     curves   (n_draws, n_times) survival of each draw, averaged over the cases
     targets  (n_cases,), negative for censored cases
-    explain  True for a legend that says what interval, steps and ticks are
+    explain  True to explain interval, steps and ticks in the legend
     """
     names = ["80 % interval", "Kaplan and Meier", "censored"] if explain else [None, None, None]
     low, high = np.quantile(curves, [0.1, 0.9], axis=0)
@@ -123,9 +123,9 @@ def draw_relevance(axis: Axes, names: Sequence[str], values: Array) -> None:
 
 
 def draw_predicted(axes: Array, table: pd.DataFrame, actual: Array, name: str) -> None:
-    """Draw predicted against actual values above, and below errors relative to the ends of the 80 % interval.
+    """Draw actual by predicted values above, and errors relative to the ends of the 80 % interval below.
 
-    actual (n_cases,); cases where it is missing (NaN) are left out
+    actual (n_cases,); cases with a missing value (NaN) are left out
     """
     above, below = axes
     is_known = ~np.isnan(actual)
@@ -150,7 +150,7 @@ def draw_predicted(axes: Array, table: pd.DataFrame, actual: Array, name: str) -
 
 
 def set_log_scale(axis: Axes, which: str) -> None:
-    """Set a logarithmic scale whose ticks are written as plain numbers."""
+    """Set a logarithmic scale with plain numbers at its ticks."""
     axis.set(**{f"{which}scale": "log"})
     scaled = axis.yaxis if which == "y" else axis.xaxis
     scaled.set_major_formatter("{x:g}")
@@ -158,7 +158,7 @@ def set_log_scale(axis: Axes, which: str) -> None:
 
 
 def logarithmic(axis: Axes, values: Array, *, which: str = "y") -> None:
-    """Set a logarithmic scale with a written value at each round tick, also within one decade."""
+    """Set a logarithmic scale with labelled round ticks, even within one decade."""
     scaled = axis.yaxis if which == "y" else axis.xaxis
     axis.set(**{f"{which}scale": "log"})
     low, high = float(values.min()), float(values.max())
@@ -185,12 +185,12 @@ def round_numbers(low: float, high: float) -> list[float]:
 
 
 def opacity(n_points: int) -> float:
-    """Return the opacity of points, which is less where there are many."""
+    """Return the opacity of points, which is lower for many points."""
     return float(np.clip(30 / math.sqrt(max(n_points, 1)) / 3, 0.15, 0.85))
 
 
 def kaplan_meier(targets: Array) -> tuple[Array, Array]:
-    """Return the times of events, and after each of them the share that lived on.
+    """Return the times of events, and the share surviving after each of them.
 
     S(t) = product over events at t_i <= t of (1 - d_i / r_i), d_i events and r_i cases at risk at t_i.
     Kaplan and Meier (1958), "Nonparametric estimation from incomplete observations".

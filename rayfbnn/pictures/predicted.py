@@ -1,4 +1,4 @@
-"""The picture of predictions beside what happened, and the page that has it with the state of the chains."""
+"""The picture of predictions against actual targets, and an overview that adds the state of the chains."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 def predicted_against_actual(
     run: Draws, prediction: Prediction, inputs: Array, targets: Array, path: str | Path
 ) -> Path:
-    """Plot predictions beside what happened.
+    """Plot predictions against actual targets.
 
-    For targets that are numbers these are predictive medians and actual values, above the place of each
-    target in its predictive distribution; for labels the share of cases that have one, by its probability.
+    For numbers, the picture has predictive medians and actual values, above the place of each target in its
+    predictive distribution. For labels, it has the share of cases that have a label, by its probability.
 
-    inputs (n_cases, n_inputs) and targets (n_cases, n_targets), of which `prediction` is
+    inputs, targets  (n_cases, n_inputs) and (n_cases, n_targets), the cases of `prediction`
     """
     n = _n_columns(run)
     figure = blank_figure(3.6 * n if n > 1 else 4.6, 4.8)
@@ -45,7 +45,7 @@ def _n_columns(run: Draws) -> int:
 def draw_beside_actual(
     figure: Figure, run: Draws, prediction: Prediction, inputs: Array, targets: Array
 ) -> None:
-    """Draw predictions beside what happened onto a figure or a part of one; arguments as above."""
+    """Draw predictions against actual targets onto a figure or a part of one; arguments as above."""
     model, names = run.spec.data_model, run.data.target_names
     ratios = (3, 1.2)
     if model.has_labels:
@@ -78,7 +78,7 @@ def overview(
     *,
     title: str = "",
 ) -> Path:
-    """Plot one page: predictions beside what happened, traces and ranks of the common sigmas, convergence."""
+    """Plot one page: predictions and actual targets, traces and ranks of the common sigmas, convergence."""
     candidates = {name: values for name, values in sigmas(run).items() if "[" not in name}
     candidates = candidates or log_densities(run)  # every sigma fixed
     rows = least_converged(candidates, 5)
@@ -107,7 +107,7 @@ def overview(
 
 
 def _with_error(value: float, error: float) -> str:
-    """Write the value to the second digit of its standard error, if there is one."""
+    """Return the value as text, rounded to the second digit of its standard error if that is known."""
     if not (math.isfinite(error) and error > 0):
         return f"{value:.3g}"
     decimals = max(0, 1 - math.floor(math.log10(error)))

@@ -1,4 +1,4 @@
-"""The picture of the sigmas of inputs, which say how much each input matters (ARD)."""
+"""The picture of the sigmas of inputs, which show how much each input matters (ARD)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MAX_BARS = 40
 
 
 def has_relevance(run: Draws) -> bool:
-    """Return whether inputs have sigmas of their own."""
+    """Return True if inputs have their own sigmas."""
     return bool(relevance_groups(run))
 
 
 @styled
 def relevance_of_inputs(run: Draws, path: str | Path) -> Path:
-    """Plot the sigma of each input's weights, for each group whose prior has one (ARD).
+    """Plot the sigma of each input's weights, for each group with such sigmas in its prior (ARD).
 
     At most 40 inputs of a group are shown, those with the largest medians, in their order.
     """

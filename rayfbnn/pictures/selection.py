@@ -1,4 +1,4 @@
-"""The choice of the quantities that a picture shows if there are more than fit into it."""
+"""The choice of quantities for a picture that has no room for all of them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def relevance_groups(run: Draws) -> list[str]:
 
 
 def of_inputs(all_sigmas: dict[str, Array], group: str) -> dict[str, Array]:
-    """Return the sigma in the group of each input by name, (n_chains, n_draws)."""
+    """Return the sigma of each input in the group by the input's name, (n_chains, n_draws) each."""
     start = f"sigma_{group}_unit["
     return {name[len(start) : -1]: values for name, values in all_sigmas.items() if name.startswith(start)}
 
 
 def largest(values: dict[str, Array], at_most: int) -> dict[str, Array]:
-    """Return the values with the largest medians, in their order."""
+    """Return the values with the largest medians, in their original order."""
     medians = sorted(values, key=lambda name: -float(np.median(values[name])))
     return {name: values[name] for name in values if name in medians[:at_most]}
 
@@ -41,7 +41,7 @@ def log_densities(run: Draws) -> dict[str, Array]:
 
 
 def least_converged(candidates: dict[str, Array], at_most: int) -> list[str]:
-    """Return the names in order; if there are too many, only those with the largest R-hat."""
+    """Return the names in order, limited to the `at_most` with the largest R-hat."""
     if len(candidates) <= at_most:
         return list(candidates)
     worst = set(summarize(candidates)["rhat"].sort_values(ascending=False).index[:at_most])
@@ -49,7 +49,7 @@ def least_converged(candidates: dict[str, Array], at_most: int) -> list[str]:
 
 
 def worst_of_each(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with one row, the worst, for the functions of each target and the sigmas of units."""
+    """Return the table with the worst values for the functions of each target and the sigmas of units."""
     import pandas as pd
 
     kinds = pd.Index([re.sub(r"\[(.*)\]$", "", name) for name in table.index])

@@ -25,9 +25,9 @@ _MEMORY_BYTES = 64e6
 def survival_curves(run: Draws, path: str | Path, *, n_groups: int = 3, n_times: int = 120) -> Path:
     """Plot survival of the training cases, all and by predicted risk, by the model and by the cases.
 
-    Cases whose time is missing are left out. The groups are of equal size, by each case's mean survival
-    over the times. Lines and bands are the model's curves averaged over the cases, and over draws; steps
-    are Kaplan and Meier's estimate.
+    Cases with a missing time are left out. The groups are of equal size, by each case's mean survival over
+    the times. Lines and bands are the mean and the 80 % interval over draws of the model's curves, averaged
+    over the cases. Steps are Kaplan and Meier's estimate.
     """
     data = run.data
     is_known = ~np.isnan(data.targets[:, 0])
@@ -53,14 +53,14 @@ def survival_curves(run: Draws, path: str | Path, *, n_groups: int = 3, n_times:
 
 
 def has_survival_curves(run: Draws) -> bool:
-    """Return whether the targets are times, of which there are survival curves."""
+    """Return True if the targets are survival times, which have survival curves."""
     return isinstance(run.spec.data_model, SurvivalTargets)
 
 
 def curves_by_draw(run: Draws, inputs: Array, times: Array) -> Array:
     """Return P(T > t) of some cases for at most 400 draws, (n_draws, n_cases, n_times).
 
-    inputs  (n_cases, n_inputs) as on file
+    inputs  (n_cases, n_inputs) as in the data file
     """
     model, data = run.spec.data_model, run.data
     assert isinstance(model, SurvivalTargets)
@@ -73,7 +73,7 @@ def curves_by_draw(run: Draws, inputs: Array, times: Array) -> Array:
         chosen = log_hazard[-seen % stride :: stride]
         seen += len(log_hazard)
         shape = (*chosen.shape[:2], len(times))
-        # Each case of each draw by itself, as one draw of a mixture.
+        # Each case of each draw counts as a mixture of one draw.
         by_case = chosen.reshape(-1, 1, chosen.shape[2])
         kept.append(model.hazard.survival_curve(by_case, times).reshape(shape))
     return np.concatenate(kept)

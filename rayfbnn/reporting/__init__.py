@@ -1,1 +1,1 @@
-"""The report on one or several runs: one page of HTML that needs no network."""
+"""The report on one or several runs: one self-contained page of HTML."""

@@ -1,4 +1,4 @@
-"""The section on predictions: their errors, and whether what they say comes true as often as they say."""
+"""The section on predictions: their errors and their calibration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rayfbnn.pictures.survival import curves_by_draw, has_survival_curves
 from rayfbnn.reporting.pictures import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
 
-_TIMES = 60  # at which survival is drawn
+_TIMES = 60  # number of times for a survival curve
 
 
 def calibration_section(run: ReportedRun) -> str:
@@ -36,12 +36,12 @@ def _cases_in_words(run: ReportedRun) -> str:
     cases = run.cases
     words = f"At {cases.n_all:,} {'held-out' if cases.is_held_out else 'training'} cases"
     if len(cases.rows) < cases.n_all:
-        words += f", of which {len(cases.rows):,} evenly spaced ones are looked at"
+        words += f", of which {len(cases.rows):,} evenly spaced ones are used"
     words += f", from {run.n_held:,} of {run.n_draws:,} draws."
     if not cases.is_held_out and run.draws.kind != "prior":
         words += (
-            " The network has learnt from these cases, so that errors are smaller and intervals fit better"
-            " than they will for new cases; give held-out cases with --data for an honest picture."
+            " The network has learnt from these cases, so errors are smaller and intervals fit better than"
+            " for new cases; give held-out cases with --data for a fair assessment."
         )
     return words
 
@@ -59,15 +59,15 @@ def _numbers(run: ReportedRun, places: Places) -> str:
             picture(
                 partial(draw_pit, places=of_target),
                 alt=f"Histogram of the places of {name} in its predictive distributions",
-                caption=f"{name}: 95 % of the bars of calibrated predictions end in the grey band. A valley"
-                " in the middle means intervals that are too narrow, a hill ones that are too wide, and a"
-                " slope predictions that are too low or too high.",
+                caption=f"{name}: if predictions are calibrated, 95 % of the bars end in the grey band. A"
+                " valley in the middle means that intervals are too narrow, a hill that they are too wide,"
+                " and a slope that predictions are too low or too high.",
             ),
             picture(
                 partial(draw_coverage, places=of_target),
                 alt=f"Share of cases of {name} in central intervals by their probability",
-                caption=f"{name}: the share of cases in central intervals. Below the line intervals are too"
-                " narrow, above it too wide.",
+                caption=f"{name}: the share of cases in central intervals. Below the line, intervals are too"
+                " narrow; above it, they are too wide.",
             ),
         ]
     if has_survival_curves(run.draws):
@@ -88,8 +88,8 @@ def _survival(run: ReportedRun) -> list[str]:
         picture(
             partial(_draw_survival, times=times, curves=curves, targets=targets[is_known], name=name),
             alt=f"Share of cases that survive, by {name}",
-            caption=f"The share of {is_known.sum():,} cases that survive: averaged over their curves by the"
-            " model, and Kaplan and Meier's estimate from their times.",
+            caption=f"The share of {is_known.sum():,} cases that survive: the average of the model's curves,"
+            " and Kaplan and Meier's estimate from the times of the cases.",
         )
     ]
 
@@ -103,11 +103,11 @@ def _draw_survival(axis: Axes, times: Array, curves: Array, targets: Array, name
 def _spread_in_words(run: ReportedRun) -> str:
     if run.draws.spec.data_model.are_times:
         return (
-            "A censored time is spread evenly over what is left of its predictive distribution beyond it,"
-            " because no more is known of it."
+            "A censored time is spread evenly over the part of its predictive distribution beyond it,"
+            " because nothing more is known about it."
         )
     if run.places is not None and (run.places.high > run.places.low).any():
-        return "A count is spread evenly over its probability, so that shares can be met exactly."
+        return "A count is spread evenly over its probability, so calibrated shares can be met exactly."
     return ""
 
 
@@ -136,13 +136,13 @@ def _labels(run: ReportedRun) -> str:
         picture(
             partial(draw_reliability, by_label=by_label),
             alt="Share of cases with a label by its predicted probability",
-            caption="How often a label happened, by its predicted probability. 95 % of the points of"
-            " calibrated predictions lie within the bars.",
+            caption="The share of cases that have a label, by its predicted probability. If predictions are"
+            " calibrated, 95 % of the points lie within the bars.",
         ),
         picture(
             partial(draw_probability_histogram, by_label=by_label),
             alt="Histogram of predicted probabilities",
-            caption="How many predictions have which probability.",
+            caption="The number of predictions by their probability.",
         ),
     ]
     return tables.table(header, rows) + beside(pictures)

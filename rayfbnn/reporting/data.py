@@ -1,4 +1,4 @@
-"""The section on the data: cases, columns and what became of them, targets."""
+"""The section on the data: cases, columns with their encoding, and targets."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MAX_ROWS = 60
 _KINDS = {
     "number": "number",
     "levels": "levels, an input of 0 or 1 for each",
-    "ordered": "ordered levels, the place from 0",
-    "missing": "only whether it is missing",
+    "ordered": "ordered levels, numbered from 0",
+    "missing": "only whether the value is missing",
 }
 
 
 def data_section(run: ReportedRun) -> str:
-    """Return how many cases there are, a table of the columns, and one of the targets."""
+    """Return the number of cases and inputs, a table of the columns, and a table of the targets."""
     draws, cases = run.draws, run.cases
     spec, data = draws.spec, draws.data
     held_out = f"{cases.n_all:,}, {cases.source}" if cases.is_held_out else "none given"

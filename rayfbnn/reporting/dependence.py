@@ -16,14 +16,14 @@ from rayfbnn.reporting.runs import ReportedRun
 
 _MAX_VALUES = 6
 _MAX_TICKS = 60
-_MAX_LETTERS = 24  # of the names of levels side by side
+_MAX_LETTERS = 24  # of all names of levels, if these are side by side
 
 
 def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> str:
     """Return a picture for each of the columns."""
     names = value_names(run.draws)
     model = run.draws.spec.data_model
-    # Targets that are numbers have scales of their own, and so pictures of their own.
+    # Targets that are numbers have different scales, so each has its own picture.
     panels = [list(range(len(names)))[:_MAX_VALUES]] if model.has_labels else [[n] for n in range(len(names))]
     pictures = []
     dependences = [partial_dependence(run.few, run.cases.few, column) for column in columns]
@@ -43,18 +43,18 @@ def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> str:
                 picture(draw, alt=f"{shown} averaged over the cases, by {column.name}", width=3.2, height=2.5)
             )
     words = (
-        "Each picture sets one column to a value in all cases and averages the predictions over them, with"
-        " the other columns as they are. The band, or the bar, holds 80 % of the posterior of that average;"
-        " noise is not in it. All pictures have one scale. Where columns depend on each other, some of these"
+        "Each picture sets one column to a value in all cases and averages the predictions over the cases,"
+        " with the other columns unchanged. The band or bar contains 80 % of the posterior of that average,"
+        " without noise. All pictures have the same scale. If columns depend on each other, some of these"
         " combinations do not occur."
     )
     if model.are_times:
-        words += " Times are averaged by their logarithms."
+        words += " Times are averaged on the logarithmic scale."
     return tables.paragraph(words) + beside(pictures)
 
 
 def _ticks(run: ReportedRun, column: InputColumn) -> Array:
-    """Return values of a column of numbers that show where the training cases are, none for levels."""
+    """Return values of a column of numbers to mark the training cases; none for levels."""
     if column.kind != "number":
         return np.empty(0)
     values = run.draws.data.inputs[:, run.draws.data.input_names.index(column.name)]
@@ -62,7 +62,7 @@ def _ticks(run: ReportedRun, column: InputColumn) -> Array:
 
 
 def _reach(dependences: list[Dependence], which: list[int]) -> tuple[float, float]:
-    """Return the least and the largest value of all columns, so that their pictures have one scale."""
+    """Return the smallest and the largest value of all columns, for the common scale of their pictures."""
     low = min(float(one.low[:, which].min()) for one in dependences)
     high = max(float(one.high[:, which].max()) for one in dependences)
     return low, high
@@ -93,7 +93,7 @@ def _draw(
 
 
 def _draw_value(axis: Axes, dependence: Dependence, number: int, name: str) -> None:
-    """Draw one of the values that are predicted: a line with its band, or points with bars for levels."""
+    """Draw one of the predicted values: a line with its band, or points with bars for levels."""
     colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
     mean, low, high = (values[:, number] for values in (dependence.mean, dependence.low, dependence.high))
     if dependence.levels:
@@ -105,7 +105,7 @@ def _draw_value(axis: Axes, dependence: Dependence, number: int, name: str) -> N
 
 
 def _set_reach(axis: Axes, reach: tuple[float, float], *, is_log: bool) -> None:
-    """Set the scale that all columns share, if their values are finite."""
+    """Set the common scale of all columns, if their values are finite."""
     low, high = reach
     if is_log:
         set_log_scale(axis, "y")

@@ -1,4 +1,4 @@
-"""The first section: what a reader in a hurry wants to know, of one run or of several side by side."""
+"""The first section: a summary of one run, or of several side by side."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _with_error(summary: dict[str, float], measure: str) -> str:
 
 
 def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
-    """Return the differences of log probabilities to those of the first run, where the cases are the same."""
+    """Return the differences of log probabilities from the first run, if all runs have the same cases."""
     first = runs[0]
     if not all(_same_cases(first, run) for run in runs[1:]):
         return []
@@ -71,7 +71,7 @@ def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
             continue
         error = difference.std(ddof=1) / math.sqrt(len(difference))
         cells.append(f"{difference.mean():+.3g} ± {error:.2g}")
-    return [("log probability, difference to the first, case by case", *cells)]
+    return [("log probability, difference from the first, case by case", *cells)]
 
 
 def _same_cases(first: ReportedRun, other: ReportedRun) -> bool:

@@ -12,7 +12,7 @@ from rayfbnn.reporting.runs import ReportedRun
 
 
 def model_section(run: ReportedRun) -> str:
-    """Return a sentence on the network, a table of the priors, and everything else behind a click."""
+    """Return a sentence on the network, a table of the priors, and the collapsed full description."""
     spec = run.draws.spec
     network = spec.network
     layers = [f"{layer.units} {layer.activation} units" for layer in network.hidden]
@@ -40,7 +40,7 @@ def model_section(run: ReportedRun) -> str:
         rows.append(("noise", len(spec.data.targets), text, sigma, noise_in_words(noise)))
     header = ("group", "parameters", "prior", "common sigma, 5-95 %", "in words")
     whole = html.escape(describe(spec, store=run.draws.store))
-    details = f"<details><summary>All that rayfbnn show says</summary><pre>{whole}</pre></details>"
+    details = f"<details><summary>Full output of rayfbnn show</summary><pre>{whole}</pre></details>"
     return tables.paragraph(sentence) + tables.table(header, rows) + details
 
 

@@ -1,4 +1,4 @@
-"""The page: its sections laid out by a template, with a table of contents and a style of its own."""
+"""The page: its sections in a template with a table of contents and a style sheet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Section:
 
     key     its name in links
     title   its heading
-    panels  for each run its label and HTML; of a section on all runs together one, without a label
+    panels  label and HTML of each run; a section on all runs together has one panel, with the label ""
     """
 
     key: str
@@ -26,7 +26,7 @@ class Section:
 
 
 def check_installed() -> None:
-    """Raise ConfigError unless what a page needs is installed."""
+    """Raise ConfigError unless the packages that a page needs are installed."""
     for name in ("jinja2", "matplotlib"):
         if find_spec(name) is None:
             raise ConfigError(f"report: {name} is not installed; install rayfbnn[plots]")

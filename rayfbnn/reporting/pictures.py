@@ -31,8 +31,8 @@ def picture(
 ) -> str:
     """Return a figure of HTML with one panel, drawn by `draw` on its axes.
 
-    alt            what it shows, for readers who do not see it
-    width, height  in inches of 96 pixels, where the window is wide enough
+    alt            description for readers who cannot see the picture
+    width, height  in inches of 96 pixels, if the window is wide enough
     """
     with in_force(_STYLE):
         figure, axes = figure_with_axes(1, 1, width=width, height=height)
@@ -45,5 +45,5 @@ def picture(
 
 
 def beside(pictures: list[str]) -> str:
-    """Return pictures in rows, as many in each as the window has place for."""
+    """Return pictures in rows, with as many in each row as fit the window."""
     return f'<div class="pictures">{"".join(pictures)}</div>' if pictures else ""

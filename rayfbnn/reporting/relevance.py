@@ -1,4 +1,4 @@
-"""The section on the inputs: how much predictions change without each, and its sigmas where it has any."""
+"""The section on the inputs: the change of predictions when each is permuted, and the sigmas of inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_BARS = 20
 def by_relevance(run: ReportedRun) -> list[tuple[InputColumn, float]]:
     """Return the columns with their shares of the predictions' variance, the largest first.
 
-    Of many columns only 60 are looked at: those with the largest sigmas, or the first ones without sigmas.
+    At most 60 columns are included: those with the largest sigmas, or the first ones if none has a sigma.
     """
     columns = _looked_at(run)
     shares = permutation_shares(run.fewest, run.cases.some, columns)
@@ -62,9 +62,9 @@ def relevance_section(run: ReportedRun, ranked: list[tuple[InputColumn, float]])
         *_sigma_pictures(run),
     ]
     words = (
-        "Two measures say how much an input matters. One is the change of the predictions when a column is"
-        " permuted among the cases. The other, where the prior gives each input a sigma of its own, is that"
-        " sigma: the size of the weights that lead from the input."
+        "Two measures show how much an input matters. One is the change of the predictions when a column is"
+        " permuted among the cases. The other, if the prior gives each input its own sigma, is that sigma:"
+        " the size of the weights from the input."
     )
     if left_out:
         which = "with the largest sigmas" if relevance_groups(run.draws) else "that come first"

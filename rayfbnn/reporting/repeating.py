@@ -1,4 +1,4 @@
-"""The section on how to repeat the run and how to cite what it rests on."""
+"""The section on how to repeat the run and what to cite."""
 
 from __future__ import annotations
 
@@ -47,12 +47,13 @@ def repeating_section(run: ReportedRun) -> str:
     elif spec.method is not None:
         options = f" --method {spec.method}"
     name = shlex.quote(draws.path.name)
-    cases = "" if spec.data.train else " --data train.csv"  # they were given from memory
+    cases = "" if spec.data.train else " --data train.csv"  # the training cases were given from memory
     commands = f"rayfbnn {verb} run.toml {name}{cases}{options}\nrayfbnn verify {name}"
-    files = "run.toml" if spec.data.train else "run.toml, and the training cases in train.csv"
+    files = "run.toml" if spec.data.train else "run.toml, and the training cases as train.csv"
     words = (
-        "The same version draws the same bits from the same configuration and training cases, on machines of"
-        f" one kind, with any number of workers. With the configuration below in {files}:"
+        "The same version produces bitwise identical draws from the same configuration and training cases, on"
+        " machines of the same kind, with any number of workers. Save the configuration below as"
+        f" {files}, and run:"
     )
     cite = f"rayfbnn, version {root.version}: posterior draws of Bayesian neural networks."
     return "".join(

@@ -17,19 +17,19 @@ from rayfbnn.reporting.runs import ReportedRun, Tell
 from rayfbnn.reporting.traces import traces_section
 from rayfbnn.reporting.verdicts import verdicts_section
 
-_MAX_COLUMNS = 6  # whose effects are shown
+_MAX_COLUMNS = 6  # columns with pictures of their effects
 
 
 def report_html(runs: Sequence[ReportedRun], tell: Tell) -> str:
-    """Return the page on the runs, with those of several side by side in each section.
+    """Return the page on the runs, with several runs side by side in each section.
 
-    tell  is told what is computed
+    tell  called with a description of each step
     """
     ranked = {}
     for run in runs:
         tell(f"{run.label}: relevance of inputs")
         ranked[run.label] = by_relevance(run)
-    # All runs have pictures of the same columns, those that matter to the first run.
+    # All runs have pictures of the same columns, the most relevant ones of the first run.
     first = [column.name for column, _ in ranked[runs[0].label]]
 
     def dependence(run: ReportedRun) -> str:
@@ -61,4 +61,4 @@ def report_html(runs: Sequence[ReportedRun], tell: Tell) -> str:
 def _subtitle(runs: Sequence[ReportedRun]) -> str:
     cases = runs[0].cases
     at = f"{cases.n_all:,} held-out cases" if cases.is_held_out else "the training cases"
-    return f"Draws of Bayesian neural networks. Predictions are compared with what happened at {at}."
+    return f"Draws of Bayesian neural networks. Predictions are compared with the targets of {at}."

@@ -1,4 +1,4 @@
-"""The section on residuals: actual beside predicted values, normal scores, and the least probable cases."""
+"""The section on residuals: actual by predicted values, normal scores, and the least probable cases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_CLASSES = 12
 
 
 def residuals_section(run: ReportedRun) -> str:
-    """Return the pictures for numbers, or for labels how often each is taken for another; then surprises."""
+    """Return pictures for numbers or tables of confusions for labels, and then the least probable cases."""
     if run.places is None:
         return _confusion(run) + _surprises(run)
     return _numbers(run, run.places) + _surprises(run)
@@ -52,7 +52,8 @@ def _numbers(run: ReportedRun, places: Places) -> str:
         ]
     words = (
         "The normal score of a target is the standard normal quantile of its place in the predictive"
-        " distribution, a residual in units that fit: 95 % belong into the band, without any pattern."
+        " distribution. It is a residual in appropriate units: 95 % should lie in the band, without any"
+        " pattern."
     )
     return tables.paragraph(words) + beside(pictures)
 
@@ -68,7 +69,7 @@ def _draw_scores(axis: Axes, median: Array, places: Places, name: str, are_times
 
 
 def _confusion(run: ReportedRun) -> str:
-    """Return how many cases of each label have which most probable one, where there are not too many."""
+    """Return a table of cases by actual and most probable label, if there are not too many labels."""
     draws, targets = run.draws, run.cases.targets
     model, names = draws.spec.data_model, draws.data.target_names
     p = run.prediction.table[model.probability_columns(names)].to_numpy()
@@ -86,7 +87,7 @@ def _confusion(run: ReportedRun) -> str:
         counts = np.zeros((n_labels, n_labels), dtype=int)
         np.add.at(counts, (actual, guess), 1)
         rows = [(label, *map(int, row)) for label, row in zip(labels, counts, strict=True)]
-        header = (f"actual {name}", *(f"taken for {label}" for label in labels))
+        header = (f"actual {name}", *(f"predicted {label}" for label in labels))
         html.append(tables.table(header, rows))
     return "".join(html)
 

@@ -1,4 +1,4 @@
-"""A run as the report looks at it: its store, some draws in memory, the cases, and what is predicted."""
+"""A run as the report needs it: its store, some draws in memory, the cases, and the predictions."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from rayfbnn.draws.held import hold
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 
-_DRAWS = 1000  # of all chains together: their Monte Carlo error cannot be seen in a picture
-_FEW_DRAWS, _FEWEST_DRAWS = 96, 32  # where the networks are evaluated at many points, or at very many
-_MOST_BYTES = 100e6  # of the draws that are held
+_DRAWS = 1000  # of all chains together; their Monte Carlo error is invisible in a picture
+_FEW_DRAWS, _FEWEST_DRAWS = 96, 32  # for evaluations at many points, and at very many
+_MOST_BYTES = 100e6  # of the draws in memory
 _CASES = 2000
 _SOME_CASES, _FEW_CASES = 300, 100
-Tell = Callable[[str], None]  # is told what is computed
+Tell = Callable[[str], None]  # called with a description of each step
 
 
 @dataclass(frozen=True)
 class Cases:
-    """The cases at which predictions are compared with what happened.
+    """The cases for comparisons of predictions with actual targets.
 
-    inputs, targets  (n_cases, ...) as on file, at most 2,000, evenly spaced
+    inputs, targets  (n_cases, ...) as in the data file, at most 2,000, evenly spaced
     rows             their numbers among all cases, from 1
-    n_all            how many there are in all
-    source           where they are from, in words
+    n_all            number of cases before the choice
+    source           their origin, in words
     is_held_out      False for the training cases
     """
 
@@ -48,7 +48,7 @@ class Cases:
 
     @staticmethod
     def chosen_from(inputs: Array, targets: Array, source: str, *, is_held_out: bool) -> Cases:
-        """Return the cases, evenly spaced ones if there are many."""
+        """Return the cases, limited to 2,000 evenly spaced ones."""
         chosen = evenly_spaced(len(inputs), _CASES)
         return Cases(inputs[chosen], targets[chosen], chosen + 1, len(inputs), source, is_held_out)
 
@@ -59,12 +59,12 @@ class Cases:
 
     @property
     def some_targets(self) -> Array:
-        """The targets of these cases."""
+        """The targets of the cases of `some`."""
         return np.asarray(self.targets[evenly_spaced(len(self.inputs), _SOME_CASES)])
 
     @property
     def few(self) -> Array:
-        """The inputs of at most 100 cases, where networks are evaluated at many points for each."""
+        """The inputs of at most 100 cases, for evaluations at many points for each case."""
         return np.asarray(self.inputs[evenly_spaced(len(self.inputs), _FEW_CASES)])
 
 
@@ -73,11 +73,11 @@ class ReportedRun:
     """One run of a report.
 
     label       its name on the page
-    draws       all its draws, from which its verdicts are made
-    held        at most about 1,000 of them in memory, which all else is from
+    draws       all its draws, for its verdicts
+    held        at most about 1,000 of them in memory, for everything else
     few, fewest about 100 and about 30 of these
-    prediction  at the cases
-    diagnosis   None where there are no draws of Markov chains from the posterior
+    prediction  the prediction at the cases
+    diagnosis   None unless the draws are of Markov chains from the posterior
     """
 
     label: str
@@ -91,24 +91,24 @@ class ReportedRun:
 
     @property
     def note(self) -> str:
-        """Why there is no verdict on the draws, "" if there is one."""
+        """The reason why the draws have no verdict, "" if they have one."""
         if self.draws.kind == "prior":
             return (
-                "These are draws from the prior. No case has been learnt from, so that the predictions say"
-                " what the prior says, and there is nothing that could converge."
+                "These are draws from the prior. The network has not learnt from any case, so the predictions"
+                " are those of the prior, and convergence does not apply."
             )
         if self.draws.kind == "exact":
-            return "These are exact and independent draws by rejection, so that there is nothing to converge."
+            return "These are exact and independent draws by rejection, so convergence does not apply."
         if self.draws.kind == "approximate":
             return (
-                "These are independent draws of an approximation. No number of draws shows how far it is from"
-                " the posterior: rayfbnn compare holds it against the posterior itself."
+                "These are independent draws of an approximation. They do not show how far it is from the"
+                " posterior; use rayfbnn compare to compare it with draws of the posterior."
             )
         return early_warning(self.draws) if self.draws.early_phase is not None else ""
 
     @property
     def progress(self) -> str:
-        """How far a run that is not finished has come, "" for any other."""
+        """The progress of an unfinished run, "" for any other."""
         spec = self.draws.spec
         if self.draws.kind != "mcmc":
             return ""
@@ -120,7 +120,7 @@ class ReportedRun:
 
     @cached_property
     def places(self) -> Places | None:
-        """The places of the targets in their predictive distributions; None where targets are labels."""
+        """The places of the targets in their predictive distributions; None if targets are labels."""
         if self.draws.spec.data_model.has_labels:
             return None
         return places([self.held], self.cases.inputs, self.cases.targets)
@@ -156,6 +156,6 @@ def read_run(label: str, run: Draws, cases: Cases, tell: Tell) -> ReportedRun:
 
 
 def labels_of(draws: Draws, target: str) -> tuple[str, ...]:
-    """Return the labels of a target in the order of their numbers, () if it is a number."""
+    """Return the labels of a target in order, () if it is a number."""
     encoding = draws.spec.encoding
     return () if encoding is None else encoding.labels.get(target, ())

@@ -1,4 +1,4 @@
-"""The section on the chains: traces of the quantities that agree least, thinned to be read."""
+"""The section on the chains: thinned traces of the quantities with the least agreement between chains."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rayfbnn.reporting.pictures import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
 
 _ROWS = 6
-_POINTS = 3000  # of one trace, of all chains
+_POINTS = 3000  # of one trace, for all chains together
 
 
 def traces_section(run: ReportedRun) -> str:
-    """Return a trace and the ranks of the chains for some quantities; nothing without Markov chains."""
+    """Return a trace and the ranks of the chains for some quantities; "" without Markov chains."""
     if run.diagnosis is None:
         return ""
     all_draws = run.draws
@@ -46,18 +46,18 @@ def traces_section(run: ReportedRun) -> str:
         ]
     which = f"The {_ROWS} of {len(candidates)} quantities whose chains agree least"
     if len(candidates) <= _ROWS:
-        which = "All quantities but the functions"
+        which = "All quantities except the functions"
     text = (
-        f"{which}, by {some.n_draws:,} of the {all_draws.n_draws:,} draws of each chain. Beside each trace is"
-        " the distribution of each chain's ranks minus the uniform one: the grey band holds a chain of"
-        " independent draws with a probability of 95 %."
+        f"{which}, shown with {some.n_draws:,} of the {all_draws.n_draws:,} draws of each chain. Next to each"
+        " trace is the distribution of each chain's ranks minus the uniform distribution. The grey band"
+        " contains a chain of independent draws with a probability of 95 %."
     )
     return tables.paragraph(text) + beside(pictures)
 
 
 def _draw_trace(axis: Axes, values: Array, name: str) -> None:
     draw_trace(axis, values, name)
-    axis.set_xlabel("draw that is shown")
+    axis.set_xlabel("draw shown")
 
 
 def _draw_ranks(axis: Axes, values: Array) -> None:

@@ -14,7 +14,7 @@ _ROWS = 15
 
 
 def verdicts_section(run: ReportedRun) -> str:
-    """Return both verdicts with their advice, and the quantities that they are from."""
+    """Return both verdicts with their advice, and the table of quantities behind them."""
     if run.draws.kind == "approximate":
         return _of_approximation(run)
     if run.diagnosis is None:
@@ -26,7 +26,7 @@ def verdicts_section(run: ReportedRun) -> str:
             "draws of each chain": run.draws.n_draws,
             "share of updates accepted": diagnosis.acceptance,
             "updates that diverged": diagnosis.divergences,
-            "the same in the warm-up": diagnosis.warmup_divergences,
+            "updates that diverged in the warm-up": diagnosis.warmup_divergences,
         }
     )
     n_all = len(diagnosis.quantities)
@@ -48,11 +48,11 @@ def verdicts_section(run: ReportedRun) -> str:
 
 
 def _of_approximation(run: ReportedRun) -> str:
-    """Return what is said of an approximation: how it settled, how its starts agree, and how close it is."""
+    """Return the diagnosis of an approximation, with the picture of its objective."""
     objective = picture(
         partial(draw_objective, run=run.draws),
         alt="The objective of each start by step",
-        caption="The objective of each start by step; starts without weight in predictions are thin",
+        caption="The objective of each start by step; thin lines are starts without weight in predictions",
         width=4.6,
         height=2.7,
     )

@@ -169,7 +169,7 @@ def test_pooled_stores_contribute_as_their_draws_do_together() -> None:
 def test_a_target_with_the_name_of_a_contribution_is_refused() -> None:
     spec = make_spec(data__targets='["y1", "y1_from_h0"]')
     run = make_run(spec)
-    with pytest.raises(ConfigError, match="contributions: the table has a column y1_from_h0_mean already"):
+    with pytest.raises(ConfigError, match="contributions: the table already has a column y1_from_h0_mean"):
         predict([run], unseen(run), contributions=True)
 
 
@@ -204,7 +204,7 @@ def test_the_file_has_them_after_the_predictions(folder: Path, tmp_path: Path, s
         (("run.zarr",), "contributions: are columns of the table, which needs a file; give one with --out"),
         (
             ("linear.zarr", "--out", "new.csv"),
-            "linear.zarr are linear about the modes, so that its layers have no contributions of their own",
+            "linear.zarr are linear about the modes, so its layers have no separate contributions",
         ),
     ],
 )

@@ -67,26 +67,26 @@ def test_chains_that_never_moved_are_not_ok_although_they_agree() -> None:
     run.store.positions[...] = 0
     run.store.stats["log_likelihood"][...] = 1
     reasons = judge(run, max_rhat=1.02).reasons
-    assert any("never changes in chains 0, 1, 2 and 3: log_likelihood" in reason for reason in reasons)
+    assert any("never change in chains 0, 1, 2 and 3: log_likelihood" in reason for reason in reasons)
 
 
 def test_one_chain_that_never_moved_is_named() -> None:
     run = independent()
     run.store.stats["log_likelihood"][3] = run.store.stats["log_likelihood"][3, 0]
-    assert any("never changes in chain 3: log_likelihood" in reason for reason in judge(run).reasons)
+    assert any("never change in chain 3: log_likelihood" in reason for reason in judge(run).reasons)
 
 
 @pytest.mark.parametrize("n_draws", [1, 2, 3])
 def test_too_few_draws_are_a_reason_not_a_number(n_draws: int) -> None:
     diagnosis = judge(make_run(SPEC, n_draws=n_draws))
-    assert any(f"{n_draws} draws in each chain, at least 4" in reason for reason in diagnosis.reasons)
+    assert any(f"only {n_draws} draws in each chain; at least 4" in reason for reason in diagnosis.reasons)
     assert diagnosis.quantities["rhat"].isna().all()
     assert np.isfinite(diagnosis.quantities["mean"]).all()
 
 
 def test_one_chain_is_a_reason() -> None:
     diagnosis = judge(make_run(make_spec(chains=1), n_draws=400))
-    assert any("one chain, at least 2" in reason for reason in diagnosis.reasons)
+    assert any("only one chain; R-hat needs at least 2" in reason for reason in diagnosis.reasons)
 
 
 def test_values_that_are_not_finite_are_a_reason() -> None:

@@ -91,6 +91,6 @@ def test_predict_warns_in_one_line_where_draws_are_too_few(
     with caplog.at_level(logging.WARNING):
         prediction = api.predict(run, data=tmp_path / "train.csv", skip=8)
     (record,) = caplog.records
-    assert "cannot be told whether the predictions can be used: 2 draws in each" in record.getMessage()
+    assert "cannot judge the predictions: only 2 draws in each" in record.getMessage()
     assert f"rayfbnn diagnose {run} --for predictions" in record.getMessage()
     assert prediction.verdict is not None and prediction.verdict.grade == "cannot tell"

@@ -240,7 +240,7 @@ def test_error_of_the_mean_shows_that_pooled_runs_disagree() -> None:
 
 def test_stores_with_one_seed_are_not_pooled() -> None:
     run = make_run(make_spec())
-    with pytest.raises(StoreMismatchError, match="has seed 1 like"):
+    with pytest.raises(StoreMismatchError, match=r"has the same seed \(1\) as"):
         predict([run, run], unseen(run)[0])
 
 

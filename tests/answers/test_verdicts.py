@@ -21,7 +21,8 @@ AUTOMATIC = FIXED.replace("0.3", '"auto"')
 PHASES = '[{"iterations": 50, "keep": false, "operations": %s}, {"iterations": 400, "operations": %s}]'
 
 
-UNKNOWN = "it cannot be told whether the predictions can be used"
+UNKNOWN = "cannot judge the predictions"
+STUCK = "predictions are not usable: quantities that never change in"
 
 
 def toml(text: str) -> str:
@@ -62,7 +63,7 @@ def test_hyperparameters_fall_short_alone() -> None:
     assert diagnosis.predictions.grade == "converged" and diagnosis.hyperparameters.grade == "not converged"
     assert not diagnosis.ok and judge(run, decisive="predictions").ok
     assert diagnosis.hyperparameters.remarks == (
-        "predictions have a verdict of their own and do not need these; do not interpret them",
+        "do not interpret these quantities; predictions do not need them and are judged separately",
     )
     assert any(reason.startswith("R-hat above 1.02: log_prior") for reason in diagnosis.reasons)
     assert diagnosis.decided_by == diagnosis.hyperparameters.decided_by == diagnosis.reasons[0]
@@ -74,7 +75,7 @@ def test_chains_in_modes_of_like_predictions_are_usable_and_named() -> None:
     assert verdict.grade == "usable" and verdict.ok and verdict.error is not None
     assert 0 < verdict.error.mean < verdict.error.mean_bound < 0.2
     remarks = " ".join(verdict.remarks)
-    assert "the chains sit in different modes, which the average weighs equally" in remarks
+    assert "the chains sit in different modes; the average gives all chains equal weight" in remarks
     assert "chains 3 and 7 sit in a mode of lower log likelihood" in remarks
     assert "the standard error of the average over 8 chains is" in remarks
 
@@ -88,7 +89,7 @@ def test_usable_predictions_are_ok_only_where_predictions_decide() -> None:
 def test_chains_in_modes_of_other_predictions_are_not_usable() -> None:
     diagnosis = judge(with_modes(8.0))
     assert diagnosis.predictions.grade == "not usable" and not diagnosis.predictions.ok
-    assert any("chains in place of 8" in advice for advice in diagnosis.predictions.advice)
+    assert any("chains instead of 8" in advice for advice in diagnosis.predictions.advice)
     assert "the predictions are not usable" in diagnosis_text(diagnosis)
 
 
@@ -154,16 +155,16 @@ def apart(**changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (partial(stuck, [*range(8)]), "predictions are not usable: never changes in chains 0, 1, 2"),
-        (partial(stuck, [5]), "predictions are not usable: never changes in chain 5: "),
-        (partial(stuck, [2, 6], shift=20), "predictions are not usable: never changes in chains 2 and 6: "),
-        (drifting, "predictions are not usable: the predictions still move: by "),
+        (partial(stuck, [*range(8)]), f"{STUCK} chains 0, 1, 2"),
+        (partial(stuck, [5]), f"{STUCK} chain 5: "),
+        (partial(stuck, [2, 6], shift=20), f"{STUCK} chains 2 and 6: "),
+        (drifting, "predictions are not usable: the predictions still move: their mean changes by "),
         (with_noises, "predictions are not usable: the standard error of the predictive standard deviation"),
         (partial(with_modes, 8.0), "predictions are not usable: the standard error of the average over 8"),
-        (infinite, f"{UNKNOWN}: the means or variances that the 8 chains predict are not all finite"),
+        (infinite, f"{UNKNOWN}: the means or variances predicted by the 8 chains are not all finite"),
         (partial(apart, chains=3), f"{UNKNOWN}: 3 chains are too few"),
-        (partial(apart, chains=1), f"{UNKNOWN}: one chain, at least 2 are needed"),
-        (partial(apart, n_draws=3), f"{UNKNOWN}: 3 draws in each chain"),
+        (partial(apart, chains=1), f"{UNKNOWN}: only one chain; R-hat needs at least 2"),
+        (partial(apart, n_draws=3), f"{UNKNOWN}: only 3 draws in each chain"),
     ],
     ids=["all stuck", "one stuck", "stuck away", "drift", "sd", "mean", "infinite", "3", "1", "3 draws"],
 )
@@ -182,7 +183,7 @@ def test_the_reason_that_decides_is_named_first(make: Callable[[], Any], reason:
 @pytest.mark.parametrize("chains", [[5], list(range(8))])
 def test_more_chains_are_not_advised_where_chains_never_move(chains: list[int]) -> None:
     advice = " ".join(judge(stuck(chains)).predictions.advice)
-    assert "chains in place of" not in advice and "a smaller stepsize of hybrid" in advice
+    assert "chains instead of" not in advice and "a smaller stepsize of hybrid" in advice
 
 
 def test_no_number_of_iterations_is_promised_where_chains_are_in_modes() -> None:
@@ -202,7 +203,7 @@ def test_iterations_that_would_do_follow_from_the_effective_sample_size() -> Non
     assert worst < 400
     assert row["iterations"] == rounded_up(400 * 400 / worst)
     assert diagnosis.hyperparameters.iterations == row["iterations"]
-    advice = f"go on with: rayfbnn resume run.zarr --iterations {row['iterations']:.0f}"
+    advice = f"continue with: rayfbnn resume run.zarr --iterations {row['iterations']:.0f}"
     assert advice in diagnosis.hyperparameters.advice
     assert diagnosis.quantities.drop("log_prior")["iterations"].isna().all()
 
@@ -238,13 +239,13 @@ def divergent(operations: str, **changes: Any) -> str:
 
 
 def test_a_fixed_stepsize_is_to_be_made_smaller() -> None:
-    assert "a smaller stepsize of hybrid (phase[1], here 0.3)" in divergent(FIXED)
+    assert "a smaller stepsize of hybrid (phase[1], currently 0.3)" in divergent(FIXED)
 
 
 def test_automatic_stepsizes_are_never_to_be_made_smaller() -> None:
     advice = divergent(AUTOMATIC)
     assert "smaller stepsize" not in advice
-    assert "a longer tuning phase for the automatic settings (phase[0].iterations, here 50)" in advice
+    assert "a longer tuning phase for the automatic settings (phase[0].iterations, currently 50)" in advice
 
 
 def test_precision_and_vague_priors_are_named_where_they_apply() -> None:
@@ -258,15 +259,15 @@ def test_longer_trajectories_are_only_advised_where_their_length_is_fixed() -> N
         " ".join(judge(with_modes(0.5, operations=operations)).predictions.advice)
         for operations in (FIXED, FIXED.replace("7", '"auto"'))
     )
-    assert "longer trajectories (steps of hybrid in phase[1], here 7)" in fixed
+    assert "longer trajectories (steps of hybrid in phase[1], currently 7)" in fixed
     assert "longer trajectories" not in automatic
 
 
 @pytest.mark.parametrize(
     ("units", "weights", "advised"),
     [
-        ((6,), ("ih0", "ho0"), "12 in place of 6"),
-        ((6, 9), ("ih0", "h0h1", "ho1"), "12 and 18 in place of 6 and 9"),
+        ((6,), ("ih0", "ho0"), "12 instead of 6"),
+        ((6, 9), ("ih0", "h0h1", "ho1"), "12 and 18 instead of 6 and 9"),
         ((64,), ("ih0", "ho0"), None),
         ((), ("io",), None),
     ],
@@ -282,7 +283,7 @@ def test_more_units_are_advised_where_chains_are_in_modes(
     if advised is None:
         assert "hidden units" not in advice
     else:
-        assert f"more hidden units ({advised}; as many iterations take about twice the time)" in advice
+        assert f"more hidden units ({advised}; the same number of iterations takes about twice" in advice
 
 
 def test_two_chains_that_agree_have_converged() -> None:

@@ -85,7 +85,7 @@ def test_bands_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> 
 
 
 def test_bands_along_an_unknown_input_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not an input of the store, got x3; the inputs are x1, x2"):
+    with pytest.raises(ConfigError, match="the store has no input x3; its inputs are x1, x2"):
         along_input.predictive_bands([prepared()[0]], tmp_path / "bands.png", input_name="x3")
 
 

@@ -217,7 +217,7 @@ def test_several_runs_are_side_by_side(store_of: Callable[[str], Path], tmp_path
     api.sample(keys("real", seed=2, chains=3), other, data=table("real"), **HERE)
     page = Page(api.report([store_of("real"), other], out=tmp_path / "both.html", **QUIET))
     assert "The settings that differ" in page.text and "chains23" in page.text and "seed12" in page.text
-    assert "difference to the first, case by case" in page.text and "±" in page.text
+    assert "difference from the first, case by case" in page.text and "±" in page.text
     assert page.text.count("Predictions: ") == 0 and page.text.count("predictions: ") == 2
     with pytest.raises(ConfigError, match="the same store is given twice"):
         api.report([other, other], out=tmp_path / "both.html", **QUIET)

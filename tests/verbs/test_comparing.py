@@ -129,7 +129,7 @@ def test_momentum_that_is_far_too_hot_gives_a_warning(
     phase = {"iterations": 8, "operations": [operation, *others]}
     spec = {**SPEC, "chains": 40, "chains_per_batch": 20, "methods": {"sghmc": {"phase": [phase]}}}
     (folder / "run.toml").write_text(rayfbnn.RunSpec.from_dict(spec).to_toml())
-    warning = "sghmc.zarr: the momentum of sghmc has a mean square of"
+    warning = "sghmc.zarr: the mean square of the momentum of sghmc is"
     run("--data", "test.csv", "--methods", "hmc,sghmc")
     assert (warning in caplog.text) == is_hot
     caplog.clear()

@@ -1,1 +1,1 @@
-"""The draws of a store as ArviZ takes them: groups and statistics with its names."""
+"""The draws of a store for ArviZ: groups and statistics with its names."""

@@ -25,8 +25,8 @@ _LEADING = ("chain", "draw")
 def log_likelihood(run: Draws, numbers: Array) -> xr.Dataset:
     """Return the log density of each target of each training case in every draw, as `targets`.
 
-    It is on the data file's scale, (chain, draw, case, target) float64. Where targets are missing the last
-    two axes are one, `observation`, of the observed targets alone, each with its case and target.
+    It is on the data file's scale, (chain, draw, case, target) float64. If targets are missing, the last two
+    axes become one, `observation`, over the observed targets, each with its case and target.
     """
     import xarray as xr
 
@@ -54,7 +54,7 @@ def posterior_predictive(run: Draws, numbers: Array) -> xr.Dataset:
     """Return targets drawn from the model at the training inputs in every draw, noise included, as `targets`.
 
     They are as in the data file, (chain, draw, case, target) float64; survival times are never censored. They
-    depend on the run's seed, the chain, and the number of the draw alone.
+    depend only on the run's seed, the chain, and the number of the draw.
     """
     import xarray as xr
 
@@ -92,7 +92,7 @@ def log_prior(run: Draws, numbers: Array) -> xr.Dataset:
 
 
 def computed_bytes(run: Draws, n_draws: int) -> int:
-    """Return the memory that one group of a value for each draw, case and target takes."""
+    """Return the size in bytes of a group with a value for each draw, case and target."""
     return 8 * run.n_chains * n_draws * run.data.n_cases * run.data.n_targets
 
 
@@ -108,7 +108,7 @@ class _Block:
     precisions: Array
 
     def draws(self, numbers: Array) -> Iterator[tuple[tuple[slice, int, slice], Array, Array, Streams]]:
-        """Each draw in turn: its place in the result, outputs, noise precisions, and random numbers."""
+        """Yield for each draw its place in the result, outputs, noise precisions, and random numbers."""
         chains = np.arange(self.chains.start, self.chains.stop, dtype=np.uint64)
         streams = Streams(self.run.spec.seed, chains)
         for place in range(self.outputs.shape[1]):
@@ -120,9 +120,9 @@ class _Block:
 
 
 def _blocks(run: Draws, *, all_cases: bool = False) -> Iterator[_Block]:
-    """The outputs at the training cases, a bounded part at a time.
+    """Yield the outputs at the training cases in blocks of bounded size.
 
-    all_cases  whether each block has all cases, as random numbers need that are drawn for all at once
+    all_cases  True for blocks that have all cases, as needed if random numbers are drawn for all at once
     """
     data = run.data
     per_case = activation_bytes(run.spec.network, run.spec.dtype) * run.spec.data_model.n_cells

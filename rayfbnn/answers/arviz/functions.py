@@ -12,7 +12,7 @@ from rayfbnn.draws.view import Draws
 def labelled_functions(run: Draws, inputs: Array) -> xr.DataArray:
     """Return the functions that a run is judged by, with dimensions chain, draw, case and function.
 
-    inputs  (n_cases, n_inputs) as on file
+    inputs  (n_cases, n_inputs) as in the data file
     """
     names = run.spec.data_model.function_names(run.data.target_names)
     return xr.DataArray(

@@ -1,4 +1,4 @@
-"""The statistics of a run's iterations, by the names that ArviZ has for them."""
+"""The statistics of a run's iterations, with ArviZ's names."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _OF_TRAJECTORIES = ("accepted", "energy", "energy_change", "diverged")
 
 
 def sample_stats(store: Store, stored: xr.Dataset, *, is_warmup: bool = False) -> xr.Dataset:
-    """Return the stored statistics with ArviZ's names, and those that follow from them.
+    """Return the stored statistics with ArviZ's names, and statistics derived from them.
 
-    lp               log density of parameters and precisions given the data, apart from a constant: log_prior
+    lp               log density of parameters and precisions given the data, up to a constant: log_prior
                      plus log_likelihood_total, the latter times the inverse temperature
     diverging        whether a trajectory of the iteration diverged
     acceptance_rate  share of the iteration's proposals that were accepted
     energy_error     change of the energy along the last trajectory
-    n_steps          steps of all trajectories of an iteration, where this number is fixed or tuned
-    step_size        factor on the heuristic stepsizes, where all trajectories of an iteration have the same
+    n_steps          steps of all trajectories of an iteration, if this number is fixed or tuned
+    step_size        factor on the heuristic stepsizes, if all trajectories of an iteration have the same
 
-    Draws without trajectories, by rejection or from the prior, have the log densities alone. The last two are
-    left out of the warm-up, in which they may change.
+    Draws without trajectories, such as those by rejection or from the prior, have only the log densities. The
+    warm-up lacks n_steps and step_size, because they may change there.
     """
     total = stored["log_likelihood_total"]
     lp = total / store.spec.temperature + stored["log_prior"]
@@ -49,7 +49,7 @@ def sample_stats(store: Store, stored: xr.Dataset, *, is_warmup: bool = False) -
 
 
 def _settings(store: Store, n_draws: int) -> dict[str, Array]:
-    """Return n_steps and step_size of the first draws of every chain, (n_draws,) each; NaN if not known."""
+    """Return n_steps and step_size of the first draws of every chain, (n_draws,) each; NaN if unknown."""
     n_steps, stepsizes, first = [np.empty(0)], [np.empty(0)], 1
     for phase in store.spec.phase:
         if phase.keep is True and sum(map(len, n_steps)) < n_draws:

@@ -1,4 +1,4 @@
-"""The groups of a store as one xarray DataTree, read from the disk or computed on request."""
+"""The groups of a store as one xarray DataTree, read from disk or computed on request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPUTED = {
     "log_likelihood": computed.log_likelihood,
     "log_prior": computed.log_prior,
 }
-_OF_PRIOR = {"posterior": "prior", "sample_stats": "sample_stats_prior"}  # where draws are from the prior
+_OF_PRIOR = {"posterior": "prior", "sample_stats": "sample_stats_prior"}  # names for draws from the prior
 
 
 def stored_tree(store: Store) -> xr.DataTree:
@@ -52,7 +52,7 @@ def to_datatree(
     prior: Store | None = None,
     max_memory: float = 2e9,
 ) -> xr.DataTree:
-    """Return the groups that are asked for, or all of them; see `rayfbnn.to_datatree`."""
+    """Return the requested groups, or all of them; see `rayfbnn.to_datatree`."""
     import xarray as xr
 
     run = committed(store)
@@ -72,24 +72,24 @@ def to_datatree(
 
 
 def _some(name: str, group: xr.Dataset, numbers: Array) -> xr.Dataset:
-    """Return the chosen draws of a stored group; the whole group of the warm-up or of the data."""
+    """Return the chosen draws of a stored group; groups of the warm-up and the data are returned whole."""
     if name.startswith("warmup_"):
         return group
     return group.isel(draw=numbers, missing_dims="ignore")
 
 
 def check_prior(run: Draws, prior: Draws) -> None:
-    """Raise an error unless `prior` has draws from the prior of the posterior that `run` has draws of."""
+    """Raise an error unless `prior` has draws from the prior, and `run` draws from its posterior."""
     if run.kind == "prior" or prior.kind != "prior":
         raise ConfigError(
-            f"prior: must be a store that `prior` made, beside one that it did not make, got {prior.path}"
-            f" ({prior.kind}) beside {run.path} ({run.kind})"
+            "prior: expected a store made by `rayfbnn prior`; the first argument must be a run; got"
+            f" {prior.path} ({prior.kind}) as prior and {run.path} ({run.kind}) as first argument"
         )
     check_same_posterior([run, prior], is_prior_allowed=True)
 
 
 def chosen_groups(store: Store, stored: list[str], groups: Sequence[str] | None) -> list[str]:
-    """Return the groups that are asked for, in ArviZ's order; ConfigError names one that there is not."""
+    """Return the requested groups in ArviZ's order; raise ConfigError for a group that does not exist."""
     is_tempered = store.spec.temperature != 1
     possible = list(stored)
     if store.kind != "prior":
@@ -101,19 +101,19 @@ def chosen_groups(store: Store, stored: list[str], groups: Sequence[str] | None)
     for name in groups:
         if is_tempered and name in ("log_likelihood", "log_prior"):
             raise ConfigError(
-                f"groups: no {name} of draws at temperature {store.spec.temperature:g}, since ArviZ takes it"
-                " for that of draws from the posterior itself; leave it out"
+                f"groups: {name} is not available at temperature {store.spec.temperature:g}, because ArviZ"
+                " would take it for that of draws from the posterior itself; leave it out"
             )
         if name not in possible:
-            raise ConfigError(f"groups: no group {name} of {store.path}; there are {', '.join(possible)}")
+            raise ConfigError(f"groups: {store.path} has no group {name}; it has {', '.join(possible)}")
     return [name for name in possible if name in groups]
 
 
 def chosen_draws(run: Draws, skip: int, draws: int | None) -> Array:
-    """Return the numbers of the draws of each chain that are taken, increasing."""
+    """Return the numbers of the chosen draws of each chain, increasing."""
     n_draws = run.n_draws
     if skip >= n_draws:
-        raise ConfigError(f"skip: must be below {n_draws}, the draws of a chain in {run.path}, got {skip}")
+        raise ConfigError(f"skip: must be below {n_draws}, the draws per chain in {run.path}, got {skip}")
     n_left = n_draws - skip
     if draws is None or draws >= n_left:
         return np.arange(skip, n_draws)
@@ -129,6 +129,6 @@ def check_memory(run: Draws, groups: Sequence[str], n_draws: int, max_memory: fl
     fewer = f"take fewer draws (draws = {enough}), " if enough else ""
     raise ConfigError(
         f"max_memory: {' and '.join(groups)} of {run.n_chains} chains of {n_draws} draws at"
-        f" {run.data.n_cases} cases take {needed / 1e9:.3g} GB, above {max_memory / 1e9:.3g} GB; {fewer}ask"
-        " for other groups, or allow more"
+        f" {run.data.n_cases} cases take {needed / 1e9:.3g} GB, above {max_memory / 1e9:.3g} GB;"
+        f" {fewer}request other groups, or raise max_memory"
     )

@@ -1,1 +1,1 @@
-"""Approximate posteriors held against the exact posterior of the same model on the same data."""
+"""Comparisons of approximate posteriors with the exact posterior of the same model on the same data."""

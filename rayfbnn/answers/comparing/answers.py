@@ -17,22 +17,22 @@ from rayfbnn.model.prior import noise_precisions
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 
-_SMALLEST = 1e-12  # probability whose log odds are told apart from those of smaller ones
-_COPIES = 6  # of all draws of a function at some cases, while methods are compared there
+_SMALLEST = 1e-12  # probability; smaller ones have the same log odds
+_COPIES = 6  # of all draws of a function at some cases, while methods are compared
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The average over draws of what networks say at some cases, or all draws where targets are numbers.
+    """The answers of a run at some cases: averages over draws for labels, all draws for numbers.
 
     n_draws        number of draws of all chains together
     log_density    (n_cases,) log of the mean density of a case's targets, on the scale of the data file;
-                   NaN where a case has no known target
-    probabilities  (n_cases, n_targets, n_labels) of labels, None where targets are numbers
+                   NaN if a case has no known target
+    probabilities  (n_cases, n_targets, n_labels) for labels, None for numbers
     log_odds       (2, n_cases, n_targets, n_labels), the mean and the mean square over draws of each label's
-                   log odds, None where targets are numbers
-    outputs        (n_cases, n_outputs, n_draws) on the networks' scale, None where targets are labels
-    sigmas         (n_targets, n_draws) of the noise on that scale; no targets without noise
+                   log odds, None for numbers
+    outputs        (n_cases, n_outputs, n_draws) on the networks' scale, None for labels
+    sigmas         (n_targets, n_draws) of the noise on that scale; no rows if targets have no noise
     """
 
     n_draws: int
@@ -53,7 +53,7 @@ class Answers:
 
 
 def cases_at_once(runs: list[Draws], memory_bytes: float) -> int:
-    """Return at how many cases the answers of these runs are looked at together."""
+    """Return the number of cases to compare these runs at together."""
     spec, model = runs[0].spec, runs[0].spec.data_model
     n_draws = max(run.total for run in runs)
     per_case = 8 * _COPIES * spec.network.outputs * model.n_cells * (1 if model.has_labels else n_draws)
@@ -66,9 +66,9 @@ def answers(run: Draws, inputs: Array, targets: Array, *, memory_bytes: float) -
 
     Parameters
     ----------
-    inputs : (n_cases, n_inputs)     as on file
-    targets : (n_cases, n_targets)   as on file, NaN where missing
-    memory_bytes : float             about what may be used for a block of draws
+    inputs : (n_cases, n_inputs)     as in the data file
+    targets : (n_cases, n_targets)   as in the data file, NaN where missing
+    memory_bytes : float             approximate memory for a block of draws
     """
     standardized = (inputs - run.data.input_center) / run.data.input_scale
     blocks = output_blocks(run, standardized, memory_bytes=memory_bytes)
@@ -76,14 +76,14 @@ def answers(run: Draws, inputs: Array, targets: Array, *, memory_bytes: float) -
 
 
 def answers_of(run: Draws, blocks: Iterable[tuple[Array, Array]], targets: Array) -> Answers:
-    """Return the answers of draws whose outputs are known.
+    """Return the answers of draws, given their outputs.
 
     Parameters
     ----------
-    run : has the model and the scale of the targets
+    run : the run, for its model and the scale of its targets
     blocks : outputs (n_chains, n_draws, n_cases, n_outputs) on the networks' scale, with the draws'
         precisions (n_chains, n_draws, n_precisions)
-    targets : (n_cases, n_targets)   as on file, NaN where missing
+    targets : (n_cases, n_targets)   as in the data file, NaN where missing
     """
     data, model = run.data, run.spec.data_model
     scaled = (targets - data.target_center) / data.target_scale
@@ -122,14 +122,14 @@ def distributions(run: Draws, probabilities: Array) -> Array:
 
 
 def merged(first: Answers, second: Answers) -> Answers:
-    """Return the answers of the draws of both."""
+    """Return the answers of the draws of both together."""
     n_draws = first.n_draws + second.n_draws
     share = first.n_draws / n_draws
 
     def mean(a: Array | None, b: Array | None) -> Array | None:
         return None if a is None or b is None else share * a + (1 - share) * b
 
-    # Not logaddexp, which warns of cases without a target, where both are NaN.
+    # logaddexp would warn about cases without a target, because both are NaN there.
     log_densities = np.stack([first.log_density, second.log_density])
     log_density = scipy.special.logsumexp(log_densities, axis=0, b=np.array([[share], [1 - share]]))
     probabilities, log_odds = (
@@ -145,9 +145,9 @@ def merged(first: Answers, second: Answers) -> Answers:
 
 
 def _sums_of_labels(p: Array, before: list[Array]) -> Array:
-    """Add probabilities (n_draws, n_cases, n_targets, n_labels), their log odds, and the squares of these.
+    """Sum probabilities (n_draws, n_cases, n_targets, n_labels), their log odds, and the squares of these.
 
-    It is (3, n_cases, n_targets, n_labels); before is empty or has the sum so far.
+    The result is (3, n_cases, n_targets, n_labels). `before` is empty or contains the sum so far.
     """
     odds = scipy.special.logit(np.clip(p, _SMALLEST, 1 - _SMALLEST))
     now = np.stack([p.sum(axis=0), odds.sum(axis=0), np.square(odds).sum(axis=0)])

@@ -37,11 +37,11 @@ Measures: TypeAlias = dict[str, Array]  # by name, at all cases
 class Compared:
     """The comparison of one method with the reference.
 
-    values       by the names of `table.COLUMNS`; one that does not apply is absent
+    values       by the names of `table.COLUMNS`; values that do not apply are absent
     log_sigma    difference of the mean of each free log sigma from the reference's, in the reference's
                  standard deviations
-    said, happened  of labels, the mean largest probability and the share of right guesses in each of 15 bins;
-                 of numbers, the levels of central intervals and the share of targets inside
+    said, happened  for labels, the mean largest probability and the share of right guesses in each of 15
+                 bins; for numbers, the levels of central intervals and the share of targets inside
     """
 
     values: dict[str, float]
@@ -60,21 +60,21 @@ def compare(
 ) -> tuple[dict[str, Compared], Compared]:
     """Compare runs of one posterior with a reference run: scores, calibration and distances.
 
-    Returns the comparison of each method, and that of one half of the reference's chains with the other half,
-    below which no distance means anything. The cases are taken in pieces, so that memory grows with their
-    number only by some numbers for each case.
+    The result has the comparison of each method, and that of one half of the reference's chains with the
+    other half. Distances below the latter are not meaningful. The cases are processed in pieces, and only a
+    few numbers are kept for each case.
 
     Parameters
     ----------
-    reference : run of draws that count as exact
+    reference : run with the draws that count as exact
     methods : runs of the same posterior by name; the reference may be among them
-    inputs : (n_cases, n_inputs)     as on file
-    targets : (n_cases, n_targets)   as on file, NaN where missing
-    memory_bytes : float             about what may be used at once
+    inputs : (n_cases, n_inputs)     as in the data file
+    targets : (n_cases, n_targets)   as in the data file, NaN where missing
+    memory_bytes : float             approximate memory to use at once
     """
     check_same_posterior([reference, *methods.values()], is_approximation_allowed=True)
     if len(inputs) == 0 or np.isnan(targets).all():
-        raise DataError(f"data: there must be test cases with a known target, got {len(inputs)} cases")
+        raise DataError(f"data: test cases with a known target are needed, got {len(inputs)} cases")
     methods = {name: with_members(run) for name, run in methods.items()}
     runs = {"": reference} | methods
     scored: dict[str, list[Measures]] = {name: [] for name in (*runs, "halves")}
@@ -104,7 +104,7 @@ def _piece(
 ) -> Iterator[tuple[str, Measures, Measures]]:
     """Yield the scores and distances of each run at some cases, and of the first half of the reference.
 
-    The reference has the name "", and its half, whose distances are from the other half, "halves".
+    The reference has the name "". Its first half has the name "halves", and distances from the other half.
     """
     reference = runs[""]
     one, other = (answers(half, inputs, targets, memory_bytes=memory_bytes) for half in halves(reference))
@@ -145,7 +145,7 @@ def averages(score: Measures, distance: Measures, exact: Measures) -> dict[str, 
             values |= _with_error(name, distance[name])
     if "mean_difference" in distance:
         values["mean_difference"] = float(np.sqrt(mean_and_error(distance["mean_difference"])[0]))
-    log_ratio = distance["log_sd_ratio"]  # -inf for a single draw, whose ratio is 0
+    log_ratio = distance["log_sd_ratio"]  # -inf for a single draw, since its ratio is 0
     log_ratio = log_ratio[~np.isnan(log_ratio)]
     values["sd_ratio"] = float(np.exp(log_ratio.mean())) if len(log_ratio) else math.nan
     return values

@@ -13,12 +13,13 @@ OF_NUMBERS = ("w2", "mean_difference")
 
 
 def distances(approximate: Answers, exact: Answers) -> dict[str, Array]:
-    """Return each distance by name, (n_cases,), and where targets are numbers (n_cases * n_outputs,).
+    """Return each distance by name.
 
-    For labels these are total_variation, kl and agreement, averaged over the targets of a case, as the
-    functions of these names give them. For numbers there are w2 of the draws of each output and
-    mean_difference, the squared difference of their means, in standard deviations of the exact draws. Either
-    has log_sd_ratio, the log of the ratio of the standard deviations of log odds or outputs over draws.
+    For labels these are total_variation, kl and agreement, (n_cases,), as the functions of these names return
+    them, averaged over the targets of a case. For numbers they are w2 of the draws of each output and
+    mean_difference, the squared difference of the means, (n_cases * n_outputs,), in standard deviations of
+    the exact draws. Both kinds have log_sd_ratio, (n_cases * n_functions,), the log of the ratio of the
+    standard deviations of log odds or outputs over draws.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = {"log_sd_ratio": np.log(approximate.spread / exact.spread).ravel()}
@@ -62,7 +63,7 @@ def w2(first: Array, second: Array) -> Array:
     Transportation", eq. 2.47).
     """
     sizes = first.shape[-1], second.shape[-1]
-    # Whole numbers, with which common ends of steps are found exactly.
+    # With whole numbers, common ends of steps are exactly equal.
     step_ends = [np.arange(1, n + 1) * (sizes[0] * sizes[1] // n) for n in sizes]
     ends = np.union1d(*step_ends)
     widths = np.diff(ends, prepend=0) / (sizes[0] * sizes[1])

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 BINS = 15
 BAND = 0.8  # from the 10 % to the 90 % quantile
-INTERVALS = np.arange(1, 20) / 20  # levels of the central intervals that a picture has
-_LEVELS = (np.arange(64) + 0.5) / 64  # of the quantiles that CRPS is an average over
-_MOST_DRAWS = 1000  # evenly spaced, that these quantiles are of
+INTERVALS = np.arange(1, 20) / 20  # levels of the central intervals in a picture
+_LEVELS = (np.arange(64) + 0.5) / 64  # of the quantiles in the average that gives CRPS
+_MOST_DRAWS = 1000  # evenly spaced draws for these quantiles
 
 
 def scores(run: Draws, answers: Answers, targets: Array) -> dict[str, Array]:
     """Return scores by name, (n_cases,) or (n_cases, n_targets) each, NaN where a target is missing.
 
-    log_probability of all targets of a case; for labels error_rate, expected_error_rate, which is one minus
-    the mean of the largest probabilities, and for each target `confidence`, the largest probability, and
-    `is_right`, 1 if its label was the right one; for numbers squared_error summed over targets, and for each
-    target crps, and the places `low` and `high` of `calibration.Places`.
+    log_probability is that of all targets of a case. Labels have error_rate and expected_error_rate, which is
+    one minus the mean of the largest probabilities; and for each target `confidence`, the largest
+    probability, and `is_right`, 1 if its label was the right one. Numbers have squared_error, summed over
+    targets; and for each target crps, and the places `low` and `high` of `calibration.Places`.
 
-    run      of the model and of the scale of targets
-    targets  (n_cases, n_targets) as on file
+    run      the run, for its model and the scale of its targets
+    targets  (n_cases, n_targets) as in the data file
     """
     of_all = {"log_probability": answers.log_density}
     if answers.probabilities is not None:
@@ -51,7 +51,7 @@ def _of_labels(probabilities: Array, targets: Array) -> dict[str, Array]:
 
 
 def _mean_of_known(values: Array) -> Array:
-    """Return the mean of each row without NaN, (n_rows,); NaN where nothing is known."""
+    """Return the mean of the known values of each row, (n_rows,); NaN if a row has none."""
     n_known = (~np.isnan(values)).sum(axis=1)
     return np.where(n_known > 0, np.nansum(values, axis=1) / np.maximum(n_known, 1), np.nan)
 
@@ -63,7 +63,7 @@ def _of_numbers(run: Draws, answers: Answers, targets: Array) -> dict[str, Array
     given = answers.outputs, answers.sigmas[None]
     low, high = model.cumulative(*given, scaled)
     is_known = ~np.isnan(targets) & ~(model.are_times & (targets < 0))
-    # Quantiles are searched for, which for 64 levels of 32,000 draws takes seconds a case.
+    # Quantiles are found by a search, which takes seconds a case for 64 levels of 32,000 draws.
     some = slice(None, None, -(-answers.n_draws // _MOST_DRAWS))
     quantiles = model.quantiles(given[0][..., some], given[1][..., some], list(_LEVELS))
     means = model.draw_means(*given).mean(axis=2, dtype=np.float64)
@@ -96,7 +96,7 @@ def calibration_error(confidence: Array, is_right: Array, n_bins: int = BINS) ->
     It is the mean over cases of |share that was right - mean confidence| in the case's bin (Guo et al. 2017,
     "On calibration of modern neural networks", eq. 3); NaN without cases.
 
-    confidence, is_right  of one shape, NaN where a target is missing
+    confidence, is_right  of the same shape, NaN where a target is missing
     """
     n_cases, gap = _bins(confidence, is_right, n_bins)[::3]
     return float(np.abs(gap).sum() / n_cases.sum()) if n_cases.sum() else math.nan
@@ -130,7 +130,7 @@ def coverage(low: Array, high: Array, levels: Array) -> Array:
 
 
 def mean_and_error(values: Array) -> tuple[float, float]:
-    """Return the mean of the known values and its standard error, NaN where there are too few."""
+    """Return the mean of the known values and its standard error; NaN if there are too few."""
     known = values[~np.isnan(values)]
     if len(known) == 0:
         return math.nan, math.nan

@@ -63,15 +63,16 @@ _BLOCKS = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of methods beside a reference, whose last row is the reference beside itself.
+    """A table that compares methods with a reference.
 
     Attributes
     ----------
     reference
-        Name of the method, or path of the store, whose draws count as exact.
+        Name of the method, or path of the store, with the draws that count as exact.
     rows
-        By method, in the order that was asked for. The last row, "halves of " and the reference, is one half
-        of the reference's chains beside the other half: no distance below this one means anything.
+        The comparisons by method, in the requested order. The last row, "halves of " and the reference,
+        compares one half of the reference's chains with the other half. Distances below the ones in this row
+        are not meaningful.
     reasons
         Sentences saying why the reference may not have converged; empty if it passes `diagnose`.
     """
@@ -82,19 +83,19 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """True if the reference passes `diagnose`, so that distances from it can be trusted."""
+        """True if the reference passes `diagnose`; distances from it can then be trusted."""
         return not self.reasons
 
     @property
     def floor(self) -> Compared:
-        """The last row: the reference beside itself."""
+        """The last row: one half of the reference compared with the other half."""
         return self.rows[list(self.rows)[-1]]
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each method with the names of `COLUMNS` and their standard errors, <name>_se.
 
-        Each free sigma has a column log_sigma[<name>], the difference of the mean of its log from the
-        reference's in standard deviations of the reference. Columns that no row has are left out.
+        Each free sigma has a column log_sigma[<name>]: the difference of the mean of its log from that of the
+        reference, in standard deviations of the reference. Columns without any value are left out.
         """
         import pandas as pd
 
@@ -110,7 +111,7 @@ class Comparison:
         return frame[ordered + [name for name in frame if name not in ordered]]
 
     def to_json(self) -> str:
-        """Return one JSON object; a value that is not known is null, one that does not apply is absent."""
+        """Return one JSON object; unknown values are null, and values that do not apply are absent."""
         rows = [
             {"method": name}
             | {key: known(value) for key, value in row.values.items()}
@@ -140,7 +141,7 @@ class Comparison:
             for name, row in zip(("", *self.rows), cells, strict=True):
                 aligned = (f"{cell:>{n}}" for cell, n in zip(row, widths, strict=True))
                 lines.append(f"{name:<{width}}  {'  '.join(aligned)}")
-        lines += ["", f"reference: {self.reference}; no distance below that of its halves means anything"]
+        lines += ["", f"reference: {self.reference}; distances below that of its halves are not meaningful"]
         lines += [f"the reference may not have converged: {reason}" for reason in self.reasons]
         return "\n".join(lines)
 
@@ -156,7 +157,7 @@ def _keys(column: str) -> tuple[str, str]:
 
 
 def _cell(row: Compared, name: str) -> str:
-    """Return a value with its standard error as text, "" where there is none."""
+    """Return a value with its standard error as text, "" if the row lacks it."""
     if name == "log_sigma":
         return _largest(row.log_sigma)
     value, error = row.values.get(name, math.nan), row.values.get(f"{name}_se", math.nan)
@@ -177,6 +178,6 @@ def _largest(log_sigma: dict[str, float]) -> str:
     if not log_sigma:
         return ""
     name = max(log_sigma, key=lambda name: abs(log_sigma[name]))
-    if log_sigma[name] == 0:  # the reference beside itself
+    if log_sigma[name] == 0:  # the reference compared with itself
         return "0"
     return f"{log_sigma[name]:+.2f} ({name.removeprefix('sigma_')})"

@@ -1,4 +1,4 @@
-"""The score of predictions that look at no inputs, below which an approximation has fitted nothing."""
+"""The score of predictions that ignore the inputs; an approximation with a lower score has fitted nothing."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from rayfbnn.arrays import Array
 
 
 def log_probability_without_inputs(training: Array, test: Array, *, has_labels: bool) -> float:
-    """Return the mean log probability of test cases when only the training targets are known, nats a case.
+    """Return the mean log probability of test cases, in nats a case, if only the training targets are known.
 
-    Labels have their shares of the training cases, with one case of each label added; numbers are Gaussian
-    with the mean and the standard deviation of the training targets. A case's targets are independent.
+    The probability of a label is its share of the training cases, with one case of each label added. Numbers
+    are Gaussian with the mean and the standard deviation of the training targets. A case's targets are
+    independent.
 
     Parameters
     ----------
-    training : (n_training_cases, n_targets)  as on file, NaN where missing
-    test : (n_test_cases, n_targets)          as on file, NaN where missing
+    training : (n_training_cases, n_targets)  as in the data file, NaN where missing
+    test : (n_test_cases, n_targets)          as in the data file, NaN where missing
     has_labels : bool                         True for labels, 0, 1, ..., and False for real numbers
     """
     total, is_known = np.zeros(len(test)), ~np.isnan(test)

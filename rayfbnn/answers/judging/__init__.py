@@ -1,1 +1,1 @@
-"""The verdicts on a run: what they are made from, and the advice that comes with them."""
+"""The verdicts on a run, the evidence for them, and advice."""

@@ -1,4 +1,4 @@
-"""Advice on a run that falls short: what to change, in terms of the schedule that it has."""
+"""Advice for a run that has not converged: what to change in its schedule, network or priors."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ if TYPE_CHECKING:
 
     from rayfbnn.spec import RunSpec
 
-# Beyond, chains may be in different modes, and then R-hat does not fall in proportion to the draws.
+# Above this R-hat, chains may sit in different modes. R-hat then need not fall as the draws increase.
 RHAT_IN_REACH = 1.1
-_VAGUE = 1.0  # alphas below let a sigma wander over orders of magnitude
+_VAGUE = 1.0  # a smaller alpha lets a sigma wander over orders of magnitude
 _MOST_ITERATIONS = 10**9
-_WIDE = 64  # units of a layer; wider ones were not measured (docs/decisions/0017)
+_WIDE = 64  # units of a layer; wider layers were not measured (docs/decisions/0017)
 
 
 def iterations_that_would_do(
     row: pd.Series, spec: RunSpec, n_draws: int, *, max_rhat: float, min_ess: float
 ) -> float:
-    """Return the length of the last phase with which a quantity would pass.
+    """Return the length of the last phase that would make a quantity pass.
 
-    NaN if it passes already, or if no number is known.
+    It is NaN if the quantity passes already, or if no length can be predicted.
 
-    The effective sample size grows in proportion to the draws, and so does 1 / (R-hat**2 - 1): Vats and
-    Knudsen (2021), "Revisiting the Gelman-Rubin diagnostic", eq. 8, R-hat**2 = 1 + C / ESS about, for C
-    chains. Neither holds where chains sit in different modes, so that nothing is promised where R-hat is
-    above 1.1.
+    The effective sample size grows in proportion to the draws. So does 1 / (R-hat**2 - 1), because R-hat**2
+    is about 1 + C / ESS for C chains: Vats and Knudsen (2021), "Revisiting the Gelman-Rubin diagnostic",
+    eq. 8. Neither holds if chains sit in different modes, so no length is predicted if R-hat is above 1.1.
 
     Parameters
     ----------
     row : a quantity's rhat, ess_bulk and ess_tail
-    n_draws : int     of each chain, from which the row is
+    n_draws : int     number of draws of each chain that `row` is computed from
     """
     rhat, ess = row["rhat"], min(row["ess_bulk"], row["ess_tail"])
     if not (math.isfinite(rhat) and ess > 0) or rhat > RHAT_IN_REACH:
@@ -57,50 +56,50 @@ def rounded_up(value: float) -> int:
 
 def resume_advice(path: str, iterations: int) -> str:
     """Say how to make the run long enough."""
-    return f"go on with: rayfbnn resume {path} --iterations {iterations}"
+    return f"continue with: rayfbnn resume {path} --iterations {iterations}"
 
 
 def stepsize_advice(spec: RunSpec) -> str:
     """Say what to do about trajectories that diverge, or chains that never move.
 
-    Where the stepsizes are automatic it is no use to ask for smaller ones.
+    Smaller stepsizes are advised only if they are not automatic.
     """
     ways = [*_stepsize_ways(spec), *_float64(spec), *_less_vague(spec)]
-    return f"sample anew with {_either(ways)}"
+    return f"sample again with {_either(ways)}"
 
 
 def mode_advice(spec: RunSpec) -> str:
-    """Say what may let the chains move between modes."""
+    """Say what may help the chains to move between modes."""
     ways = [*_more_units(spec), *_longer_trajectories(spec), *_less_vague(spec)]
     return (
-        "no number of iterations can be promised while chains stay in different modes; to let them move,"
-        f" sample anew with {_either(ways)}"
+        "no number of iterations can be promised while chains stay in different modes; to help them move"
+        f" between modes, sample again with {_either(ways)}"
     )
 
 
 def chains_advice(n_chains: int, n_needed: int | None) -> str:
     """Say how many chains make the average over chains precise enough."""
     enough = (
-        "more chains" if n_needed is None else f"about {rounded_up(n_needed)} chains in place of {n_chains}"
+        "more chains" if n_needed is None else f"about {rounded_up(n_needed)} chains instead of {n_chains}"
     )
     return (
-        f"average over {enough}: sample anew, or sample the others into a second store with another seed and"
-        " give both to predict"
+        f"average over {enough}: sample again, or sample the additional chains into a second store with"
+        " another seed and pass both stores to predict"
     )
 
 
 def _stepsize_ways(spec: RunSpec) -> Iterator[str]:
-    """Name the stepsizes to make smaller, or the tuning phase to make longer."""
+    """Name the stepsizes to reduce, or the tuning phase to lengthen."""
     last = len(spec.phase) - 1
     for operation in _with_stepsizes(spec):
         stepsize = getattr(operation, "stepsize", AUTO)
         if stepsize != AUTO:
-            yield f"a smaller stepsize of {operation.op} (phase[{last}], here {stepsize:g})"
+            yield f"a smaller stepsize of {operation.op} (phase[{last}], currently {stepsize:g})"
     if automatic(spec.phase[last].operations):
         tuning = max(number for number in spec.tuning_phases if automatic(spec.phase[number].operations))
         yield (
             "a longer tuning phase for the automatic settings"
-            f" (phase[{tuning}].iterations, here {spec.phase[tuning].iterations})"
+            f" (phase[{tuning}].iterations, currently {spec.phase[tuning].iterations})"
         )
 
 
@@ -111,20 +110,23 @@ def _with_stepsizes(spec: RunSpec) -> list[Operation]:
 
 
 def _longer_trajectories(spec: RunSpec) -> Iterator[str]:
-    """Name the trajectories whose length is fixed."""
+    """Name the trajectories of fixed length."""
     last = len(spec.phase) - 1
     for operation in _with_stepsizes(spec):
         steps = getattr(operation, "steps", AUTO)
         if steps != AUTO:
-            yield f"longer trajectories (steps of {operation.op} in phase[{last}], here {steps})"
+            yield f"longer trajectories (steps of {operation.op} in phase[{last}], currently {steps})"
 
 
 def _more_units(spec: RunSpec) -> Iterator[str]:
-    """Name wider hidden layers, whose chains agree more often (docs/decisions/0017)."""
+    """Name wider hidden layers, because their chains agree more often (docs/decisions/0017)."""
     units = [layer.units for layer in spec.network.hidden]
     if units and max(units) < _WIDE:
         now, then = (" and ".join(map(str, numbers)) for numbers in (units, [2 * n for n in units]))
-        yield f"more hidden units ({then} in place of {now}; as many iterations take about twice the time)"
+        yield (
+            f"more hidden units ({then} instead of {now}; the same number of iterations takes about twice as"
+            " long)"
+        )
 
 
 def _float64(spec: RunSpec) -> Iterator[str]:
@@ -133,7 +135,7 @@ def _float64(spec: RunSpec) -> Iterator[str]:
 
 
 def _less_vague(spec: RunSpec) -> Iterator[str]:
-    """Name the priors whose sigmas range over orders of magnitude."""
+    """Name the priors that let a sigma range over orders of magnitude."""
     vague = [group.name for group in spec.network.groups() if min(group.prior.alphas) < _VAGUE]
     if vague:
         yield f"less vague priors (alphas of 1 or more for {', '.join(vague)})"

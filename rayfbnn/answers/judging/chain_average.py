@@ -1,6 +1,6 @@
-"""The Monte Carlo error of predictions that are averages over chains, with the chains as replicates.
+"""The Monte Carlo error of predictions averaged over chains, with the chains as replicates.
 
-docs/diagnostics.md derives the formulas and states their rates of error.
+docs/diagnostics.md derives the formulas and states their error rates.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from rayfbnn.draws.view import Draws
 
 MIN_CHAINS = 4  # with three the confidence bound is 4.4 times the estimate, with two 16 times
 MAX_ERROR = 0.2  # of the predictive standard deviation: costs 0.02 nats of log probability
-MISS_RATE = 0.05  # probability that an error which is too large is not seen
+MISS_RATE = 0.05  # probability of missing an error that is too large
 _CASES = 50
-_DRAWS, _LEAST_DRAWS = 4_000, 50  # of all chains together, and of each; the chains tell the error
+_DRAWS, _LEAST_DRAWS = 4_000, 50  # of all chains together, and of each; the error is the spread of chains
 _MEMORY_BYTES = 64e6
 
 
@@ -39,13 +39,13 @@ class AverageError:
 
     mean        standard error of the predictive mean, root mean square over cases and targets
     mean_bound  upper confidence bound of `mean`, 95 %
-    sd          relative standard error of the predictive standard deviation, likewise; NaN for labels,
-                whose probabilities say everything
+    sd          relative standard error of the predictive standard deviation, likewise; NaN for labels, which
+                are described by their probabilities alone
     sd_bound    upper confidence bound of `sd`, 95 %
     drift       change of the predictive mean from the first to the second half of the draws, root mean square
     has_drift   whether the drift is larger than chance allows, and larger than the limit
-    chains, cases  how many were looked at
-    is_on_its_way  whether the chains still travel, so that their agreement does not tell where they will end
+    chains, cases  number of chains and cases used
+    is_on_its_way  whether the chains still travel, so their agreement does not show where they will end
     """
 
     mean: float
@@ -60,7 +60,7 @@ class AverageError:
 
     @property
     def is_known(self) -> bool:
-        """True if there are chains enough, and finite numbers, to tell the error."""
+        """True if there are enough chains, and finite numbers, to estimate the error."""
         return self.chains >= MIN_CHAINS and math.isfinite(self.mean_bound)
 
     @property
@@ -71,12 +71,12 @@ class AverageError:
 
     @property
     def is_moving(self) -> bool:
-        """True if the chains have not come to rest, so that more of them would be no better."""
+        """True if the chains still move; more chains would not help then."""
         return self.has_drift or self.is_on_its_way
 
     @property
     def chains_that_would_do(self) -> int | None:
-        """The number of chains with which the error would be within the limits; None if very many."""
+        """The number of chains that would bring the error within the limits; None for 10,000 or more."""
         share = max(self.mean, 0.0 if math.isnan(self.sd) else math.sqrt(2) * self.sd)
         for chains in range(max(self.chains, MIN_CHAINS), 10_000):
             if share * math.sqrt(self.chains / chains) * bound_factor(chains) <= MAX_ERROR:
@@ -86,7 +86,7 @@ class AverageError:
 
 @cache
 def bound_factor(n_chains: int) -> float:
-    """Upper 95 % confidence bound of a standard error of `n_chains` replicates, as a multiple of it.
+    """Return the upper 95 % confidence bound of a standard error of `n_chains` replicates, relative to it.
 
     (C - 1) s**2 / sigma**2 has a chi-square distribution on C - 1 degrees of freedom.
     """
@@ -100,8 +100,8 @@ def average_error(runs: Sequence[Draws], *, inputs: Array | None = None) -> Aver
 
     Parameters
     ----------
-    inputs : (n_cases, n_inputs)   as on file, the training cases unless given; at most 50 of the cases and
-                                   about 4,000 of the draws are looked at
+    inputs : (n_cases, n_inputs)   as in the data file; the training inputs by default. At most 50 cases and
+                                   about 4,000 draws are used
     """
     data = runs[0].data
     inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
@@ -118,25 +118,25 @@ def average_error(runs: Sequence[Draws], *, inputs: Array | None = None) -> Aver
 def error_of_moments(
     halves: Array, variances: Array, *, n_cases: int, labels: int = 0, parts: Array | None = None
 ) -> AverageError:
-    """Return the error of averages over chains, given what each chain says of some values.
+    """Return the error of averages over chains from the predictive moments of each chain.
 
     Parameters
     ----------
     halves : (2, n_chains, n_values)     predictive means in the first and in the second half of each chain
     variances : (n_chains, n_values)     predictive variances by each chain
-    labels : int                         how many probabilities a target has: 0 for a number, 1 if the
-                                         values are the probability of one of two labels
-    parts : (8, n_chains, n_values)      predictive means in eighths of each chain; without them it cannot be
-                                         seen whether chains are still on their way
+    labels : int                         number of probabilities of a target: 0 for a number, 1 if the values
+                                         are the probability of one of two labels
+    parts : (8, n_chains, n_values)      predictive means in eighths of each chain; without them, no test is
+                                         made of whether chains still travel
     """
     n_chains = variances.shape[0]
     if n_chains < 2 or not (np.isfinite(halves).all() and np.isfinite(variances).all()):
         unknown = math.nan
         return AverageError(unknown, unknown, unknown, unknown, unknown, False, n_chains, n_cases)
     means = halves.mean(axis=0)
-    # About the mean of all chains: the average's variance is the mean of these.
+    # Variances about the mean of all chains; their mean is the variance of the averaged prediction.
     variances = variances + (means - means.mean(axis=0)) ** 2
-    # In the log probability an error d of one of K probabilities costs d**2 / 2p, and their costs add up.
+    # An error d of one of K probabilities costs d**2 / 2p in log probability; the costs of all K add up.
     scale = means.mean(axis=0) / labels if labels > 1 else variances.mean(axis=0)  # (n_values,)
     mean = root_mean_square(squared_error(means), scale)
     sd = root_mean_square(squared_error(variances) / 4, scale**2) if labels == 0 else math.nan
@@ -156,11 +156,11 @@ def error_of_moments(
 
 
 def _chain_moments(run: Draws, inputs: Array) -> tuple[Array, Array, Array]:
-    """Return what each chain says of some values: means in both halves, means in parts, and variances.
+    """Return each chain's predictive means in both halves, means in parts, and variances.
 
     A value is a target, or the probability of a label, at a case; all are on the network's scale. The parts
-    are quarters of each half, or the halves where the draws are fewer than eight. The shapes are (2,
-    n_chains, n_values), (n_parts, n_chains, n_values) and (n_chains, n_values).
+    are quarters of each half, or the halves themselves if there are fewer than eight draws. The shapes are
+    (2, n_chains, n_values), (n_parts, n_chains, n_values) and (n_chains, n_values).
     """
     data, model = run.data, run.spec.data_model
     standardized = (inputs - data.input_center) / data.input_scale
@@ -172,7 +172,7 @@ def _chain_moments(run: Draws, inputs: Array) -> tuple[Array, Array, Array]:
         shape = outputs.shape[:2]
         flat = np.moveaxis(outputs.reshape(-1, *outputs.shape[2:]), 0, -1)
         sigma = sigmas[:, chains, draws].reshape(1, len(sigmas), shape[0] * shape[1])
-        with np.errstate(over="ignore", invalid="ignore"):  # error_of_moments looks for what is not finite
+        with np.errstate(over="ignore", invalid="ignore"):  # error_of_moments tests for non-finite values
             means, variances = (
                 np.asarray(moment, dtype=np.float64).reshape(-1, *shape)
                 for moment in model.moments(flat, sigma)
@@ -192,7 +192,7 @@ def _chain_moments(run: Draws, inputs: Array) -> tuple[Array, Array, Array]:
 
 
 def _parts(n_draws: int) -> Array:
-    """Return the number of the part that each draw is in, (n_draws,)."""
+    """Return the number of the part that contains each draw, (n_draws,)."""
     n_first, of_half = n_draws // 2, PARTS // 2 if n_draws >= PARTS else 1
     first = np.arange(n_first) * of_half // max(n_first, 1)
     second = np.arange(n_draws - n_first) * of_half // max(n_draws - n_first, 1)

@@ -1,4 +1,4 @@
-"""A warning about the momentum of `sghmc`: where it is too large, draws are spread too widely."""
+"""A warning that the momentum of `sghmc` is too large, which spreads the draws too widely."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _STANDARD_ERRORS = 5
 
 
 def heat_warning(store: Store) -> str:
-    """Return a sentence about the momentum of `sghmc` after the last blocks if it is far too hot, or "".
+    """Return a warning if the momentum of `sghmc` after the last blocks is far too large, or "".
 
-    The momentum is standard normal in the posterior, so that its mean square should be 1. Steps that are too
-    long, and gradients on batches, make it larger. There is no warning where other operations draw a new
-    momentum, or where the excess may be chance.
+    The momentum is standard normal in the posterior, so its mean square should be 1. Steps that are too long
+    and gradients on batches make it larger. The result is "" if other operations draw a new momentum, or
+    if the excess may be due to chance.
     """
     operations = unrolled(store.spec.phase[-1].operations) if store.kind == "mcmc" else ()
     keeps = any(isinstance(each, Sghmc) and each.integrator != "langevin" for each in operations)
@@ -39,6 +39,6 @@ def heat_warning(store: Store) -> str:
     if heat <= max(_MOST_HEAT, 1 + _STANDARD_ERRORS * math.sqrt(2 / len(squares))):
         return ""
     return (
-        f"{store.path}: the momentum of sghmc has a mean square of {heat:.3g}, where 1 would be right, so the"
-        " draws are spread too widely; use a smaller stepsize, more friction or larger batches"
+        f"{store.path}: the mean square of the momentum of sghmc is {heat:.3g} but should be 1, so the draws"
+        " are spread too widely; use a smaller stepsize, more friction or larger batches"
     )

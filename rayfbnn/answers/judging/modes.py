@@ -20,14 +20,14 @@ _CHAINS = 64  # enough to estimate the standard error of a chain's mean
 
 @dataclass(frozen=True)
 class Mode:
-    """Chains with about the same log likelihood, apart from that of all others.
+    """A group of chains with similar log likelihoods, separated from those of all other chains.
 
     Attributes
     ----------
     chains
-        Their numbers.
+        Numbers of the chains, from 0.
     log_likelihood
-        Mean over their draws.
+        Mean over the draws of these chains.
     """
 
     chains: tuple[int, ...]
@@ -35,14 +35,15 @@ class Mode:
 
 
 def modes(log_likelihood: Array) -> tuple[Mode, ...]:
-    """Group the chains by gaps between the means of their log likelihoods (n_chains, n_draws).
+    """Group the chains by gaps between their mean log likelihoods; the draws are (n_chains, n_draws).
 
-    The largest mode comes first. There is none where nothing can be told.
+    The largest mode comes first. The result is empty if there are fewer than two chains, too few draws, or
+    values that are not finite.
 
-    There are two modes where neighbouring means differ by more than two standard deviations within chains,
-    and by more than chance allows: among C chains with one mean, no two means differ by more than the
+    Neighbouring means belong to different modes if they differ by more than two standard deviations within
+    chains, and by more than chance allows: among C chains with one mean, no two means differ by more than the
     studentised range times a mean's standard error, with a probability of 99 %. A chain's standard error
-    allows for its autocorrelation. Modes of equal log likelihood are not told apart.
+    allows for its autocorrelation. Modes of equal log likelihood are not distinguished.
     """
     n_chains, n_draws = log_likelihood.shape
     if n_chains < 2 or n_draws < MIN_DRAWS or not np.isfinite(log_likelihood).all():
@@ -65,15 +66,15 @@ def modes(log_likelihood: Array) -> tuple[Mode, ...]:
 
 @cache
 def _studentized_range(n_chains: int) -> float:
-    """Quantile of the range of `n_chains` standard normal variables."""
+    """Return the 99 % quantile of the range of `n_chains` standard normal variables."""
     from scipy.stats import studentized_range
 
-    # Beyond a hundred the quantile hardly grows, and SciPy takes long.
+    # Above 100 chains the quantile hardly grows, and SciPy takes long to compute it.
     return float(studentized_range.ppf(1 - _FALSE_ALARM_RATE, min(n_chains, 100), np.inf))
 
 
 def mode_sentences(of_chains: tuple[Mode, ...]) -> list[str]:
-    """Return a sentence for each mode but the largest, with the numbers of its chains."""
+    """Return a sentence for each mode except the largest, with the numbers of its chains."""
     if len(of_chains) < 2:
         return []
     largest, *others = of_chains

@@ -20,17 +20,17 @@ _CASES = 10
 _DRAWS, _LEAST_DRAWS = 4_000, 100  # of all chains together, and of each: enough for an ESS of 400
 
 
-@np.errstate(over="ignore", invalid="ignore")  # a case may be far out
+@np.errstate(over="ignore", invalid="ignore")  # a case may be far outside the training cases
 def verdict_on_predictions(runs: Sequence[Draws], inputs: Array) -> Verdict | None:
-    """Judge predictions that average over one or several runs; None unless all are of Markov chains.
+    """Judge predictions that average over one or several runs.
 
-    Draws of an earlier phase are not judged either: they are not from the posterior.
+    The result is None unless all draws are of Markov chains from the posterior. Draws of an earlier phase are
+    not judged, because they are not from the posterior.
 
-    At most 50 cases, 16 blocks of each batch and about 4,000 draws are looked at, so that the time does not
-    grow with the runs or with the cases. Divergences do not count here, and no number of iterations is
-    given.
+    At most 50 cases, 16 blocks of each batch and about 4,000 draws are used, so the time does not grow with
+    the runs or the cases. Divergences are not counted, and no number of iterations is given.
 
-    inputs  (n_cases, n_inputs) as on file
+    inputs  (n_cases, n_inputs) as in the data file
     """
     if any(run.kind != "mcmc" or run.early_phase is not None for run in runs):
         return None
@@ -57,6 +57,6 @@ def _of_run(run: Draws, inputs: Array) -> dict[str, Array]:
 
 
 def _together(of_runs: list[dict[str, Array]]) -> dict[str, Array]:
-    """Return the chains of all runs, each cut to the last draws that the shortest run has."""
+    """Return the chains of all runs, each cut to its last draws, as many as the shortest run has."""
     n_draws = min(values.shape[1] for of_run in of_runs for values in of_run.values())
     return {name: np.concatenate([of_run[name][:, -n_draws:] for of_run in of_runs]) for name in of_runs[0]}

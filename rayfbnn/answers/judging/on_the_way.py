@@ -1,4 +1,4 @@
-"""Tests whether chains still move: their agreement then does not tell where they will end."""
+"""Tests whether chains still travel, because chains can agree long before they arrive."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 
-PARTS = 8  # of each chain, whose means show whether it travels
-_FALSE_ALARMS = 0.01  # of each test, where there is no drift
+PARTS = 8  # of each chain; their means show whether the chain travels
+_FALSE_ALARMS = 0.01  # rate of each test if chains do not drift
 _FREQUENCIES = 4
-_MOST_TREND = 0.5  # a quarter where a chain is long, 0.7 for a random walk, 1 for a steady drift
+_MOST_TREND = 0.5  # the trend of a long chain is 0.25, of a random walk 0.7, of a steady drift 1
 
 
 def change_of(parts: Array, scale: Array) -> tuple[float, bool]:
@@ -24,18 +24,21 @@ def change_of(parts: Array, scale: Array) -> tuple[float, bool]:
 
 
 def is_on_its_way(parts: Array, scale: Array, max_error: float) -> bool:
-    """Return True if chains still travel, so that their agreement tells nothing of where they will end.
+    """Return True if chains still travel, so their agreement does not show where they will end.
 
-    Either the average over chains moves on: it changes from the third quarter of the draws to the last, and
-    if every further change is smaller than the one before in the same proportion as until now, the error is
-    above the limit. Or the single chains travel: most of what a chain moves between eighths of its draws is
-    the slowest cosine, as in a random walk. Or they move apart from each other.
+    Chains travel if one of three tests says so:
+
+    * The average over chains still moves: it changes from the third quarter of the draws to the last. If
+      later changes shrink at the same rate as the changes so far, its error is above the limit.
+    * Single chains move like a random walk: the slowest cosine makes up most of a chain's movement between
+      eighths of its draws.
+    * The chains move apart.
 
     Parameters
     ----------
     parts : (8, n_chains, n_values)   means in eighths of each chain
     scale : (n_values,)               variances of predictions
-    max_error : float                 the limit of an error, in units of their roots
+    max_error : float                 limit of the error, in predictive standard deviations
     """
     quarters = parts.reshape(4, 2, *parts.shape[1:]).mean(axis=1)
     late, is_chance = change_of(quarters[2:], scale)
@@ -52,36 +55,36 @@ def is_on_its_way(parts: Array, scale: Array, max_error: float) -> bool:
 def move_apart(first: Array, second: Array, rate: float) -> bool:
     """Return True if chains differ more in the second half of their draws than in the first.
 
-    Chains that diffuse away from one place move apart. The halves of a chain are correlated, so that the
-    test is that of Pitman (1939), "A note on normal correlation": two variances are equal if sums and
-    differences of the pairs are not correlated. Several values are summed over.
+    Chains that diffuse away from a common place move apart. The halves of a chain are correlated, so the test
+    is that of Pitman (1939), "A note on normal correlation": two variances are equal if the sums and the
+    differences of the pairs are uncorrelated. The sums run over all values.
 
     Parameters
     ----------
     first, second : (n_chains, n_values)   means of each half of each chain
-    rate : float                           probability that chains without drift seem to move apart
+    rate : float                           probability of a false alarm for chains without drift
     """
     n_chains = len(first)
     if n_chains < 3:
         return False
     first, second = first - first.mean(axis=0), second - second.mean(axis=0)
     sums, differences = ((first + second) ** 2).sum(), ((second - first) ** 2).sum()
-    with np.errstate(all="ignore"):  # chains that never move, or that all move by the same: NaN
+    with np.errstate(all="ignore"):  # NaN if chains never move or all move alike
         correlation = (second**2 - first**2).sum() / np.sqrt(sums * differences)
         t = correlation * np.sqrt((n_chains - 2) / (1 - correlation**2))
     return bool(t > quantile_of_t(1 - rate, n_chains - 2))
 
 
 def _scaled(values: Array, scale: Array) -> Array:
-    """Return values in units of standard deviations; 0 for one that never varies."""
+    """Return values in units of standard deviations; 0 for a value that never varies."""
     return np.asarray(np.divide(values, np.sqrt(scale), out=np.zeros_like(values), where=scale > 0))
 
 
 def _error_at_rate(late: float, early: float) -> float:
-    """Return the error of the mean over four quarters, of which the last two differ by `late`.
+    """Return the error of the mean over four quarters if the last two quarters differ by `late`.
 
-    The distance from the end is taken to fall by a factor r from quarter to quarter; the first two differ by
-    `early` = `late` / r**2. Infinite where the changes do not become smaller.
+    The distance from the final value is assumed to fall by a factor r from quarter to quarter, so the first
+    two quarters differ by `early` = `late` / r**2. The error is infinite if the changes do not shrink.
     """
     if late >= early:
         return math.inf
@@ -91,10 +94,11 @@ def _error_at_rate(late: float, early: float) -> float:
 
 
 def _trend(parts: Array, scale: Array) -> float:
-    """Return the mean over chains of the share that the slowest cosine has in the movement of a chain.
+    """Return the share of the slowest cosine in the movement of a chain, averaged over chains.
 
-    Of four frequencies it is a quarter for independent parts. The powers of a random walk fall with the
-    square of the frequency, so that it is 1 / (1 + 1/4 + 1/9 + 1/16) = 0.7. 0 for chains that do not move.
+    With four frequencies the share is 1/4 for independent parts. The powers of a random walk fall with the
+    square of the frequency, so its share is 1 / (1 + 1/4 + 1/9 + 1/16) = 0.7. The share of a chain that does
+    not move is 0.
     """
     places = (np.arange(PARTS) + 0.5) / PARTS
     cosines = np.cos(np.pi * np.arange(1, _FREQUENCIES + 1)[:, None] * places)
@@ -106,18 +110,18 @@ def _trend(parts: Array, scale: Array) -> float:
 
 
 def squared_error(values: Array) -> Array:
-    """Squared standard error of the mean over independent chains, (n_values,)."""
+    """Return the squared standard error of the mean over independent chains, (n_values,)."""
     return np.asarray(values.var(axis=0, ddof=1) / len(values))
 
 
 def root_mean_square(squares: Array, scale: Array) -> float:
-    """Root of the mean of squares / scale; a value that never varies has no error."""
+    """Return the root of the mean of squares / scale; a value that never varies counts as 0."""
     return float(np.sqrt(np.divide(squares, scale, out=np.zeros_like(scale), where=scale > 0).mean()))
 
 
 @cache
 def quantile_of_t(probability: float, degrees: int) -> float:
-    """Return a quantile of Student's t: how many standard errors chance stays below."""
+    """Return a quantile of Student's t distribution: the most standard errors that chance explains."""
     from scipy.stats import t
 
     return float(t.ppf(probability, degrees))

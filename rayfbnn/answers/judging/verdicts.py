@@ -1,4 +1,4 @@
-"""The two verdicts on a run: whether its predictions can be used, and whether its hyperparameters can."""
+"""The two verdicts on a run: one on its predictions, one on its hyperparameters."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ Grade = Literal["converged", "usable", "not usable", "not converged", "cannot te
 Subject = Literal["predictions", "hyperparameters"]
 VERDICTS = ("all", "predictions")  # which verdict decides
 Decisive = Literal["all", "predictions"]
-_NEVER_CHANGES = "never changes in"
-_NOT_FOR_PREDICTIONS = "predictions have a verdict of their own and do not need these; do not interpret them"
+_NEVER_CHANGES = "quantities that never change in"
+_NOT_FOR_PREDICTIONS = (
+    "do not interpret these quantities; predictions do not need them and are judged separately"
+)
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The limits of a diagnosis, see `diagnose`."""
+    """The thresholds of a diagnosis; see `diagnose`."""
 
     max_rhat: float = 1.01
     min_ess: float = 400
@@ -40,7 +42,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of some of a run's results.
+    """A verdict on the predictions or the hyperparameters of a run.
 
     Attributes
     ----------
@@ -48,19 +50,19 @@ class Verdict:
         "predictions": functions, log likelihood and noise; "hyperparameters": everything else.
     grade
         "converged"; for predictions also "usable" and "not usable", for hyperparameters "not converged";
-        "cannot tell" where chains or draws are too few.
+        "cannot tell" if there are too few chains or draws, or the predicted moments are not finite.
     reasons
-        A sentence for each check of convergence that falls short.
+        One sentence for each convergence check that fails.
     remarks
-        What else there is to know: the error of the average over chains, and modes.
+        Further findings: the error of the average over chains, movement of the chains, and modes.
     advice
-        What to do, each a sentence.
+        Sentences that say what to do.
     iterations
-        Length of the last phase that would do, None if no number can be promised.
+        Length of the last phase that would be enough; None if none is needed or none can be promised.
     error
         The error of the average over chains; None for hyperparameters.
     decided_by
-        The sentence among reasons and remarks that rules the results out; "" where they can be used.
+        The sentence among `reasons` and `remarks` that rules out the results; "" if they can be used.
     """
 
     subject: Subject
@@ -83,11 +85,7 @@ class Verdict:
         if self.ok:
             return ""
         unknown = self.grade == "cannot tell"
-        words = (
-            "it cannot be told whether the predictions can be used"
-            if unknown
-            else f"{self.subject} are {self.grade}"
-        )
+        words = f"cannot judge the {self.subject}" if unknown else f"{self.subject} are {self.grade}"
         return f"{words}: {self.sentences[0]}"
 
     @property
@@ -97,7 +95,7 @@ class Verdict:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """All there is to say about the grade: first what decides it, then the other remarks and reasons."""
+        """All sentences on the grade: first the deciding one, then the other remarks and reasons."""
         first = (self.decided_by,) if self.decided_by else ()
         return tuple(dict.fromkeys((*first, *self.remarks, *self.reasons)))
 
@@ -112,7 +110,7 @@ class Verdict:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON, with None for numbers that are not known."""
+        """Return the fields for JSON, with None for unknown numbers."""
         fields_of_verdict: dict[str, Any] = {
             "grade": self.grade,
             "ok": self.ok,
@@ -131,7 +129,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The material that a verdict is made from.
+    """The evidence for a verdict.
 
     found       the quantities of the subject by name, (n_chains, n_draws) each
     table       their statistics
@@ -168,8 +166,8 @@ def judge_hyperparameters(evidence: Evidence) -> Verdict:
 def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
     """Judge the functions, the log likelihood and the noise.
 
-    Where they have not converged, predictions can still be used if the error of the average over chains is
-    small, unless a chain never moved.
+    If they have not converged, the predictions are still usable if the error of the average over chains is
+    small, the chains no longer travel, and no chain has stayed in one place.
     """
     reasons, recommended, iterations, is_unknown = _convergence(evidence)
     remarks = [_error_sentence(error)] if math.isfinite(error.mean) and not is_unknown else []
@@ -189,7 +187,7 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
     elif error.is_small:
         grade, decided_by = "usable", ""
     else:
-        # A drift makes chains look alike that are all on their way: it comes before their error.
+        # Chains that drift together agree, so their error is small: the drift is reported first.
         decided_by = remarks[-1] if error.is_moving else remarks[0]
         if not error.is_moving:
             recommended.append(advice.chains_advice(error.chains, error.chains_that_would_do))
@@ -206,66 +204,72 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
 
 
 def _movement(error: AverageError) -> str:
-    """Say that the chains have not come to rest."""
+    """Say that the chains are still moving."""
     if error.has_drift:
         return (
-            f"the predictions still move: by {error.drift:.2g} of their standard deviation"
-            " from the first half of the draws to the second"
+            f"the predictions still move: their mean changes by {error.drift:.2g} predictive standard"
+            " deviations from the first half of the draws to the second"
         )
     return (
-        "the chains are still on their way from where they started: that they agree does not tell where they"
-        " will end"
+        "the chains are still moving away from where they started, so their agreement does not show where"
+        " they will end"
     )
 
 
 def _unknown_sentence(error: AverageError) -> str:
-    """Say why the error of the average over chains is not known."""
+    """Say why the error of the average over chains is unknown."""
     if error.chains < MIN_CHAINS:
-        return f"{error.chains} chains are too few to tell their average's error: {MIN_CHAINS} can"
-    return f"the means or variances that the {error.chains} chains predict are not all finite"
+        return (
+            f"{error.chains} chains are too few to estimate the error of their average; use at least"
+            f" {MIN_CHAINS}"
+        )
+    return f"the means or variances predicted by the {error.chains} chains are not all finite"
 
 
 def _error_sentence(error: AverageError) -> str:
-    """State the errors of the predictive mean and standard deviation, first the one that is too large."""
+    """State the errors of the predictive mean and standard deviation, with one that is too large first."""
     limit = MAX_ERROR / math.sqrt(2)
     mean = (
         f"{error.mean:.1%} of the predictive standard deviation at {error.cases} cases"
-        f" (below {error.mean_bound:.1%} with 95 % confidence; {MAX_ERROR:.0%} is allowed)"
+        f" (below {error.mean_bound:.1%} with 95 % confidence; the limit is {MAX_ERROR:.0%})"
     )
     if not math.isfinite(error.sd):
         return f"the standard error of the average over {error.chains} chains is {mean}"
     if error.mean_bound <= MAX_ERROR and error.sd_bound > limit:
         return (
             f"the standard error of the predictive standard deviation over {error.chains} chains is"
-            f" {error.sd:.1%} of it (below {error.sd_bound:.1%} with 95 % confidence;"
-            f" {limit:.0%} is allowed), and that of the average {mean}"
+            f" {error.sd:.1%} of that deviation (below {error.sd_bound:.1%} with 95 % confidence; the limit"
+            f" is {limit:.0%}), and the standard error of the average is {mean}"
         )
-    spread = f"and that of this deviation {error.sd:.1%} (below {error.sd_bound:.1%}; {limit:.0%})"
+    spread = (
+        f"and the relative standard error of this deviation is {error.sd:.1%}"
+        f" (below {error.sd_bound:.1%}; the limit is {limit:.0%})"
+    )
     return f"the standard error of the average over {error.chains} chains is {mean}, {spread}"
 
 
 def _disagreement(evidence: Evidence) -> list[str]:
-    """Say that chains disagree, and which of them sit in which mode."""
+    """Say that the chains disagree, and list the chains in each mode."""
     high = (evidence.table["rhat"] > advice.RHAT_IN_REACH).any()
     sentences = mode_sentences(evidence.modes)
     if not sentences and not high:
         return []
-    weighed = "the chains sit in different modes, which the average weighs equally"
+    weighed = "the chains sit in different modes; the average gives all chains equal weight"
     if not sentences:
-        weighed = "the chains sit in different modes or mix slowly; the average weighs them equally"
+        weighed = "the chains sit in different modes or mix slowly; the average gives all chains equal weight"
     return [weighed, *sentences]
 
 
 def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, bool]:
-    """Return the reasons against convergence, advice, iterations that would do, and if it is unknown."""
+    """Return the reasons against convergence, advice, the iterations needed, and whether it is unknown."""
     found, limits = evidence.found, evidence.thresholds
     n_chains, n_draws = next(iter(found.values())).shape if found else (2, MIN_DRAWS)
     reasons, recommended, is_unknown = [], [], n_draws < MIN_DRAWS or n_chains < 2
     if n_draws < MIN_DRAWS:
-        reasons.append(f"{n_draws} draws in each chain, at least {MIN_DRAWS} are needed")
+        reasons.append(f"only {n_draws} draws in each chain; at least {MIN_DRAWS} are needed")
         recommended.append("resume with more iterations")
     if n_chains < 2:
-        reasons.append("one chain, at least 2 are needed for R-hat")
+        reasons.append("only one chain; R-hat needs at least 2")
         recommended.append(f"sample with {MIN_CHAINS} chains or more")
     not_finite = [name for name, values in found.items() if not np.isfinite(values).all()]
     if not_finite:
@@ -290,7 +294,7 @@ def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, 
 
 
 def short_of(table: pd.DataFrame, limits: Thresholds) -> list[str]:
-    """Return a sentence for R-hat, bulk and tail ESS each, if any quantity falls short of the limit."""
+    """Return one sentence each for R-hat, bulk ESS and tail ESS if any quantity misses the limit."""
     reasons = []
     high = table["rhat"][table["rhat"] > limits.max_rhat].sort_values(ascending=False)
     if len(high):
@@ -305,6 +309,6 @@ def short_of(table: pd.DataFrame, limits: Thresholds) -> list[str]:
 
 
 def _stuck(found: dict[str, Array]) -> dict[str, list[int]]:
-    """Return the chains in which a quantity never changes, by the names of such quantities."""
+    """Return the chains in which a quantity never changes, by the name of the quantity."""
     constant = {name: np.flatnonzero(np.ptp(values, axis=1) == 0) for name, values in found.items()}
     return {name: [int(chain) for chain in chains] for name, chains in constant.items() if len(chains)}

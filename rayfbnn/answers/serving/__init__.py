@@ -1,1 +1,1 @@
-"""Predictions from few draws: held in memory, or exported to a file that needs nothing but NumPy."""
+"""Predictions from few draws: held in memory, or exported to a file that needs only NumPy."""

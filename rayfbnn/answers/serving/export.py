@@ -1,4 +1,4 @@
-"""A run's draws as one file from which NumPy alone can predict, by the page of code in docs/serving.md."""
+"""A run's draws as one file for predictions by NumPy alone, with the code in docs/serving.md."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 FORMAT = "rayfbnn model"
 FORMAT_VERSION = 1
-MOST_BYTES = 2e9  # of all arrays: a file that is to be held in memory elsewhere
+MOST_BYTES = 2e9  # of all arrays, because the file is loaded into memory as a whole
 
 
 def exported(run: Draws, numbers: Array) -> dict[str, Array]:
-    """Return the arrays of the file by name, with some draws of each chain, all chains one after another.
+    """Return the arrays of the file by name, with some draws of each chain, chain after chain.
 
     description       the network and the data model as JSON
     weights_s_d       (n_draws, units of layer s, units of layer d): layer 0 is the inputs, the last the
-                      outputs. Every connection is in such a matrix; it is zero where there is none
-    bias_d, offset_s  (n_draws, units of the layer), the latter where a layer has offsets
-    sigma_noise       (n_draws, n_targets), where noise has a sigma that is sampled
+                      outputs. Units that are not connected have weight zero
+    bias_d, offset_s  (n_draws, units of the layer), the latter if the layer has offsets
+    sigma_noise       (n_draws, n_targets), if the noise has sigmas
     input_center, input_scale, target_center, target_scale   the network's values are (value - center) / scale
     """
     network = run.spec.network
     if any(layer.activation == "erf" for layer in network.hidden):
-        raise ConfigError("network.hidden: erf units cannot be exported, since NumPy has no such function")
+        raise ConfigError("network.hidden: erf units cannot be exported, because NumPy has no erf function")
     wiring = Wiring.from_network(network)
     check_own_networks(run)
     held = hold(run, numbers)
@@ -60,18 +60,18 @@ def exported(run: Draws, numbers: Array) -> dict[str, Array]:
 
 
 def write(arrays: dict[str, Array], path: Path) -> None:
-    """Write the arrays to a .npz file that needs no pickle, whole or not at all."""
+    """Write the arrays atomically to a .npz file that needs no pickle."""
     with whole_file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
 def _into(layer: int, wiring: Wiring, positions: Array) -> dict[str, Array]:
-    """Return the matrices and biases that lead into a layer, from what unit vectors become on the way."""
+    """Return the matrices and biases that lead into a layer, computed from unit vectors as inputs."""
     n_draws, n_units = len(positions), wiring.units[layer]
     arrays = {f"bias_{layer}": np.zeros((n_draws, n_units), dtype=positions.dtype)}
     for link in wiring.incoming[layer]:
         n_sources = wiring.units[link.source]
-        units = np.eye(n_sources + 1, dtype=positions.dtype)  # a case for each unit, and one for the ones
+        units = np.eye(n_sources + 1, dtype=positions.dtype)  # a case for each unit, and one for the bias
         sources = [units] * (link.source + 1)
         out = np.empty((n_draws, n_units, n_sources + 1), dtype=positions.dtype)
         summed_inputs(positions, sources, (link,), out=out)
@@ -95,12 +95,12 @@ def _check_size(run: Draws, wiring: Wiring, positions: Array) -> None:
         enough = int(len(positions) * MOST_BYTES / needed)
         raise ConfigError(
             f"draws: {len(positions)} draws of {run.path} take {needed / 1e9:.3g} GB with all connections"
-            f" written out, above {MOST_BYTES / 1e9:g} GB; take at most {enough}"
+            f" written out, above the limit of {MOST_BYTES / 1e9:g} GB; take at most {enough}"
         )
 
 
 def _description(run: Draws, wiring: Wiring) -> dict[str, Any]:
-    """Return what is not an array: names, layers and the data model."""
+    """Return the names, the layers and the data model."""
     spec, data = run.spec, run.data
     encoding = spec.encoding or Encoding.from_numbers(data.input_names)
     layers: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""How many draws predictions need: as few as keep the Monte Carlo error of their means small enough."""
+"""The choice of as few draws as keep the Monte Carlo error of predictive means small enough."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from rayfbnn.errors import ConfigError
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 
-_LEAST_DRAWS = 100  # of all chains together: the quantiles and standard deviations need draws too
-_N_CASES = 20  # training cases, evenly spaced, at which the error is looked at
-_GROWTH = 1.25  # of the number of draws that is tried next
+_LEAST_DRAWS = 100  # of all chains together, because quantiles and standard deviations need draws too
+_N_CASES = 20  # evenly spaced training cases for estimates of the error
+_GROWTH = 1.25  # factor from one number of draws tried to the next
 _LITTLE_MORE = 1.05  # times the error of all draws
 _BLOCK_BYTES = 64e6
 
 
 @dataclass(frozen=True)
 class Thinning:
-    """The draws that are taken.
+    """Chosen draws and their Monte Carlo error.
 
-    numbers      of the draws of each chain, increasing
+    numbers      numbers of the chosen draws of each chain, increasing
     mcse         largest Monte Carlo standard error of a predictive mean at some training cases, as a share of
                  the predictive standard deviation; NaN if there are fewer than four draws of each chain
-    mcse_of_all  the same with all draws
+    mcse_of_all  the same error with all draws
     """
 
     numbers: Array
@@ -42,17 +42,18 @@ class Thinning:
 
 
 def thin(run: Draws, *, draws: int | None, max_mcse: float) -> Thinning:
-    """Choose evenly spaced draws of each chain: `draws` of all chains together, or as few as will do.
+    """Choose evenly spaced draws of each chain: `draws` of all chains together, or as few as are enough.
 
-    max_mcse  largest error that is wanted; 0 takes all draws
+    max_mcse  largest acceptable error; 0 takes all draws
 
-    If all draws leave a larger error, as many are taken as leave little more: where chains disagree, most of
-    the error stays however many draws of each there are. ConfigError if `draws` is fewer than the chains.
+    If even all draws have a larger error, the draws chosen have at most 5 % more than that: if chains
+    disagree, most of the error remains however many draws each chain has. ConfigError if `draws` is less than
+    the number of chains.
     """
     errors = _Errors(run)
     if draws is not None:
         if draws < run.n_chains:
-            raise ConfigError(f"draws: must be at least one for each of {run.n_chains} chains, got {draws}")
+            raise ConfigError(f"draws: must be at least {run.n_chains}, one for each chain, got {draws}")
         return errors.thinning(min(draws // run.n_chains, run.n_draws))
     everything = errors.thinning(run.n_draws)
     if max_mcse == 0:
@@ -68,7 +69,7 @@ def thin(run: Draws, *, draws: int | None, max_mcse: float) -> Thinning:
 
 
 class _Errors:
-    """The means that every draw predicts at some training cases, and the predictive standard deviations."""
+    """The predictive means of every draw at some training cases, and the predictive standard deviations."""
 
     def __init__(self, run: Draws) -> None:
         data = run.data
@@ -82,17 +83,17 @@ class _Errors:
         self.sd = np.sqrt(variances.mean(axis=2) + means.var(axis=2))
 
     def thinning(self, n_wanted: int) -> Thinning:
-        """Return so many evenly spaced draws of each chain, with the error that they leave."""
+        """Return `n_wanted` evenly spaced draws of each chain, with their error."""
         numbers = spread(self.n_draws, n_wanted)
         return Thinning(numbers, self._mcse(numbers), self.of_all)
 
     @cached_property
     def of_all(self) -> float:
-        """The error that all draws leave."""
+        """The error with all draws."""
         return self._mcse(np.arange(self.n_draws))
 
     def _mcse(self, numbers: Array) -> float:
-        """Return the largest error with some draws of each chain, NaN if there are too few to tell."""
+        """Return the largest error with the given draws of each chain, NaN if there are too few."""
         if len(numbers) < MIN_DRAWS:
             return math.nan
         error = mcse_mean(self.means[..., numbers])

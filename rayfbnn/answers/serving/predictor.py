@@ -1,4 +1,4 @@
-"""A predictor whose draws are in memory: it answers in milliseconds, and reads no file."""
+"""A predictor that keeps its draws in memory, to answer in milliseconds without reading a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Predictor:
-    """Draws of a run, held in memory, and what they predict.
+    """Draws of a run, held in memory to make predictions.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Predictor:
         Largest Monte Carlo standard error of a predictive mean at some training cases, as a share of the
         predictive standard deviation; NaN if there are fewer than four draws of each chain.
     early_phase
-        Number of the phase that the draws are from, counted from 1, of a run that had kept no draws; None if
+        Number of the phase that the draws are from, counted from 1, if the run had kept no draws yet; None if
         they are from the posterior.
     """
 
@@ -38,7 +38,7 @@ class Predictor:
     ) -> None:
         """Read the chosen draws of a run.
 
-        dtype  of the arithmetic; the run's if it is None
+        dtype  type of the arithmetic; None for that of the run
         """
         self.mcse = thinning.mcse
         self.early_phase = run.early_phase
@@ -54,7 +54,7 @@ class Predictor:
         max_memory: float = 256e6,
         dtype: str | None = None,
     ) -> Predictor:
-        """Return a predictor with as many draws as asked for; see `rayfbnn.load`."""
+        """Return a predictor with a chosen number of draws; see `rayfbnn.load`."""
         thinning = thin(run, draws=draws, max_mcse=max_mcse)
         return Predictor(run, thinning, max_memory=max_memory, dtype=dtype)
 
@@ -81,17 +81,17 @@ class Predictor:
         ----------
         data
             The cases: an array (n_cases, n_columns) or one case (n_columns,) with the columns of `columns` in
-            their order, or anything that `rayfbnn.predict` takes, such as a DataFrame or a file. Values are
+            their order, or anything that `rayfbnn.predict` accepts, such as a DataFrame or a file. Values are
             as in the training cases.
         max_memory
-            About how many bytes may be used at once; that given to `load` if not given. Cases are taken in
-            parts as large as it allows.
+            Approximate number of bytes to use at once; by default the number given to `load`. Cases are
+            processed in parts that fit.
 
         Returns
         -------
         Prediction
             A table with a row for each case: mean, median, sd and quantiles of its targets, noise included,
-            or probabilities; and the summary of the errors, if the table has the targets.
+            or probabilities; and a summary of the errors, if the cases have targets.
         """
         memory_bytes = self._max_memory if max_memory is None else max_memory
         if not memory_bytes > 0:
@@ -122,7 +122,7 @@ class Predictor:
         data
             The cases, as for `predict`.
         probabilities
-            Strictly between 0 and 1. ConfigError names one that is not, and refuses targets that are labels.
+            Numbers strictly between 0 and 1. Others raise ConfigError, and so do targets that are labels.
         """
         inputs, _ = _cases(data, self._held)
         return predictive_quantiles(self._held, inputs, probabilities, memory_bytes=self._max_memory)
@@ -130,8 +130,8 @@ class Predictor:
     def sample(self, data: Source, n_samples: int, *, seed: int) -> Array:
         """Draw targets of new cases from the predictive distribution, (n_samples, n_cases, n_targets).
 
-        In each sample all cases have one draw of the posterior, taken at random, so that samples are joint
-        over cases. Labels are their numbers from 0; survival times are never censored.
+        In each sample all cases share one draw of the posterior, taken at random, so samples are joint over
+        cases. Labels are given as their numbers, from 0; survival times are never censored.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class Predictor:
         n_samples
             Number of samples.
         seed
-            Of the random numbers, from 0 to 2**32 - 1; equal seeds give equal samples.
+            Seed of the random numbers, from 0 to 2**32 - 1; equal seeds give equal samples.
         """
         inputs, _ = _cases(data, self._held)
         return predictive_sample(self._held, inputs, n_samples, seed=seed)
@@ -152,10 +152,10 @@ class Predictor:
 
 
 def _cases(data: Source, held: Draws) -> tuple[Array, Array | None]:
-    """Return inputs, (n_cases, n_inputs), and targets if they are there.
+    """Return inputs, (n_cases, n_inputs), and targets if the data have them.
 
-    Arrays of numbers that the network is given as they are need not become a table, which takes longer than
-    to predict a row.
+    Arrays of numbers that the network takes unchanged are not converted to a table, because the conversion
+    takes longer than predicting a row.
     """
     spec = held.spec
     if isinstance(data, np.ndarray | list):
@@ -170,6 +170,6 @@ def _cases(data: Source, held: Draws) -> tuple[Array, Array | None]:
 
 
 def _is_plain(spec: RunSpec) -> bool:
-    """Return True if every column is given to the network as it is."""
+    """Return True if the network takes every column unchanged."""
     columns = () if spec.encoding is None else spec.encoding.inputs
     return all(column.kind == "number" and not column.n_missing for column in columns)

@@ -164,7 +164,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, monkeypatch: pytest.
         ("run.zarr", {"out": "model.npy"}, r"out: must end in \.npz"),
         ("run.zarr", {"out": "none/model.npz"}, "there is no folder"),
         ("run.zarr", {"out": "run.zarr/model.npz"}, "out: .*lies inside the store"),
-        ("run.zarr", {"draws": 4}, "draws: must be at least one for each of 5 chains, got 4"),
+        ("run.zarr", {"draws": 4}, "draws: must be at least 5, one for each chain, got 4"),
         ("run.zarr", {"max_mcse": -1}, "max_mcse: must be a number of at least 0"),
         ("prior.zarr", {}, "erf units cannot be exported"),
     ]
@@ -173,6 +173,6 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, monkeypatch: pytest.
             out = tmp_path / settings.pop("out", "model.npz")
             rayfbnn.export(tmp_path / store, out=out, **settings)
     monkeypatch.setattr(exporting, "MOST_BYTES", 500.0)
-    with pytest.raises(ConfigError, match="above 5e-07 GB; take at most 13"):
+    with pytest.raises(ConfigError, match="above the limit of 5e-07 GB; take at most 13"):
         rayfbnn.export(tmp_path / "run.zarr", out=tmp_path / "model.npz", max_mcse=0)
     assert sorted(tmp_path.iterdir()) == before
