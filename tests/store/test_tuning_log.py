@@ -467,7 +467,7 @@ def test_automatic_settings_that_nothing_would_find_are_refused(phases: list[Any
 
 
 def test_evidence_refuses_automatic_settings(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match='annealed importance sampling tunes nothing, got "auto"'):
+    with pytest.raises(ConfigError, match='annealed importance sampling does not tune, got "auto"'):
         api.evidence(tuned_spec(tmp_path), temperatures=2, progress=False)
 
 
