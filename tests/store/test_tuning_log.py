@@ -421,7 +421,7 @@ def test_a_record_of_another_store_is_found(tmp_path: Path, undisturbed: Path) -
                 {"iterations": 5, "keep": False, "operations": [{**AUTO, "partitions": 2}]},
                 {"iterations": 5, "operations": [AUTO]},
             ],
-            r'phase\[1\].operations\[0\].steps: got "auto", which is found in the phases before',
+            r'phase\[1\].operations\[0\].steps: got "auto", which is tuned only before the first phase',
         ),
         (
             [
