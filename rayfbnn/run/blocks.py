@@ -12,10 +12,10 @@ from rayfbnn.store.rounds import round_of, rounds
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """The iterations that make up a block, and the place of their draws.
+    """The iterations of a block, and where its draws are stored.
 
-    The iterations are first .. first + count - 1 of the run, all in one phase. section is None if draws are
-    not kept; else first_draw is the place of the first draw in that section.
+    The block has the iterations first .. first + count - 1 of the run, all in one phase. `section` is None if
+    the draws are not kept; otherwise `first_draw` is the number of the first draw in that section.
     """
 
     phase: int
@@ -30,15 +30,15 @@ class BlockPlan:
         return self.first + self.count - 1
 
 
-MOST_SECONDS = 10.0  # of a block whose number of draws is not configured
+MOST_SECONDS = 10.0  # longest block if draws_per_block is not configured
 
 
 def next_block(spec: RunSpec, iteration: int, *, draws_per_chunk: int) -> BlockPlan | None:
     """Return the block that follows `iteration` finished iterations, or None when the run is complete.
 
-    It is the longest that the block can be. Blocks end where a phase or a round of tuning ends, where a chunk
-    is full and, if draws_per_block is configured, after so many iterations. A run that was stopped inside a
-    block goes on with what is left of it.
+    The block is as long as possible. It ends with a phase or a tuning round, when a chunk is full and, if
+    draws_per_block is configured, after that many iterations. A run that was stopped inside a block continues
+    with the rest of that block.
     """
     done = 0
     kept = {"posterior": 0, "warmup": 0}
@@ -64,8 +64,8 @@ def next_block(spec: RunSpec, iteration: int, *, draws_per_chunk: int) -> BlockP
 
 
 def seconds_of_block(spec: RunSpec, n_blocks: int) -> float:
-    """Return after how many seconds a block ends that follows `n_blocks` others.
+    """Return the longest duration, in seconds, of a block that follows `n_blocks` others.
 
-    The first blocks of a run are shorter, so that something can soon be predicted from it.
+    The first blocks of a run are shorter, because predictions can only use committed draws.
     """
     return min(1.0 + n_blocks, MOST_SECONDS) if spec.draws_per_block is None else math.inf

@@ -1,4 +1,4 @@
-"""The draws and statistics of the block that is being sampled, and their way to the host."""
+"""Collects the draws and statistics of the current block, and copies them to the host."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from rayfbnn.store.records import SECONDS, Block
 from rayfbnn.store.tuning_log import to_document
 from rayfbnn.streams import Streams
 
-MOST_BYTES = 2**30  # of a block's draws on a device; a larger block is sent to the host in parts
+MOST_BYTES = 2**30  # limit for a block's draws on a device; a larger block is copied to the host in parts
 
 
 def names_in_summary(spec: RunSpec, phase: int, operation: Operation) -> tuple[str, str]:
-    """Name an operation's entries in a block's summary: the sum of its acceptances, and their number."""
+    """Return the names of an operation's entries in a block's summary: sum and number of its acceptances."""
     number = unrolled(spec.phase[phase].operations).index(operation)
     return f"accepted_sum_{phase}_{number}", f"n_accepted_{phase}_{number}"
 
 
 class Collected:
-    """Draws and statistics of the iterations of a block so far.
+    """The draws and statistics of a block's iterations so far.
 
-    The draws stay where they were computed until the block ends, and are then sent to the host together.
-    Acceptance and divergence are checked after every iteration; on a device one iteration late, so that they
-    are copied while the next iteration runs and never delay it.
+    Draws stay on the device that computed them until the block ends, and are then copied to the host
+    together. Acceptance and divergence are checked after every iteration. On a device the check is one
+    iteration late: the values are copied while the next iteration runs, and never delay it.
     """
 
     def __init__(self, *, keep: bool = False) -> None:
@@ -64,7 +64,7 @@ class Collected:
         densities: dict[str, Array],
         streams: Streams,
     ) -> None:
-        """Add an iteration, whose arrays must not be changed afterwards."""
+        """Add an iteration. Its arrays must not be changed afterwards."""
         self.n_iterations += 1
         for operation, measured in info.measured.items():
             before = self._measured.get(operation)
@@ -86,14 +86,14 @@ class Collected:
                 self._send()
 
     def send_all(self, state: ChainState) -> None:
-        """End the block: start to copy its draws and the state to the host."""
+        """End the block: start copying its draws and the state to the host."""
         self._send()
         self._state = copies_to_host({name: getattr(state, name) for name in STATE})
 
     def block(self, spec: RunSpec, plan: BlockPlan) -> Block:
-        """Return the block for the store to commit, once it has arrived on the host.
+        """Wait until the block has arrived on the host, and return it for the store to commit.
 
-        Nothing in it but SECONDS in its summary depends on the clock or the worker.
+        Only SECONDS in its summary depends on the clock or the worker.
         """
         self._arrive(0)
         shares: dict[str, float] = {}
@@ -134,7 +134,7 @@ class Collected:
         self._draws, self._n_bytes = [], 0
 
     def _arrive(self, n_left: int) -> None:
-        """Check the values that were copied, except those of the last n_left iterations."""
+        """Check the values that were copied to the host, except those of the last n_left iterations."""
         while len(self._in_transit) > n_left:
             streams, operations, arrived = self._in_transit.pop(0)
             values = arrived()
@@ -155,6 +155,6 @@ class Collected:
 
 
 def _sum_and_count(values: Array) -> tuple[float, int]:
-    """Return sum and number of the values that are not NaN, which stands where nothing was proposed."""
+    """Return the sum and the number of the values that are not NaN; NaN means that nothing was proposed."""
     shares = values[np.isfinite(values)]
     return float(shares.sum()), len(shares)

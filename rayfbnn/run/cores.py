@@ -6,7 +6,7 @@ import os
 
 
 def n_cores() -> int:
-    """Count the cores that this process may run on; all cores where the system does not say, as on macOS."""
+    """Return how many cores this process may run on, or all cores if the system does not say (macOS)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""The speed of the batches of a run, and the time that they still need."""
+"""Estimates the speed of a run's batches and the time that they still need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchRow:
-    """The texts that are shown for one batch."""
+    """The texts shown for one batch."""
 
     batch: str
     iteration: str
@@ -34,7 +34,7 @@ HEADINGS = BatchRow("chains", "iteration", "draws", "acceptance", "divergences",
 
 
 def current_costs(store: Store) -> list[int]:
-    """Count the gradient evaluations of an iteration of each phase, with the latest tuned settings."""
+    """Return the gradient evaluations per iteration of each phase, with the latest tuned settings."""
     spec, settings = store.spec, store.tuning.latest()[1]
     return [
         gradient_evaluations(
@@ -45,7 +45,10 @@ def current_costs(store: Store) -> list[int]:
 
 
 def iterations_by_phase(spec: RunSpec, first: int, last: int) -> dict[int, int]:
-    """Count the iterations from `first` to `last`, counted from 1, that each phase has; those with any."""
+    """Return how many of the iterations `first` to `last` each phase has; phases without any are left out.
+
+    Iterations are counted from 1.
+    """
     counts, start = {}, 1
     for number, phase in enumerate(spec.phase):
         end = start + phase.iterations - 1
@@ -57,7 +60,7 @@ def iterations_by_phase(spec: RunSpec, first: int, last: int) -> dict[int, int]:
 
 
 class Pace:
-    """The seconds that a worker took for iterations, by phase, as blocks or their records say."""
+    """The seconds that a worker took for the iterations of each phase, taken from blocks or their records."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}
@@ -68,23 +71,24 @@ class Pace:
         return any(self._iterations.values())
 
     def add(self, phase: int, seconds: float, iterations: int) -> None:
-        """Count iterations of a phase, and the seconds that they took."""
+        """Add iterations of a phase, and the seconds that they took."""
         self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
         self._iterations[phase] = self._iterations.get(phase, 0) + iterations
 
     def forget(self, phase: int) -> None:
-        """Forget a phase, whose iterations take another time from now on."""
+        """Forget the times of a phase, because its iterations take a different time from now on."""
         self._seconds.pop(phase, None)
         self._iterations.pop(phase, None)
 
     def seconds_of(self, spec: RunSpec, costs: list[int], first: int, last: int) -> tuple[float, bool]:
-        """Return the seconds that iterations take one worker, and whether those of each phase are known.
+        """Return the seconds that one worker needs for some iterations, and whether all phases are known.
 
-        For a phase of which none has been seen they follow from those of the last phase that has been, in
-        proportion to the gradient evaluations plus one, so that none is free. The draws of a fit have no
-        such relation to its steps: they are left out until some have been seen.
+        The time of a phase that has not been seen is extrapolated from the last phase that has, in proportion
+        to the gradient evaluations plus one; the one accounts for iterations without gradients. The draws of
+        a fit have no such relation to its steps, and are left out until some have been seen.
 
-        costs  gradient evaluations of an iteration of each phase
+        first, last  numbers of the first and last iteration
+        costs        gradient evaluations per iteration of each phase
         """
         counts = iterations_by_phase(spec, first, last)
         seen = [phase for phase, count in self._iterations.items() if count]
@@ -104,12 +108,12 @@ class Pace:
 class Estimate:
     """Rates and the time left, estimated from the Progress seen in this run.
 
-    What a batch has left takes its worker a known time. It takes longer where batches wait for workers, or
-    for each other: in proportion to the batches that are not complete, for each that is at work on average.
+    The remaining iterations of a batch take its worker a known time. If batches wait for workers or for each
+    other, this time is multiplied by the number of incomplete batches over the average number at work.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without any Progress; `clock` gives the time in seconds."""
+        """Start without any Progress. `clock` returns the time in seconds."""
         self._store = store
         self._clock = clock
         self._started = math.nan  # time at which the first block began
@@ -117,14 +121,14 @@ class Estimate:
         self._unfinished = {
             batch for batch in range(store.n_batches) if store.progress(batch).iteration < total
         }
-        self._latest: dict[int, Progress] = {}  # of each batch
-        self._paces: dict[int, Pace] = {}  # of each batch
-        self._rounds: dict[int, int | None] = {}  # the tuning round of each batch
-        self._busy_seconds = 0.0  # of all workers together
-        self._costs: list[int] = []  # gradient evaluations of an iteration of each phase, as far as known
+        self._latest: dict[int, Progress] = {}  # by batch
+        self._paces: dict[int, Pace] = {}  # by batch
+        self._rounds: dict[int, int | None] = {}  # tuning round, by batch
+        self._busy_seconds = 0.0  # total over all workers
+        self._costs: list[int] = []  # gradient evaluations per iteration of each phase, once known
 
     def hear(self, progress: Progress) -> None:
-        """Remember how far a batch is. This is cheap enough for every iteration, unlike `row`."""
+        """Record the progress of a batch. This is cheap enough for every iteration, unlike `row`."""
         if not self._latest:
             self._started = self._clock() - progress.seconds
         before = self._latest.get(progress.batch)
@@ -143,7 +147,7 @@ class Estimate:
     def _begin_block(self, progress: Progress) -> None:
         """Look up the settings, which change only between blocks, and forget the pace of other settings.
 
-        Looking them up at each iteration took a quarter as long as the sampling of the robot arm.
+        Looking them up at each iteration took a quarter as long as sampling the robot arm.
         """
         self._costs = current_costs(self._store)
         current = round_of(self._store.tuning.rounds, progress.iteration - progress.block_iterations + 1)
@@ -154,7 +158,7 @@ class Estimate:
             self._rounds[progress.batch] = number
 
     def row(self, progress: Progress) -> BatchRow:
-        """Return the texts for one batch."""
+        """Record the progress of a batch, and return its texts."""
         self.hear(progress)
         chains = self._store.batch_chains(progress.batch)
         rate = (
@@ -172,21 +176,21 @@ class Estimate:
         )
 
     def _reservation(self, progress: Progress) -> str:
-        """Say that lengths of trajectories may still change; "" once they cannot."""
+        """Return a note if the lengths of trajectories may still change, otherwise ""."""
         is_open = any(
             one.last > progress.iteration and any(operation.steps == AUTO for operation in one.operations)
             for one in self._store.tuning.rounds
         )
-        return " if lengths stay" if is_open else ""
+        return " at current lengths" if is_open else ""
 
     def _round(self, progress: Progress) -> str:
-        """Name the tuning round that a batch is in, if it is in one."""
+        """Return the tuning round that a batch is in as text, or "" outside of tuning."""
         rounds = self._store.tuning.rounds
         current = round_of(rounds, progress.iteration)
         return "" if current is None else f", tuning {current.number + 1}/{len(rounds)}"
 
     def _left(self, progress: Progress) -> str:
-        """Return the time until a batch is complete as text."""
+        """Return the time until a batch is complete, as text."""
         spec = self._store.spec
         pace = self._paces[progress.batch]
         first, last = progress.iteration + 1, spec.total_iterations
@@ -195,24 +199,27 @@ class Estimate:
             return duration(math.nan)
         n_waiting = len(self._unfinished) * (self._clock() - self._started)
         share = max(1.0, n_waiting / self._busy_seconds) if self._busy_seconds > 0 else 1.0
-        return duration(seconds * share) + ("" if is_known else " and the draws")
+        return duration(seconds * share) + ("" if is_known else " plus the draws")
 
 
 def _is_of_one_block(before: Progress, after: Progress) -> bool:
-    """Return True if the second is later in the same block; a worker that died has begun it again."""
+    """Return True if `after` is later in the same block.
+
+    If a worker died, its block starts again, and `after` has fewer iterations.
+    """
     starts = [one.iteration - one.block_iterations for one in (before, after)]
     return starts[0] == starts[1] and before.block_iterations <= after.block_iterations
 
 
 def _acceptance(share: float, *, is_warmup: bool) -> str:
-    """Format the share of updates accepted in a block, such as 0.83, or (warm-up 0.83) in the warm-up."""
+    """Format the share of updates accepted in a block, such as 0.83, or (warm-up 0.83) during warm-up."""
     if math.isnan(share):
         return "-"
     return f"(warm-up {share:.2f})" if is_warmup else f"{share:.2f}"
 
 
 def duration(seconds: float) -> str:
-    """Format seconds as hours, minutes and seconds; "-" for NaN."""
+    """Format seconds as hours, minutes and seconds, or "-" for NaN."""
     if math.isnan(seconds):
         return "-"
     minutes, rest = divmod(round(seconds), 60)

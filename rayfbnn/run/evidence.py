@@ -40,12 +40,12 @@ class Evidence:
     effective_runs
         Number of equally weighted runs that would be as good.
     runs
-        Number of chains, each of which went once through the temperatures.
+        Number of chains. Each went through the temperatures once.
     temperatures, power
         The settings of the inverse temperatures.
     path
-        For each temperature but the first: inverse temperature b, and on the network's scale the log of the
-        integral of prior * likelihood**b with its standard error.
+        For each temperature except the first: the inverse temperature b, the log of the integral of
+        prior * likelihood**b on the network's scale, and its standard error.
     """
 
     log_marginal_likelihood: float
@@ -79,11 +79,13 @@ def evidence(
     operations: tuple[Operation, ...] | None = None,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> Evidence:
-    """Run each chain once through the temperatures, with some operations once at each of them.
+    """Estimate the log marginal likelihood: run each chain once through the temperatures.
 
-    runs         number of chains, in batches of 50; None for number and batches of the configuration
+    The operations are applied once at each temperature.
+
+    runs         number of chains, in batches of 50; None for the number and batches of the configuration
     operations   None for those of the configuration's last phase, or of `default_annealing` without phases
-    on_progress  is called with the share that is done
+    on_progress  called with the share of the work that is done
     """
     per_batch = spec.chains_per_batch if runs is None else _RUNS_PER_BATCH
     runs = spec.chains if runs is None else runs
@@ -129,15 +131,15 @@ def evidence(
 
 
 def check_operations(operations: tuple[Operation, ...]) -> None:
-    """Refuse what does not leave its distribution as it is, or changes temperature itself."""
+    """Raise ConfigError for operations that tune, change their distribution, or change the temperature."""
     for tuned in automatic(operations):
         raise ConfigError(
-            "phase[-1].operations: annealed importance sampling tunes nothing, got"
+            "phase[-1].operations: annealed importance sampling does not tune, got"
             f' "auto" in {tuned.op}; give steps and stepsize as numbers'
         )
     for operation in unrolled(operations):
         if isinstance(operation, Dynamic | SimulatedTempering | TemperedTransition):
             raise ConfigError(
-                "phase[-1].operations: annealed importance sampling needs exact updates without tempering of"
-                f" their own, got {operation.op}; use hybrid"
+                "phase[-1].operations: annealed importance sampling needs exact updates that do not temper,"
+                f" got {operation.op}; use hybrid"
             )

@@ -12,9 +12,11 @@ from rayfbnn.store.records import SECONDS, Block
 def exact_blocks(
     posterior: SampledPosterior, positions: Array, precisions: Array, draws_per_block: int, seconds: float
 ) -> Iterator[Block]:
-    """Yield the draws in blocks, with their densities.
+    """Yield the draws and their densities in blocks.
 
-    positions (n_draws, n_parameters), precisions (n_draws, n_precisions); seconds that all of them took
+    positions   (n_draws, n_parameters)
+    precisions  (n_draws, n_precisions)
+    seconds     time that all draws took together
     """
     for first in range(0, len(positions), draws_per_block):
         rows = slice(first, first + draws_per_block)

@@ -1,4 +1,4 @@
-"""Executors run the batches of a run; the one here runs them in this process."""
+"""Executors, which run the batches of a run: their interface, and the one that runs them in this process."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 class Executor(Protocol):
-    """Runs batches block by block; leaving its context frees the workers."""
+    """Runs batches block by block. Leaving its context frees the workers."""
 
     failures: int  # workers that died and were replaced
 
     def run(
         self, store_path: Place, batches: Sequence[int], *, until: int | None = None
     ) -> Iterator[Progress]:
-        """Run batches until each has committed `until` iterations (all, with None), and yield their progress.
+        """Run batches until each has committed `until` iterations (all if None), and yield their progress.
 
-        It may be called again for more iterations.
+        This may be called again for more iterations.
         """
         ...
 
     def request_stop(self, within: float = math.inf) -> None:
-        """Let `run` end when the iterations under way are committed. A signal handler may call this.
+        """Ask `run` to end once the current iterations are committed. A signal handler may call this.
 
-        within  seconds after which `run` ends in any case: workers that are still at it are killed
+        within  time limit in seconds: `run` then ends in any case, and workers that are still busy are killed
         """
         ...
 
@@ -50,7 +50,7 @@ class Executor(Protocol):
 
 
 class InProcess:
-    """Runs every batch in this process, in turn, with one BLAS thread as workers have.
+    """Runs all batches in this process, in turn, with one BLAS thread like the workers.
 
     With more threads BLAS rounds differently, and draws would depend on where they were made.
     """
@@ -58,12 +58,12 @@ class InProcess:
     def __init__(self) -> None:
         self.failures = 0
         self._stop = threading.Event()
-        self._sampler: Sampler | Fitter | None = None  # of the store that was run last
+        self._sampler: Sampler | Fitter | None = None  # for the store that was run last
 
     def run(
         self, store_path: Place, batches: Sequence[int], *, until: int | None = None
     ) -> Iterator[Progress]:
-        """Run the batches in this process, a block of each in turn, and yield their progress."""
+        """Run the batches in this process, one block of each in turn, and yield their progress."""
         return chain.from_iterable(self._blocks(store_path, batches, until))
 
     def _blocks(
@@ -81,14 +81,14 @@ class InProcess:
                 waiting.append(batch)
 
     def request_stop(self, within: float = math.inf) -> None:
-        """End `run` after the iterations under way, which are committed, however long they take.
+        """End `run` once the current iterations are committed, however long they take.
 
         A signal handler may call this.
         """
         self._stop.set()
 
     def __enter__(self) -> Self:
-        import_module("scipy.linalg.cython_blas")  # loads a BLAS, which is then limited too
+        import_module("scipy.linalg.cython_blas")  # loads a BLAS, because the limit applies to loaded ones
         self._threads = threadpool_limits(limits=1)
         return self
 
@@ -100,12 +100,12 @@ class InProcess:
 def job_of(
     store: Store, *, worker: str, transport: Transport | None = None, n_owners: int = 1
 ) -> Sampler | Fitter:
-    """Return what runs the blocks of a store: chains, or the fit of an approximation."""
+    """Return the object that runs the blocks of a store: a Sampler, or a Fitter for an approximation."""
     if store.kind == "approximate":
         return Fitter(store, worker=worker)
     return Sampler(store, worker=worker, transport=transport, n_owners=n_owners)
 
 
 def worker_name() -> str:
-    """Return the host and process id of this process, by which progress and messages name a worker."""
+    """Return the host and process id of this process, the name of a worker in progress and messages."""
     return f"{socket.gethostname()} pid {os.getpid()}"

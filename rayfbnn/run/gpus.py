@@ -1,4 +1,4 @@
-"""The number of GPUs that a run divides its chains over."""
+"""The number of GPUs among which a run divides its chains."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from rayfbnn.run.on_ray.nodes import look_at_nodes
 
 
 def n_gpus(workers: int | None, address: str | None) -> int:
-    """Return how many GPUs a run uses: one for each worker, as far as this machine or the cluster has them.
+    """Return how many GPUs a run uses: one per worker, limited by the GPUs of this machine.
 
-    A run without workers of its own uses one. A cluster may add nodes, so there `workers` is taken as given.
+    A run in this process (workers=0) uses one. A cluster may add nodes, so `workers` is not limited there;
+    without it, the run uses the GPUs that the cluster has now.
     """
     if workers == 0:
         return 1

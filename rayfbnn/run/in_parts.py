@@ -1,4 +1,4 @@
-"""The parts and the home of a run in a store, each with no more of the training cases than it needs."""
+"""Reads the parts and the home of a run from its store, each with only the training cases that it needs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rayfbnn.store.store import Store
 
 
 def parts_of_run(store: Store, numbers: Sequence[int]) -> list[Part]:
-    """Return some parts of a run's training cases. All cases are read once, and those of these parts kept.
+    """Return some parts of a run's training cases. This reads all cases once, and keeps those of these parts.
 
-    numbers  of the parts, in ascending order
+    numbers  numbers of the parts, in ascending order
     """
     n_parts = store.spec.n_parts
 
@@ -40,15 +40,15 @@ def parts_of_run(store: Store, numbers: Sequence[int]) -> list[Part]:
 
 
 def home_of_run(store: Store, ring: Ring) -> SharedPosterior:
-    """Return the posterior of a run as a home sees it. All cases are read once, for their constants."""
+    """Return the posterior of a run as a home sees it. This reads all cases once, for their constants."""
     cases = _read(store, lambda n_columns, starts: quantities.some_columns(n_columns))
     return SharedPosterior.from_whole(cases, ring, inputs=cases.inputs)
 
 
 def _read(store: Store, keep: Keep) -> SampledPosterior:
-    """Read all cases, and keep the inputs of some columns and all targets.
+    """Read all cases, and keep all targets and the inputs of some columns.
 
-    Only piecewise hazards hold all inputs for a moment, because their cells follow from the targets.
+    Only piecewise hazards briefly hold all inputs, because their cells follow from the targets.
     """
     spec = store.spec
     pieces, targets = store.standardized_cases()

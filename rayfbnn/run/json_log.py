@@ -1,4 +1,4 @@
-"""A log of a run for programs: one JSON object on a line for each block, in a file beside the store."""
+"""A log of a run for programs: a line with a JSON object for each block, in a file next to the store."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ _log = logging.getLogger(__name__)
 
 
 def log_file(place: Place) -> Path:
-    """Return the file of a store's log: beside it, or in the current folder for a store in a bucket."""
+    """Return a store's log file: next to the store, or in the current folder for a store in a bucket."""
     return (place.parent if isinstance(place, Path) else Path()) / f"{place.name}.log.jsonl"
 
 
 def _opened(file: Path) -> TextIO:
-    """Open a log to add lines to it, and make it if it is not there.
+    """Open a log for appending, and create it if it does not exist.
 
-    OSError for a link or a pipe, which leads elsewhere, and for a file that has another name too, because
-    that may be the name of someone else's.
+    Raises OSError for a link or a pipe, which leads elsewhere, and for a file with several hard links, which
+    may be someone else's file.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(file, flags, 0o666)
     except OSError as exc:
         if exc.errno == errno.ELOOP:
-            raise OSError("it is a link") from exc
+            raise OSError("it is a symbolic link") from exc
         raise
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(descriptor)
-        raise OSError("it is a pipe, a device, or a file with another name too")
+        raise OSError("it is a pipe, a device, or a file with several hard links")
     return open(descriptor, "a", encoding="utf-8", buffering=1)
 
 
 class JsonLog:
     """Adds a line to the log when a run starts, when a block is committed, and when the run ends.
 
-    Lines are added to what earlier starts have written. A log that cannot be written is given up with a
-    warning: the run goes on.
+    The lines of earlier starts are kept. If the log cannot be written, a warning says so, and the run
+    continues without it.
     """
 
     def __init__(self, store: Store, failures: Callable[[], int]) -> None:
-        """Take the store and a function that gives the number of workers that died so far."""
+        """Take the store and a function that returns the number of workers that have died."""
         self._store, self._failures = store, failures
         self._file: TextIO | None = None
 
     def update(self, progress: Progress) -> None:
-        """Add the line of a block that was committed."""
+        """Add a line for a committed block."""
         if not progress.committed or not progress.block_iterations:
             return
         chains = self._store.batch_chains(progress.batch)
@@ -91,7 +91,7 @@ class JsonLog:
             self._file.write(json.dumps({**common, "store": str(self._store.path), **values}) + "\n")
         except OSError as exc:
             file = log_file(self._store.path)
-            _log.warning("%s: cannot be written any more: %s; the run goes on", file, exc)
+            _log.warning("%s: cannot write the log any more: %s; the run continues without it", file, exc)
             self._close()
 
     def _close(self) -> None:
@@ -107,7 +107,7 @@ class JsonLog:
         try:
             self._file = _opened(file)
         except OSError as exc:
-            _log.warning("%s: cannot be written: %s; the run goes on without a log", file, exc)
+            _log.warning("%s: cannot write the log: %s; the run continues without it", file, exc)
         self._write(
             "start", version=__version__, host=socket.gethostname(), pid=os.getpid(), done=self._done()
         )

@@ -9,7 +9,7 @@ from rayfbnn.spec import RunSpec
 def kernel_for(spec: RunSpec) -> str:
     """Return the name of the code that will run the leapfrog steps of `spec` on this machine.
 
-    The store of the run records the name. ConfigError if the environment asks for a kernel that this
+    The store of the run records the name. Raises ConfigError if the environment asks for a kernel that this
     machine does not have.
     """
     return choose.name_for(spec.network, spec.model, n_targets=len(spec.data.targets), device=spec.device)

@@ -16,7 +16,7 @@ from rayfbnn.streams import Streams
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
 
-_MEMORY_BYTES = 100e6  # for the units of the networks that are evaluated at once
+_MEMORY_BYTES = 100e6  # for the units of the networks that are evaluated together
 
 
 def prior_blocks(
@@ -24,8 +24,8 @@ def prior_blocks(
 ) -> Iterator[Block]:
     """Yield draws in blocks: positions, precisions, log densities, outputs and targets at training inputs.
 
-    Draw d has the random numbers of chain d at iteration 0. Outputs are as the network gives them, targets
-    as on file.
+    Draw d uses the random numbers of chain d at iteration 0. Outputs are on the network's scale, targets on
+    that of the data file.
     """
     streams_class = choose.streams_class("cpu")
     inputs = posterior.data_model.cell_inputs(dataset.standardized_inputs)
@@ -48,7 +48,7 @@ def prior_blocks(
 
 
 def _pieces(posterior: SampledPosterior, first: int, last: int) -> Iterator[Array]:
-    """Yield the numbers first .. last - 1, as many at a time as memory allows."""
+    """Yield the numbers first .. last - 1, in arrays as long as memory allows."""
     n_values = 4 * sum(posterior.wiring.units) * posterior.n_cases * posterior.data_model.n_cells
     at_once = max(1, int(_MEMORY_BYTES / (8 * n_values)))
     for start in range(first, last, at_once):
@@ -58,7 +58,7 @@ def _pieces(posterior: SampledPosterior, first: int, last: int) -> Iterator[Arra
 def _draw(posterior: SampledPosterior, dataset: Dataset, inputs: Array, streams: Streams) -> dict[str, Array]:
     """Draw networks and targets for some chains; return the arrays to store, with the draw axis first.
 
-    inputs  those of the network at the training cases, at every cell, standardised
+    inputs  standardised inputs of the network for the training cases, at every cell
     """
     state = posterior.initial_state(streams, sigmas=None)
     position, precisions = state.position, state.precisions

@@ -1,4 +1,4 @@
-"""The display of a run: a live table, or plain lines where there is no terminal."""
+"""The display of a run: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
     from rayfbnn.timing.results import Row
 
-_SECONDS_BETWEEN_LINES = 5.0  # for each batch, where there is no terminal
+_SECONDS_BETWEEN_LINES = 5.0  # for each batch, without a terminal
 
 
 class Display(Protocol):
-    """A display of Progress, and a context manager that is entered when the run begins."""
+    """A display of Progress. It is a context manager, which is entered when the run begins."""
 
     def update(self, progress: Progress) -> None:
         """Show the progress of a batch."""
         ...
 
     def note(self, text: str) -> None:
-        """Show a line of text beside the progress; a signal handler may call this."""
+        """Show a line of text next to the progress. A signal handler may call this."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -38,7 +38,7 @@ class Display(Protocol):
 
 
 class LiveTable:
-    """A display that redraws a table with one row for each batch in place, on standard error."""
+    """A table on standard error with one row for each batch, redrawn in place."""
 
     def __init__(self, store: Store) -> None:
         from rich.console import Console
@@ -58,7 +58,7 @@ class LiveTable:
 
     def note(self, text: str) -> None:
         """Show a line of text below the table."""
-        self._note = text  # drawn with the table: a line written in between would tear it
+        self._note = text  # drawn with the table, because a separate line would break it
 
     def _table(self) -> Table | str:
         from rich.table import Table
@@ -81,7 +81,7 @@ class LiveTable:
 
 
 class PlainLines:
-    """A display of lines on standard error, at most one in five seconds for each batch that commits."""
+    """Lines on standard error, at most one every five seconds for each batch that commits."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Silent:
 
 
 def display(store: Store, *, show: bool) -> Display:
-    """Return the display that fits: a live table on a terminal, lines elsewhere, nothing if not wanted."""
+    """Return the display to use: a live table on a terminal, lines elsewhere, none if `show` is False."""
     if not show:
         return Silent()
     return LiveTable(store) if is_on_terminal() else PlainLines(store)
@@ -148,9 +148,9 @@ def display(store: Store, *, show: bool) -> Display:
 
 @contextmanager
 def show_rejection(draws: int, *, show: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of the draws accepted and proposals made so far, which writes lines.
+    """Yield a function that writes lines, given the draws accepted and the proposals made so far.
 
-    The first line comes after a second, so that a hopeless case is seen at once.
+    The first line comes after a second, because a hopeless case should be seen at once.
     """
     started = time.monotonic()
     due = started + 1.0
@@ -166,22 +166,22 @@ def show_rejection(draws: int, *, show: bool) -> Iterator[Callable[[int, int], N
 
 
 def rejection_line(accepted: int, proposals: int, draws: int, seconds: float) -> str:
-    """Say how far rejection sampling is after so many seconds, and how long all draws will take.
+    """Return a line on the progress of rejection sampling after some seconds, and on the time left.
 
-    If none was accepted, the share accepted is below 3 / proposals with 95 per cent confidence: a larger
-    share would give no draw with a probability of at most exp(-3).
+    If no proposal was accepted, the acceptance rate is below 3 / proposals with 95 per cent confidence: with
+    a larger rate, the probability of no draw would be at most exp(-3).
     """
     line = f"draws {accepted:,}/{draws:,}, proposals {proposals:,}"
     if accepted == 0:
         least = duration(seconds * draws / 3)
-        return f"{line}: fewer than one in {proposals // 3:,} accepted, all draws take longer than {least}"
+        return f"{line}: fewer than one in {proposals // 3:,} accepted, time left more than {least}"
     left = duration(seconds * (draws - accepted) / accepted)
     return f"{line}: one in {round(proposals / accepted):,} accepted, time left {left}"
 
 
 @contextmanager
 def show_evidence(*, show: bool) -> Iterator[Callable[[float], None]]:
-    """Yield a function of the share of annealed importance sampling that is done, which writes lines."""
+    """Yield a function that writes lines, given the share of annealed importance sampling that is done."""
     started = written = time.monotonic()
 
     def on_progress(share: float) -> None:
@@ -196,7 +196,7 @@ def show_evidence(*, show: bool) -> Iterator[Callable[[float], None]]:
 
 
 def show_bench(*, show: bool) -> Callable[[Row], None]:
-    """Return a function that writes a line for each row of `bench` as it is measured."""
+    """Return a function that writes a line for each row that `bench` measures."""
 
     def on_row(row: Row) -> None:
         if show:
@@ -206,12 +206,12 @@ def show_bench(*, show: bool) -> Callable[[Row], None]:
 
 
 def show_trial(seconds: float, *, show: bool) -> None:
-    """Write a line that `bench` tries tuning for so many seconds."""
+    """Write a line saying that `bench` runs the first rounds of tuning for some seconds."""
     if show:
-        say(f"the first rounds of tuning, for {seconds:g} seconds")
+        say(f"running the first rounds of tuning for {seconds:g} seconds")
 
 
 def show_text(text: str) -> None:
-    """Write some lines on standard error; nothing if there are none."""
+    """Write lines on standard error, or nothing if the text is empty."""
     if text:
         say(text.strip())

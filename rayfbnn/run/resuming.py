@@ -1,4 +1,4 @@
-"""Checks before a run is resumed: only its length and the place of its training file may differ."""
+"""Checks before a run is resumed: only its length and the path of its training file may differ."""
 
 from __future__ import annotations
 
@@ -18,38 +18,41 @@ _log = logging.getLogger(__name__)
 
 
 def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> int | None:
-    """Return the length asked for the last phase; StoreMismatchError names all other differences."""
+    """Return the length requested for the last phase. StoreMismatchError lists all other differences."""
     asked = asked.resolved(store.spec.encoding)
     last = f"phase[{len(store.spec.phase) - 1}].iterations"
     planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
     allowed = {"data.train"} | ({last} if wanted >= planned else set())  # the cases themselves are compared
     if asked.device == "gpu" and "chains_per_batch" not in asked.model_fields_set:
-        allowed.add("chains_per_batch")  # it depends on how many GPUs there were
+        allowed.add("chains_per_batch")  # its default depends on the number of GPUs
     disagreements = [line for line in differences(store.spec, asked) if line.split(": ")[0] not in allowed]
     if disagreements:
         listed = "".join(f"\n  {line}" for line in disagreements)
-        raise StoreMismatchError(f"{store.path}: was made from another configuration:{listed}")
+        raise StoreMismatchError(f"{store.path}: the store has a different configuration:{listed}")
     return wanted if iterations is None and wanted > planned else iterations
 
 
 def check_version(store: Store) -> None:
-    """Refuse a run of another version: its draws might differ. Reading and predicting stay possible."""
+    """Raise StoreMismatchError for a run of another version, because its draws might differ.
+
+    Reading and predicting remain possible.
+    """
     if store.root.version != __version__:
         raise StoreMismatchError(
-            f"{store.path}: was made by rayfbnn {store.root.version}, and this is {__version__}, whose draws"
-            f" may differ; resume it with rayfbnn {store.root.version}"
+            f"{store.path}: was made by rayfbnn {store.root.version}, but this is {__version__}, and its"
+            f" draws may differ; resume it with rayfbnn {store.root.version}"
         )
 
 
 def compare_kernel(store: Store) -> None:
     """Warn if this machine lacks the kernel that the run started with.
 
-    Another kernel rounds differently: draws are as exact, but from here on not the same bits.
+    Another kernel rounds differently. Its draws are as exact, but from here on they differ in their bits.
     """
     if not choose.is_available(store.root.kernel):
         _log.warning(
-            "%s: was started with the kernel %s, which %s does not have; it continues with %s: draws are as"
-            " correct, but from here on not bit for bit those that the first kernel would give",
+            "%s: the run started with the kernel %s, which %s does not have; it continues with %s: draws are"
+            " as correct, but from here on not bit for bit those of the first kernel",
             store.path,
             store.root.kernel,
             gethostname(),
@@ -58,40 +61,41 @@ def compare_kernel(store: Store) -> None:
 
 
 def compare_data(store: Store, data: Source | None) -> None:
-    """Refuse training cases that are not the store's.
+    """Raise StoreMismatchError if `data` has other training cases than the store.
 
-    The file that the store's configuration names is not opened: who made the store may have named any file.
+    The file named in the store's configuration is not opened, because the store's author may have named any
+    file.
     """
     if data is None:
         return
     cases = read_training_file(data, store.spec)
     if cases.hash != store.root.header.data_hash:
         ours = store.data
-        if store.spec.data.shuffle:  # rows are numbered as in the file
+        if store.spec.data.shuffle:  # number the rows as in the file
             ours, cases = unshuffled(ours), unshuffled(cases)
         raise StoreMismatchError(
-            f"{store.path}: was made from other data than {data if is_path(data) else 'data'} holds now:"
+            f"{store.path}: its training cases differ from {data if is_path(data) else 'the given data'}:"
             f" {first_difference(ours, cases)};"
             " leave the data out to continue with the store's own copy"
         )
 
 
 def check_length(store: Store, iterations: int) -> None:
-    """Raise ConfigError if the last phase would be shorter than what is sampled of it."""
+    """Raise ConfigError if the last phase would be shorter than the part of it already sampled."""
     planned = store.spec.phase[-1].iterations
     furthest = max(store.progress(batch).iteration for batch in range(store.n_batches))
     sampled = furthest - (store.spec.total_iterations - planned)
     if iterations < min(planned, sampled):
         raise ConfigError(
-            f"iterations: {sampled} of the {planned} iterations of the last phase are sampled; a run can be"
-            f" made longer, and not shorter than what is sampled, got {iterations}"
+            f"iterations: must be at least {sampled}, because {sampled} of the {planned} iterations of the"
+            f" last phase are already sampled, got {iterations}"
         )
 
 
 def set_length(store: Store, iterations: int) -> None:
-    """Give the last phase `iterations` in all; the store must be locked.
+    """Set the total number of iterations of the last phase. The store must be locked.
 
-    ConfigError if no phase may be so long, StoreMismatchError if the store cannot have this length.
+    Raises ConfigError if no phase may be so long, and StoreMismatchError if the store cannot be so long.
     """
     if iterations != store.spec.phase[-1].iterations:
         check_length(store, iterations)  # another process may have sampled more meanwhile

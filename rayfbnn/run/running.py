@@ -1,4 +1,4 @@
-"""Runs the batches of a store to the end, with workers, a display and handlers of signals."""
+"""Runs the batches of a store to the end, with workers, a display and signal handlers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RunSummary:
     draws
         Number of draws of the posterior in each chain.
     acceptance
-        Mean share of updates accepted in the iterations kept for the posterior; None where nothing was
+        Mean share of updates accepted in the iterations kept for the posterior; None if nothing was
         accepted or rejected.
     divergences
         Number of updates in these iterations with an energy that was not finite; each was rejected.
@@ -93,12 +93,12 @@ def run_to_end(
     deadline: float = math.inf,
     log_format: LogFormat = "text",
 ) -> RunSummary:
-    """Run every batch that is not complete, and return what the store then holds. The store must be locked.
+    """Run every incomplete batch, and return a summary of the store. The store must be locked.
 
-    With the log format "json" each block adds a line to a log beside the store (json_log.py).
+    With the log format "json" each block adds a line to a log next to the store (json_log.py).
 
-    KeyboardInterrupt, saying how to go on, when a signal ended it before. At the deadline, a time on the
-    monotonic clock, the run ends as after a signal, but without an error.
+    Raises KeyboardInterrupt, with a message on how to continue, if a signal ended the run early. At the
+    deadline, a time on the monotonic clock, the run ends as after a signal, but without an error.
     """
     total, failures = store.spec.total_iterations, 0
     publish_finished_rounds(store)
@@ -119,7 +119,7 @@ def run_to_end(
                         observer.update(latest)
                     gather_full_chunks(store, latest)
                 failures = executor.failures
-                gather_all(store)  # here, where a second signal of a scheduler does not end it
+                gather_all(store)  # in this context, because a scheduler's second signal must not end it
         else:
             gather_all(store)
     except KeyboardInterrupt:
@@ -132,21 +132,21 @@ def run_to_end(
 def run_rounds(store: Store, executor: Executor) -> Iterator[Progress]:
     """Run every batch to the end, and yield the progress after each iteration and each commit.
 
-    Between the rounds of tuning all batches wait until the next settings are published. Only the process that
-    holds the store's lock may run this, because it alone publishes settings. The iterator ends early if the
+    Between tuning rounds all batches wait until the next settings are published. Only the process that holds
+    the store's lock may run this, because it alone publishes settings. The iterator ends early if the
     executor is asked to stop.
     """
     return chain.from_iterable(_rounds(store, executor))
 
 
 def gather_full_chunks(store: Store, latest: Progress) -> None:
-    """Gather the blocks of a batch if it may have filled a chunk with the block that it has committed."""
+    """Gather the blocks of a batch if its latest commit may have filled a chunk."""
     if latest.committed and _may_have_full_chunk(store, latest.batch):
         store.gather(latest.batch)
 
 
 def _may_have_full_chunk(store: Store, batch: int) -> bool:
-    """Return True where the draws of a chunk, or of a section, end, and now and then for many blocks."""
+    """Return True at the end of a chunk or of a section, and otherwise at every 64th block."""
     progress = store.progress(batch)
     at_end = (progress.draws, progress.warmup_draws)
     planned = (store.spec.kept_draws, store.spec.warmup_draws)
@@ -157,13 +157,13 @@ def _may_have_full_chunk(store: Store, batch: int) -> bool:
 
 
 def gather_all(store: Store) -> None:
-    """Gather what every batch has committed, so that readers of Zarr find all of it in chunks."""
+    """Gather everything that the batches have committed, because Zarr readers see only chunks."""
     for batch in range(store.n_batches):
         store.gather(batch, everything=True)
 
 
 def _rounds(store: Store, executor: Executor) -> Iterator[Iterator[Progress]]:
-    """Yield the progress of each round of tuning, then that of all later iterations."""
+    """Yield the progress of each tuning round, then that of all later iterations."""
     for tuning_round in store.tuning.rounds:
         waiting = unfinished_batches(store, tuning_round.last)
         if waiting:
@@ -175,7 +175,7 @@ def _rounds(store: Store, executor: Executor) -> Iterator[Iterator[Progress]]:
 
 
 def publish_finished_rounds(store: Store) -> None:
-    """Publish the records of finished rounds that a crash or a repair has left missing."""
+    """Publish the records of finished rounds that are missing after a crash or a repair."""
     for tuning_round in store.tuning.rounds:
         if unfinished_batches(store, tuning_round.last):
             return
@@ -210,7 +210,7 @@ def _executor(
 def _observers(
     store: Store, executor: Executor, address: str | None, log_format: LogFormat
 ) -> Iterator[list[JsonLog | RayMetrics]]:
-    """Yield what hears of all progress besides the display: a log, and the metrics of a cluster."""
+    """Yield the observers of progress other than the display: a log, and the metrics of a cluster."""
     with ExitStack() as stack:
         observers: list[JsonLog | RayMetrics] = []
         if log_format == "json":
@@ -236,16 +236,16 @@ def _stop_at(executor: Executor, deadline: float) -> Iterator[None]:
 
 
 def show_progress(store: Store, shown: Display, reported_kernels: set[str], progress: Progress) -> None:
-    """Show progress, and warn once for each other kernel that workers on other machines use.
+    """Show progress, and warn once for each different kernel that workers on other machines use.
 
-    For this machine resuming.compare_kernel warns before anything is run.
+    For this machine, resuming.compare_kernel warns before anything is run.
     """
     is_elsewhere = progress.worker.partition(" ")[0] != gethostname()
     if progress.other_kernel and is_elsewhere and progress.other_kernel not in reported_kernels:
         reported_kernels.add(progress.other_kernel)
         _log.warning(
-            "%s: was started with the kernel %s, which %s does not have; it continues with %s: draws are as"
-            " correct, but not bit for bit those that the first kernel would give",
+            "%s: the run started with the kernel %s, which %s does not have; it continues with %s: draws are"
+            " as correct, but not bit for bit those of the first kernel",
             store.path,
             store.root.kernel,
             progress.worker,
@@ -258,7 +258,7 @@ def _how_to_go_on(store: Store) -> str:
     done = min(store.progress(batch).iteration for batch in range(store.n_batches))
     return (
         f"stopped: {done} of {store.spec.total_iterations} iterations of every chain are committed;"
-        f" go on with: rayfbnn resume {store.path}"
+        f" continue with: rayfbnn resume {store.path}"
     )
 
 

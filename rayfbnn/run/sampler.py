@@ -38,20 +38,21 @@ if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
 _log = logging.getLogger(__name__)
-_LIMIT_SECONDS = 3600.0  # for a trajectory that others run; a transport says earlier what it knows to be lost
+_LIMIT_SECONDS = 3600.0  # for a trajectory that owners run; a transport reports known losses earlier
 
 
 @dataclass(frozen=True)
 class Progress:
     """The progress of a batch, in a few numbers that are cheap to send after every iteration.
 
-    iteration   done so far, of total_iterations; draws (kept for the posterior) of total_draws
+    iteration, total_iterations  iterations done so far, and in all
+    draws, total_draws  draws kept for the posterior so far, and in all
     acceptance  share of updates accepted in the current block
     divergences, warmup_divergences  updates that diverged so far, in iterations kept for the posterior and in
                 the others
     committed   whether everything up to `iteration` is in the store
-    block_iterations, seconds  done and spent in the current block
-    other_kernel  kernel of the worker if it lacks the one that the run started with, else ""
+    block_iterations, seconds  iterations done and seconds spent in the current block
+    other_kernel  kernel of the worker if it lacks the one that the run started with, otherwise ""
     """
 
     batch: int
@@ -75,7 +76,7 @@ class Progress:
         return self.has_done(None)
 
     def has_done(self, until: int | None) -> bool:
-        """Return True if `until` iterations are committed (all of them, with None)."""
+        """Return True if `until` iterations are committed (all if None)."""
         return self.committed and self.iteration >= (self.total_iterations if until is None else until)
 
 
@@ -85,7 +86,7 @@ def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> SampledP
 
 
 def posterior_of_run(store: Store) -> SampledPosterior:
-    """Return the target of a run, read from its store piece by piece, with its arrays on the run's device."""
+    """Return the target of a run, read piece by piece from its store, with its arrays on the run's device."""
     pieces, targets = store.standardized_cases()
     return _posterior(store.spec, pieces, targets, device=store.spec.device)
 
@@ -113,10 +114,10 @@ def acceptance_by_operation(store: Store, phase: int) -> dict[Operation, float]:
 
 
 def densities_of(state: ChainState, posterior: SampledPosterior, advance: Advance) -> dict[str, Array]:
-    """Return total energy (potential and kinetic), log likelihood and log prior, (n_chains,) each.
+    """Return the total energy (potential plus kinetic), log likelihood and log prior, each (n_chains,).
 
-    The potential is the one that accept decisions see. The log likelihood follows from what remains of it
-    without the prior's energy.
+    The potential is the one that decides acceptance. The log likelihood follows from the potential less the
+    energy of the prior.
     """
     xp = array_namespace(state.position)
     still = xp.zeros_like(state.momentum)
@@ -133,11 +134,11 @@ def densities_of(state: ChainState, posterior: SampledPosterior, advance: Advanc
 def _target(
     store: Store, transport: Transport | None, n_owners: int
 ) -> tuple[SampledPosterior, Advance, str]:
-    """Return the target of a run, what runs its trajectories, and the name of the kernel."""
+    """Return the target of a run, the function that runs its trajectories, and the name of the kernel."""
     if transport is not None:
         is_star = visit_length(store.spec, store.opened.header.n_cases).takes_star(n_owners)
         ring = (Star if is_star else Ring)(Home(transport, limit=_LIMIT_SECONDS), store.spec.n_parts)
-        return home_of_run(store, ring), RingAdvance(), store.root.kernel  # the owners look for it
+        return home_of_run(store, ring), RingAdvance(), store.root.kernel  # owners look for the kernel
     whole = posterior_of_run(store)
     if store.spec.n_parts == 1:
         return whole, *choose.advance_for(whole, recorded=store.root.kernel)
@@ -147,7 +148,7 @@ def _target(
 
 @dataclass(frozen=True, eq=False)
 class _FirstStep:
-    """Result of the first iteration of a block, launched while the block before was being committed."""
+    """Result of the first iteration of a block, launched while the previous block was being committed."""
 
     plan: BlockPlan
     state: ChainState
@@ -155,12 +156,12 @@ class _FirstStep:
 
 
 class Sampler:
-    """An open store, its posterior on the device, and the iteration of each phase: what a worker holds.
+    """The open store of a worker, its posterior on the device, and the iteration of each phase.
 
-    Each block starts from the state in the store, so a block that is run again, here or elsewhere, gives the
-    same bits. On a device, the first iteration of the next block is launched before this block's draws have
-    left the device and are committed. It starts from the state that the store is about to have, and is
-    dropped if another block is asked for.
+    Each block starts from the state in the store, so a repeated block gives the same bits, here or elsewhere.
+    On a device, the first iteration of the next block is launched before the draws of this block have left
+    the device and are committed. It starts from the state that the store is about to have, and is dropped if
+    another block is requested.
     """
 
     def __init__(
@@ -169,25 +170,25 @@ class Sampler:
         """Put the data of the run on its device.
 
         worker     a name for progress reports
-        transport  leads to the owners of the parts of the training cases, where others have them
-        n_owners   number of these
+        transport  leads to the owners of the parts of the training cases, if other workers have them
+        n_owners   number of these owners
         """
         self.store = store
         self.worker = worker
-        # The kernel that the run started with, wherever this worker is: others round differently.
+        # Every worker uses the kernel that the run started with, because others round differently.
         self.posterior, self.advance, self.kernel = _target(store, transport, n_owners)
         self.other_kernel = "" if choose.is_available(store.root.kernel) else self.kernel
-        # For each phase, the iteration of the latest round: each one holds the buffers of its updates.
+        # By phase, the iteration of the latest round. Only one, because it holds the buffers of its updates.
         self._iterations: dict[int, tuple[int, schedule.Iteration]] = {}
         self._first_steps: dict[int, _FirstStep] = {}  # by batch
 
     def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
-        """Run and commit the batch's next block, yielding Progress after each iteration and after the commit.
+        """Run and commit the batch's next block. Yield Progress after each iteration and after the commit.
 
-        When should_stop answers true the iterations done so far are committed as a shorter block: where
-        blocks end has no influence on the draws.
+        If should_stop returns True, the iterations done so far are committed as a shorter block. The draws do
+        not depend on the ends of blocks.
         """
-        # Progress and state come from one record: a worker thought dead may commit between two readings.
+        # Progress and state come from one record: a worker believed dead may commit between two reads.
         last = self.store.last_record(batch)
         before = BatchProgress() if last is None else last.progress
         plan = self._next_block(before.iteration)
@@ -216,7 +217,7 @@ class Sampler:
         next_step = None if is_stopped else self._launch_next(number, state, streams)
         try:
             self.store.commit(batch, collected.block(self.store.spec, plan))
-        except StoreOvertakenError as exc:  # a worker thought dead has ended the block elsewhere: go on there
+        except StoreOvertakenError as exc:  # a worker believed dead has committed this block: continue there
             _log.info("%s", exc)
             yield self._progress(batch, self.store.last_record(batch), None, Collected(), committed=True)
             return
@@ -228,7 +229,7 @@ class Sampler:
         return next_block(self.store.spec, iteration, draws_per_chunk=self.store.draws_per_chunk)
 
     def _launch_next(self, done: int, state: ChainState, streams: Streams) -> _FirstStep | None:
-        """Launch the iteration after the last one on a device; nothing waits for its result."""
+        """Launch the first iteration of the next block on a device, without waiting for its result."""
         spec = self.store.spec
         following = self._next_block(done)
         if following is None or spec.device == "cpu":
@@ -239,12 +240,12 @@ class Sampler:
         try:
             iteration = self._iteration(following)
             return _FirstStep(following, *iteration(state, streams.at(iteration=following.first)))
-        except Exception:  # any: this block is still to be committed, and the next block raises it again
+        except Exception:  # of any kind: this block must still be committed, and the next one raises it again
             _log.debug("the next block could not be launched", exc_info=True)
             return None
 
     def _iteration(self, plan: BlockPlan) -> schedule.Iteration:
-        """Return the iteration of a phase; in a tuning round it has the settings of that round."""
+        """Return the iteration of the plan's phase. In a tuning round it has the settings of that round."""
         log, phase = self.store.tuning, self.store.spec.phase[plan.phase]
         current = n_finished(log.rounds, plan.first) if automatic(phase.operations) else 0
         known = self._iterations.get(plan.phase)
@@ -265,7 +266,7 @@ class Sampler:
         return choose.streams_class(self.store.spec.device)(self.store.spec.seed, chains)
 
     def _load(self, last: Record | None, streams: Streams) -> ChainState:
-        """Return the state after a batch's last block, on the device, or the initial state without one."""
+        """Return the state after a batch's last block, or the initial state before any, on the device."""
         spec = self.store.spec
         state = None if last is None else self.store.state_after(last)
         if state is None:
@@ -288,7 +289,7 @@ class Sampler:
         *,
         committed: bool = False,
     ) -> Progress:
-        """Return a batch's progress after its last record and the iterations of `plan` that are collected."""
+        """Return a batch's progress after its last record and the collected iterations of `plan`."""
         spec = self.store.spec
         before = BatchProgress() if last is None else last.progress
         updates = self.store.updates_until(last)

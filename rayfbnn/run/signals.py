@@ -1,4 +1,4 @@
-"""Signals that stop a run: the first ends it after the iterations under way, a later one at once."""
+"""Signals that stop a run: the first ends it after the current iterations, a later one at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # as in the package's __init__.py
 if TYPE_CHECKING:
     from typing import Any
 
-# The signals that ask a program to end, and who sends them; docs/running.md has them with the exit codes.
+# The signals that ask a program to end, and their senders. docs/running.md lists them with the exit codes.
 STOPPING = {
     signal.SIGINT: "Ctrl-C; LSF (`bkill`)",
     signal.SIGTERM: "Slurm at the time limit, `scancel` and a preemption; Kubernetes; `docker stop`; `kill`",
@@ -29,20 +29,23 @@ START_AGAIN = 75  # "try again later" of sysexits.h
 GRACE_SECONDS = 15.0  # Slurm and Kubernetes send SIGKILL 30 seconds after SIGTERM, if nothing else is set
 _ALWAYS_OURS = (signal.SIGINT, signal.SIGTERM)
 _URGENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the others warn, SIGXCPU every second
-_SAME_SECONDS = 2.0  # Slurm sends SIGTERM to every process of a job, and a script may pass it on once more
+_SAME_SECONDS = 2.0  # Slurm sends SIGTERM to every process of a job, and a script may send it again
 _NOTE = (
-    "stopping: the iterations under way are finished and committed;"
-    f" again, after {_SAME_SECONDS:g} seconds: stop at once"
+    "stopping: the current iterations will be finished and committed;"
+    f" signal again after {_SAME_SECONDS:g} seconds to stop at once"
 )
 
 
 def code_of_stopped(command: str) -> int:
-    """Return the exit code of a command that a signal stopped; `run` and `study run` are for schedulers."""
+    """Return the exit code of a command that a signal stopped.
+
+    `run` and `study run` are for schedulers, which start them again.
+    """
     return START_AGAIN if command == "run" else INTERRUPTED
 
 
 class _Handler:
-    """A handler of this file, which the next one may replace."""
+    """A handler set by this file. The next one may replace it."""
 
     def __init__(self, handle: Callable[[int], None]) -> None:
         self._handle = handle
@@ -59,8 +62,8 @@ def stop_on_signal(
 ) -> Iterator[None]:
     """Request a stop at the first of the signals STOPPING, and raise KeyboardInterrupt at a second.
 
-    A signal within two seconds of the first counts as the first, and so does one that only warns. `note` is
-    called with a line that says what happens, and `clock` gives the time in seconds.
+    A signal within two seconds of the first does not count as a second, and neither does a later one that
+    only warns. `note` is called with a line for the user; `clock` returns the time in seconds.
     """
     first: float | None = None
 
@@ -82,8 +85,8 @@ def stop_on_signal(
 def interrupt_on_signal() -> Iterator[None]:
     """Raise KeyboardInterrupt at the first of the signals STOPPING, and ignore all later ones.
 
-    It is for what a command does before and after `stop_on_signal`. Without it the signal would end the
-    process there, with no exit code that tells why.
+    A command uses this before and after `stop_on_signal`. Otherwise the signal would end the process there,
+    with an exit code that does not tell why.
     """
     is_first = True
 
@@ -100,7 +103,7 @@ def interrupt_on_signal() -> Iterator[None]:
 
 @contextmanager
 def postponed_signals() -> Iterator[None]:
-    """Let the signals STOPPING wait until the end of the context; it is for what must not be broken off."""
+    """Hold the signals STOPPING back until the end of the context, for work that must not be interrupted."""
     came: list[int] = []
     with _handler(came.append):
         yield
@@ -112,20 +115,19 @@ def postponed_signals() -> Iterator[None]:
 def exit_on_signal(code: int) -> Iterator[None]:
     """End the process with an exit code at a signal that no handler inside the context takes.
 
-    It is for the program's first moments, in which Python imports, and for its last: once the program has
-    ended with a code of its own, a signal ends the process with that code. The handlers stay for the rest of
-    the process.
+    This covers the imports at the start of the program, and its last moments: once the program has ended with
+    its own code, a signal ends the process with that code. The handlers stay for the rest of the process.
     """
-    note = b"rayfbnn: stopped before it began\n"
+    note = b"rayfbnn: stopped before it started\n"
 
     def handle(number: int) -> None:
-        with suppress(Exception):  # the signal may have come in the midst of a write
+        with suppress(Exception):  # the signal may have interrupted a write
             os.write(2, note)
             sys.stdout.flush()
         os._exit(code)
 
     _set_handlers(_Handler(handle))
-    atexit.register(_ignore_signals)  # called last: what is registered later is called before
+    atexit.register(_ignore_signals)  # called last, because later registrations are called first
     try:
         yield
     except SystemExit as exc:
@@ -136,8 +138,8 @@ def exit_on_signal(code: int) -> Iterator[None]:
 def cancel_alarm() -> None:
     """Cancel an alarm that would end this process, unless Python code handles SIGALRM.
 
-    A SIGTERM that comes while Ray starts may meet a handler of Ray's C++ code, which passes the signal on but
-    lets an alarm abort the process three seconds later.
+    A SIGTERM that comes while Ray starts may reach a handler in Ray's C++ code. That handler passes the
+    signal on, but lets an alarm abort the process three seconds later.
     """
     if not callable(signal.getsignal(signal.SIGALRM)):
         signal.alarm(0)
@@ -154,11 +156,11 @@ def _handler(handle: Callable[[int], None]) -> Iterator[None]:
 
 
 def _set_handlers(handler: _Handler) -> dict[signal.Signals, Any]:
-    """Set the handler of all signals that are ours, and return what handled them before.
+    """Set the handler of all signals that are ours, and return their previous handlers.
 
-    Outside of the main thread, which alone may set handlers, there is none.
-    A SIGHUP that is ignored stays so, because that is what `nohup` is for. A program that uses this package
-    may have handlers of its own for other signals than Ctrl-C and SIGTERM.
+    Only the main thread may set handlers; elsewhere this returns an empty dictionary. An ignored SIGHUP stays
+    ignored, because that is the purpose of `nohup`. A program that uses this package may keep its own
+    handlers for signals other than Ctrl-C and SIGTERM.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -174,7 +176,7 @@ def _is_ours(number: signal.Signals, before: object) -> bool:
 
 
 def _ignore_signals() -> None:
-    """Ignore the signals where this file handles them: as it ends, Python would put back the default."""
+    """Ignore the signals that this file handles, because Python restores the defaults as it ends."""
     for number in STOPPING:
         if isinstance(signal.getsignal(number), _Handler):
             signal.signal(number, signal.SIG_IGN)

@@ -1,6 +1,6 @@
-"""The status of a run, from its store alone: how far each batch is, how fast, and whether anyone is at work.
+"""The status of a run, from its store alone: the progress and speed of its batches, and who is at work.
 
-Any machine that reads the store can ask. Nothing is locked or changed.
+Any machine that can read the store can ask. Nothing is locked or changed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rayfbnn.store.records import SECONDS, Record
 from rayfbnn.store.rounds import round_of
 from rayfbnn.store.store import Store
 
-_RECENT = 5  # blocks of a batch, from which its speed in a phase is taken
-_QUIET = 5.0  # times as long as its recent blocks took: a batch without a commit for so long is not at work
-_SKEW_SECONDS = 60.0  # by which the clocks of two machines may differ
-_CLOCK_SECONDS = 2.0  # the same for the lengths of times
-_LEAST_SHARE = 0.9  # of the seconds of all blocks that must have passed since the store was made
+_RECENT = 5  # number of blocks that determine the speed of a batch in a phase
+_QUIET = 5.0  # a batch without a commit for this many times its recent blocks' duration is not at work
+_SKEW_SECONDS = 60.0  # the clocks of two machines may differ by this much
+_CLOCK_SECONDS = 2.0  # the durations that they measure may differ by this much
+_LEAST_SHARE = 0.9  # share of the seconds of all blocks that must have passed since the store was made
 _LEAST_QUIET = 120.0  # seconds; short blocks may wait for a disk, or for other batches
 
 
@@ -44,13 +44,14 @@ class BatchStatus:
     draws
         Number of committed draws of the posterior in each chain.
     seconds_since_commit
-        Seconds since its last commit; None before the first, and where the times of the files cannot be those
-        of the commits: in a copy of a store, or where the clocks of two machines disagree.
+        Seconds since its last commit; None before the first commit, and if the times of the files cannot be
+        those of the commits: in a copy of a store, or if the clocks of two machines disagree.
     seconds_of_block
-        Mean seconds that workers took for its recent blocks, by their records; None where these do not say.
+        Mean seconds that workers took for its recent blocks, according to their records; None if these do
+        not say.
     seconds_left
         Seconds until it is complete at the speed of its recent blocks, with as many batches at work as now;
-        None where that is not known, or where nobody is known to be at work.
+        None if that is not known, or if nobody is known to be at work.
     """
 
     batch: int
@@ -78,10 +79,10 @@ class Status:
     acceptance, divergences
         Mean share of updates accepted, and number that diverged, in iterations kept for the posterior.
     driver
-        Host and process id of the driver that has the store's lock, or had it when it was killed; None
-        where no driver is on record.
+        Host and process id of the driver that has the store's lock, or had it when it was killed; None if
+        no driver is on record.
     at_work
-        Whether a driver is at work: True, False, or None where this machine cannot tell.
+        Whether a driver is at work: True, False, or None if this machine cannot tell.
     complete
         Whether every batch has all its iterations.
     """
@@ -104,7 +105,7 @@ class Status:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the slowest batch is complete; None where that is not known of every batch."""
+        """Seconds until the slowest batch is complete; None unless this is known for every batch."""
         left = [batch.seconds_left for batch in self.batches]
         known = [seconds for seconds in left if seconds is not None]
         return max(known) if len(known) == len(left) else None
@@ -112,12 +113,12 @@ class Status:
 
 @dataclass(frozen=True)
 class _Course:
-    """The course of a batch so far: its status without the time left, and what that follows from.
+    """The course of a batch so far: its status without the time left, and the data for estimating that time.
 
-    committed  time of the last commit by the clock of the storage; None where it is not known
-    is_copied  whether its files are of a copy
-    newest     seconds of the last block, None where its record does not say
-    pace       of its recent blocks
+    committed  time of the last commit by the clock of the storage; None if it is not known
+    is_copied  whether its files belong to a copy
+    newest     seconds of the last block; None if its record does not say
+    pace       pace of its recent blocks
     """
 
     status: BatchStatus
@@ -152,7 +153,7 @@ def status_of(store: Store, now: float | None = None) -> Status:
 
 
 def driver_of(store: Store) -> tuple[str | None, bool | None]:
-    """Return the driver of a store, and whether it is at work, as `status_of` does."""
+    """Return the driver of a store, and whether it is at work, as in `status_of`."""
     if _driver(store, is_copied=False) is None:
         return None, False
     status = status_of(store)
@@ -168,7 +169,7 @@ def _course(store: Store, batch: int, made: float, now: float) -> _Course:
     last = records[-1]
     committed = _committed_at(store, last)
     is_copied = committed is not None and _is_copied(last, committed - made)
-    if is_copied or (committed is not None and committed > now + _SKEW_SECONDS):  # or by another clock
+    if is_copied or (committed is not None and committed > now + _SKEW_SECONDS):  # or on a different clock
         committed = None
     status = BatchStatus(
         **common,
@@ -181,7 +182,7 @@ def _course(store: Store, batch: int, made: float, now: float) -> _Course:
 
 
 def _recent(records: Sequence[Record]) -> list[Record]:
-    """Return the last records, the latest first, up to that with the fifth block from the end."""
+    """Return the records of the last five blocks, the latest first."""
     newest = records[-1].block
     return [record for record in reversed(records) if newest - record.block < _RECENT]
 
@@ -191,7 +192,7 @@ def _n_blocks(record: Record) -> int:
 
 
 def _seconds_of_block(records: Sequence[Record]) -> float | None:
-    """Return the mean seconds of the recent blocks; None where a record does not say."""
+    """Return the mean seconds of the recent blocks; None if a record does not say."""
     recent = _recent(records)
     if not all(SECONDS in record.progress.last for record in recent):
         return None
@@ -202,7 +203,7 @@ def _seconds_of_block(records: Sequence[Record]) -> float | None:
 def _pace(store: Store, records: Sequence[Record]) -> Pace:
     """Return the seconds of the iterations of each phase, in the recent blocks of the phase.
 
-    In a phase that tunes only blocks of its last round count, since each round has other settings.
+    In a phase that tunes, only blocks of its last round count, since each round has different settings.
     """
     pace, rounds = Pace(), store.tuning.rounds
     left = dict.fromkeys(range(len(store.spec.phase)), _RECENT)  # blocks of each phase that may still count
@@ -222,14 +223,14 @@ def _pace(store: Store, records: Sequence[Record]) -> Pace:
 def _with_times_left(store: Store, courses: Sequence[_Course]) -> tuple[BatchStatus, ...]:
     """Return the status of each batch with the time that it has left.
 
-    If fewer batches are at work than are not complete, they take turns: each has its share of the workers,
-    and all of them together need the sum of their times, divided among the workers.
+    If fewer batches are at work than are incomplete, they take turns: each has its share of the workers, and
+    all together need the sum of their times, divided among the workers.
     """
     costs, total = current_costs(store), store.spec.total_iterations
     known = next((course.pace for course in courses if course.pace), Pace())
 
     def alone(course: _Course) -> float:
-        """Seconds that one worker needs; a batch that has not begun is taken to be like another."""
+        """Return the seconds that one worker needs. A batch that has not started counts as like another."""
         pace = course.pace or known
         seconds, is_known = pace.seconds_of(store.spec, costs, course.status.iteration + 1, total)
         return seconds if is_known else math.nan
@@ -248,7 +249,7 @@ def _with_times_left(store: Store, courses: Sequence[_Course]) -> tuple[BatchSta
 
 
 def _n_at_work(courses: Sequence[_Course]) -> int:
-    """Return how many batches are at work at once: those whose last commit came during the newest block.
+    """Return how many batches are at work at once: the number that committed during the newest block.
 
     Each worker commits one block in the time that a block takes.
     """
@@ -261,9 +262,9 @@ def _n_at_work(courses: Sequence[_Course]) -> int:
 
 
 def _committed_at(store: Store, last: Record) -> float | None:
-    """Return the time of a batch's last commit by the clock of the storage; None where a file is gone.
+    """Return the time of a batch's last commit by the clock of the storage; None if the file is gone.
 
-    It is the time of the head, which is written at each commit and never by gathering.
+    This is the time of the head, which is written at each commit and never by gathering.
     """
     try:
         return store.fs.modified(store.commits.head_file(last.batch))
@@ -272,18 +273,18 @@ def _committed_at(store: Store, last: Record) -> float | None:
 
 
 def _is_copied(last: Record, passed: float) -> bool:
-    """Return True if the times of a store's files cannot be those of the run: they are those of a copy.
+    """Return True if the times of a store's files cannot be those of the run, and are those of a copy.
 
-    passed  seconds from the root to the last commit of a batch, whose blocks cannot have taken more
+    passed  seconds from the root to the last commit of a batch; its blocks cannot have taken longer
     """
     seconds = last.progress.totals.get(SECONDS, 0.0)
     return math.isfinite(seconds) and passed < _LEAST_SHARE * seconds - _CLOCK_SECONDS
 
 
 def _driver(store: Store, *, is_copied: bool) -> tuple[str, int] | None:
-    """Return host and process id on record for the driver; None without a record that can be read.
+    """Return the host and process id on record for the driver; None without a readable record.
 
-    That of a copy may be the driver of the original.
+    The record in a copy may name the driver of the original.
     """
     try:
         holder = read_holder(store.fs, store.path)
@@ -297,8 +298,8 @@ def _driver(store: Store, *, is_copied: bool) -> tuple[str, int] | None:
 def _is_at_work(driver: tuple[str, int], batches: tuple[BatchStatus, ...]) -> bool | None:
     """Return whether the driver on record is at work.
 
-    On its own machine its process is looked for. Elsewhere recent commits show that it is; without them
-    nobody can tell a driver that died from one whose blocks are long.
+    On the driver's machine this looks for its process. On other machines recent commits show that it is at
+    work; without them, a dead driver looks the same as one with long blocks.
     """
     host, pid = driver
     if host == socket.gethostname():
@@ -322,7 +323,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Return True if a process has ended and nobody has asked how; in a container it may stay so for ever."""
+    """Return True if a process has ended but was not waited for; in a container it may stay so forever."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -10,9 +10,9 @@ import numpy as np
 from rayfbnn.mcmc.operation import TrajectoryOperation, unrolled
 from rayfbnn.spec import RunSpec
 
-_RATE = 5e10  # operations a second of a core, in compiled kernels: 4e10 to 1e11, docs/benchmarks.md
+_RATE = 5e10  # operations per second of a core in compiled kernels: 4e10 to 1e11 (docs/benchmarks.md)
 # A message costs 1 to 3 ms of processor time, and about 1 ms for each megabyte (docs/scaling.md). Visits of
-# this length take nine tenths of the whole.
+# this length take nine tenths of the total time.
 _WORTH_SECONDS, _WORTH_SECONDS_OF_MEGABYTE = 0.020, 0.012
 _LEAST_SECONDS_OF_STAR = 0.001  # a shorter visit takes less time than its message
 
@@ -21,10 +21,10 @@ _LEAST_SECONDS_OF_STAR = 0.001  # a shorter visit takes less time than its messa
 class VisitLength:
     """The expected length of a visit with one gradient by the chains of a message.
 
-    seconds        of processor time, by the operations of the gradient and the usual rate of a core
-    worth_seconds  from which on nine tenths of the time go into gradients, and not into messages
-    n_chains       in a message
-    n_batches      of the run
+    seconds        processor time, from the operations of the gradient and the usual rate of a core
+    worth_seconds  shortest visit with nine tenths of the time in gradients, and the rest in messages
+    n_chains       number of chains in a message
+    n_batches      number of batches of the run
     has_full       whether trajectories take full gradients, which need all parts at one position
     """
 
@@ -40,20 +40,20 @@ class VisitLength:
         return self.seconds < self.worth_seconds
 
     def takes_star(self, n_owners: int) -> bool:
-        """Return True if all parts are asked at once, so that every owner has work.
+        """Return True if all parts are asked at once, to give every owner work.
 
-        Where there are at least as many batches as owners, they all have work on a ring too, and no batch
-        waits for the slowest owner at each step.
+        With at least as many batches as owners, all owners have work on a ring too, and no batch waits for
+        the slowest owner at each step.
         """
         return self.has_full and self.n_batches < n_owners and self.seconds >= _LEAST_SECONDS_OF_STAR
 
 
 def visit_length(spec: RunSpec, n_cases: int) -> VisitLength:
-    """Return the expected length of the visits of a run with so many training cases."""
+    """Return the expected length of the visits of a run with `n_cases` training cases."""
     operations = [operation for phase in spec.phase for operation in unrolled(phase.operations)]
     has_full = any(isinstance(one, TrajectoryOperation) and one.partitions == 1 for one in operations)
     chains = min(spec.chains, spec.chains_per_batch)
-    # Chains with the same direction travel together: half of them.
+    # Chains with the same direction travel together, that is half of them.
     in_message = chains if has_full else math.ceil(chains / 2)
     network = spec.network
     products = sum((3 if group.name.startswith("h") else 2) * group.size for group in network.groups())

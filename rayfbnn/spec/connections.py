@@ -1,4 +1,4 @@
-"""Reads the configured connections of a configuration, from a file or from the keys of a generator."""
+"""Reads the connections of a configuration, from a file or from the keys of a generator."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _DEFAULTS = {"channels": 1, "stride": 1, "padding": 0}
 
 
 def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
-    """Replace every file of connections by its lists source, destination and weight; returns `raw`.
+    """Replace every file of connections by its lists source, destination and weight, and return `raw`.
 
-    A store then has the whole configuration and can be resumed where the file is not there.
+    A store then has the whole configuration, and can be resumed on machines without the file.
     """
     network = raw.get("network")
     connections = network.get("connections") if isinstance(network, dict) else None
@@ -46,12 +46,12 @@ def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
         if isinstance(keys, dict) and "file" in keys:
             key = f"network.connections.{name}"
             if len(keys) > 1 or not isinstance(keys["file"], str):
-                raise ConfigError(f"{key}: a file needs its name, and no other keys, got {short(keys)}")
+                raise ConfigError(f"{key}: a file takes its name and no other keys, got {short(keys)}")
             check_on_disk(keys["file"], f"{key}.file")
             path = base_dir / keys["file"]
-            if not os.path.isfile(path):  # nor a pipe, which would wait, or a device, which has no end
+            if not os.path.isfile(path):  # a pipe would wait, and a device has no end
                 named = short(keys["file"])
-                raise ConfigError(f"{key}.file: {named} cannot be read: there is no such file")
+                raise ConfigError(f"{key}.file: no such file: {named}")
             content = read_at_most(path, _MOST_BYTES)
             if content is None or content.count(b"\n") > _MOST_ROWS:
                 most = f"{bytes_text(_MOST_BYTES)} or {_MOST_ROWS} rows"
@@ -174,7 +174,7 @@ def _count(value: Any, key: str, *, low: int = 1) -> int:
 
 
 def _pair(value: Any, key: str, *, is_flat: bool, low: int = 1) -> tuple[int, int]:
-    """Return rows and columns. One dimension has a number, two have a pair, or one number for both."""
+    """Return rows and columns. One dimension takes a number; two take a pair, or one number for both."""
     if is_flat:
         return (0 if low == 0 else 1), _count(value, key, low=low)
     pair = [value, value] if isinstance(value, int) else value
@@ -186,7 +186,7 @@ def _pair(value: Any, key: str, *, is_flat: bool, low: int = 1) -> tuple[int, in
 def check_connections(network: NetworkSpec, full: Mapping[str, tuple[int, ...]]) -> None:
     """Raise ConfigError if configured connections do not fit the network or their priors.
 
-    full  the shape that each group has if it is fully connected
+    full  the shape of each group if it is fully connected
     """
     for name, connections in network.connections.items():
         key = f"network.connections.{name}"

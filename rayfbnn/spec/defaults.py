@@ -1,4 +1,4 @@
-"""The phases of a configuration that names none."""
+"""The default phases, for a configuration without any."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from rayfbnn.model.marginal.output_layer import why_outputs_stay
 from rayfbnn.spec.sections import PhaseSpec
 
 _KEPT_ITERATIONS_OF_LARGE = 1000
-# For the default network of many cases, whose predictions agree long before (docs/decisions/0017).
+# For the default network of many cases. Its predictions agree long before that (docs/decisions/0017).
 _KEPT_ITERATIONS_OF_WIDE = 2000
 _MOST_TUNING_ITERATIONS, _MOST_TUNING_ITERATIONS_OF_LARGE = 500, 200
-# Cases times inputs of a large table, docs/decisions/0018.
+# Cases times inputs of a large table (docs/decisions/0018).
 _LARGE = 60_000
-# Cases from which on the default network of many cases has hybrid too.
+# With this many cases, the default network of many cases has hybrid too.
 _LARGE_WIDE = 3000
-# Chains of a large table or of wide layers do not gain from one another, and fewer in a batch keep more
+# Chains of a large table or of wide layers do not gain from sharing a batch, and small batches keep more
 # cores busy.
 FEW_CHAINS_PER_BATCH = 2
-# In these iterations the sigmas of weights stay at their start: drawn while weights are zero, they collapse.
+# In these iterations the sigmas of weights stay at their start. Drawn while weights are zero, they collapse.
 _FIRST_ITERATIONS = 40
-# The stepsize is jittered over 0.2 decades because a trajectory whose length is a period of the target would
-# come back to its start every time.
+# The stepsize is jittered over 0.2 decades, because a trajectory as long as a period of the target would
+# return to its start every time.
 _AUTOMATIC: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scaling": AUTO}
 _STEPS, _WINDOW = 32, 4  # of hybrid; docs/decisions/0017
 _STEPS_OF_LARGE_WIDE, _WINDOW_OF_LARGE_WIDE = 100, 8
 _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
-_MAX_SIGMAS = 100  # networks with more do not rescale them one by one: each costs an energy
+_MAX_SIGMAS = 100  # networks with more do not rescale them one by one, because each costs an energy
 
 
 def is_large_table(*, n_cases: int, n_inputs: int, is_wide: bool = False) -> bool:
-    """Return True if a table is so large that nearly all of the time goes into gradients.
+    """Return True if a table is so large that gradients take nearly all of the time.
 
     is_wide  whether its network is the default one for many cases
     """
@@ -55,20 +55,20 @@ def default_phases(
     is_wide: bool = False,
     is_divided: bool = False,
 ) -> tuple[PhaseSpec, ...]:
-    """Return one or two phases that tune, then one of `iterations` whose draws are kept.
+    """Return one or two phases that tune, then one phase with draws that are kept.
 
-    The first phase holds the sigmas of the weights fixed. The second one is half as long as the kept phase,
-    and at most 500 iterations, or 200 for a large table. If `iterations` is None, the kept phase has as
-    many of hybrid-marginal or of hybrid as is usual for the data model, or 2000 for the default network of
-    many cases, or 1000 for a large table.
-    A data model may do without the first (`starts_with_sigmas_held`).
+    The first phase holds the sigmas of the weights fixed; some data models do without it
+    (`starts_with_sigmas_held`). The second phase is half as long as the kept phase, but has at least 40
+    iterations, and at most 500, or 200 for a large table. The kept phase has `iterations`. If this is None,
+    it has 1000 for a large table, 2000 for the default network of many cases, and otherwise the data model's
+    usual number for hybrid-marginal or hybrid.
 
-    Where the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the
-    outputs alone, then over common precisions too. Elsewhere they are those of hybrid, and each sigma is
-    rescaled in turn unless there are too many. All sigmas of what leads into a layer are rescaled together
-    in every network. For a large table trajectories are those of hybrid, without the rescaling of single
-    sigmas, and three times as long for the default network of many cases. They are also those of hybrid if
-    the cases are divided into parts, because the outputs cannot be integrated out.
+    If the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the outputs
+    alone, then over common precisions too. Otherwise they are those of hybrid, and each sigma is rescaled in
+    turn unless there are too many. In every network, all sigmas of the groups into a layer are rescaled
+    together. A large table has trajectories of hybrid, without the rescaling of single sigmas; for the
+    default network of many cases they are three times as long. Cases that are divided into parts also have
+    hybrid, because their outputs cannot be integrated out.
     """
     first: Operation
     later: Operation
@@ -102,7 +102,7 @@ def default_phases(
 
 
 def default_annealing() -> tuple[Operation, ...]:
-    """Return the operations of annealed importance sampling where a configuration names no phases.
+    """Return the operations of annealed importance sampling for a configuration without phases.
 
     The stepsize is a factor of the heuristic stepsizes, which become smaller as the likelihood gains weight.
     It therefore needs no tuning.

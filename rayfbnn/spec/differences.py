@@ -1,4 +1,4 @@
-"""The keys in which two configurations differ."""
+"""The differences between two configurations, key by key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rayfbnn.spec.run_spec import RunSpec
 
 
 def differences(stored: RunSpec, asked: RunSpec) -> list[str]:
-    """Return a line for every key in which two configurations differ, with both values.
+    """Return a line, with both values, for every key that differs between two configurations.
 
     No key is ignored: equal configurations give an empty list, and others do not.
     """
@@ -29,7 +29,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
 
 
 def _leaves(value: Any, key: str) -> dict[str, Any]:
-    """Return every value below `key` that is no table and no list of tables, by its full key."""
+    """Return every value below `key` that is neither a table nor a list of tables, by its full key."""
     if isinstance(value, dict):
         items = [(f"{key}.{name}" if key else name, inner) for name, inner in value.items()]
     elif isinstance(value, list) and any(isinstance(inner, dict) for inner in value):

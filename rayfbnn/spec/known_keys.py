@@ -1,4 +1,4 @@
-"""The keys that each section of a configuration can have; messages name them where a key is unknown."""
+"""The keys that each section of a configuration can have. Messages about unknown keys list them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rayfbnn.spec.sections import DataSpec, InitialSpec, PhaseSpec
 def known_keys(whole: type[Record]) -> dict[tuple[str, ...], tuple[str, ...]]:
     """Return the keys of each section, such as ("network", "hidden").
 
-    whole  the record of the whole configuration, whose section is ()
+    whole  the record of the whole configuration; its section is ()
     """
     keys: dict[tuple[str, ...], tuple[str, ...]] = {
         (): _keys_of(whole),

@@ -1,4 +1,4 @@
-"""Messages for wrong configurations: each names the key, its value, and what would be right."""
+"""Messages for wrong configurations: each names the key, its value, and the right kind of value."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ RIGHT = {
     "integrator": '"leapfrog", "two-stage" or "fourth-order" (in sghmc "splitting", "euler" or "langevin")',
     "batch": "a whole number of cases of at least 1, such as 100, or left out",
     "friction": "a number of at least 0, such as 1.0",
-    "level": '"lower" or "upper"; left out, both',
+    "level": '"lower" or "upper", or left out for both',
     "random": "true or false",
     "direction": '"random" or "persistent"',
     "acceptance": '"metropolis" or "barker"',
@@ -134,7 +134,7 @@ _RIGHT_ELEMENT = {
 
 
 def messages(error: ValidationError, sections: Mapping[tuple[str, ...], Collection[str]]) -> list[str]:
-    """Return a message for each wrong key; equal messages only once, as from the members of a union.
+    """Return a message for each wrong key. Equal messages, as from the members of a union, appear once.
 
     sections  section, such as ("network", "hidden") -> the keys that it can have
     """
@@ -167,7 +167,7 @@ def _message(details: ErrorDetails, sections: Mapping[tuple[str, ...], Collectio
         key, right = _path(loc), _RIGHT_ELEMENT["ordered"] if places else RIGHT["ordered"]
         return f"{key}: must be {right}, got {short(value)}"
     right_here = _RIGHT_OF_APPROXIMATIONS.get(loc[:2], {})
-    if not is_prior:  # drop the names of a union's members, which pydantic adds and which are no keys
+    if not is_prior:  # drop the names of a union's members, which pydantic adds but which are not keys
         known = RIGHT.keys() | _RIGHT_IN_METHODS.keys() | right_here.keys()
         loc = tuple(part for part in loc if isinstance(part, int) or part in known)
     key = _path(loc)
@@ -215,7 +215,7 @@ def _choices(name: str) -> tuple[str, ...]:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return a hint at the known name that is most like `name`, or "" if none is."""
+    """Return a hint with the known name that is most like `name`, or "" if none is."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
 

@@ -18,15 +18,14 @@ from rayfbnn.spec.sections import DataSpec, Positive, PriorText
 
 
 class ModelKeys(Record):
-    """The keys of [model] as they are written; `read_model` makes the data model's `ModelSpec` from them.
+    """The keys of [model] as written. `read_model` makes the data model's `ModelSpec` from them.
 
-    Both exist because the keys keep the text of the configuration, such as a prior "0.5:2", which a store
-    records and `to_toml` writes back, while `ModelSpec` holds the values that are computed with.
+    Both exist because the keys keep the text of the configuration, such as a prior "0.5:2". A store records
+    this text, and `to_toml` writes it back. `ModelSpec` holds the values in use.
 
-    Which keys there are depends on the kind: each data model names its own (`DataModel.settings`). The number
-    of classes may be left out: it is then that of the labels in the training cases. A
-    piecewise hazard also has time_points, and log_time = true if the network is given the logarithm of the
-    time.
+    The keys depend on the kind: each data model names its own (`DataModel.settings`). If the number of
+    classes is left out, it is the number of labels in the training cases. A piecewise hazard also has
+    time_points, and log_time = true if the network gets the logarithm of the time.
     """
 
     kind: ModelKind
@@ -41,7 +40,7 @@ class ModelKeys(Record):
 def read_model(keys: ModelKeys, labels: Sequence[Sequence[str]] = ()) -> ModelSpec:
     """Return the data model that [model] describes; ConfigError if the noise's prior cannot be read.
 
-    labels  for each target its labels, () for one that is a number; empty if none of them is text
+    labels  the labels of each target, () for one that is a number; empty if no target is text
     """
     has_classes = "classes" in DATA_MODELS[keys.kind].settings
     return ModelSpec(
@@ -58,7 +57,7 @@ def read_model(keys: ModelKeys, labels: Sequence[Sequence[str]] = ()) -> ModelSp
 def check_model(keys: ModelKeys, data: DataSpec, inputs: Sequence[str]) -> None:
     """Raise ConfigError if [model] lacks a key that its kind needs or has one that its kind does not have.
 
-    inputs  names of the inputs, as far as they are known
+    inputs  names of the inputs, if they are known
     """
     chosen = DATA_MODELS[keys.kind]
     for name, needed in chosen.required.items():

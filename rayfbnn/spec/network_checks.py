@@ -16,7 +16,7 @@ MAX_PARAMETERS = 100_000_000  # each takes some 100 bytes of indices, gradients 
 
 
 def check_network(network: NetworkSpec, prior_texts: Mapping[str, str]) -> None:
-    """Raise ConfigError for the first thing about the network that makes no sense.
+    """Raise ConfigError for the first setting of the network that makes no sense.
 
     prior_texts  group -> its prior as written, for the messages
     """
@@ -31,7 +31,7 @@ def check_network(network: NetworkSpec, prior_texts: Mapping[str, str]) -> None:
 
 
 def check_gradient(network: NetworkSpec) -> None:
-    """Raise ConfigError if a layer has units that no operation of a run can sample by their gradient."""
+    """Raise ConfigError if a layer has units that no operation can sample by their gradient."""
     for number, layer in enumerate(network.hidden):
         if layer.activation in PRIOR_ACTIVATIONS:
             raise ConfigError(
@@ -64,7 +64,7 @@ def _check_products(network: NetworkSpec) -> None:
         if units not in (1, layer.units):
             raise ConfigError(
                 f"{key}: hidden layer {layer.product} has {units} units, which cannot multiply "
-                f"{layer.units}; it must have as many, or one"
+                f"{layer.units}; it must have the same number, or one"
             )
 
 
@@ -73,13 +73,11 @@ def _check_omitted(network: NetworkSpec, full: Mapping[str, tuple[int, ...]]) ->
         key = f"network.omit.{name}"
         possible = [group for group in full if group == "io" or group.startswith("ih")]
         if name not in possible:
-            raise ConfigError(
-                f"{key}: only weights from the inputs can leave inputs out: {', '.join(possible)}"
-            )
+            raise ConfigError(f"{key}: only weights from the inputs can omit inputs: {', '.join(possible)}")
         if name not in network.priors:
             raise ConfigError(f"{key}: the group has no prior; give one in network.priors.{name}")
         if len(omitted) == network.inputs:
-            raise ConfigError(f'{key}: leaves no input; give the group the prior "-" instead')
+            raise ConfigError(f'{key}: omits every input; give the group the prior "-" instead')
 
 
 def _check_priors(network: NetworkSpec, prior_texts: Mapping[str, str]) -> None:
@@ -98,7 +96,7 @@ def _check_priors(network: NetworkSpec, prior_texts: Mapping[str, str]) -> None:
         if group.prior.mixture is not None and group.adjustments is not None:
             raise ConfigError(
                 f'network.priors.{group.name}: a mixture has no adjustments, got "{prior_texts[group.name]}"'
-                f" with {group.adjustments}; leave one of the two out"
+                f" with {group.adjustments}; leave one of them out"
             )
 
 
@@ -106,13 +104,11 @@ def _check_adjustments(network: NetworkSpec) -> None:
     adjusted = {group.adjustments for group in network.groups()}
     for name in network.adjustments:
         if name not in adjusted:
-            raise ConfigError(
-                f"network.priors.{name}: there are no weights or biases that it could adjust; leave it out"
-            )
+            raise ConfigError(f"network.priors.{name}: has no weights or biases to adjust; leave it out")
 
 
 def _check_paths(network: NetworkSpec) -> None:
-    """Check that each layer has something that feeds it and something that uses it."""
+    """Check that something feeds each layer, and that something uses it."""
     n_layers = len(network.hidden)
     for layer in range(n_layers):
         feeding = [f"ih{layer}"] + [f"h{earlier}h{layer}" for earlier in range(layer)]

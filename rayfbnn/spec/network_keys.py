@@ -16,24 +16,24 @@ from rayfbnn.spec.operations import Record
 from rayfbnn.spec.ranges import adjustment_alpha
 from rayfbnn.spec.sections import Name, PriorText
 
-MOST_LAYERS = 200  # hidden ones; any two of them may be connected
+MOST_LAYERS = 200  # hidden layers; any two of them may be connected
 
 
 class NetworkKeys(Record):
-    """The keys of [network] as they are written; `read_network` makes the `NetworkSpec` from them.
+    """The keys of [network] as written. `read_network` makes the `NetworkSpec` from them.
 
     Both exist because the keys keep the text of the configuration, with names of columns and priors such as
-    "x0.5:2", which a store records and `to_toml` writes back; `NetworkSpec` holds the values in use.
+    "x0.5:2". A store records this text, and `to_toml` writes it back. `NetworkSpec` holds the values in use.
 
-    hidden       the hidden layers; those of spec/default_network.py if they are left out
+    hidden       the hidden layers; by default those of spec/default_network.py
     priors       group of parameters -> its prior in FBM's notation; adjustments (ah0, ao) have an alpha
-                 instead. A group with the prior "-" is left out, as if it were not named. Without this key,
-                 `has_default_priors`, a configuration has those of spec/default_network.py
+                 instead. A group with the prior "-" is left out, as if it were not named. Without this key
+                 (`has_default_priors`), a configuration has the priors of spec/default_network.py
     omit         group of weights from the inputs -> names of the inputs that it does not connect
     connections  group of weights or biases -> its configured connections (spec/connections.py)
 
-    FBM's short names of groups are replaced by the full ones: ih, bh, th and ah are of layer 0, ho is of the
-    last layer, hh is h0h1, hh2 is h1h2, h1o is ho1.
+    FBM's short names of groups are replaced by the full names: ih, bh, th and ah belong to layer 0, and ho to
+    the last layer; hh is h0h1, hh2 is h1h2, h1o is ho1.
     """
 
     hidden: Annotated[tuple[LayerSpec, ...], Field(max_length=MOST_LAYERS)] = DEFAULT_HIDDEN
@@ -74,7 +74,7 @@ def _rename_groups(table: dict[str, Any], full_names: Mapping[str, str], *, key:
         if group in renamed:
             other = next(earlier for earlier in table if full_names.get(earlier, earlier) == group)
             raise ConfigError(
-                f"{key}.{name}: is another name of {other}, got {short(value)}; give one of the two"
+                f"{key}.{name}: names the same group as {other}, got {short(value)}; give only one"
             )
         renamed[group] = value
     table.clear()
@@ -84,9 +84,9 @@ def _rename_groups(table: dict[str, Any], full_names: Mapping[str, str], *, key:
 def read_network(keys: NetworkKeys, *, inputs: tuple[str, ...], n_outputs: int) -> NetworkSpec:
     """Return the network that [network] describes.
 
-    inputs  names of the network's inputs, in their order
+    inputs  names of the network's inputs, in order
 
-    ConfigError names the key of a prior, an alpha, an omitted input or connections that cannot be read.
+    Raises ConfigError, naming the key, for a prior, alpha, omitted input or connections that cannot be read.
     """
     is_adjustment = {name: name.startswith("a") for name in keys.priors}
     return NetworkSpec(
@@ -115,12 +115,9 @@ def read_network(keys: NetworkKeys, *, inputs: tuple[str, ...], n_outputs: int) 
 
 
 def _input_numbers(names: tuple[str, ...], inputs: tuple[str, ...], *, key: str) -> tuple[int, ...]:
-    """Return the numbers of the inputs that are named, in increasing order."""
+    """Return the numbers of the named inputs, in increasing order."""
     for place, name in enumerate(names):
         if name not in inputs or name in names[:place]:
-            twice = " twice" if name in inputs else ""
-            raise ConfigError(
-                f'{key}: must name inputs, each once, got "{name}"{twice}{nearest(name, inputs)}; '
-                f"they are {', '.join(inputs)}"
-            )
+            problem = "is listed twice" if name in inputs else f"is not an input{nearest(name, inputs)}"
+            raise ConfigError(f'{key}: "{name}" {problem}; the inputs are {", ".join(inputs)}')
     return tuple(sorted(inputs.index(name) for name in names))

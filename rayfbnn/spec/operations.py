@@ -1,4 +1,4 @@
-"""Tables of a configuration with the key `op`, read as operations and written back."""
+"""Reads the tables of a configuration with the key `op` as operations, and writes them back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_WHOLE = 2**31 - 1  # compiled code counts steps in 32 bits
 
 
 class Record(BaseModel):
-    """A frozen table whose keys are all known and whose values have the right type: "16" is not 16."""
+    """A frozen table. All its keys are known, and its values have the right type: "16" is not 16."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -31,8 +31,8 @@ class Record(BaseModel):
 def _operation(value: object) -> Operation:
     """Read the operation that a table with `op` describes.
 
-    The record is looked up by name and not declared as a union, because pydantic reports a wrong value in a
-    union once for every member.
+    The record is looked up by name instead of declared as a union, because pydantic reports a wrong value in
+    a union once for every member.
     """
     if isinstance(value, Operation):
         return value
@@ -63,7 +63,7 @@ def _wrong_field(kind: str | PydanticCustomError, key: str, value: object) -> Va
 
 
 def _operation_table(operation: Operation) -> dict[str, Any]:
-    """Write the table that `_operation` reads: `op` first, and without the keys whose value is None."""
+    """Return the table that `_operation` reads: `op` first, and without the keys that are None."""
     values = {key: getattr(operation, key) for key in _TABLES[operation.op].model_fields}
     return {"op": operation.op} | {
         key: [_plain(item) for item in value] if isinstance(value, tuple) else value
@@ -80,7 +80,7 @@ AnyOperation = Annotated[Operation, PlainValidator(_operation), PlainSerializer(
 
 
 def _table_of(kind: type[Operation]) -> type[Record]:
-    """Make the pydantic record that checks the types of an operation's settings."""
+    """Return the pydantic record that checks the types of an operation's settings."""
     types = get_type_hints(kind, localns={"Operation": AnyOperation}, include_extras=True)
     keys: dict[str, Any] = {
         field.name: (types[field.name], ... if field.default is dataclasses.MISSING else field.default)

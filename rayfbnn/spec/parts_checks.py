@@ -1,4 +1,4 @@
-"""The number of parts of the training cases, and checks that a schedule can do without a whole."""
+"""The number of parts of the training cases, and checks that a schedule works with several parts."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from rayfbnn.mcmc.operation import TrajectoryOperation
 from rayfbnn.spec.schedule_checks import all_operations
 from rayfbnn.spec.sections import PhaseSpec
 
-# Inputs of a part of data.parts = "auto", in float32. More parts make each multi-leap less accurate, and
-# fewer do not fit beside the chains.
+# Size of a part's inputs with data.parts = "auto", in float32. More parts make each multi-leap less accurate,
+# and fewer do not fit into memory with the chains.
 _BYTES_OF_PART = 2**28
 
 
 def automatic_parts(*, n_cases: int, n_inputs: int) -> int:
-    """Return the smallest number of parts whose inputs take at most 256 MiB each in float32."""
+    """Return the smallest number of parts that have at most 256 MiB of inputs each, in float32."""
     n_bytes = 4 * n_cases * n_inputs
     return min(max(1, -(-n_bytes // _BYTES_OF_PART)), n_cases)
 
 
 def check_parts(phases: Sequence[PhaseSpec], n_parts: int, *, device: str) -> None:
-    """Raise ConfigError, naming the operation, for what cannot be done with cases in several parts."""
+    """Raise ConfigError, naming the operation, for anything that is impossible with several parts."""
     if n_parts == 1:
         return
     if device != "cpu":
         raise ConfigError(
-            f"data.parts: cases are divided into parts on the CPU alone so far, got {n_parts} with device ="
+            f"data.parts: only the CPU supports cases in several parts, got {n_parts} with device ="
             f' "{device}"; leave data.parts out, or use device = "cpu"'
         )
     for key, operation in all_operations(phases):

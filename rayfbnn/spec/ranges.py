@@ -1,4 +1,4 @@
-"""The ranges that the numbers of a configuration must be in, so that precisions stay finite."""
+"""The allowed ranges of a configuration's numbers, which keep precisions finite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rayfbnn.model.architecture import PriorSpec
 from rayfbnn.numerals import read_number
 
 SCALE_RANGE = (1e-12, 1e12)  # of a width; its square times any n must stay inside float32's range
-ALPHA_RANGE = (1e-6, 1e6)  # below, a precision's logarithm overflows; above, it is infinity in all but name
+ALPHA_RANGE = (1e-6, 1e6)  # below, a precision's logarithm overflows; above, alpha is practically infinite
 
 
 def check_prior(key: str, text: str, prior: PriorSpec, *, n_sources: int) -> None:
@@ -41,7 +41,7 @@ def check_prior(key: str, text: str, prior: PriorSpec, *, n_sources: int) -> Non
 
 
 def adjustment_alpha(text: str, *, key: str) -> float:
-    """Return the alpha of a layer's adjustments, which have nothing else because their mean is one."""
+    """Return the alpha of a layer's adjustments. They have only an alpha, because their mean is one."""
     low, high = ALPHA_RANGE
     try:
         alpha = read_number(text)
@@ -49,7 +49,7 @@ def adjustment_alpha(text: str, *, key: str) -> float:
         alpha = math.nan
     if not low <= alpha <= high:
         raise ConfigError(
-            f'{key}: adjustments have an alpha alone, got "{text}"; it must be a number from {low:g} to '
+            f'{key}: adjustments have only an alpha, got "{text}"; it must be a number from {low:g} to '
             f'{high:g}, such as 3, or "-" for none'
         )
     return alpha

@@ -1,4 +1,4 @@
-"""The record of a whole configuration, `RunSpec`, and how it is read and written."""
+"""The record of a whole configuration, `RunSpec`, with its reading and writing."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ from rayfbnn.spec.text import override, plain, read_toml, to_toml
 class RunSpec(Record):
     """A validated configuration: everything but the data that determines a run's draws, bit for bit.
 
-    It is made by `from_toml`, `from_dict` and `from_json`, which raise ConfigError with a line for each wrong
-    key: `key.path: what is wrong, got value; what would be right`.
+    It is made by `from_toml`, `from_dict` and `from_json`. They raise ConfigError with a line for each wrong
+    key: `key.path: problem, got value; remedy`.
 
-    model and network are the records that are sampled; model_keys and network_keys are the sections [model]
-    and [network] as they were written, which is what `to_dict`, `to_json` and `to_toml` give. Without any
-    [[phase]] there are the phases of spec/defaults.py, the last of `iterations`, as if they had been written.
-    Without [network] or its priors there are those of spec/default_network.py.
+    model and network are the records that are sampled. model_keys and network_keys are the sections [model]
+    and [network] as written; `to_dict`, `to_json` and `to_toml` return them in this form. A configuration
+    without any [[phase]] has the phases of spec/defaults.py, the last with `iterations`, as if they had been
+    written. Without [network] or its priors, it has those of spec/default_network.py.
 
-    What the network's inputs are may depend on the training cases: inputs may be left out or be patterns,
-    text becomes several inputs, and the number of classes may follow from the labels. `resolved` gives the
-    configuration with what the cases say. Until then the inputs are those that are named, as numbers; if
-    these are not enough to know the network (`is_resolved`), there is no network and no default phase yet.
+    The network's inputs may depend on the training cases: inputs may be left out or be patterns, text becomes
+    several inputs, and the number of classes may follow from the labels. `resolved` returns the configuration
+    with this information from the cases. Until then the inputs are the named columns, as numbers. If these do
+    not determine the network (`is_resolved` is False), it has neither a network nor default phases yet.
     """
 
     seed: Annotated[int, Field(ge=0, le=MAX_WORD)] = 1
@@ -83,7 +83,7 @@ class RunSpec(Record):
 
     @staticmethod
     def from_toml(path: str | Path, overrides: Sequence[str] = ()) -> RunSpec:
-        """Read a configuration file, with "key.path=value" overrides laid over it."""
+        """Read a configuration file, and apply "key.path=value" overrides to it."""
         path = Path(path)
         return RunSpec.from_dict(read_toml(path), overrides, base_dir=path.parent)
 
@@ -91,7 +91,7 @@ class RunSpec(Record):
     def from_dict(
         raw: Mapping[str, Any], overrides: Sequence[str] = (), *, base_dir: str | Path = "."
     ) -> RunSpec:
-        """Read a configuration given as nested dictionaries, with "key.path=value" overrides laid over it.
+        """Read a configuration given as nested dictionaries, and apply "key.path=value" overrides to it.
 
         base_dir  the folder that the paths in the configuration are relative to
         """
@@ -103,7 +103,7 @@ class RunSpec(Record):
     @staticmethod
     def _from_keys(keys: dict[str, Any], base_dir: Path, encoding: Encoding | None) -> RunSpec:
         try:
-            # Read as JSON, pydantic's strict mode takes arrays for tuples but still no "16" for 16.
+            # For JSON, pydantic's strict mode accepts arrays as tuples, but still refuses "16" for 16.
             spec = RunSpec.model_validate_json(json.dumps(keys), context=encoding)
         except ValidationError as exc:
             raise ConfigError("\n".join(messages(exc, _KEYS))) from exc
@@ -112,7 +112,7 @@ class RunSpec(Record):
 
     @staticmethod
     def from_json(text: str, *, base_dir: str | Path = ".") -> RunSpec:
-        """Read what `to_json` wrote. No file is opened, whatever the text names."""
+        """Read the text that `to_json` returned. No file is opened, whatever the text names."""
         try:
             raw = json.loads(text)
         except (ValueError, RecursionError) as exc:
@@ -122,28 +122,28 @@ class RunSpec(Record):
         return RunSpec._from_keys(plain(raw), Path(base_dir), None)
 
     def resolved(self, encoding: Encoding | None) -> RunSpec:
-        """Return the configuration with what `encoding` says of the training cases, checked against it.
+        """Return the configuration with the training cases' `encoding`, and check it against the encoding.
 
-        Everything that is left out is filled in anew. ConfigError names a key that does not fit. A store
-        without an encoding has None: its inputs are numbers and named.
+        All defaults are filled in again. ConfigError names a key that does not fit. `encoding` is None for a
+        store without one: its inputs are numbers and are named.
         """
         return RunSpec._from_keys(self._as_written, self._base_dir, encoding)
 
     def written(self) -> dict[str, Any]:
-        """Return the keys that were given, without what is filled in."""
+        """Return the keys that were given, without those filled in."""
         return copy.deepcopy(self._as_written)
 
     def to_dict(self) -> dict[str, Any]:
         """Return every key with its value, defaults included, as dictionaries, lists, text and numbers."""
         keys = self.model_dump(mode="json", exclude_none=True, by_alias=True)
-        if not self.initial.shared:  # stores and files are as they were before there was the key
+        if not self.initial.shared:  # stores and files stay as they were before the key existed
             del keys["initial"]["shared"]
         for name in ("omit", "connections"):
             if not keys["network"][name]:
                 del keys["network"][name]
         if not keys["methods"]:
             del keys["methods"]
-        # Default phases and priors follow when the network is known, and default batches from the chains.
+        # Default phases and priors are filled in once the network is known, default batches from the chains.
         if not self.phase or self.fit is not None:
             keys.pop("phase")
         if "chains_per_batch" not in self.model_fields_set and (not self.phase or self.device == "gpu"):
@@ -174,9 +174,9 @@ class RunSpec(Record):
         return approximation_of(self.methods, self.method)
 
     def for_method(self, method: str | None) -> RunSpec:
-        """Return the run by one method, without the settings of all others; None for that of `method`.
+        """Return the run by one method, without the settings of all others; None for the key `method`.
 
-        A run of Markov chains has the phases of its method if the configuration has any for it.
+        A run of Markov chains has the phases of its method, if there are any, instead of its own.
         """
         keys = keys_of_method(self._as_written, self.methods, method or self.method, recorded=self.method)
         return RunSpec._from_keys(keys, self._base_dir, self._encoding)
@@ -188,12 +188,12 @@ class RunSpec(Record):
 
     @property
     def encoding(self) -> Encoding | None:
-        """The record of what becomes of the training table's columns; None before `resolved`."""
+        """The record of how the training table's columns are converted; None before `resolved`."""
         return self._encoding
 
     @property
     def is_resolved(self) -> bool:
-        """True if it is known what the inputs and outputs of the network are."""
+        """True if the inputs and outputs of the network are known."""
         from_labels = DATA_MODELS[self.model_keys.kind].from_labels
         if from_labels is not None and getattr(self.model_keys, from_labels) is None:
             return self._encoding is not None
@@ -204,7 +204,7 @@ class RunSpec(Record):
         """Raise ConfigError if the inputs or outputs of the network are not known yet."""
         if not self.is_resolved:
             raise ConfigError(
-                "data: the inputs or labels follow from the training cases, which have not been read"
+                "data: the inputs or labels depend on the training cases, which have not been read"
             )
 
     @property
@@ -222,7 +222,7 @@ class RunSpec(Record):
 
     @property
     def n_labels(self) -> int | None:
-        """The number of labels of a target, as far as the configuration says it."""
+        """The number of labels of a target; None if the configuration does not say."""
         return DATA_MODELS[self.model_keys.kind].n_labels or self.model_keys.classes
 
     @cached_property
@@ -246,7 +246,7 @@ class RunSpec(Record):
 
     @property
     def network_inputs(self) -> tuple[str, ...]:
-        """The names of the network's inputs: those that the data model adds, then those of the data."""
+        """The names of the network's inputs: first those of the data model, then those of the data."""
         return self.data_model.added_inputs + self.input_names
 
     @cached_property
@@ -256,12 +256,12 @@ class RunSpec(Record):
 
     @property
     def warmup_draws(self) -> int:
-        """Number of draws of each chain that are kept apart as warm-up."""
+        """Number of draws of each chain that are stored apart as warm-up."""
         return sum(phase.iterations for phase in self.phase if phase.keep == "warmup")
 
     @property
     def tuning_phases(self) -> tuple[int, ...]:
-        """The numbers of the phases that may tune: those before the first one whose draws are kept."""
+        """The numbers of the phases that may tune: all before the first one with kept draws."""
         return tuning_phases(self.phase)
 
     @cached_property
@@ -270,7 +270,7 @@ class RunSpec(Record):
         return sum(phase.iterations for phase in self.phase)
 
     def with_iterations(self, iterations: int) -> RunSpec:
-        """Return the same run with a last phase of so many iterations; ConfigError if that is too many."""
+        """Return the same run with a last phase of `iterations`; ConfigError if that is too many."""
         raw = self.to_dict()
         raw["phase"][-1]["iterations"] = iterations
         return RunSpec._from_keys(raw, self._base_dir, self._encoding)
@@ -283,34 +283,33 @@ class RunSpec(Record):
 
     @property
     def n_parts(self) -> int:
-        """Number of parts into which the training cases are divided; 1 while "auto" is not known yet."""
+        """Number of parts of the training cases; 1 while "auto" is not resolved."""
         return self.data.parts if isinstance(self.data.parts, int) else 1
 
     def with_batches_for(self, n_gpus: int) -> RunSpec:
-        """Return the same run with a batch of chains for each GPU; batches that are written stay."""
+        """Return the same run with a batch of chains for each GPU; a configured size of batches stays."""
         if self.device == "cpu" or "chains_per_batch" in self.model_fields_set or n_gpus == 1:
             return self
         keys = {**self._as_written, "chains_per_batch": -(-self.chains // min(n_gpus, self.chains))}
         return RunSpec._from_keys(keys, self._base_dir, self._encoding)
 
     def check_data(self, n_cases: int) -> None:
-        """Raise ConfigError for anything that does not fit so many training cases."""
+        """Raise ConfigError for anything that does not fit `n_cases` training cases."""
         if self.n_parts > n_cases:
             raise ConfigError(
-                f"data.parts: must be at most {n_cases}, the number of training cases, so that each part has"
-                f" one, got {self.n_parts}"
+                f"data.parts: must be at most {n_cases}, the number of training cases, got {self.n_parts}"
             )
         with keys_of_phases(self.method):
             check_partitions(self.phase, n_cases)
 
     def check_gradient(self) -> None:
-        """Raise ConfigError for units that are only for draws from the prior, such as step units."""
+        """Raise ConfigError for units that only draws from the prior can have, such as step units."""
         check_gradient(self.network)
 
     def _fill_sections(self) -> None:
-        """Fill in what default priors go with: standardised columns, and the settings of the data model.
+        """Fill in the settings that default priors need: standardised columns, and those of the data model.
 
-        What is filled in does not count as written: `model_fields_set` is as before.
+        These do not count as written: `model_fields_set` does not change.
         """
         chosen = DATA_MODELS[self.model_keys.kind]
         if "standardize" not in self.data.model_fields_set:
@@ -326,7 +325,7 @@ class RunSpec(Record):
             object.__setattr__(self.model_keys, "hazard", hazard)
 
     def _fill_parts(self) -> None:
-        """Fill in the number of parts that the training cases say, and that parts are of shuffled cases."""
+        """Fill in the number of parts once the training cases are known, and shuffling for several parts."""
         if self.data.parts == AUTO and self._encoding is not None:
             shape = {"n_cases": self._encoding.n_cases, "n_inputs": len(self.input_names)}
             object.__setattr__(self.data, "parts", automatic_parts(**shape))
@@ -334,7 +333,7 @@ class RunSpec(Record):
             object.__setattr__(self.data, "shuffle", True)
 
     def _fill_priors(self) -> None:
-        """Fill in the default priors of a network whose inputs are known."""
+        """Fill in the default priors, once the network's inputs are known."""
         chosen = DATA_MODELS[self.model_keys.kind]
         priors = default_priors(
             self.network_keys.hidden,
@@ -359,18 +358,18 @@ class RunSpec(Record):
         check_model(self.model_keys, self.data, self.input_names if self.is_resolved else ())
         if self.phase and self.iterations is not None:
             raise ConfigError(
-                "iterations: is only for a configuration without phases, got"
-                f" {self.iterations} besides [[phase]]; give each phase its own, or leave the phases out"
+                "iterations: applies only to a configuration without phases, got"
+                f" {self.iterations} with [[phase]]; give each phase its own, or leave the phases out"
             )
         if self.device == "gpu" and "chains_per_batch" not in self.model_fields_set:
-            # A device runs a batch at a time, and is full only with thousands of chains.
+            # A device runs one batch at a time, and only thousands of chains keep it busy.
             object.__setattr__(self, "chains_per_batch", self.chains)
         if self.is_resolved:
             self._check_network()
         return self
 
     def _fill_fit(self) -> None:
-        """Fill in what an approximation decides: its chains are starts, and its phases steps and draws."""
+        """Fill in the keys that an approximation decides: chains are starts, phases are steps and draws."""
         if self.fit is None:
             return
         object.__setattr__(self, "phase", fit_phases(self.fit))
@@ -381,7 +380,7 @@ class RunSpec(Record):
 
     @property
     def _are_readings(self) -> bool:
-        """True for classes of cases whose inputs are readings in one unit, such as pixels."""
+        """True for classes as targets, and inputs that are readings in one unit, such as pixels."""
         return self.model_keys.kind == "class" and self._encoding is not None and self._encoding.have_one_unit
 
     @property
@@ -395,7 +394,7 @@ class RunSpec(Record):
 
     @property
     def _is_wide(self) -> bool:
-        """True for many cases with the layers that they have by default, written or not."""
+        """True for many cases with the default layers for them, written or not."""
         return self.network_keys.hidden == self._default_hidden == HIDDEN_OF_MANY
 
     @property
@@ -404,7 +403,7 @@ class RunSpec(Record):
         return default_hidden(n_cases=self._n_cases, is_real=is_real, are_readings=self._are_readings)
 
     def _check_network(self) -> None:
-        """Check the network and the schedule; priors and phases are filled in if there are none."""
+        """Check the network and the schedule, and fill in missing priors and phases."""
         if self.network_keys.has_default_priors:
             self._fill_priors()
         check_network(self.network, self.network_keys.priors)

@@ -17,13 +17,13 @@ from rayfbnn.model.marginal.output_layer import why_outputs_stay
 from rayfbnn.spec.messages import MAX_WORD, nearest, short
 from rayfbnn.spec.sections import PhaseSpec
 
-_MAX_UPDATES = 100_000  # in one iteration; each holds its place in memory once `repeat` is written out
+_MAX_UPDATES = 100_000  # in one iteration; each takes memory once `repeat` is written out
 
 
 def check_schedule(
     phases: Sequence[PhaseSpec], *, network: NetworkSpec, model: DataModel, temperature: float
 ) -> None:
-    """Raise ConfigError for the first thing about the phases that makes no sense for network and model."""
+    """Raise ConfigError for the first setting of the phases that does not fit the network and the model."""
     _check_lengths(phases)
     _check_groups(phases, network, model)
     _check_automatic(phases)
@@ -46,7 +46,7 @@ def check_partitions(phases: Sequence[PhaseSpec], n_cases: int) -> None:
 
 
 def tuning_phases(phases: Sequence[PhaseSpec]) -> tuple[int, ...]:
-    """Return the numbers of the phases that may tune: those before the first one whose draws are kept."""
+    """Return the numbers of the phases that may tune: all before the first one with kept draws."""
     first_kept = next(number for number, phase in enumerate(phases) if phase.keep is True)
     return tuple(range(first_kept))
 
@@ -55,12 +55,12 @@ def _check_lengths(phases: Sequence[PhaseSpec]) -> None:
     if phases[-1].keep is not True:
         raise ConfigError(
             f"phase[{len(phases) - 1}].keep: the last phase must be kept, got {short(phases[-1].keep)}; "
-            "it must be true (or left out)"
+            "use true, or leave it out"
         )
     n_iterations = sum(phase.iterations for phase in phases)
     if n_iterations > MAX_WORD:
         raise ConfigError(
-            f"phase: all phases together have {n_iterations} iterations; they must have at most {MAX_WORD}"
+            f"phase: all phases together must have at most {MAX_WORD} iterations, got {n_iterations}"
         )
     for index, phase in enumerate(phases):
         n_updates = _count_updates(phase.operations)
@@ -72,7 +72,7 @@ def _check_lengths(phases: Sequence[PhaseSpec]) -> None:
 
 
 def _check_groups(phases: Sequence[PhaseSpec], network: NetworkSpec, model: DataModel) -> None:
-    """Check that the groups which an operation is restricted to have precisions that it can update."""
+    """Check that the groups that an operation is restricted to have precisions that it can update."""
     with_precisions = [*network.priors, *(["noise"] if model.has_noise else [])]
     for key, operation in all_operations(phases):
         if not isinstance(operation, SampleSigmas | RandomGrid) or operation.groups is None:
@@ -83,7 +83,7 @@ def _check_groups(phases: Sequence[PhaseSpec], network: NetworkSpec, model: Data
         for name in operation.groups:
             if name not in known:
                 raise ConfigError(
-                    f'{key}.groups: has no precisions for {operation.op}, got "{name}"{nearest(name, known)};'
+                    f'{key}.groups: {operation.op} finds no precisions in "{name}"{nearest(name, known)};'
                     f" the groups here are {', '.join(known)}"
                 )
 
@@ -97,8 +97,8 @@ def _check_automatic(phases: Sequence[PhaseSpec]) -> None:
         if isinstance(operation, Tunable) and automatic((operation,)) and operation not in tuned:
             name = "steps" if operation.steps == AUTO else "stepsize"
             raise ConfigError(
-                f'{key}.{name}: got "auto", which is found in the phases before those that are kept; give a'
-                " number, or an earlier phase with keep = false and exactly the same operation"
+                f'{key}.{name}: got "auto", which is tuned only before the first phase that is kept; give a'
+                " number, or add an earlier phase with keep = false and exactly the same operation"
             )
 
 

@@ -1,4 +1,4 @@
-"""The sections of a configuration that are kept as they are written: [data], [initial] and [[phase]]."""
+"""The sections of a configuration that are kept as written: [data], [initial] and [[phase]]."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rayfbnn.spec.ranges import SCALE_RANGE
 
 
 def _number_as_text(value: object) -> object:
-    """Read `bo = 1` as `bo = "1"`: a prior that is only a width may be written as a number."""
+    """Read `bo = 1` as `bo = "1"`, because a prior that is only a width may be written as a number."""
     return repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -27,22 +27,22 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class DataSpec(Record):
     """The training cases, and which of their columns are inputs and targets.
 
-    train        path of the file as written; RunSpec.train_path is where it is. It may be left out where the
-                 cases are given to a verb as `data`
-    inputs       columns that the network sees, by name or by pattern ("x*"); left out, all but the targets
-    exclude      columns that are no inputs, by name or by pattern
+    train        path of the file as written; RunSpec.train_path is its place. It may be left out if the cases
+                 are given to a verb as `data`
+    inputs       columns that the network sees, by name or by pattern ("x*"); by default all but the targets
+    exclude      columns that are not inputs, by name or by pattern
     targets      names of the columns that are predicted
-    censored     column that says which times are censored, where targets are times
-    categorical  columns, by name or by pattern, whose cells are levels although they are numbers
-    ordered      column -> its levels in their order; the network is given their places, from 0
-    missing      "indicator" if missing inputs are to be replaced by the median, with an input that says so
+    censored     column that says which times are censored, if targets are times
+    categorical  columns, by name or by pattern, with numbers that are levels
+    ordered      column -> its levels in order; the network gets their places, from 0
+    missing      "indicator" to replace missing inputs by the median, and to add an input that marks them
     standardize  which of inputs and targets are shifted and scaled to mean 0 and standard deviation 1;
-                 "inputs together" are shifted each, and all divided by one number, as is right where they
-                 are in one unit, such as pixels
-    parts        number of parts into which the cases are divided; "auto" is replaced by a number when the
-                 cases have been read. Left out, or 1, the cases are one whole
-    shuffle      whether the cases are put into a random order, which their number alone decides; left out,
-                 they are where there are several parts
+                 "inputs together" shifts each input and divides all by one number, which is right for inputs
+                 in one unit, such as pixels
+    parts        number of parts of the cases; "auto" is replaced by a number once the cases have been read.
+                 If it is 1 or left out, the cases are not divided
+    shuffle      whether the cases are put into a random order, which depends only on their number; by
+                 default they are if there are several parts
     """
 
     train: FileName | None = None
@@ -61,9 +61,9 @@ class DataSpec(Record):
 class InitialSpec(Record):
     """The state that chains start from.
 
-    sigmas      the value of every free sigma, with all parameters zero; 0.5 if nothing is written
+    sigmas      the value of every free sigma, with all parameters zero; 0.5 by default
     from_prior  True for a draw from the prior instead
-    shared      True if all chains of the run start from the same draw, which follows from the seed alone
+    shared      True if all chains of the run start from the same draw, which depends only on the seed
     """
 
     sigmas: Annotated[float, Field(ge=SCALE_RANGE[0], le=SCALE_RANGE[1])] | None = None
@@ -76,11 +76,11 @@ class InitialSpec(Record):
         if not isinstance(value, dict):
             return value
         if value.get("from_prior") is True and value.get("sigmas") is not None:
-            raise ConfigError("initial: has both sigmas and from_prior = true; it must have one of the two")
+            raise ConfigError("initial: sigmas and from_prior = true exclude each other; give only one")
         if value.get("shared") is True and value.get("from_prior") is not True:
             raise ConfigError(
-                "initial.shared: is for from_prior = true alone; chains that start from given sigmas share"
-                " their start anyway"
+                "initial.shared: applies only with from_prior = true; chains that start from given sigmas"
+                " share their start anyway"
             )
         if value.get("from_prior") is not True and value.get("sigmas") is None:
             return {**value, "sigmas": 0.5}
@@ -90,8 +90,8 @@ class InitialSpec(Record):
 class PhaseSpec(Record):
     """A number of iterations of the same operations, and whether their draws are kept.
 
-    keep  True for one posterior draw an iteration, False for none, "warmup" for draws that are stored apart
-          from those of the posterior
+    keep  True for one posterior draw per iteration, False for none, "warmup" for draws that are stored apart
+          from the posterior draws
     """
 
     iterations: Count

@@ -1,4 +1,4 @@
-"""Turns the text of a configuration (TOML files, overrides) into plain dictionaries, and back into TOML."""
+"""Turns the text of a configuration (TOML files, overrides) into plain dictionaries, and these into TOML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rayfbnn.memory import bytes_text
 from rayfbnn.spec.messages import RIGHT, short
 
 _MAX_DEPTH = 20  # of nested tables and arrays; Python's own recursion limit would not name a key
-_MOST_BYTES = 500_000  # of a TOML file or an override, which tomllib reads in a second
+_MOST_BYTES = 500_000  # of a TOML file or an override; tomllib reads this in a second
 _MOST_KEYS = 10_000  # of a table; lists may have more elements
 _PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
 # A key is at the start of a line, or after a bracket or a comma.
@@ -37,8 +37,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         content = read_at_most(path, _MOST_BYTES)
         if content is None:
             raise ConfigError(
-                f"{path}: has more than {bytes_text(_MOST_BYTES)}, and no configuration needs that; name"
-                ' columns by patterns such as "x*", and give connections in a file of their own'
+                f"{path}: has more than {bytes_text(_MOST_BYTES)}, the limit for a configuration; name"
+                ' columns by patterns such as "x*", and put connections into a separate file'
             )
         return _tables(content.decode("utf-8-sig"), str(path))
     except (OSError, ValueError) as exc:
@@ -51,14 +51,14 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _tables(text: str, where: str) -> dict[str, Any]:
-    """Return the tables of a TOML text; ValueError if it is none, ConfigError for a key of too many parts.
+    """Return the tables of a TOML text; ValueError if it is not TOML, ConfigError for a key of many parts.
 
-    tomllib takes memory by the square of the parts of a key.
+    The memory that tomllib takes grows with the square of the number of parts of a key.
     """
     if deep := _DEEP_KEY.search(text):
         raise ConfigError(
             f"{where}: the key {short(deep[1])} has more than {_MAX_DEPTH} parts; no configuration is nested"
-            " so deep"
+            " that deeply"
         )
     try:
         return tomllib.loads(text)
@@ -103,7 +103,7 @@ def plain(value: Any, *, key: str = "", depth: int = 0) -> Any:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return False for half of a surrogate pair, which a Python text can hold but a file cannot."""
+    """Return False for half of a surrogate pair. A Python text can hold one, but a file cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -112,7 +112,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def override(raw: dict[str, Any], text: str) -> None:
-    """Replace one value of a configuration, in place, by that of "key.path=value".
+    """Replace one value of a configuration, in place, as "key.path=value" says.
 
     The key paths phase.0.keep and phase[0].keep mean the same.
     """
@@ -133,16 +133,14 @@ def override(raw: dict[str, Any], text: str) -> None:
         if isinstance(container, list):
             if not re.fullmatch(r"-?[0-9]{1,9}", part) or not -len(container) <= int(part) < len(container):
                 raise ConfigError(
-                    f"{key}: must be a number below {len(container)}, the elements counted from 0,"
+                    f"{key}: must be the number of an element below {len(container)}, counted from 0,"
                     f' got "{part}"'
                 )
             where: int | str = int(part)
         elif isinstance(container, dict):
             where = part
         else:
-            raise ConfigError(
-                f"{key}: {'.'.join(parts[:position])} is {short(container)}, which has no keys in it"
-            )
+            raise ConfigError(f"{key}: {'.'.join(parts[:position])} is {short(container)}, which has no keys")
         if position == len(parts) - 1:
             container[where] = _override_value(key, value.strip())
         else:
@@ -150,7 +148,7 @@ def override(raw: dict[str, Any], text: str) -> None:
 
 
 def _override_value(key: str, text: str) -> Any:
-    """Return the value of a text in TOML, or else the text itself: 0.5:0.2 and train.csv need no quotes."""
+    """Return the value of a TOML text, or the text itself: 0.5:0.2 and train.csv need no quotes."""
     try:
         parsed = _tables(f"value = {text}", "override")
     except ValueError:
@@ -183,7 +181,7 @@ def to_toml(spec: dict[str, Any]) -> str:
 
 
 def _toml_key(key: str) -> str:
-    """Return a key as TOML has it: the name of a column may need quotes."""
+    """Return a key as TOML writes it, because the name of a column may need quotes."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else str(_toml_value(key))
 
 

@@ -1,4 +1,4 @@
-"""The making of a study: everything is checked first, and its plan is written last."""
+"""Creates a study. Everything is checked first, and the plan is written last."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def create_study(
     overrides: Sequence[str],
     rule: Rule,
 ) -> None:
-    """Make a study; the store of its first member comes first, because it keeps the training cases for all.
+    """Create a study. The store of its first member comes first: it keeps the training cases of all members.
 
-    A crash before the plan is written leaves a folder that is no study, and that a second call completes.
+    A crash before the plan is written leaves a folder that is not a study. A second call completes it.
     """
     combinations = grid(vary)
     storage = storage_of(place)
     if storage.exists(place / FILE):
-        raise StoreExistsError(f"{place}: is a study already; run it, or give a new folder")
+        raise StoreExistsError(f"{place}: is already a study; run it, or choose a new folder")
     specs: list[tuple[tuple[str, ...], RunSpec]] = []
     dataset: Dataset | None = None
     for varied in combinations:
@@ -56,7 +56,7 @@ def create_study(
     _check_is_new(place, first)
     folders = (place, place / FOLDER)
     new = [folder for folder in folders if isinstance(folder, Path) and not os.path.lexists(folder)]
-    if not storage.exists(place):  # which may be a link to an empty folder, since the user named it
+    if not storage.exists(place):  # it may be a link to an empty folder, since the user named it
         storage.mkdir(place)
     storage.mkdir(place / FOLDER)
     storage.check_folders([place / FOLDER / first])
@@ -68,23 +68,23 @@ def create_study(
             Store.for_run(store, shortest, dataset, kernel=kernel_for(shortest))
         except RayFBNNError:
             for folder in reversed(new):
-                with suppress(OSError):  # something else is in it
+                with suppress(OSError):  # something else is in the folder
                     folder.rmdir()
             raise
     elif Store.open(store).data.hash != dataset.hash or Store.open(store).spec != shortest:
-        raise StoreExistsError(f"{store}: is of another study that was not completed; remove {place} first")
+        raise StoreExistsError(f"{store}: belongs to another, unfinished study; remove {place} first")
     write_plan(storage, place, specs, seeds, rule, dataset.hash)
 
 
 def _check(spec: RunSpec, dataset: Dataset) -> None:
-    """Raise ConfigError for a configuration that cannot be a member's."""
+    """Raise ConfigError for a configuration that no member can have."""
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
     check_device(spec.device)
 
 
 def _check_is_new(place: Place, first: str) -> None:
-    """Raise ConfigError if something is in the folder but what a crash while it was made has left."""
+    """Raise ConfigError if the folder has anything but the remains of a creation that crashed."""
     storage = storage_of(place)
     try:
         names = storage.listdir(place)
@@ -96,5 +96,5 @@ def _check_is_new(place: Place, first: str) -> None:
     ]
     if foreign:
         raise ConfigError(
-            f"{place}: has files that are not of a study, such as {foreign[0]}; give a new folder"
+            f"{place}: has files that do not belong to a study, such as {foreign[0]}; choose a new folder"
         )

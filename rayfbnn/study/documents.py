@@ -1,4 +1,4 @@
-"""The JSON files of a study as typed records with bounds, so that no file from elsewhere can do harm."""
+"""Typed records for the JSON files of a study, with bounds that keep files from elsewhere harmless."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SeedText = Annotated[str, Field(pattern=r"^(?:0|[1-9][0-9]{0,9})$")]  # the key 
 
 
 class ConfigurationDocument(Document):
-    """A configuration of the plan; `keys` are checked where configurations are."""
+    """A configuration of the plan. `RunSpec` checks its keys."""
 
     varied: list[Name]
     keys: dict[str, Any]
 
 
 class RuleDocument(Document):
-    """The limits of the plan's rule; `rule.Rule` checks their ranges."""
+    """The limits of the plan's rule. `rule.Rule` checks their ranges."""
 
     max_rhat: float
     max_mcse: float
@@ -36,7 +36,7 @@ class RuleDocument(Document):
 
 
 class PlanDocument(Document):
-    """study.json, see `plan.Plan`."""
+    """The content of study.json; see `plan.Plan`."""
 
     format: Literal["rayfbnn study"]
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
@@ -51,7 +51,7 @@ class PlanDocument(Document):
 
 
 class JudgedDocument(Document):
-    """A quantity at a look, see `rule.Judged`."""
+    """A quantity at a look; see `rule.Judged`."""
 
     mean: float | None
     sd: float | None
@@ -66,7 +66,7 @@ class JudgedDocument(Document):
 
 
 class NumberedDocument(Document):
-    """A record in one of the logs of the study with the identity `study`."""
+    """A record in a log of the study with the identity `study`."""
 
     study: Digest
     number: Count
@@ -74,7 +74,7 @@ class NumberedDocument(Document):
 
 
 class LookDocument(NumberedDocument):
-    """The record of a look, see `looks.Look`."""
+    """The record of a look; see `looks.Look`."""
 
     iterations: Whole
     draws: Draws
@@ -88,7 +88,7 @@ class LookDocument(NumberedDocument):
 
 
 class AdditionDocument(NumberedDocument):
-    """Seeds that were added, with the number of looks that each configuration had."""
+    """Seeds that were added, and the number of looks that each configuration had then."""
 
     seeds: Seeds
     after_looks: list[Whole]

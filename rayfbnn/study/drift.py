@@ -1,8 +1,8 @@
 """Drift: whether all chains of a study move alike, which their agreement cannot show.
 
-Chains that start at one place and move the same way agree at every moment, so that neither R-hat nor the
-spread of the members' means tells how far they have to go. Chains are independent, though, and therefore
-replicates of every comparison of earlier draws with later ones. docs/studies.md states the rates of error.
+Chains that start at one place and move the same way agree at every moment. Neither R-hat nor the spread of
+the members' means then tells how far they have to go. But chains are independent, and therefore replicates
+of every comparison of earlier draws with later ones. docs/studies.md states the rates of error.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from rayfbnn.answers.judging.on_the_way import move_apart, quantile_of_t
 from rayfbnn.arrays import Array
 from rayfbnn.study.nested import Scores
 
-LEAST_DRAWS = 4  # of a chain: below, the second half cannot be divided
+LEAST_DRAWS = 4  # of a chain; with fewer, the second half cannot be divided
 _EARLY = (0.1, 0.25, 0.5)  # shares of the draws that are compared with the second half
-_FALSE_ALARMS = 0.002  # probability that a quantity without any drift has one by chance
-_CERTAINTY = 1 - _FALSE_ALARMS / 2 / (3 * (len(_EARLY) + 1) + 2)  # of each test, of which there are 14
+_FALSE_ALARMS = 0.002  # probability that a quantity without any drift appears to have one
+_CERTAINTY = 1 - _FALSE_ALARMS / 2 / (3 * (len(_EARLY) + 1) + 2)  # of each of the 14 tests
 
 
 @dataclass(frozen=True)
 class Drift:
-    """The drift of a quantity; each number is 0 where chance explains what was seen.
+    """The drift of a quantity. Each number is 0 if chance explains the difference.
 
-    shift   error of the mean over all draws by early draws that differ from later ones, in standard
-            deviations; or of the mean of its normal scores, in bulk or tails, where that is larger
-    late    change from the third quarter of the draws to the last, in standard deviations, likewise
+    shift   error of the mean over all draws from early draws that differ from later ones, in standard
+            deviations; or that of the mean of its normal scores, in bulk or tails, if it is larger
+    late    change from the third quarter of the draws to the last, in standard deviations; or that of its
+            normal scores, if it is larger
     growth  increase of the variance of the chains' means from the first half of the draws to the second,
-            as a share of the variance of all draws; of normal scores
+            as a share of the variance of all draws; computed from normal scores
     """
 
     shift: float
@@ -41,19 +42,20 @@ class Drift:
 def find_drift(values: Array, scores: Scores) -> Drift:
     """Compare early draws with late ones, with all chains as replicates.
 
-    A share f of early draws whose mean differs by d from that of the second half has moved the mean over all
-    draws by f d, if the second half is stationary. Geweke (1992), "Evaluating the accuracy of sampling-based
-    approaches to the calculation of posterior moments", makes this comparison in one chain, with an
-    estimated autocorrelation; here the spread over chains gives its error, and the test is Student's t.
+    If the mean of a share f of early draws differs by d from that of the second half, it has moved the mean
+    over all draws by f d, provided that the second half is stationary. Geweke (1992), "Evaluating the
+    accuracy of sampling-based approaches to the calculation of posterior moments", makes this comparison in
+    one chain, with an estimated autocorrelation. Here the spread over chains gives its error, and the test is
+    Student's t.
 
     Parameters
     ----------
     values : (n_members, n_chains, n_draws)    at least `LEAST_DRAWS` draws
-    scores : two of that shape                 `nested.rank_scores` of them
+    scores : two arrays of that shape          `nested.rank_scores` of the values
     """
     n_draws = values.shape[2]
     by_chain = [np.asarray(one, dtype=np.float64).reshape(-1, n_draws) for one in (values, *scores)]
-    with np.errstate(all="ignore"):  # chains whose means differ by the same number: t is infinite
+    with np.errstate(all="ignore"):  # t is infinite if the means of all chains differ by the same number
         return Drift(
             shift=max(_shift(one) for one in by_chain),
             late=max(_late(one) for one in by_chain),
@@ -77,13 +79,13 @@ def _late(chains: Array) -> float:
 
 
 def _in_late_sd(change: float, chains: Array) -> float:
-    """Return a change in standard deviations of the second half, which an earlier drift does not enlarge."""
+    """Return a change in standard deviations of the second half, because early drift does not enlarge it."""
     sd = chains[:, chains.shape[1] // 2 :].std() or chains.std()
     return float(change / sd) if change > 0 else 0.0
 
 
 def _change(early: Array, late: Array) -> float:
-    """Return the mean absolute change of the chains' means (n_chains,), 0 where chance explains it."""
+    """Return the absolute mean change of the chains' means (n_chains,), or 0 if chance explains it."""
     changes = late - early
     error = changes.std(ddof=1) / math.sqrt(len(changes))
     change = np.abs(changes.mean())

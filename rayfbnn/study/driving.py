@@ -1,8 +1,8 @@
-"""One driver of a study: it runs members that nobody else is at, and decides when a look is due.
+"""One driver of a study: it runs members that no other driver is running, and decides when a look is due.
 
-Several drivers may be at one study, on one machine or many. A member is taken by the lock of its store, and
-a decision is a file that is written once, whose bytes follow from the draws. So it does not matter who does
-what, how often, or who is killed meanwhile.
+Several drivers may work on one study, on one machine or many. A driver takes a member by locking its store.
+A decision is a file that is written once, and its bytes follow from the draws. Therefore it does not matter
+which driver does which work, how often, or which of them is killed meanwhile.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Driving:
     """How one driver runs members.
 
-    workers, address, max_failures, log_format  as of `resume`
+    workers, address, max_failures, log_format  as in `resume`
     progress      True for a line on standard error after each member and each look
-    wait_seconds  pause where all members that are left are with other drivers
+    wait_seconds  pause if other drivers have all remaining members
     """
 
     workers: int | None = 0
@@ -44,16 +44,16 @@ class Driving:
 
 
 def show(lines: Iterable[str], how: Driving) -> None:
-    """Take the lines of a driver to their end, and print them on standard error if they are to be shown."""
+    """Run a driver to its end, and print its lines on standard error if `how.progress` is True."""
     for line in lines:
         if how.progress:
             say(line)
 
 
 def drive(study: StudyFiles, how: Driving, sleep: Callable[[float], None] = time.sleep) -> Iterator[str]:
-    """Run members and decide, until no configuration has a look that is due; yield a line on each.
+    """Run members and decide, until no configuration has a look that is due. Yield a line on each step.
 
-    StoreMismatchError if a look is due and the study was made by another version.
+    Raises StoreMismatchError if a look is due and the study was made by another version.
     """
     while True:
         due = study.due()
@@ -73,16 +73,16 @@ def drive(study: StudyFiles, how: Driving, sleep: Callable[[float], None] = time
 
 
 def _check_version(study: StudyFiles) -> None:
-    """Refuse a study of another version, before a member is made whose draws might differ."""
+    """Raise StoreMismatchError for a study of another version, because new draws might differ."""
     if study.plan.version != __version__:
         raise StoreMismatchError(
-            f"{study.place}: was made by rayfbnn {study.plan.version}, and this is {__version__}, whose draws"
-            f" may differ; run it with rayfbnn {study.plan.version}"
+            f"{study.place}: was made by rayfbnn {study.plan.version}, but this is {__version__}, and its"
+            f" draws may differ; run it with rayfbnn {study.plan.version}"
         )
 
 
 def _advance(study: StudyFiles, configuration: int, look: Due, how: Driving) -> Generator[str, None, bool]:
-    """Bring members to the length of a look, but for those of other drivers; return True if any was."""
+    """Bring members to the length of a look, except those of other drivers; return True if any was."""
     has_worked = False
     start = os.getpid() % len(look.seeds)  # drivers that start together begin at different members
     for seed in (*look.seeds[start:], *look.seeds[:start]):
@@ -104,7 +104,10 @@ def _advance(study: StudyFiles, configuration: int, look: Due, how: Driving) -> 
 
 
 def _run(study: StudyFiles, member: Member, look: Due, how: Driving) -> None:
-    """Sample a member until its last phase has the iterations of a look; StoreBusyError if another does."""
+    """Sample a member until its last phase has the iterations of a look.
+
+    Raises StoreBusyError if another driver is sampling it.
+    """
     if not study.members.is_there(member):
         study.members.create(member, look.iterations)
     store = study.members.open(member)
@@ -120,5 +123,5 @@ def _run(study: StudyFiles, member: Member, look: Due, how: Driving) -> None:
 
 
 def _label(study: StudyFiles, configuration: int) -> str:
-    """Name a configuration at the start of a line, where there are several."""
+    """Return the start of a line that names a configuration, or "" if the study has only one."""
     return f"{study.configurations[configuration].label}: " if len(study.configurations) > 1 else ""

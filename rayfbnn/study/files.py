@@ -42,26 +42,26 @@ class StudyFiles:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a study; ConfigError if something lies in its folder that is not of a study.
+        """Open a study; ConfigError if its folder contains something that does not belong to a study.
 
-        StoreCorruptError if a link is there in the place of a folder of the study, a member, or a log.
+        Raises StoreCorruptError if a folder of the study, a member, or a log is a link.
         """
         place = place_of(path)
         storage = storage_of(place)
         study = cls(place, Plan.from_file(storage, place))
         foreign = [name for name in storage.listdir(place) if name not in _OURS and name[0] != "."]
         if foreign:
-            raise ConfigError(f"{place}: {foreign[0]} is not of a study; move it elsewhere")
+            raise ConfigError(f"{place}: {foreign[0]} does not belong to a study; move it elsewhere")
         looks = (_folder_of_looks(configuration.number) for configuration in study.configurations)
         storage.check_folders(place / name for name in (FOLDER, FAILURES, _ADDITIONS, _LOOKS))
         storage.check_folders(place / _LOOKS / name for name in looks)
-        names = study.members.names()  # before the seeds, to which another driver may add meanwhile
+        names = study.members.names()  # before the seeds, because another driver may add seeds meanwhile
         study.members.check(names, study.seeds())
         return study
 
     @property
     def typed(self) -> str:
-        """The folder or the address as a command takes it."""
+        """The folder or the address, as a command takes it."""
         return as_typed(self.place)
 
     @property
@@ -70,19 +70,19 @@ class StudyFiles:
         return self.plan.configurations
 
     def seeds(self, configuration: int = 0, *, look: int | None = None) -> tuple[int, ...]:
-        """Return the seeds of the members that a configuration has, or that a look at it has."""
+        """Return the seeds of a configuration's members, or of the members at one of its looks."""
         seeds = list(self.plan.seeds)
         for record in self._additions.all():
             if len(record.after_looks) != len(self.configurations):
-                raise StoreCorruptError(f"{self.place}: addition {record.number} is of other configurations")
+                raise StoreCorruptError(f"{self.place}: addition {record.number} has other configurations")
             if look is None or record.after_looks[configuration] < look:
                 seeds += record.seeds
         if len(set(seeds)) < len(seeds):
-            raise StoreCorruptError(f"{self.place}: a seed was added that the study has already")
+            raise StoreCorruptError(f"{self.place}: a seed was added that the study already has")
         return tuple(seeds)
 
     def looks(self, configuration: int = 0) -> list[Look]:
-        """Return the looks that were taken at a configuration, in order."""
+        """Return the looks taken at a configuration, in order."""
         return [Look.from_document(document) for document in self._look_log(configuration).all()]
 
     def _look_log(self, configuration: int) -> RecordLog[LookDocument]:
@@ -96,11 +96,11 @@ class StudyFiles:
 
     @property
     def ok(self) -> bool:
-        """True if the last look at each configuration allowed to stop, and none is due."""
+        """True if the last look at each configuration allowed it to stop, and none is due."""
         return self.is_complete and all(self.looks(one.number)[-1].ok for one in self.configurations)
 
     def due(self) -> dict[int, Due]:
-        """Return the look that is due at each configuration that is not complete."""
+        """Return the look that is due at each incomplete configuration, by the configuration's number."""
         result = {}
         for configuration in self.configurations:
             looks = self.looks(configuration.number)
@@ -111,10 +111,11 @@ class StudyFiles:
         return result
 
     def add(self, seeds: int | Sequence[int]) -> tuple[int, ...]:
-        """Add members with new seeds to every configuration, from the next look on; none is ever taken away.
+        """Add members with new seeds to every configuration, from the next look on, and return the seeds.
 
-        seeds  how many, which are then those after the largest there is; or the seeds
-        ConfigError for a seed that the study has.
+        Members are never removed. Raises ConfigError for a seed that the study already has.
+
+        seeds  the number of seeds, which then follow the largest one of the study; or the seeds
         """
         present = self.seeds()
         if isinstance(seeds, int):
@@ -123,7 +124,7 @@ class StudyFiles:
         taken = [seed for seed in new if seed in present]
         if taken:
             raise ConfigError(
-                f"seeds: {taken[0]} is in the study already; the same seed gives the same draws"
+                f"seeds: {taken[0]} is already in the study; the same seed gives the same draws"
             )
         number = len(self._additions.all()) + 1
         after = [len(self.looks(one.number)) for one in self.configurations]
@@ -132,7 +133,7 @@ class StudyFiles:
         return new
 
     def is_ready(self, member: Member, due: Due) -> bool:
-        """Return True if a member has what a look needs, or is known to have failed."""
+        """Return True if a member has the iterations that a look needs, or is known to have failed."""
         if self.members.failure(member) is not None:
             return True
         if not self.members.is_there(member):
@@ -144,7 +145,7 @@ class StudyFiles:
         return not unfinished_batches(store, needed)
 
     def decide(self, configuration: int, due: Due) -> Look | None:
-        """Look at the draws of all members and put the decision on record; None if another driver has."""
+        """Look at the draws of all members and record the decision; return None if another driver has."""
         look = self._look(configuration, due)
         is_new = self._look_log(configuration).put(due.number, look.to_document())
         return look if is_new else None
@@ -158,7 +159,7 @@ class StudyFiles:
         return take_look(due, n_draws, stores, failed, self.plan.rule)
 
     def check_configuration(self, configuration: int) -> None:
-        """Raise ConfigError unless a configuration has this number."""
+        """Raise ConfigError unless `configuration` is the number of a configuration."""
         if not 0 <= configuration < len(self.configurations):
             raise ConfigError(
                 f"configuration: must be from 0 to {len(self.configurations) - 1}, got {configuration}"

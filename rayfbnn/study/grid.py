@@ -17,8 +17,10 @@ MOST_CONFIGURATIONS = 1000
 def grid(vary: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the overrides "key.path=value" of each configuration of a grid; one without any for no grid.
 
-    vary  texts "key.path=a,b,c"; a comma in brackets, braces or quotes does not divide values
-    ConfigError for a text without values, a key or value given twice, and a key that members must share.
+    Raises ConfigError for a text without values, a key or value given twice, and a key that members must
+    share.
+
+    vary  texts "key.path=a,b,c"; a comma in brackets, braces or quotes does not separate values
     """
     axes: dict[str, list[str]] = {}
     for text in vary:
@@ -30,8 +32,8 @@ def grid(vary: Sequence[str]) -> list[tuple[str, ...]]:
             raise ConfigError(f"vary: {key} is given twice; give all its values at once")
         if any(key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.") for name in _FIXED):
             raise ConfigError(
-                f"vary: {key} cannot be varied: the members of a study have the same cases, kind of targets,"
-                " dtype and device, and their seeds are those of the study"
+                f"vary: {key} cannot be varied: all members of a study have the same cases, kind of targets,"
+                " dtype and device, and the study gives them their seeds"
             )
         values = _values(rest)
         if not values or "" in values:
@@ -41,7 +43,7 @@ def grid(vary: Sequence[str]) -> list[tuple[str, ...]]:
         axes[key] = values
     count = math.prod(len(values) for values in axes.values())
     if count > MOST_CONFIGURATIONS:
-        raise ConfigError(f"vary: {count} configurations are more than the {MOST_CONFIGURATIONS} of a study")
+        raise ConfigError(f"vary: a study has at most {MOST_CONFIGURATIONS} configurations, got {count}")
     return [
         tuple(f"{key}={value}" for key, value in zip(axes, values, strict=True))
         for values in itertools.product(*axes.values())
@@ -49,7 +51,7 @@ def grid(vary: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _values(text: str) -> list[str]:
-    """Divide a text at its commas, but for those in brackets, braces and quotes."""
+    """Split a text at its commas, except those in brackets, braces and quotes."""
     values, depth, quote, value = [], 0, "", ""
     for character in text:
         if quote:

@@ -1,4 +1,4 @@
-"""The looks at a study: which is due, what it sees, and what is decided."""
+"""The looks at a study: which one is due, its result, and the decision."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Action: TypeAlias = Literal["stop", "continue", "end"]
 class Due:
     """The next look at a configuration.
 
-    number      of the look, counted from 1
-    iterations  of the last phase that every member must have
-    seeds       of the members
+    number      number of the look, counted from 1
+    iterations  iterations of the last phase that every member must have
+    seeds       seeds of the members
     is_last     whether no later look is planned
     """
 
@@ -43,11 +43,11 @@ class Look:
     Attributes
     ----------
     number
-        Counted from 1; as many looks there were at this configuration.
+        Number of the look at this configuration, counted from 1.
     iterations, draws
         Iterations of the last phase, and draws of each chain, that were looked at.
     seeds
-        The members.
+        Seeds of the members.
     quantities
         Each quantity by its name.
     failed
@@ -55,11 +55,11 @@ class Look:
     digests
         The SHA-256 of the densities of each member's draws, by its seed.
     ok
-        Whether the rule allows to stop.
+        Whether the rule allows the study to stop.
     reasons
-        A sentence for each way in which it does not.
+        A sentence for each reason that the study may not stop.
     action
-        "stop" if `ok`; else "continue" to the next look, or "end" where none is planned.
+        "stop" if `ok`; otherwise "continue" to the next look, or "end" if none is planned.
     """
 
     number: int
@@ -80,11 +80,11 @@ class Look:
 
     @property
     def max_drift(self) -> float | None:
-        """The largest error of a mean by a drift that all members share, in standard deviations; likewise."""
+        """The largest error of a mean from a shared drift, in standard deviations; None as for `max_rhat`."""
         return _largest([one.drift for one in self.quantities.values()])
 
     def to_document(self) -> dict[str, Any]:
-        """Return the look as it is kept, but for its number."""
+        """Return the look as it is stored, without its number."""
         return {
             "iterations": self.iterations,
             "draws": self.draws,
@@ -99,7 +99,7 @@ class Look:
 
     @staticmethod
     def from_document(document: LookDocument) -> Look:
-        """Return the look that a record keeps."""
+        """Return the look that a record stores."""
         return Look(
             number=document.number,
             iterations=document.iterations,
@@ -125,9 +125,9 @@ def _largest(values: list[float | None]) -> float | None:
 def due_look(looks: Sequence[Look], lengths: Sequence[int], seeds: tuple[int, ...]) -> Due | None:
     """Return the next look at a configuration, or None if it is complete.
 
-    looks    those that there were
+    looks    the earlier looks
     lengths  iterations of the last phase at the planned looks
-    seeds    of the members that the next look has
+    seeds    seeds of the members at the next look
     """
     if not looks:
         return Due(1, lengths[0], seeds, len(lengths) == 1)
@@ -136,13 +136,13 @@ def due_look(looks: Sequence[Look], lengths: Sequence[int], seeds: tuple[int, ..
         later = [length for length in lengths if length > last.iterations]
         if not later:
             raise StoreCorruptError(
-                f"look {last.number} decided to continue after {last.iterations} iterations, and the plan of"
+                f"look {last.number} decided to continue after {last.iterations} iterations, but the plan of"
                 " the study has no later look"
             )
         iterations = later[0]
     elif set(seeds) == set(last.seeds):
         return None
-    else:  # members were added after the last look: a look at what they all have then
+    else:  # members were added after the last look, and reach its iterations before the next
         iterations = last.iterations
     return Due(last.number + 1, iterations, seeds, iterations >= lengths[-1])
 
@@ -150,9 +150,9 @@ def due_look(looks: Sequence[Look], lengths: Sequence[int], seeds: tuple[int, ..
 def take_look(
     due: Due, n_draws: int, stores: Mapping[int, Store], failed: Mapping[int, str], rule: Rule
 ) -> Look:
-    """Return what the rule says of the first `n_draws` draws of each member.
+    """Judge the first `n_draws` draws of each member by the rule, and return the look.
 
-    stores  of the members that could be sampled, by their seeds
+    stores  stores of the members that could be sampled, by seed
     """
     seeds = tuple(sorted(stores))
     by_name: dict[str, list[Array]] = {}

@@ -50,17 +50,17 @@ class Members:
 
     @cached_property
     def first(self) -> Store:
-        """The store that was made with the study; it has the training cases of all."""
+        """The store that was made with the study. It has the training cases of all members."""
         return self._opened(Member(0, self._plan.seeds[0]))
 
     def _opened(self, member: Member, *, headers_only: bool = False) -> Store:
-        """Open a member's store, which no link leads to."""
+        """Open a member's store; StoreCorruptError if the store or its folder is a link."""
         place = self.place(member)
         self._storage.check_folders([self._folder / FOLDER, place])
         return Store.open(place, headers_only=headers_only)
 
     def spec(self, member: Member) -> RunSpec:
-        """Return the configuration of a member, with the length that all looks together have."""
+        """Return the configuration of a member, with the total length of all looks."""
         configuration = self._plan.configurations[member.configuration]
         return configuration.spec(member.seed).resolved(self.first.spec.encoding)
 
@@ -69,9 +69,9 @@ class Members:
         return self._storage.is_taken(self.place(member))
 
     def open(self, member: Member, *, headers_only: bool = False) -> Store:
-        """Open a member's store; StoreMismatchError if it is of another configuration or of other data.
+        """Open a member's store; StoreMismatchError if it has a different configuration or different data.
 
-        headers_only  as of Store.open, for whoever asks only how far the member is
+        headers_only  as in Store.open, for callers that only need the member's progress
         """
         store = self._opened(member, headers_only=headers_only)
         expected = self.spec(member).with_iterations(store.spec.phase[-1].iterations)
@@ -80,11 +80,11 @@ class Members:
             lines.append("data: the training cases differ")
         if lines:
             listed = "".join(f"\n  {line}" for line in lines)
-            raise StoreMismatchError(f"{store.path}: is no member of this study:{listed}")
+            raise StoreMismatchError(f"{store.path}: is not a member of this study:{listed}")
         return store
 
     def create(self, member: Member, iterations: int) -> None:
-        """Make a member's store with a last phase of this length; nothing if another driver was first."""
+        """Create a member's store with a last phase of this length, unless another driver was first."""
         spec = self.spec(member).with_iterations(iterations)
         self._storage.check_folders([self._folder / FOLDER])
         with suppress(StoreExistsError):
@@ -96,7 +96,7 @@ class Members:
         return self.spec(Member(configuration.number, seed)).with_iterations(iterations).kept_draws
 
     def fail(self, member: Member, reason: str) -> None:
-        """Keep the reason that a member cannot be sampled, durably."""
+        """Record durably the reason that a member cannot be sampled."""
         folder = self._folder / FAILURES
         self._storage.mkdir(folder)
         self._storage.fsync_dir(self._folder)
@@ -104,7 +104,7 @@ class Members:
         self._storage.write_exclusive(folder / f"{member.name}.json", seal(document))
 
     def failure(self, member: Member) -> str | None:
-        """Return the reason that a member cannot be sampled; None if none is known."""
+        """Return the reason that a member cannot be sampled, or None if none is known."""
         place = self._folder / FAILURES / f"{member.name}.json"
         try:
             content = unseal(self._storage.read(place), place)
@@ -112,34 +112,34 @@ class Members:
             return None
         document = as_document(FailureDocument, content, place, "a record of a failure")
         if (document.study, document.member) != (self._plan.identity, member.name):
-            raise StoreCorruptError(f"{place}: belongs to another study, or to another member")
+            raise StoreCorruptError(f"{place}: belongs to another study or member")
         return document.reason
 
     def names(self) -> list[str]:
-        """Return all names in the folder of the members; StoreCorruptError if there is no such folder."""
+        """Return all names in the folder of the members; StoreCorruptError if the folder is missing."""
         try:
             return self._storage.listdir(self._folder / FOLDER)
         except FileNotFoundError:
-            raise StoreCorruptError(f"{self._folder / FOLDER}: missing: the members of the study") from None
+            raise StoreCorruptError(f"{self._folder / FOLDER}: the members' folder is missing") from None
 
     def check(self, names: Sequence[str], seeds: Sequence[int]) -> None:
-        """Check names in the folder of the members of these seeds.
+        """Check names in the folder of the members, given the seeds of the members.
 
-        ConfigError for one that is neither of a member, nor of its log, nor of a creation that crashed;
-        StoreCorruptError if a link has such a name.
+        Raises ConfigError for a name that belongs neither to a member, nor to its log, nor to a creation that
+        crashed, and StoreCorruptError if a link has such a name.
         """
         folder = self._folder / FOLDER
         n_configurations, expected = len(self._plan.configurations), frozenset(seeds)
         kinds = {name: _kind(name, n_configurations, expected) for name in names}
         foreign = [name for name, kind in kinds.items() if kind is None]
         if foreign:
-            raise ConfigError(f"{folder}: {foreign[0]} is no member of the study; move it elsewhere")
+            raise ConfigError(f"{folder}: {foreign[0]} is not a member of the study; move it elsewhere")
         self._storage.check_files(folder / name for name, kind in kinds.items() if kind == "log")
         self._storage.check_folders(folder / name for name, kind in kinds.items() if kind == "store")
 
 
 def _kind(name: str, n_configurations: int, seeds: Collection[int]) -> Literal["store", "log"] | None:
-    """Return what has a name among the members: a store, maybe unfinished, or a log; None if neither."""
+    """Return "store" for the name of a member's store, maybe unfinished, "log" for its log, else None."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Studies side by side: their members judged and used together, as those of one study."""
+"""Merges studies: their members are judged and used together, like those of one study."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rayfbnn.study.members import Member
 def look_at_committed(studies: Sequence[StudyFiles], configuration: int) -> Look:
     """Judge the draws that every member of a configuration has now, by the rule of the first study.
 
-    A member that failed or is not begun is a reason that it is not ok.
+    The result is not ok if a member failed or has not begun; this is listed among the reasons.
     """
     _check(studies, configuration)
     stores: dict[int, Store] = {}
@@ -28,10 +28,10 @@ def look_at_committed(studies: Sequence[StudyFiles], configuration: int) -> Look
             elif study.members.is_there(member):
                 stores[seed] = study.members.open(member)
             else:
-                failed[seed] = "is not begun"
+                failed[seed] = "not begun"
     n_draws = min((store.committed_draws for store in stores.values()), default=0)
     if n_draws == 0:
-        raise StoreError(f"{studies[0].place}: not every member that is begun has draws; run the study first")
+        raise StoreError(f"{studies[0].place}: not every started member has draws; run the study first")
     number = len(studies[0].looks(configuration)) + 1
     due = Due(number, n_draws, tuple(sorted([*stores, *failed])), is_last=True)
     return take_look(due, n_draws, stores, failed, studies[0].plan.rule)
@@ -73,5 +73,5 @@ def _check(studies: Sequence[StudyFiles], configuration: int) -> None:
 
 
 def _keys(study: StudyFiles) -> list[dict[str, object]]:
-    """Return the keys of all configurations but seed and data, whose hash is compared instead."""
+    """Return the keys of all configurations without seed and data; the data's hash is compared instead."""
     return [{**one.keys, "seed": None, "data": None} for one in study.configurations]

@@ -17,8 +17,8 @@ Scores: TypeAlias = tuple[Array, Array]
 def nested_rhat(values: Array) -> float:
     """Return the rank-normalised nested R-hat of one quantity, the larger of bulk and tail.
 
-    NaN for one superchain, for a quantity that never changes, and for values that are not finite. A single
-    draw of each chain is enough.
+    The result is NaN for one superchain, for a quantity that never changes, and for values that are not
+    finite. A single draw of each chain is enough.
 
     values  (n_superchains, n_chains, n_draws)
     """
@@ -27,11 +27,11 @@ def nested_rhat(values: Array) -> float:
 
 
 def rank_scores(values: Array) -> Scores | None:
-    """Return normal scores of the ranks of values, and of their distances from the median.
+    """Return normal scores of the ranks of values, and of the ranks of the distances from the median.
 
-    They are what Vehtari et al. (2021), "Rank-normalization, folding, and localization: an improved R-hat",
-    eq. 14, compute R-hat of: the first show the bulk, the second the tails. Both have the shape of `values`.
-    None for a quantity that never changes, and for values that are not finite.
+    Vehtari et al. (2021), "Rank-normalization, folding, and localization: an improved R-hat", eq. 14, compute
+    R-hat from these scores: the first show the bulk, the second the tails. Both have the shape of `values`.
+    The result is None for a quantity that never changes, and for values that are not finite.
     """
     values = np.asarray(values, dtype=np.float64)
     if not np.isfinite(values).all() or np.ptp(values) == 0:
@@ -47,7 +47,7 @@ def _normal_scores(values: Array) -> Array:
 def nested_rhat_of_scores(scores: Scores) -> float:
     """Return the larger nested R-hat of two scores (n_superchains, n_chains, n_draws).
 
-    Two values that are equally far from their median have no tails to compare, and the bulk alone counts.
+    A quantity with two values, equally far from its median, has no tails to compare. The bulk alone counts.
     """
     bulk, tails = scores
     return float(np.fmax(plain_nested_rhat(bulk), plain_nested_rhat(tails)))
@@ -58,9 +58,9 @@ def plain_nested_rhat(values: Array) -> float:
 
     It is sqrt(1 + B / W) of Margossian et al. (2024), "Nested R-hat: assessing the convergence of Markov
     chain Monte Carlo when running many short chains", equations 6 to 8: B is the variance of the means of
-    the superchains, and W the mean over superchains of the variance of the means of their chains plus the
-    mean variance in a chain. Chains are not split: both halves of a chain would be in one superchain, and a
-    drift would make W larger. NaN for one superchain.
+    the superchains, and W the mean over superchains of the variance of the chains' means plus the mean
+    variance in a chain. Chains are not split, because both halves of a chain would be in one superchain,
+    and a drift would make W larger. The result is NaN for one superchain.
     """
     if len(values) < 2:
         return math.nan

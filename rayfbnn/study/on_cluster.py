@@ -1,4 +1,4 @@
-"""Several drivers of a study as tasks of a Ray cluster, which share its members out among themselves."""
+"""Runs several drivers of a study as tasks of a Ray cluster, which share its members."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
 from rayfbnn.study.driving import Driving, drive, show
 from rayfbnn.study.files import StudyFiles
 
-_LOOK_SECONDS = 0.5  # between two looks at the tasks
+_LOOK_SECONDS = 0.5  # between two checks of the tasks
 _KILL_SECONDS = 5.0  # for the driver to hear of tasks that were killed at the deadline
 
 
 @dataclass(frozen=True)
 class _Node:
-    """The first that a task yields: its process, as `worker_name` says, and Ray's id of its node."""
+    """The first item that a task yields: its process, named by `worker_name`, and Ray's id of its node."""
 
     worker: str
     name: str
@@ -32,7 +32,7 @@ class _Node:
 
 @dataclass(eq=False)
 class _Task:
-    """A task as the driver knows it: its process and node, "" until it has begun, and whether it leaves."""
+    """A task as the driver knows it: its process and node, "" until it has started, and whether it leaves."""
 
     worker: str = ""
     node: str = ""
@@ -42,9 +42,9 @@ class _Task:
 class ClusterDrivers:
     """The tasks, one for each core or GPU of the cluster; up to max_failures tasks that die are replaced.
 
-    Tasks are started as nodes join, and leave a node that will be taken away once they have committed what
-    they have in hand. Those whose node died are not counted. The study's folder must mean the same on every
-    node.
+    Tasks are started as nodes join. They leave a node that will be taken away once they have committed their
+    current work. Tasks that die with their node are not counted. The study's folder must refer to the same
+    folder on every node.
     """
 
     def __init__(self, study: StudyFiles, how: Driving) -> None:
@@ -65,22 +65,22 @@ class ClusterDrivers:
 
     @property
     def count(self) -> int:
-        """Number of tasks for which there is room now, or that were asked for."""
+        """Number of tasks: as many as were requested, or as there is room for now."""
         return self._how.workers or self._watch.nodes.room
 
     def run(self) -> None:
         """Run the tasks to their end.
 
-        KeyboardInterrupt if they were stopped, the error of a task that failed, WorkerError if more died than
-        may, ClusterGoneError if the head of the cluster does not answer any more.
+        Raises KeyboardInterrupt if they were stopped, the error of a task that failed, WorkerError if more
+        than max_failures died, and ClusterGoneError if the head of the cluster no longer answers.
         """
         with stop_on_signal(self._request_stop, say_from_handler), self._watch, self._deadline:
             show(self._all_lines(), self._how)
         if self._is_stopping:
-            raise KeyboardInterrupt("stopped; what was committed is kept")
+            raise KeyboardInterrupt("stopped; committed work is kept")
 
     def _request_stop(self) -> None:
-        """Let the tasks commit what they have in hand, and end. A signal handler may call this."""
+        """Ask the tasks to commit their current work, and to end. A signal handler may call this."""
         self._deadline.set(GRACE_SECONDS)
         self._is_stopping = True
 
@@ -102,7 +102,7 @@ class ClusterDrivers:
             yield from self._new_lines()
 
     def _follow_nodes(self) -> None:
-        """Let tasks leave nodes that will be taken away, and start others where there is room and work."""
+        """Let tasks leave nodes that will be taken away, and start others while there is room and work."""
         draining = self._watch.nodes.draining
         new = {one: task for one, task in self._tasks.items() if task.node in draining - {""}}
         new = {one: task for one, task in new.items() if not task.is_leaving}
@@ -116,7 +116,7 @@ class ClusterDrivers:
                 self._tasks[self._start()] = _Task()
 
     def _new_lines(self) -> Iterator[str]:
-        """Wait half a second for a line, and yield it."""
+        """Wait at most half a second for a line, and yield it."""
         tasks = list(self._tasks)
         ready, _ = self._ray.wait(tasks, num_returns=1, timeout=_LOOK_SECONDS, fetch_local=False)
         for reference in ready:
@@ -132,7 +132,7 @@ class ClusterDrivers:
                 yield line
 
     def _ended(self, task: _Task, how: Exception) -> None:
-        """Act on the end of a task: count one that died, and raise the error of one that failed."""
+        """Handle the end of a task: count one that died, and raise the error of one that failed."""
         exceptions = self._ray.exceptions
         self._is_over |= isinstance(how, StopIteration)  # nothing is due any more
         if self._is_stopping or task.is_leaving or isinstance(how, StopIteration):
@@ -149,7 +149,7 @@ class ClusterDrivers:
             self._cancel()
             raise WorkerError(
                 f"{self._failures} drivers of the study died, more than max_failures ="
-                f" {self._how.max_failures} allows; what was committed is kept: {cause_of(how)}"
+                f" {self._how.max_failures} allows; committed work is kept: {cause_of(how)}"
             ) from how
 
     def _is_lost(self, node: str) -> bool:
@@ -160,16 +160,16 @@ class ClusterDrivers:
         return self._remote.options(num_returns="streaming").remote(*self._arguments)
 
     def _cancel(self) -> None:
-        """Interrupt the tasks as a signal does: one that is sampling commits its iterations first."""
+        """Interrupt the tasks as a signal does. A task that is sampling commits its iterations first."""
         for reference in self._tasks:
             self._ray.cancel(reference)
 
     def _kill(self) -> None:
-        """Kill the tasks that have not ended: one that is stopped or hangs would never do so."""
+        """Kill the tasks that have not ended, because one that is stopped or hangs would never end."""
         begun = [(task.worker, task.node) for task in list(self._tasks.values()) if task.worker]
         if begun:
             names = ", ".join(worker for worker, _ in begun)
-            say_from_handler(f"{names}: no end in time after the signal, killed")
+            say_from_handler(f"{names}: did not end in time after the signal, killed")
             kill_processes(self._ray, begun)
 
 

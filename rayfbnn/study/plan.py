@@ -30,9 +30,9 @@ class Configuration:
     number
         Counted from 0 in the order of the grid.
     varied
-        The overrides "key.path=value" that tell it from the others.
+        The overrides "key.path=value" that distinguish it from the others.
     keys
-        All its keys, as `RunSpec.to_dict` gives them, with the first seed.
+        All its keys, as `RunSpec.to_dict` returns them, with the first seed.
     """
 
     number: int
@@ -41,16 +41,16 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """The overrides as one text; "the configuration" where nothing is varied."""
+        """The overrides as one text, or "the configuration" if nothing is varied."""
         return ", ".join(self.varied) or "the configuration"
 
     @property
     def iterations(self) -> int:
-        """Iterations of the last phase, all looks together."""
+        """Iterations of the last phase, over all looks."""
         return int(self.keys["phase"][-1]["iterations"])
 
     def spec(self, seed: int) -> RunSpec:
-        """Return the configuration of the member with a seed; its inputs follow from the training cases."""
+        """Return the configuration of the member with a seed. Its inputs follow from the training cases."""
         keys = copy.deepcopy(self.keys)
         keys["seed"] = seed
         return RunSpec.from_dict(keys)
@@ -63,11 +63,11 @@ class Plan:
     Attributes
     ----------
     identity
-        The checksum of the file, which every record of the study names.
+        The checksum of the file. Every record of the study names it.
     version
         The version of rayfbnn that made it.
     configurations, seeds, rule
-        What is run, and when it stops.
+        The configurations and seeds of the members, and the rule that decides when they stop.
     data_hash
         Hash of the training cases.
     """
@@ -81,7 +81,7 @@ class Plan:
 
     @staticmethod
     def from_file(storage: Storage, folder: Place) -> Plan:
-        """Read the plan in a folder; StoreMissingError if there is none, StoreCorruptError if it is none."""
+        """Read the plan in a folder; StoreMissingError if it has none, StoreCorruptError for a bad file."""
         place = folder / FILE
         try:
             raw = storage.read(place)
@@ -91,8 +91,8 @@ class Plan:
         version = document.get("format_version")
         if version != FORMAT_VERSION:
             raise StoreError(
-                f"{folder}: is a study of format {version}, and this program reads {FORMAT_VERSION}; use the"
-                " version that made it"
+                f"{folder}: is a study of format {version}, but this version reads format {FORMAT_VERSION};"
+                " use the version that made it"
             )
         parsed = as_document(PlanDocument, document, place, "the plan of a study")
         configurations = tuple(
@@ -122,7 +122,7 @@ def write_plan(
     rule: Rule,
     data_hash: str,
 ) -> None:
-    """Write the plan, durably; StoreExistsError if there is one."""
+    """Write the plan durably; StoreExistsError if the folder already has one."""
     document = {
         "format": "rayfbnn study",
         "format_version": FORMAT_VERSION,
@@ -136,23 +136,23 @@ def write_plan(
         SEAL: NO_SEAL,
     }
     if not storage.write_exclusive(folder / FILE, seal(document)):
-        raise StoreExistsError(f"{folder}: is a study already; run it, or give a new folder")
+        raise StoreExistsError(f"{folder}: is already a study; run it, or choose a new folder")
     storage.fsync_dir(folder)
 
 
 def numbered_seeds(count: int, *, after: int = 0) -> range:
-    """Return `count` seeds, those after the number `after`; ConfigError for more than a study has."""
+    """Return the `count` seeds after the number `after`; ConfigError for more than a study can have."""
     if count > MOST_SEEDS:
-        raise ConfigError(f"seeds: {count} are more than the {MOST_SEEDS} of a study")
+        raise ConfigError(f"seeds: a study has at most {MOST_SEEDS}, got {count}")
     return range(after + 1, after + 1 + count)
 
 
 def checked_seeds(seeds: Sequence[Any]) -> tuple[int, ...]:
-    """Return seeds as they are; ConfigError for none, for one twice, and for one that is no seed."""
+    """Return the seeds unchanged; ConfigError for none, for a duplicate, and for an invalid seed."""
     if not seeds:
-        raise ConfigError("seeds: a study needs at least one; give a number of seeds, or seeds as in 1,2,5")
+        raise ConfigError("seeds: a study needs at least one; give their number, or a list such as 1,2,5")
     if len(seeds) > MOST_SEEDS:
-        raise ConfigError(f"seeds: {len(seeds)} are more than the {MOST_SEEDS} of a study")
+        raise ConfigError(f"seeds: a study has at most {MOST_SEEDS}, got {len(seeds)}")
     for seed in seeds:
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
             raise ConfigError(f"seeds: must be whole numbers from 0 to {LARGEST_SEED}, got {seed}")

@@ -1,4 +1,4 @@
-"""Several drivers of a study as processes on this machine, which share its members out among themselves."""
+"""Runs several drivers of a study as processes on this machine, which share its members."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from rayfbnn.study.driving import Driving, drive, show
 from rayfbnn.study.files import StudyFiles
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-_LOOK_SECONDS = 0.2  # between two looks at the processes
+_LOOK_SECONDS = 0.2  # between two checks of the processes
 
 
 class Drivers:
-    """The processes; one that dies is replaced, because others cannot tell what it had in hand."""
+    """The processes. One that dies is replaced, because the others cannot tell which member it had."""
 
     def __init__(self, folder: str, how: Driving, *, count: int) -> None:
-        """Take the study's folder, how each process drives, and how many there are."""
+        """Take the study's folder, how each process drives, and the number of processes."""
         self._arguments = json.dumps({"folder": folder, "how": asdict(replace(how, workers=0))})
         self._max_failures = how.max_failures
         self._count = count
@@ -41,8 +41,8 @@ class Drivers:
     def run(self) -> None:
         """Run the processes to their end.
 
-        KeyboardInterrupt if they were stopped, the error of a process that failed, WorkerError if more died
-        than may.
+        Raises KeyboardInterrupt if they were stopped, the error of a process that failed, and WorkerError if
+        more than max_failures died.
         """
         failures = 0
         with stop_on_signal(self._stop, say_from_handler):
@@ -60,17 +60,17 @@ class Drivers:
                     if failures > self._max_failures:
                         raise WorkerError(
                             f"{failures} drivers of the study died, more than max_failures ="
-                            f" {self._max_failures} allows; what was committed is kept"
+                            f" {self._max_failures} allows; committed work is kept"
                         )
             finally:
                 self._stop()
                 self._wait()
         if self._is_stopped:
-            raise KeyboardInterrupt("stopped; what was committed is kept")
+            raise KeyboardInterrupt("stopped; committed work is kept")
 
     def _start(self) -> subprocess.Popen[str]:
-        # -P: not from the current folder. Where this package comes from is searched last, if Python does not
-        # find the package by itself.
+        # -P: nothing is imported from the current folder. The folder of this package is searched last, in
+        # case Python does not find the package elsewhere.
         code = f"import sys; sys.path.append({_ROOT!r}); from rayfbnn.study.processes import main; main()"
         return subprocess.Popen(
             [sys.executable, "-P", "-c", code, self._arguments],
@@ -81,7 +81,7 @@ class Drivers:
         )
 
     def _stop(self) -> None:
-        """Ask the processes to commit what they have in hand, and to end. A signal handler may call this."""
+        """Ask the processes to commit their current work, and to end. A signal handler may call this."""
         self._is_stopping = True
         self._stop_by = min(self._stop_by, time.monotonic() + GRACE_SECONDS)
         for process in self._processes:
@@ -89,7 +89,7 @@ class Drivers:
                 process.terminate()
 
     def _wait(self) -> None:
-        """Wait for the processes, and kill those that do not end in time: they are stopped, or hang."""
+        """Wait for the processes, and kill any that do not end in time because they are stopped or hang."""
         for process in self._processes:
             try:
                 process.wait(max(0.0, self._stop_by - time.monotonic()))
@@ -97,10 +97,10 @@ class Drivers:
                 self._is_stopped = True
                 process.kill()
                 process.wait()
-                say(f"driver {process.pid} of the study: no end in time after the signal, killed")
+                say(f"driver {process.pid} of the study: did not end in time after the signal, killed")
 
     def _ended(self, process: subprocess.Popen[str]) -> int:
-        """Act on the end of a process: 1 if it died and was replaced, else 0."""
+        """Handle the end of a process. Return 1 if it died and was replaced, otherwise 0."""
         output, _ = process.communicate()
         if process.returncode == 0:
             return 0
@@ -115,7 +115,7 @@ class Drivers:
 
 
 def main() -> None:
-    """Drive a study as the process of another driver; an error goes to it on standard output."""
+    """Drive a study as a child process of `Drivers`. An error is sent to the parent on standard output."""
     guard_streams()
     arguments = json.loads(sys.argv[1])
     try:
@@ -131,7 +131,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process once the one that started it is gone: as a signal ends it, and then at once."""
+    """End this process once its parent is gone: first as a signal ends it, then at once."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

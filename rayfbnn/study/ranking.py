@@ -1,4 +1,4 @@
-"""The configurations of a study ranked by how probable they find the targets of cases."""
+"""Ranks the configurations of a study by the probability that they give to the targets of cases."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rank:
-    """A configuration's place.
+    """The place of a configuration in the ranking.
 
     Attributes
     ----------
     configuration
         Its number in the study.
     label
-        The values that tell it from the others.
+        The values that distinguish it from the others.
     log_probability
         Mean over cases of the log probability density of a case's targets.
     difference
-        By how much that is below the best configuration's: 0 for the best.
+        Distance of the mean below that of the best configuration; 0 for the best.
     difference_se
-        Standard error of the difference, from the differences of the cases: 0 for the best, NaN for one case.
+        Standard error of the difference, from the differences of the cases; 0 for the best, NaN for one case.
     n_cases
         Number of cases with targets.
     ok
-        Whether the configuration has converged; None before it is complete. Where it is not True, the
-        draws may be those of chains that do not agree.
+        Whether the configuration has converged; None before it is complete. If it is not True, the draws may
+        come from chains that do not agree.
     """
 
     configuration: int
@@ -56,13 +56,13 @@ def rank(study: StudyFiles, data: Source) -> list[Rank]:
     for configuration in study.configurations:
         table = predict(stores_with_draws([study], configuration.number), data=data).table
         if "log_probability" not in table:
-            raise ConfigError("data: the cases have no targets, by which configurations could be ranked")
+            raise ConfigError("data: ranking needs cases with targets, and these have none")
         by_configuration.append(table["log_probability"].to_numpy(dtype=np.float64))
     values = np.stack(by_configuration)
-    values = values[:, ~np.isnan(values).any(axis=0)]  # cases whose targets are all missing have none
+    values = values[:, ~np.isnan(values).any(axis=0)]  # only cases with targets have probabilities
     n_cases = values.shape[1]
     if n_cases == 0:
-        raise ConfigError("data: no case has targets, by which configurations could be ranked")
+        raise ConfigError("data: ranking needs cases with targets, but all targets are missing")
     best = int(values.mean(axis=1).argmax())
     status = status_of_study(study).configurations
     ranks = []

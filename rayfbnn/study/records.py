@@ -1,4 +1,4 @@
-"""The records of a study: sealed JSON files, of which each is written once and never changed."""
+"""The records of a study: sealed JSON files that are written once and never changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Record = TypeVar("_Record", bound=NumberedDocument)
 class RecordLog(Generic[_Record]):
     """The records `<number>.json`, counted from 1, of the study with the identity `study`.
 
-    They lie in the last of the folders below `root` that are given, each in the one before it.
+    The folders are nested below `root`, each in the one before it. The records are in the last folder.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class RecordLog(Generic[_Record]):
             self._folders.append(root)
 
     def all(self) -> list[_Record]:
-        """Return the records in order; StoreCorruptError if one is damaged, missing or of another study."""
+        """Return the records in order; StoreCorruptError if one is damaged, missing or another study's."""
         return list(self._read())
 
     def _read(self) -> Iterator[_Record]:
@@ -42,14 +42,14 @@ class RecordLog(Generic[_Record]):
             try:
                 content = unseal(self._storage.read(place), place)
             except FileNotFoundError:
-                raise StoreCorruptError(f"{place}: missing, while later records are there") from None
+                raise StoreCorruptError(f"{place}: missing, although later records exist") from None
             document = as_document(self._model, content, place, "a record of a study")
             if (document.study, document.number) != (self._study, number):
-                raise StoreCorruptError(f"{place}: belongs to another study, or to another place")
+                raise StoreCorruptError(f"{place}: belongs to another study, or has another number")
             yield document
 
     def put(self, number: int, document: dict[str, Any]) -> bool:
-        """Write the record of a number unless it is there; True if it was written. It is durable then."""
+        """Write the record of a number unless it exists. Return True if it was written, and is durable."""
         for folder in self._folders:
             self._storage.mkdir(folder)
             self._storage.fsync_dir(folder.parent)

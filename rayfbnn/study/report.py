@@ -1,4 +1,4 @@
-"""The page of HTML on a study: its verdict, looks and members, pictures of both, and the ranking."""
+"""The HTML page on a study: its verdict, looks and members, pictures of both, and the ranking."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rayfbnn.study.ranking import rank
 from rayfbnn.study.status import ConfigurationStatus, StudyStatus, look_head, status_of_study
 from rayfbnn.verbs.arguments import check_output
 
-_SHOWN = 12  # quantities of a table and of a picture, those that fall short and agree least
+_SHOWN = 12  # quantities in a table and in a picture; the worst are shown
 _OK = {None: "not complete", True: "ok", False: "not ok"}
 
 
 def write_report(study: StudyFiles, out: Path, data: Source | None) -> Path:
-    """Write the page to a file, whole or not at all, and return its path.
+    """Write the page to a file, completely or not at all, and return its path.
 
-    data  cases with targets, by which the configurations are ranked
+    data  cases with targets, for ranking the configurations
     """
     check_installed()
     inputs = [] if data is None or not isinstance(data, str | Path) else [Path(data)]
@@ -79,7 +79,7 @@ def _verdict(status: StudyStatus) -> str:
 
 def _looks(configuration: ConfigurationStatus) -> str:
     if not configuration.looks:
-        return tables.paragraph("No look was taken yet.")
+        return tables.paragraph("No look has been taken yet.")
     last = configuration.looks[-1]
     parts = [tables.paragraph(look_head(look)) for look in configuration.looks]
     parts += [tables.paragraph(reason) for reason in last.reasons]
@@ -110,7 +110,7 @@ def _looks(configuration: ConfigurationStatus) -> str:
 
 
 def _worst(look: Look) -> list[str]:
-    """Return the names of the quantities that fall short and agree least, the worst first."""
+    """Return the names of the quantities that miss the limits or agree least, the worst first."""
 
     def key(name: str) -> tuple[bool, float]:
         one = look.quantities[name]
@@ -164,7 +164,7 @@ def _ranking(study: StudyFiles, data: Source) -> str:
     rows = [(one.label, one.log_probability, one.difference, one.difference_se, _OK[one.ok]) for one in ranks]
     head = ("configuration", "mean log probability", "below the best", "standard error", "verdict")
     text = (
-        f"The mean over {ranks[0].n_cases} cases of the log probability density of their targets. The"
-        " standard errors are of differences to the best, case by case."
+        f"The ranking is by the mean log probability density of the targets of {ranks[0].n_cases} cases. The"
+        " standard errors are those of the differences from the best, case by case."
     )
     return tables.paragraph(text) + tables.table(head, rows)

@@ -1,4 +1,4 @@
-"""The rule by which a study stops: a function of draws alone, to their last bit."""
+"""The rule that decides when a study stops. It is a function of the draws alone, bit for bit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rayfbnn.study.drift import LEAST_DRAWS, Drift, find_drift
 from rayfbnn.study.nested import nested_rhat_of_scores, rank_scores
 
 MOST_LOOKS = 1000
-_MOST_NAMED = 3  # members that are named for a quantity that falls short
-_DIGITS = 6  # of a number on record: machines may round the last bits of a function differently
+_MOST_NAMED = 3  # members that are named for a quantity outside the limits
+_DIGITS = 6  # of a number on record, because machines may round the last bits of a function differently
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,18 @@ class Rule:
     Attributes
     ----------
     max_rhat
-        Largest nested R-hat, above 1. The variance of the chains' means may grow by at most its square
-        less 1 from the first half of the draws to the second, as a share of the variance.
+        Largest nested R-hat, above 1. From the first half of the draws to the second, the variance of the
+        chains' means may grow by at most max_rhat**2 - 1, as a share of the variance.
     max_mcse
-        Largest error of a quantity's mean over all members, in units of its standard deviation: the Monte
-        Carlo standard error, taken from how the members differ, and the error by a drift that all share.
+        Largest error of a quantity's mean over all members, in units of its standard deviation. It combines
+        the Monte Carlo standard error, estimated from the differences between members, and the error from a
+        drift that all members share.
     least_draws
         Smallest number of draws of each chain; a drift cannot be seen in fewer than four.
     looks
-        Number of looks, evenly spaced over the iterations of the last phase that the configuration has.
+        Number of looks, evenly spaced over the configured iterations of the last phase.
     cases
-        Number of training cases, evenly spaced, at which outputs are looked at.
+        Number of training cases, evenly spaced, with outputs that are looked at.
     """
 
     max_rhat: float = 1.01
@@ -64,31 +65,31 @@ class Rule:
 
 @dataclass(frozen=True)
 class Judged:
-    """A quantity as the rule sees it; None where a number is not known.
+    """A quantity as the rule sees it. A number that is not known is None.
 
     Attributes
     ----------
     mean, sd
-        Over all draws of all members.
+        Mean and standard deviation over all draws of all members.
     rhat
         Nested R-hat; None for a quantity that never changes.
     mcse
-        Monte Carlo standard error of the mean from how the members differ, in units of the standard
-        deviation.
+        Monte Carlo standard error of the mean, estimated from the differences between members, in units of
+        the standard deviation.
     drift
-        Error of the mean by a drift that all members share, in units of the standard deviation; 0 where
-        chance explains it. None for fewer than four draws.
+        Error of the mean from a drift that all members share, in units of the standard deviation; 0 if
+        chance explains it, None for fewer than four draws.
     late
-        Change from the third quarter of the draws to the last, likewise.
+        Change from the third quarter of the draws to the last; units, 0 and None as for `drift`.
     growth
         Increase of the variance of the chains' means from the first half of the draws to the second, as a
-        share of the variance, likewise.
+        share of the variance; 0 and None as for `drift`.
     stuck
-        Seeds of the members of which a chain never changes.
+        Seeds of the members with a chain that never changes.
     ok
         Whether everything keeps the limits.
     apart
-        Seeds of the members whose means are farthest from the mean of all, where `ok` is False.
+        Seeds of the members with the means farthest from the median of the members' means, if `ok` is False.
     """
 
     mean: float | None
@@ -133,7 +134,7 @@ def judge(values: Array, seeds: tuple[int, ...], rule: Rule) -> Judged:
 
 
 def _stuck(values: Array, seeds: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the seeds of members with a chain that never changes, if the draws are enough to tell."""
+    """Return the seeds of members with a chain that never changes; () for too few draws to tell."""
     if values.shape[2] < LEAST_DRAWS:
         return ()
     members = np.flatnonzero((np.ptp(values, axis=2) == 0).any(axis=1))
@@ -145,7 +146,7 @@ def _known(value: float) -> float | None:
 
 
 def reasons(judged: dict[str, Judged], n_draws: int, failed: dict[int, str], rule: Rule) -> tuple[str, ...]:
-    """Return a sentence for each way in which a study falls short; none if it may stop."""
+    """Return a sentence for each reason that a study may not stop."""
     sentences = [f"seed {seed} failed: {reason}" for seed, reason in failed.items()]
     least_draws = max(rule.least_draws, LEAST_DRAWS)
     if n_draws < least_draws:
@@ -156,7 +157,7 @@ def reasons(judged: dict[str, Judged], n_draws: int, failed: dict[int, str], rul
 
 
 def _shortfalls(one: Judged, rule: Rule) -> list[str]:
-    """Return in words, after the name of a quantity, each way in which it falls short."""
+    """Return a text for each limit that a quantity misses; the text follows the quantity's name."""
     if one.rhat is None and one.sd == 0:
         return [" never changes"]
     words = [*_disagreement(one, rule), *_drift(one, rule)]
@@ -166,7 +167,7 @@ def _shortfalls(one: Judged, rule: Rule) -> list[str]:
 
 
 def _disagreement(one: Judged, rule: Rule) -> Iterator[str]:
-    """Say by how much members differ, if that is above the limits."""
+    """Yield a text on the differences between members, if they are above the limits."""
     farthest = f"seeds farthest from the middle: {_listed(one.apart)}"
     if one.rhat is None or one.rhat > rule.max_rhat:
         rhat = "is not finite" if one.rhat is None else f"{one.rhat:g} is above {rule.max_rhat:g}"
@@ -177,7 +178,7 @@ def _disagreement(one: Judged, rule: Rule) -> Iterator[str]:
 
 
 def _drift(one: Judged, rule: Rule) -> Iterator[str]:
-    """Say how all members move alike, if that is above the limits."""
+    """Yield texts on the movements that all members share, if they are above the limits."""
     mcse, drift, late, growth = (number or 0.0 for number in (one.mcse, one.drift, one.late, one.growth))
     if late > 0:
         yield (

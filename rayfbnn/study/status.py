@@ -1,4 +1,4 @@
-"""How far a study is: its configurations and members, as records and as text."""
+"""The status of a study: the progress of its configurations and members, as records and as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MemberStatus:
-    """How far a member is.
+    """The status of a member.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class MemberStatus:
     reason
         Why it failed; "" if it did not.
     driver
-        Host and process id of the driver that has it, or had it when it was killed; None where there is none.
+        Host and process id of the driver that has it, or had it when it was killed; None without a driver.
     at_work
-        Whether that driver is at work: True, False, or None where this machine cannot tell.
+        Whether that driver is at work: True, False, or None if this machine cannot tell.
     """
 
     seed: int
@@ -44,18 +44,18 @@ class MemberStatus:
 
 @dataclass(frozen=True)
 class ConfigurationStatus:
-    """How far a configuration is.
+    """The status of a configuration.
 
     Attributes
     ----------
     label
-        The values that tell it from the others.
+        The values that distinguish it from the others.
     members
         Its members.
     looks
         The looks that were taken.
     next_iterations
-        Iterations of the last phase that the next look needs; None where it is complete.
+        Iterations of the last phase that the next look needs; None if the configuration is complete.
     """
 
     label: str
@@ -71,7 +71,7 @@ class ConfigurationStatus:
 
 @dataclass(frozen=True)
 class StudyStatus:
-    """How far a study is.
+    """The status of a study.
 
     Attributes
     ----------
@@ -91,16 +91,16 @@ class StudyStatus:
         return None if None in verdicts else all(verdicts)
 
     def drivers(self, at_work: bool | None = True) -> list[str]:
-        """Return the drivers that have members in hand: host and process id of each.
+        """Return the host and process id of each driver that has members.
 
-        at_work  True for those that are at work, None for those of which this machine cannot tell
+        at_work  True for drivers that are at work, None for drivers about which this machine cannot tell
         """
         members = [member for one in self.configurations for member in one.members]
         return sorted({m.driver for m in members if m.driver is not None and m.at_work is at_work})
 
 
 def status_of_study(study: StudyFiles) -> StudyStatus:
-    """Return how far a study is; nothing is locked or changed."""
+    """Return the status of a study. Nothing is locked or changed."""
     due = study.due()
     configurations = []
     for configuration in study.configurations:
@@ -139,7 +139,7 @@ def study_text(status: StudyStatus) -> str:
 
 
 def _driver_lines(status: StudyStatus) -> Iterator[str]:
-    """Yield who is at work, and who may be; nothing on a complete study at which nobody is."""
+    """Yield lines on the drivers that are or may be at work; none for a complete study without drivers."""
     at_work, perhaps = status.drivers(), status.drivers(None)
     if perhaps:
         yield f"perhaps at work, on other machines: {_counted(perhaps)}"
@@ -168,7 +168,7 @@ def look_head(look: Look) -> str:
     rhat, drift = (
         "not known" if value is None else f"{value:.4g}" for value in (look.max_rhat, look.max_drift)
     )
-    words = {"stop": "ok", "continue": "not ok, going on", "end": "not ok"}[look.action]
+    words = {"stop": "ok", "continue": "not ok, continuing", "end": "not ok"}[look.action]
     return (
         f"look {look.number}: {look.draws} draws of each chain of {len(look.seeds)} members,"
         f" largest nested R-hat {rhat}, largest shared drift {drift} sd: {words}"
@@ -176,5 +176,5 @@ def look_head(look: Look) -> str:
 
 
 def look_text(look: Look, *, indent: str = "") -> str:
-    """Return the lines of a look: what was seen, and each reason that it was not ok."""
+    """Return the lines of a look: its summary, and each reason that it was not ok."""
     return "\n".join([f"{indent}{look_head(look)}", *(f"{indent}  {reason}" for reason in look.reasons)])

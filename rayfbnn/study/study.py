@@ -1,4 +1,4 @@
-"""A study: what can be done with the files of one folder."""
+"""The class `Study`, which offers everything that can be done with a study."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Study(StudyFiles):
-    """Many runs of one posterior, or of several: use `create` or `open` to get one.
+    """Many runs of one posterior, or of several. Use `create` or `open` to get one.
 
     Attributes
     ----------
@@ -47,27 +47,27 @@ class Study(StudyFiles):
         superchains: bool = False,
         rule: Rule | None = None,
     ) -> Study:
-        """Make a study of one configuration, or of a grid of them, with several seeds; nothing is sampled.
+        """Create a study of one configuration, or of a grid of them, with several seeds. Nothing is sampled.
 
         Parameters
         ----------
         path
-            The folder of the study, or an address; nothing may exist there yet.
+            The folder of the study, or an address. Nothing may exist there yet.
         spec
             The configuration: a TOML file, nested dictionaries, or a RunSpec. Its last phase has the
-            iterations of all looks together; its seed is not used.
+            iterations of all looks together. Its seed is not used.
         seeds
-            How many seeds, which are then 1, 2, ...; or the seeds.
+            The number of seeds, which are then 1, 2, ...; or the seeds.
         data
-            The training cases, in place of the file that data.train names.
+            The training cases, instead of the file that data.train names.
         vary
-            Texts "key.path=a,b,c", each with the values of a key: every combination is a configuration.
+            Texts "key.path=a,b,c", each with the values of a key. Every combination is a configuration.
         set
             Replaces values of the configuration by "key.path=value".
         superchains
             True to let all chains of a member start from one draw from the prior (initial.shared).
         rule
-            When the study stops; the rule with its defaults unless given.
+            When the study stops; by default the rule with its default limits.
         """
         from rayfbnn.study.creation import create_study
 
@@ -88,7 +88,7 @@ class Study(StudyFiles):
         return Study.open(path)
 
     def status(self) -> StudyStatus:
-        """Return how far every member and every configuration is."""
+        """Return the progress of every member and every configuration."""
         return status_of_study(self)
 
     def run(
@@ -100,10 +100,10 @@ class Study(StudyFiles):
         progress: bool = True,
         log_format: LogFormat = "text",
     ) -> StudyStatus:
-        """Run every member to the next look, decide, and go on until every configuration is complete.
+        """Run every member to the next look, decide, and continue until every configuration is complete.
 
-        It may be stopped or killed and run again, and several drivers may run one study at once, on one
-        machine or many: the draws and decisions are the same, byte for byte.
+        This may be stopped or killed and run again, and several drivers may run one study at once, on one
+        machine or many. The draws and decisions are the same, byte for byte.
 
         Parameters
         ----------
@@ -111,14 +111,14 @@ class Study(StudyFiles):
             Number of processes on this machine that take members; one for each core if not given. 0 runs
             members in this process, one after another.
         address
-            Address of a Ray cluster, each of whose workers then takes members; where the workers are more
-            than the members, they share the batches of one member after another.
+            Address of a Ray cluster. Each of its workers then takes members. If there are more workers than
+            members, the workers share the batches of one member after another.
         max_failures
-            How many processes, or with a cluster workers of a member, may die and be replaced.
+            How many processes may die and be replaced; on a cluster, how many workers of a member.
         progress
             Shows a line for each member and each look on standard error.
         log_format
-            "json" adds a line of JSON for each block to a log beside the store of each member.
+            "json" adds a line of JSON for each block to a log next to the store of each member.
         """
         from rayfbnn.study.driving import Driving, drive, show
         from rayfbnn.study.on_cluster import ClusterDrivers
@@ -140,7 +140,7 @@ class Study(StudyFiles):
         return self.status()
 
     def diagnose(self, configuration: int = 0, *, others: Sequence[Study] = ()) -> Look:
-        """Judge what is committed now by the rule of the study; nothing is put on record.
+        """Judge the draws that are committed now by the rule of the study. Nothing is recorded.
 
         others  studies of the same configurations and cases with other seeds, which are merged with this one
         """
@@ -174,9 +174,9 @@ class Study(StudyFiles):
         return rank(self, data)
 
     def report(self, out: str | Path, *, data: Source | None = None) -> Path:
-        """Write one page of HTML on the study, and return its path.
+        """Write an HTML page on the study, and return its path.
 
-        data  cases with targets, by which configurations are ranked
+        data  cases with targets, for ranking the configurations
         """
         from rayfbnn.study.report import write_report
 

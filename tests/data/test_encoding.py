@@ -271,7 +271,7 @@ def test_an_input_and_a_level_may_not_have_one_name() -> None:
 def test_a_network_that_is_not_known_yet_says_so() -> None:
     for spec in (table_spec(), RunSpec.from_dict(small(model=CLASS))):
         assert not spec.is_resolved
-        with pytest.raises(ConfigError, match="follow from the training cases"):
+        with pytest.raises(ConfigError, match="depend on the training cases"):
             assert spec.network
 
 

@@ -69,7 +69,7 @@ def _signalled(code: str, number: signal.Signals, *arguments: object) -> tuple[i
 def test_a_signal_while_python_imports_ends_with_the_usual_code(
     number: signal.Signals, command: tuple[str, ...], code: int
 ) -> None:
-    assert _signalled(_IMPORTING, number, *command) == (code, "rayfbnn: stopped before it began\n")
+    assert _signalled(_IMPORTING, number, *command) == (code, "rayfbnn: stopped before it started\n")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_driver_that_is_stopped_is_killed_in_time(
     os.kill(drivers[0], signal.SIGSTOP)
     parent.send_signal(number)
     code, _, errors = finish(parent)
-    assert code == 75 and "no end in time after the signal, killed" in errors
+    assert code == 75 and "did not end in time after the signal, killed" in errors
     assert not any(map(is_alive, drivers))
 
 

@@ -58,8 +58,8 @@ def test_one_signal_commits_what_is_done_and_says_how_to_go_on(
     code, output, errors = finish(process)
     assert time.monotonic() - started < 10
     assert (code, output) == (130, "")
-    assert "stopping: the iterations under way are finished" in errors
-    assert f"go on with: rayfbnn resume {path}" in errors
+    assert "stopping: the current iterations will be finished" in errors
+    assert f"continue with: rayfbnn resume {path}" in errors
     assert iterations_done(path) >= before
     _is_a_prefix(path, undisturbed)
 
@@ -72,8 +72,8 @@ def test_a_second_signal_within_two_seconds_counts_as_the_first(tmp_path: Path, 
     process.send_signal(signal.SIGTERM)
     code, _, errors = finish(process)
     assert code == 130
-    assert errors.count("stopping: the iterations under way") == 1
-    assert f"go on with: rayfbnn resume {path}" in errors
+    assert errors.count("stopping: the current iterations") == 1
+    assert f"continue with: rayfbnn resume {path}" in errors
     _is_a_prefix(path, undisturbed)
 
 

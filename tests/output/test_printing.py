@@ -323,4 +323,4 @@ def test_a_run_goes_on_when_its_log_is_on_a_full_disk(
     monkeypatch.setattr(json_log, "_opened", lambda file: open("/dev/full", "a", buffering=1))
     api.sample(small_spec(tmp_path), tmp_path / "new.zarr", workers=0, progress=False, log_format="json")
     assert Store.open(tmp_path / "new.zarr").committed_draws == 10
-    assert f"cannot be written any more: [Errno 28] {NO_SPACE}; the run goes on" in caplog.text
+    assert f"cannot write the log any more: [Errno 28] {NO_SPACE}; the run continues" in caplog.text

@@ -63,7 +63,7 @@ def test_going_on_with_another_kernel_is_said(
         monkeypatch.setattr(cpu, "_cpu", None)
         compare_kernel(store)
     assert (
-        f"was started with the kernel {store.root.kernel}, which {gethostname()} does not have" in caplog.text
+        f"run started with the kernel {store.root.kernel}, which {gethostname()} does not have" in caplog.text
     )
     assert "continues with plain NumPy (no compiled kernels" in caplog.text
 

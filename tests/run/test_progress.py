@@ -138,7 +138,7 @@ def test_the_draws_of_a_fit_have_no_time_before_the_first(tmp_path: Path) -> Non
     first = dict.fromkeys(("phase", "draws"), 0)
     for batch in range(store.n_batches):
         row = estimate.row(news(batch=batch, **first, iteration=5, block_iterations=5, seconds=5.0))
-    assert row.left == "0:15 and the draws"  # 15 of the 20 steps
+    assert row.left == "0:15 plus the draws"  # 15 of the 20 steps
     clock.now += 15
     for batch in range(store.n_batches):
         estimate.row(news(batch=batch, **first, iteration=20, block_iterations=15, seconds=15.0))
@@ -168,11 +168,11 @@ def test_settings_are_looked_up_once_a_block(tmp_path: Path, monkeypatch: pytest
     estimate = Estimate(store, clock)
     for _ in range(3):
         left = estimate.row(news(iteration=1, phase=0, seconds=9.0)).left
-        assert left == "1:33 if lengths stay"  # 2 * 9 + 5 + 70
+        assert left == "1:33 at current lengths"  # 2 * 9 + 5 + 70
     assert asked == [4]
     steps, clock.now = 8, clock.now + 8.5
     left = estimate.row(news(iteration=2, phase=0, seconds=8.5)).left
-    assert left == "0:46 if lengths stay"  # 17 + 75 at 2 a second
+    assert left == "0:46 at current lengths"  # 17 + 75 at 2 a second
     assert asked == [4, 8]
     clock.now += 17 / 3
     left = estimate.row(news(iteration=3, phase=0, seconds=17 / 3)).left
@@ -237,7 +237,7 @@ def test_a_line_of_rejection_estimates_the_time_that_is_left() -> None:
 
 def test_a_line_of_rejection_has_a_bound_while_none_is_accepted() -> None:
     assert rejection_line(0, 30_000, 90, seconds=2.0) == (
-        "draws 0/90, proposals 30,000: fewer than one in 10,000 accepted, all draws take longer than 1:00"
+        "draws 0/90, proposals 30,000: fewer than one in 10,000 accepted, time left more than 1:00"
     )
 
 

@@ -32,7 +32,7 @@ def test_signals_within_two_seconds_of_the_first_count_as_one() -> None:
         for run.now in (100.0, 100.001, 101.9):
             send()
     assert run.stops == 1 and len(run.notes) == 1
-    assert "after 2 seconds: stop at once" in run.notes[0]
+    assert "after 2 seconds to stop at once" in run.notes[0]
 
 
 @pytest.mark.parametrize("number", STOPPING)

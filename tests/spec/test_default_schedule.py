@@ -78,7 +78,7 @@ def test_iterations_are_those_that_are_kept() -> None:
     assert [phase.iterations for phase in without_phases(iterations=4).phase] == [40, 40, 4]
     with pytest.raises(
         ConfigError,
-        match=r"iterations: is only for a configuration without phases.*got 5 besides \[\[phase\]\]",
+        match=r"iterations: applies only to a configuration without phases.*got 5 with \[\[phase\]\]",
     ):
         RunSpec.from_dict(small(iterations=5))
     with pytest.raises(ConfigError, match="iterations: must be a whole number from 1"):

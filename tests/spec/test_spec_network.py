@@ -61,18 +61,24 @@ def test_fbms_short_names_are_those_of_its_documentation() -> None:
     assert spec.network_keys.omit == {"ih0": ("x1",)}
     assert RunSpec.from_json(spec.to_json()) == spec
     raw["network"] = {**raw["network"], "priors": {**short, "hh1": "3"}}
-    with pytest.raises(ConfigError, match=r"network.priors.hh1: is another name of hh,"):
+    with pytest.raises(ConfigError, match=r"network.priors.hh1: names the same group as hh,"):
         RunSpec.from_dict(raw)
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("omit.ih=['x1']", "omit.ih0=['x2']"), 'omit.ih0: is another name of ih, got ["x2"]; give one'),
-        (("omit.ih0=['x1']", "omit.ih=['x2']"), 'omit.ih: is another name of ih0, got ["x2"]; give one'),
+        (
+            ("omit.ih=['x1']", "omit.ih0=['x2']"),
+            'omit.ih0: names the same group as ih, got ["x2"]; give only one',
+        ),
+        (
+            ("omit.ih0=['x1']", "omit.ih=['x2']"),
+            'omit.ih: names the same group as ih0, got ["x2"]; give only one',
+        ),
         (
             ("connections.hh={generator='dense'}", "connections.hh1={generator='dense'}"),
-            'connections.hh1: is another name of hh, got {"generator": "dense"}; give one',
+            'connections.hh1: names the same group as hh, got {"generator": "dense"}; give only one',
         ),
     ],
 )
@@ -212,7 +218,7 @@ def test_connections_come_from_a_file_and_stay_with_the_specification(tmp_path: 
         ("source,destination,weight\n0,0.5,0\n", "counted from 0"),
         ("source,destination,weight\n", "at least one connection"),
         ("", "columns must be"),
-        (None, "cannot be read"),
+        (None, "no such file"),
     ],
 )
 def test_a_wrong_file_of_connections_is_named(tmp_path: Path, text: str | None, right: str) -> None:
@@ -231,12 +237,12 @@ FIRST, SECOND = "network.hidden[0]", "network.hidden[1]"
 # Overrides that make the network of two hidden layers wrong, the key that is named, and what the message must
 # say.
 WRONG: list[tuple[tuple[str, ...], str, str]] = [
-    (("network.priors.ah0=1:2",), f"{PRIORS}.ah0", "an alpha alone"),
-    (("network.priors.ah0=0",), f"{PRIORS}.ah0", "an alpha alone"),
-    (("network.priors.ah0=-3",), f"{PRIORS}.ah0", "an alpha alone"),
-    (("network.priors.ao=inf",), f"{PRIORS}.ao", "an alpha alone"),
-    (("network.priors.ao=nan",), f"{PRIORS}.ao", "an alpha alone"),
-    (("network.priors.ao=x3",), f"{PRIORS}.ao", "an alpha alone"),
+    (("network.priors.ah0=1:2",), f"{PRIORS}.ah0", "only an alpha"),
+    (("network.priors.ah0=0",), f"{PRIORS}.ah0", "only an alpha"),
+    (("network.priors.ah0=-3",), f"{PRIORS}.ah0", "only an alpha"),
+    (("network.priors.ao=inf",), f"{PRIORS}.ao", "only an alpha"),
+    (("network.priors.ao=nan",), f"{PRIORS}.ao", "only an alpha"),
+    (("network.priors.ao=x3",), f"{PRIORS}.ao", "only an alpha"),
     (("network.priors.ah2=3",), f"{PRIORS}.ah2", "possible groups"),
     (("network.priors.a=3",), f"{PRIORS}.a", "possible groups"),
     (("network.hidden[0].groups='i // 2'",), f"{FIRST}.groups", "only softmax and normalize"),
@@ -255,11 +261,11 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("network.hidden[0].product=0",), f"{FIRST}.product", "earlier"),
     (("network.hidden[1].product=1",), f"{SECOND}.product", "earlier"),
     (("network.hidden[1].product=-1",), f"{SECOND}.product", "earlier"),
-    (("network.hidden[1].product=0",), f"{SECOND}.product", "as many, or one"),
+    (("network.hidden[1].product=0",), f"{SECOND}.product", "the same number, or one"),
     (("network.hidden[1].product=x",), f"{SECOND}.product", "earlier"),
-    (("network.omit.ih0=['x3']",), "network.omit.ih0", "they are x1, x2"),
+    (("network.omit.ih0=['x3']",), "network.omit.ih0", "the inputs are x1, x2"),
     (("network.omit.ih0=['x1','x1']",), "network.omit.ih0", "twice"),
-    (("network.omit.ih0=['x1','x2']",), "network.omit.ih0", "leaves no input"),
+    (("network.omit.ih0=['x1','x2']",), "network.omit.ih0", "omits every input"),
     (("network.omit.ho1=['x1']",), "network.omit.ho1", "only weights from the inputs"),
     (("network.omit.io=['x1']",), "network.omit.io", "no prior"),
     (("network.omit.ih0=x1",), "network.omit", "inputs left out"),

@@ -143,6 +143,6 @@ def test_a_length_of_which_some_is_sampled_is_taken_back_as_far_as_that(tmp_path
     path = tmp_path / "run.zarr"
     sample(small_spec(tmp_path), path, **HERE)
     before = files(path)
-    with pytest.raises(ConfigError, match="10 of the 10 iterations of the last phase are sampled.* got 9"):
+    with pytest.raises(ConfigError, match="10 of the 10 iterations of the last phase are already.* got 9"):
         resume(path, iterations=9, **HERE)
     assert files(path) == before

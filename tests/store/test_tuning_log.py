@@ -421,7 +421,7 @@ def test_a_record_of_another_store_is_found(tmp_path: Path, undisturbed: Path) -
                 {"iterations": 5, "keep": False, "operations": [{**AUTO, "partitions": 2}]},
                 {"iterations": 5, "operations": [AUTO]},
             ],
-            r'phase\[1\].operations\[0\].steps: got "auto", which is found in the phases before',
+            r'phase\[1\].operations\[0\].steps: got "auto", which is tuned only before the first phase',
         ),
         (
             [
@@ -467,7 +467,7 @@ def test_automatic_settings_that_nothing_would_find_are_refused(phases: list[Any
 
 
 def test_evidence_refuses_automatic_settings(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match='annealed importance sampling tunes nothing, got "auto"'):
+    with pytest.raises(ConfigError, match='annealed importance sampling does not tune, got "auto"'):
         api.evidence(tuned_spec(tmp_path), temperatures=2, progress=False)
 
 

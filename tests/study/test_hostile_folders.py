@@ -238,5 +238,5 @@ def test_no_study_is_made_through_a_link(
 @pytest.mark.parametrize("name", ["members/.thesis", "members/.c0000-s0000000002.zarr.creating"])
 def test_no_study_is_made_among_hidden_files_of_others(name: str, here: Path) -> None:
     (here / "made" / name).mkdir(parents=True)
-    with pytest.raises(ConfigError, match="has files that are not of a study"):
+    with pytest.raises(ConfigError, match="has files that do not belong to a study"):
         Study.create(here / "made", small_spec(here), seeds=1)

@@ -41,7 +41,7 @@ def test_tasks_follow_the_nodes_and_decide_as_one_driver(tmp_path: Path, is_told
         finally:
             driver.kill()
     assert driver.returncode in (0, 3), errors
-    expected = "will be taken away: its 1 worker" if is_told else "died with 1 worker: others go on"
+    expected = "will be taken away: its 1 worker" if is_told else "died with 1 worker: other workers continue"
     assert sum(expected in line for line in errors.splitlines()) == 1, errors
     alone = Study.open(tmp_path / "alone")
     alone.run(workers=0, progress=False)

@@ -199,7 +199,7 @@ def test_seeds_that_are_added_get_a_look_of_their_own(copy_of_complete: Study) -
     third = study.looks()[2]
     assert (third.number, third.iterations, third.seeds) == (3, 10, (1, 2, 3, 4, 5))
     assert before.items() < decisions(study).items()
-    with pytest.raises(ConfigError, match="seeds: 4 is in the study already"):
+    with pytest.raises(ConfigError, match="seeds: 4 is already in the study"):
         study.add([9, 4])
     assert study.seeds() == (1, 2, 3, 4, 5)
 
@@ -313,7 +313,7 @@ def test_a_rule_without_sense_is_refused(limits: dict[str, Any], message: str) -
 def test_a_folder_with_other_files_is_not_made_a_study(tmp_path: Path) -> None:
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "thesis.tex").write_text("mine")
-    with pytest.raises(ConfigError, match=r"has files that are not of a study, such as thesis\.tex"):
+    with pytest.raises(ConfigError, match=r"has files that do not belong to a study, such as thesis\.tex"):
         make(tmp_path)
     assert [file.name for file in (tmp_path / "study").iterdir()] == ["thesis.tex"]
 
@@ -325,7 +325,7 @@ def test_a_creation_that_crashed_is_completed(tmp_path: Path) -> None:
     with pytest.raises(StoreMissingError, match=r"is not a study: it has no study\.json"):
         Study.open(tmp_path / "study")
     assert make(tmp_path).run(**HERE).ok is True
-    with pytest.raises(StoreExistsError, match="is a study already"):
+    with pytest.raises(StoreExistsError, match="is already a study"):
         make(tmp_path)
 
 
@@ -340,7 +340,7 @@ def test_a_member_of_another_configuration_is_an_error(copy_of_complete: Study, 
     member = Path(str(copy_of_complete.members.place(Member(0, 2))))
     shutil.rmtree(member)
     api.sample(tiny_spec(tmp_path, seed=2, model__noise="0.9:3"), member, **HERE)
-    with pytest.raises(StoreMismatchError, match=r"is no member of this study:\n  model\.noise"):
+    with pytest.raises(StoreMismatchError, match=r"is not a member of this study:\n  model\.noise"):
         copy_of_complete.diagnose()
 
 
@@ -363,7 +363,7 @@ def test_a_study_of_another_version_is_refused_before_a_member_is_made(
 ) -> None:
     study = make(tmp_path)
     monkeypatch.setattr(driving, "__version__", "9.9.9")
-    with pytest.raises(StoreMismatchError, match=r"and this is 9\.9\.9, whose draws may differ"):
+    with pytest.raises(StoreMismatchError, match=r"but this is 9\.9\.9, and its draws may differ"):
         study.run(**HERE)
     assert not study.members.is_there(Member(0, 2)) and not study.members.is_there(Member(0, 3))
 
@@ -413,7 +413,7 @@ def test_a_study_in_a_bucket_decides_as_one_on_a_disk(tmp_path: Path) -> None:
         assert ours == theirs
         study.add([6])
         assert study.run(**HERE).ok is True and study.looks()[1].seeds == (1, 2, 3, 6)
-        with pytest.raises(StoreExistsError, match="is a study already"):
+        with pytest.raises(StoreExistsError, match="is already a study"):
             Study.create(address, spec, seeds=3)
-        with pytest.raises(ConfigError, match="has files that are not of a study"):
+        with pytest.raises(ConfigError, match="has files that do not belong to a study"):
             Study.create("s3://bucket/studies", spec, seeds=3)

@@ -313,7 +313,7 @@ def test_what_is_likely_is_what_the_first_rounds_of_tuning_find(tmp_path: Path, 
     spec = small_spec(tmp_path)
     (tmp_path / "run.toml").write_text(spec.to_toml())
     result = command(tmp_path / "run.toml", *AUTOMATIC)
-    assert "the first rounds of tuning, for 20 seconds" in result.stderr
+    assert "running the first rounds of tuning for 20 seconds" in result.stderr
     # A run of the same chains in a single batch goes through the same rounds.
     sets = AUTOMATIC[1::2]
     rayfbnn.sample(spec, tmp_path / "run.zarr", set=sets, workers=0, progress=False)

@@ -183,7 +183,7 @@ def test_a_longer_run_is_the_run_that_was_planned_longer(tmp_path: Path, copied:
 
 def test_a_run_is_not_made_shorter_than_what_is_sampled(copied: Path) -> None:
     before = tree(copied)
-    with pytest.raises(ConfigError, match="iterations: 10 of the 10 iterations .*got 9"):
+    with pytest.raises(ConfigError, match="iterations: must be at least 10, .*got 9"):
         api.resume(copied, iterations=9, **HERE)
     assert tree(copied) == before
 
@@ -243,7 +243,7 @@ def own_run(tmp_path: Path) -> Path:
 def test_resume_refuses_a_run_of_another_version(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = tree(copied)
     monkeypatch.setattr("rayfbnn.run.resuming.__version__", "9.9.9")
-    with pytest.raises(StoreMismatchError, match=f"made by rayfbnn {rayfbnn.__version__}, and this is 9.9.9"):
+    with pytest.raises(StoreMismatchError, match=f"made by rayfbnn {rayfbnn.__version__}, but this is 9.9.9"):
         api.resume(copied, iterations=100, **HERE)
     assert tree(copied) == before
 

@@ -1,1 +1,1 @@
-"""Runs on Ray, on this machine or on a cluster: the workers, the executor, and the nodes beneath them."""
+"""Runs on Ray, on this machine or on a cluster: the workers, the executor, and the nodes."""

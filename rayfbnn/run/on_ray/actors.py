@@ -1,4 +1,4 @@
-"""The Ray actors of a run: their start, the questions put to them, and their end."""
+"""The Ray actors of a run: their start, the questions to them, and their end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Actor:
     is_leaving
         Whether it gets no more work, because its node will be taken away.
     unreachable_since
-        When it could not be reached for the first time, on the monotonic clock; None if it can be.
+        When it first could not be reached, on the monotonic clock; None if it can be reached.
     """
 
     handle: Any
@@ -49,7 +49,7 @@ class Actor:
 
 
 class Actors:
-    """The actors of a run, with the questions that they have not answered yet."""
+    """The actors of a run, and the questions that they have not answered yet."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Actors:
         cpus: float = 1,
         gpus: float = 0,
     ) -> None:
-        """Take Ray's module, what an actor runs, its environment variables, and the cores it needs."""
+        """Take Ray's module, the class of the actors, their environment variables, and their resources."""
         self._ray = ray
         # No restarts and no retries: a retried call runs its side effects twice, and a restarted actor has
         # lost its state anyway. A new actor reads the last commit and repeats the same numbers.
@@ -72,7 +72,7 @@ class Actors:
         self._all: list[Actor] = []
         # By Ray's reference to the answer, or to the answers of a block.
         self._pending: dict[Any, tuple[Actor, Question]] = {}
-        self._to_ask: list[tuple[float, Actor]] = []  # and when, on the monotonic clock
+        self._to_ask: list[tuple[float, Actor]] = []  # with the time to ask, on the monotonic clock
 
     def __iter__(self) -> Iterator[Actor]:
         return iter(list(self._all))
@@ -81,13 +81,13 @@ class Actors:
         return len(self._all)
 
     def start(self, store_path: Place) -> None:
-        """Start an actor, which is ready when it answers. Ray starts it where there is room, now or later."""
+        """Start an actor. Ray starts it once there is room, and the actor is ready when it answers."""
         actor = Actor(self._remote_class.remote(str(store_path), _is_cancelled, current_node, os.nice(0)))
         self._all.append(actor)
         self._pending[actor.handle.ready.remote()] = (actor, "ready")
 
     def ask_for_block(self, actor: Actor, batch: int, division: Division | None = None) -> None:
-        """Let an actor run the next block of a batch, whose chains travel if cases are divided."""
+        """Let an actor run the next block of a batch. Its chains travel if a division is given."""
         actor.batch = batch
         run_block = actor.handle.run_block.options(num_returns="streaming")
         arguments = (batch,) if division is None else (batch, division)
@@ -98,7 +98,7 @@ class Actors:
         self._pending[actor.handle.latest.remote()] = (actor, "latest")
 
     def answered(self, seconds: float) -> list[tuple[Any, Actor, Question]]:
-        """Wait for an answer and take it out; an empty list if none comes in these seconds."""
+        """Wait for an answer, remove it from the pending ones and return it; [] if none comes in time."""
         self._ask_those_that_are_due()
         if not self._pending:
             time.sleep(seconds)
@@ -107,7 +107,7 @@ class Actors:
         return [(reference, *self._pending.pop(reference)) for reference in references]
 
     def ask_again(self, actor: Actor) -> None:
-        """Ask an actor that could not be reached, a second later, for what it was to answer."""
+        """Ask an actor that could not be reached again, a second later."""
         self._to_ask.append((time.monotonic() + _ASK_AGAIN_SECONDS, actor))
 
     def expect_more(self, reference: Any, actor: Actor) -> None:
@@ -125,21 +125,21 @@ class Actors:
                 self._pending[actor.handle.ready.remote()] = (actor, "ready")
 
     def stop_blocks(self, of: Actor | None = None) -> None:
-        """Tell one actor, or all, to end the block after the iterations under way, and to commit them."""
+        """Tell one actor, or all, to end the block after the current iterations, and to commit them."""
         for reference, (actor, question) in self._pending.items():
             if question == "block" and of in (None, actor):
-                self._ray.cancel(reference, recursive=False)  # calls to owners go on
+                self._ray.cancel(reference, recursive=False)  # calls to owners continue
 
     def let_finish(self, seconds: float) -> None:
-        """Stop all blocks, and wait for their commits no longer than these seconds."""
+        """Stop all blocks, and wait for their commits for at most `seconds`."""
         self.stop_blocks()
-        # An actor answers in turn.
+        # An actor answers its questions in order.
         answers = [actor.handle.latest.remote() for actor in self._all if actor.batch is not None]
         if answers:
             self._ray.wait(answers, num_returns=len(answers), timeout=seconds)
 
     def remove(self, actor: Actor, *, is_killed: bool = True) -> None:
-        """Forget an actor and its questions; Ray may have lost one that is still alive, so kill it too."""
+        """Forget an actor and its questions. Kill it too, because Ray may have lost one that is alive."""
         self._all.remove(actor)
         self._to_ask = [(when, other) for when, other in self._to_ask if other is not actor]
         for reference in [reference for reference, (asked, _) in self._pending.items() if asked is actor]:
@@ -156,7 +156,7 @@ def _is_cancelled() -> bool:
 
 
 def current_node() -> str:
-    """Return Ray's id of the node on which the current actor or task runs."""
+    """Return Ray's id of the node that the current actor or task runs on."""
     import ray
 
     return str(ray.get_runtime_context().get_node_id())

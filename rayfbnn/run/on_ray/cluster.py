@@ -22,26 +22,27 @@ from rayfbnn.run.on_ray.output import log_what_ray_reports
 from rayfbnn.run.on_ray.token import check_token, make_token
 from rayfbnn.run.signals import GRACE_SECONDS, cancel_alarm, postponed_signals
 
-# One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
+# One thread per worker: two workers were up to 15 times slower with two BLAS threads each than with one.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 WORKER_ENVIRONMENT = {
     **ONE_THREAD,
-    # Ray makes its workers nicer by 15 than the process that starts them: other work starves them.
+    # By default Ray's workers have a niceness 15 above that of the process that starts them, and other
+    # work starves them.
     "RAY_worker_niceness": "0",
-    # Chains that travel between owners of parts: through Ray's object store, which takes what is above 100 kB
-    # if nothing is said, a message costs 1 ms more. From about 1 MB on the store is cheaper.
+    # For chains that travel between owners of parts. By default, messages above 100 kB go through Ray's
+    # object store, where each costs 1 ms more. From about 1 MB on the store is cheaper.
     "RAY_max_direct_call_object_size": str(2**19),
-    "PYTHONSAFEPATH": "1",  # a worker imports nothing from the folder in which it is started
+    "PYTHONSAFEPATH": "1",  # a worker imports nothing from its starting folder
 }
 _CONNECT_SECONDS = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_guards: list[Guard] = []  # of the Ray that was started here
-_START_SECONDS = GRACE_SECONDS  # for a start under way, once the run is to stop
-_OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
+_guards: list[Guard] = []  # guards of the Ray that was started here
+_START_SECONDS = GRACE_SECONDS  # for Ray to finish starting, after a request to stop
+_OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; by default a third of the memory
 
 
 def check_ray(workers: int | None, address: str | None) -> None:
-    """Raise an error if Ray is needed but cannot start, or its cluster cannot be joined; creates nothing."""
+    """Raise an error if Ray is needed but cannot start, or cannot join its cluster. This creates nothing."""
     if workers == 0:
         return
     if address is not None:
@@ -51,9 +52,9 @@ def check_ray(workers: int | None, address: str | None) -> None:
 
 
 def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
-    """Connect to Ray and return its module, with True if it was started here and must be stopped here.
+    """Connect to Ray. Return its module, and True if it was started here and must be stopped here.
 
-    ClusterGoneError if this process has joined a cluster before whose head does not answer any more.
+    Raises ClusterGoneError if this process joined a cluster before, and its head no longer answers.
     """
     ray = _import_ray(address)
     if address is not None:
@@ -64,11 +65,11 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
         return ray, False
     if address is not None:
         advice = "a cluster with token authentication needs RAY_AUTH_MODE=token here too"
-        with _in_one_line(f"the Ray cluster at {address} cannot be joined", advice):
+        with _in_one_line(f"cannot join the Ray cluster at {address}", advice):
             _join(ray, address)
         return ray, False
     _check_machine_and_token()
-    with _in_one_line("Ray cannot be started here", WITHOUT_RAY):
+    with _in_one_line("cannot start Ray on this machine", WITHOUT_RAY):
         _start_here(ray, workers)
     return ray, True
 
@@ -80,7 +81,7 @@ def _check_machine_and_token() -> None:
 
 @contextmanager
 def _in_one_line(where: str, advice: str) -> Iterator[None]:
-    """Turn whatever Ray raises as it starts, which may be of any class, into a WorkerError of one line."""
+    """Turn any error that Ray raises as it starts, of whatever class, into a WorkerError of one line."""
     try:
         yield
     except Exception as exc:
@@ -97,7 +98,7 @@ def _join(ray: Any, address: str) -> None:
         log_to_driver=False,
         logging_level=logging.ERROR,
     )
-    log_what_ray_reports()  # for good: this process stays connected after its result
+    log_what_ray_reports()  # permanently, because this process stays connected after its result
 
 
 def _start_here(ray: Any, workers: int | None) -> None:
@@ -125,12 +126,12 @@ def _start_here(ray: Any, workers: int | None) -> None:
 
 
 def _start(ray: Any, **options: Any) -> None:
-    """Start Ray, and let a signal that comes meanwhile wait until it has started.
+    """Start Ray. A signal that comes meanwhile waits until Ray has started.
 
-    A start that is broken off leaves Ray in a state in which the process may crash as it ends, with an exit
-    code by which no scheduler starts a job again. Ray therefore starts in a thread, where it sets no handler
-    of SIGTERM either. A signal that comes meanwhile raises KeyboardInterrupt, once Ray is stopped again.
-    Where SIGTERM has no handler of Python code, Ray starts in this thread and sets its own.
+    If a start is interrupted, the process may crash as it ends, and its exit code then tells no scheduler to
+    start the job again. Ray therefore starts in a thread, where it sets no handler of SIGTERM either. A
+    signal that comes meanwhile raises KeyboardInterrupt, once Ray is stopped again. If no Python code handles
+    SIGTERM, Ray starts in this thread and sets its own handler.
     """
     previous = signal.getsignal(signal.SIGTERM)
     if not callable(previous) or threading.current_thread() is not threading.main_thread():
@@ -145,7 +146,7 @@ def _start(ray: Any, **options: Any) -> None:
             errors.append(exc)
         has_ended.set()
         if not errors:
-            threading.Event().wait()  # for ever: the kernel kills Ray's processes once this thread ends
+            threading.Event().wait()  # forever: the kernel kills Ray's processes once this thread ends
 
     try:
         threading.Thread(target=start, name="rayfbnn-ray", daemon=True).start()
@@ -154,13 +155,13 @@ def _start(ray: Any, **options: Any) -> None:
         interrupt = exc
         has_ended.wait(_START_SECONDS)
     finally:
-        signal.signal(signal.SIGTERM, previous)  # Ray's C++ code has put a handler of its own before it
+        signal.signal(signal.SIGTERM, previous)  # Ray's C++ code has set its own handler
         cancel_alarm()
     if interrupt is not None:
         if has_ended.is_set():
             stop_ray(ray)
         raise KeyboardInterrupt("stopped while Ray was starting") from interrupt
-    if errors:  # Ray may also mean to end this process by SystemExit
+    if errors:  # Ray may also try to end this process by SystemExit
         error = errors[0]
         raise (
             error if isinstance(error, Exception) else RuntimeError("its processes do not answer")
@@ -168,7 +169,7 @@ def _start(ray: Any, **options: Any) -> None:
 
 
 def stop_ray(ray: Any) -> None:
-    """Stop the Ray that was started here, with whatever of it does not end by itself."""
+    """Stop the Ray that was started here, including processes that do not end when told to."""
     with postponed_signals():
         ray.shutdown()
         _end_guards()
@@ -180,11 +181,12 @@ def _end_guards() -> None:
 
 
 def _own_path() -> Any:
-    """Return the configuration of a job whose workers do not search the driver's folders for modules.
+    """Return a job configuration with workers that do not search the driver's folders for modules.
 
-    Ray puts the folder of the driver's script, and the current folder, before all others on the path of its
-    workers, which would import a file `statistics.py` there in place of Python's. Ray leaves them out where a
-    job has a folder of its own. None, for Ray's own way, if this package is in one of them and nowhere else.
+    By default Ray puts the folder of the driver's script, and the current folder, first on the path of its
+    workers. The workers would import a file `statistics.py` there instead of Python's module. Ray leaves
+    these folders out if a job has its own folder. Returns None, for Ray's default, if this package is in one
+    of these folders and nowhere else.
     """
     first, *others = map(os.path.realpath, sys.path)
     root = str(Path(__file__).resolve().parents[3])
@@ -200,24 +202,24 @@ def _own_path() -> Any:
 
 
 def _import_ray(address: str | None) -> Any:
-    """Import Ray after setting what it reads from the environment on import."""
+    """Set the environment variables that Ray reads on import, and import it."""
     if address is None or _host_and_port(address)[0] in _LOOPBACK:
-        # Stay on loopback. Ray would replace 127.0.0.1 by this machine's outer address, also in an address
-        # to join: nobody answers there if the cluster was started on loopback.
+        # Stay on loopback. Ray would replace 127.0.0.1 by this machine's external address, even in an address
+        # to join, and nobody answers there if the cluster was started on loopback.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of a dead actor that was asked to stop
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # from dead actors that were asked to stop
     try:
         import ray
     except ImportError as exc:
-        raise WorkerError(f"Ray is not installed; install it, or leave it out: {WITHOUT_RAY}") from exc
+        raise WorkerError(f"Ray is not installed; install it, or {WITHOUT_RAY}") from exc
     return ray
 
 
 def _check_somebody_listens(address: str) -> None:
     """Raise ConfigError within seconds if nobody answers at host:port, which may be mistyped."""
-    if address == "auto" or "://" in address:  # Ray knows where
+    if address == "auto" or "://" in address:  # Ray finds the place
         return
     host, port = _host_and_port(address)
     if not host or not (port.isascii() and port.isdecimal()):
@@ -232,9 +234,9 @@ def _check_somebody_listens(address: str) -> None:
 
 
 def _check_head_answers(ray: Any) -> None:
-    """Raise ClusterGoneError within seconds if the head of the cluster that was joined does not answer.
+    """Raise ClusterGoneError within seconds if the head of the joined cluster does not answer.
 
-    A study asks before every member. Ray itself would wait, and end this process after a minute.
+    A study checks this before every member. Ray itself would wait, and end this process after a minute.
     """
     address = ray.get_runtime_context().gcs_address
     try:
@@ -266,9 +268,9 @@ def first_line(error: BaseException) -> str:
 
 
 def cause_of(error: Exception) -> str:
-    """Return why a worker died in one line: its own error if it had one, else what Ray says of its end.
+    """Return in one line why a worker died: its own error if it had one, otherwise Ray's explanation.
 
-    Either is the last line of Ray's message that follows an indented one, of a traceback or of a list.
+    Either is the last line of Ray's message that follows an indented line of a traceback or of a list.
     """
     lines = str(error).rstrip().splitlines()
     causes = [line for before, line in pairwise(lines) if before[:1].isspace() and not line[:1].isspace()]

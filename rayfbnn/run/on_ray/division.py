@@ -1,4 +1,4 @@
-"""Who owns which parts of the training cases: it changes as owners join a run and leave it."""
+"""The division of the training cases among owners, which changes as owners join and leave a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RemoteOwner:
-    """The owner of some parts, in an actor of its own (`PartsWorker`)."""
+    """The owner of some parts, in its own actor (`PartsWorker`)."""
 
     handle: Any
     parts: tuple[int, ...]
@@ -18,10 +18,10 @@ class RemoteOwner:
 
 @dataclass(frozen=True)
 class Division:
-    """The owners from some moment on, who together have every part once.
+    """The owners from some moment on. Each part has exactly one owner.
 
-    number  the first division has 1, and each later one a greater number
-    prefix  with which Ray's names of all owners of the run begin, also of those in later divisions
+    number  1 for the first division, and a greater number for each later one
+    prefix  beginning of the names in Ray of all owners of the run, including those in later divisions
     """
 
     number: int
@@ -30,10 +30,10 @@ class Division:
 
 
 def shares(holdings: Sequence[Collection[int]], n_parts: int) -> list[tuple[int, ...]]:
-    """Divide the parts among owners in ranges, so that a message passes few times between owners.
+    """Divide the parts among owners in ranges, because a message then rarely passes between owners.
 
-    Each owner gets as many parts as the others or one more. Where they have parts already, few are read
-    again: range and owner with the most parts in common belong together, then the next two.
+    The owners' numbers of parts differ by at most one. If owners have parts already, few parts are read
+    again: the owner and the range with the most parts in common are paired, then the next two.
 
     holdings  the numbers of the parts that each owner has
     """

@@ -1,4 +1,4 @@
-"""The executor that runs batches by Ray actors, on this machine or a cluster."""
+"""The executor that runs batches on Ray actors, on this machine or a cluster."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from rayfbnn.run.sampler import Progress
 from rayfbnn.store.storage.places import Place
 
 _log = logging.getLogger(__name__)
-_DOUBT_SECONDS = 5.0  # a head that is silent for so long is not asked for anything
-_FATE_SECONDS = 60.0  # for Ray to know what became of a worker that cannot be reached
-_HOMES_PER_OWNER = 2  # so that an owner has work while the chains of a batch are elsewhere
-_FINISH_SECONDS = 60.0  # for the other actors to commit what they have done, before an error ends the run
+_DOUBT_SECONDS = 5.0  # a head that is silent for this long is not asked for anything
+_FATE_SECONDS = 60.0  # for Ray to find out whether an unreachable worker has died
+_HOMES_PER_OWNER = 2  # an owner then has work while the chains of one batch are elsewhere
+_FINISH_SECONDS = 60.0  # for the other actors to commit their work, before an error ends the run
 _KILL_SECONDS = 5.0  # for the driver to hear of workers that were killed at the deadline
-_LAST_SECONDS = 10.0  # the same where the head is gone
+_LAST_SECONDS = 10.0  # for the actors to commit their work, if the head is gone
 
 
 class RayExecutor:
-    """Runs batches on Ray actors, one for each core or GPU of the nodes that are there.
+    """Runs batches on Ray actors, one for each core or GPU of the present nodes.
 
     Actors are started as nodes join. An actor that dies is replaced, and its block is computed again, up to
-    max_failures times. Without an address Ray is started on this machine, on the loopback interface, without
-    its dashboard, and stopped at the end. The store's path must mean the same folder on every node.
+    max_failures times. Without an address, Ray is started on this machine, on the loopback interface, without
+    its dashboard, and stopped at the end. The store's path must refer to the same folder on every node.
 
     With n_parts > 1 and two workers or more, the workers own the parts of the training cases, and the actors
     that run batches send their chains round them. The same holds for one worker of a cluster that may grow.
@@ -78,7 +78,7 @@ class RayExecutor:
     ) -> Iterator[Progress]:
         """Run the batches on the actors, and yield their progress as it arrives.
 
-        ClusterGoneError if the head of the cluster does not answer any more.
+        Raises ClusterGoneError if the head of the cluster no longer answers.
         """
         self._waiting, self._until = deque(batches), until
         if self._owners is not None:
@@ -104,9 +104,9 @@ class RayExecutor:
                     yield progress
 
     def request_stop(self, within: float = math.inf) -> None:
-        """End `run` after the iterations under way, which are committed; a signal handler may call this.
+        """End `run` once the current iterations are committed. A signal handler may call this.
 
-        within  seconds after which workers that have not committed theirs are killed
+        within  seconds until workers that have not committed their iterations are killed
         """
         self._deadline.set(within)
         self._stop.set()
@@ -132,11 +132,11 @@ class RayExecutor:
         return sum(actor.batch is not None for actor in self._actors)
 
     def _kill_busy(self) -> None:
-        """Kill the workers that have not ended: a worker that is stopped or hangs would never do so."""
+        """Kill the workers that have not ended, because one that is stopped or hangs would never end."""
         busy = [actor for actor in self._actors if actor.batch is not None]
         if busy:
             names = ", ".join(actor.name for actor in busy)
-            _log.warning("%s: no end in time after the signal, killed; what was committed is kept", names)
+            _log.warning("%s: did not end in time after the signal, killed; committed work is kept", names)
             kill_processes(self._ray, [(actor.name, actor.node) for actor in busy])
 
     def _check_head(self) -> None:
@@ -147,7 +147,7 @@ class RayExecutor:
             raise error
 
     def _leave_nodes(self) -> None:
-        """Stop the actors on nodes that will be taken away, and let go of those that have committed."""
+        """Stop the actors on nodes that will be taken away, and remove them once they have committed."""
         nodes = self._watch.nodes
         new = [actor for actor in self._actors if actor.node in nodes.draining and not actor.is_leaving]
         for actor in new:
@@ -162,7 +162,7 @@ class RayExecutor:
                 self._actors.remove(actor)
 
     def _follow_nodes(self, store_path: Place) -> None:
-        """Start as many actors as there is work and room for, or as many as were asked for."""
+        """Start as many actors as there is work and room for, or as many as were requested."""
         if self._stop.is_set() or self._watch.seconds_silent() > _DOUBT_SECONDS:
             return
         if self._owners is not None:
@@ -173,14 +173,14 @@ class RayExecutor:
             self._actors.start(store_path)
 
     def _wanted_owners(self) -> int:
-        """Return how many owners of parts are wanted: no more than there are parts."""
+        """Return how many owners of parts are wanted, at most one for each part."""
         return min(self._workers or self._watch.nodes.room, self._n_parts)
 
     def _wanted_workers(self) -> int:
-        """Return how many workers are wanted: on this machine not more than there are GPUs for.
+        """Return how many workers are wanted; on this machine not more than there are GPUs for.
 
-        WorkerError if workers need a GPU of this machine and Ray finds none: they would wait without an end.
-        A cluster may add nodes.
+        Raises WorkerError if workers need a GPU of this machine and Ray finds none, because they would wait
+        forever. A cluster may add nodes.
         """
         if self._owners is not None:
             return _HOMES_PER_OWNER * self._wanted_owners()
@@ -188,7 +188,7 @@ class RayExecutor:
         if not (self._gpus_per_worker and self._is_ours):
             return room if self._workers is None else self._workers
         if self._ray.cluster_resources().get("GPU", 0) < self._gpus_per_worker:
-            raise WorkerError("workers: Ray finds no GPU here; workers = 0 runs in this process, without Ray")
+            raise WorkerError("workers: Ray finds no GPU here; use workers = 0 to run without Ray")
         return room if self._workers is None else min(self._workers, room)
 
     def _give_work(self) -> None:
@@ -198,12 +198,12 @@ class RayExecutor:
                 self._actors.ask_for_block(actor, self._waiting.popleft(), division)
 
     def _receive(self, reference: Any, actor: Actor, question: Question) -> Progress | None:
-        """Handle an answer and return its progress, if any; an actor that died is removed."""
+        """Handle an answer and return its progress, if any. An actor that died is removed."""
         from ray.exceptions import ActorUnavailableError, RayError, RayTaskError, TaskCancelledError
 
         try:
             answer = self._ray.get(next(reference) if question == "block" else reference)
-        except TaskCancelledError:  # the block was told to stop and did, and its last answer is lost
+        except TaskCancelledError:  # the block stopped as told, and its last answer is lost
             self._actors.ask_for_latest(actor)
             return None
         except RayTaskError as exc:  # the worker is alive; the code that it ran raised
@@ -235,10 +235,10 @@ class RayExecutor:
         return answer  # type: ignore[no-any-return]
 
     def _wait_for_fate(self, actor: Actor, cause: Exception) -> None:
-        """Ask again a worker that cannot be reached, until Ray knows whether it or its node has died.
+        """Ask an unreachable worker again, until Ray knows whether it or its node has died.
 
-        Ray takes some twelve seconds to know that a node has died. A worker that can be reached again goes on
-        with its block meanwhile.
+        Ray takes some twelve seconds to notice that a node has died. A worker that can be reached again has
+        continued its block meanwhile.
         """
         now = time.monotonic()
         actor.unreachable_since = actor.unreachable_since or now
@@ -248,15 +248,15 @@ class RayExecutor:
             self._remove_dead(actor, cause)
 
     def _put_back(self, actor: Actor) -> None:
-        """Let another actor run the batch that this one was to run."""
+        """Return the batch of an actor to the waiting ones, for another actor to run."""
         if actor.batch is not None:
             self._waiting.appendleft(actor.batch)
             actor.batch = None
 
     def _remove_dead(self, actor: Actor, cause: Exception) -> None:
-        """Remove an actor that died, with all others of its node if that is gone or will be taken away.
+        """Remove a dead actor, and all others on its node if the node is gone or will be taken away.
 
-        WorkerError if too many have died at the same block, or as they started.
+        Raises WorkerError if too many have died at the same block, or as they started.
         """
         if self._deadline.is_past():
             self._remove(actor)
@@ -276,12 +276,12 @@ class RayExecutor:
             raise WorkerError(
                 f"{workers_in_words(self._deaths[batch])} died {doing}, one after another, more than"
                 f" max_failures = {self._max_failures} allows; the last was {actor.name}:"
-                f" {cause_of(cause)}. What was committed is kept: `resume` continues from there"
+                f" {cause_of(cause)}. Committed work is kept: `resume` continues from there"
             ) from cause
-        _log.warning("%s died: %s; it is replaced", actor.name, cause_of(cause))
+        _log.warning("%s died: %s; another worker replaces it", actor.name, cause_of(cause))
 
     def _remove_node(self, node: str) -> None:
-        """Remove all actors of a node that died; this counts for no block, because no block is its cause."""
+        """Remove all actors of a dead node. This counts against no block, because no block is the cause."""
         dead = [actor for actor in self._actors if actor.node == node]
         for actor in dead:
             self._remove(actor)

@@ -1,8 +1,8 @@
-"""A process that ends what Ray has started on this machine, once the process that started Ray is gone.
+"""A process that kills Ray's processes on this machine once the process that started Ray is gone.
 
-On Linux the kernel ends Ray's servers with the process that began them, but not their agents, which were
-still there a minute after a kill, nor a worker that is stopped. This file is also the program of the guard,
-so it imports nothing but Python.
+On Linux the kernel ends Ray's servers together with the process that started them. It does not end their
+agents, which were still running a minute after a kill, or a worker that is stopped. This file is also the
+program of the guard, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-_LEAVE_SECONDS = 2.0  # for workers to end by themselves, which they do once their raylet is gone
+_LEAVE_SECONDS = 2.0  # for workers to end, as they do once their raylet is gone
 _END_SECONDS = 5.0  # for the guard to look through the processes of this machine
 _ENDED = b"ended"
 
 
 class Guard:
-    """The guard of this process. It waits at a pipe whose other end only this process has."""
+    """The guard of this process. It waits at a pipe, and only this process has the other end."""
 
     def __init__(self) -> None:
         """Start the guard."""
@@ -31,17 +31,17 @@ class Guard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # away from the signals of a terminal
+            start_new_session=True,  # keeps the signals of a terminal away
         )
 
     def end(self) -> None:
-        """End what is left of Ray now, and the guard itself."""
+        """Kill the remaining processes of Ray now, and end the guard itself."""
         with suppress(BrokenPipeError, subprocess.TimeoutExpired):
             self._process.communicate(_ENDED, timeout=_END_SECONDS)
 
 
 def main() -> None:
-    """Wait until a process has ended, or says so, and end the processes of its session of Ray."""
+    """Wait until a process has ended, or says that it has, and kill the processes of its Ray session."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     driver = int(sys.argv[1])
@@ -54,16 +54,17 @@ def main() -> None:
 
 
 def processes_of_session(driver: int, started: int) -> Iterator[int]:
-    """Yield the processes of the session of Ray that a process began.
+    """Yield the ids of the processes of the Ray session that a driver started.
 
-    Ray names the folder of a session by the moment and the process, and every process of the session has its
+    Ray names the folder of a session after its time and its driver, and every process of the session has its
     log open there.
 
-    started  when the driver was started, as the system counts; an older process is of another session
+    driver   process id of the driver
+    started  start time of the driver, in the system's clock ticks; an older process is of another session
     """
     folder = re.compile(rf"/session_[-_0-9]+_{driver}/")
     for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
-        with suppress(OSError):  # it has ended, or is another user's
+        with suppress(OSError):  # the process has ended, or is another user's
             files = (os.readlink(file.path) for file in os.scandir(f"/proc/{pid}/fd"))
             if int(pid) not in (os.getpid(), driver) and any(map(folder.search, files)):
                 if _started(pid) >= started:

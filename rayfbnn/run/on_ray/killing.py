@@ -1,4 +1,4 @@
-"""Ends workers that do not answer, because they are stopped or hang, by their process numbers."""
+"""Kills workers that do not answer, because they are stopped or hang, by their process ids."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _LOOK_SECONDS = 0.5
 
 
 class Deadline:
-    """The time by which workers must have ended; a thread then kills the others.
+    """The time by which workers must have ended. A thread then kills the others.
 
-    The driver may wait for a worker that is stopped inside of Ray, without an end, and then cannot do it.
+    The driver cannot do this, because inside Ray it may wait forever for a worker that is stopped.
     """
 
     def __init__(self, kill: Callable[[], None]) -> None:
-        """Take what kills the workers."""
+        """Take the function that kills the workers."""
         self._kill = kill
         self._by = math.inf  # on the monotonic clock
         self._is_set, self._is_over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="rayfbnn-deadline", daemon=True)
 
     def set(self, seconds: float) -> None:
-        """Let the deadline be so many seconds from now, or earlier; a signal handler may call this."""
+        """Set the deadline to `seconds` from now, if it was not earlier. A signal handler may call this."""
         self._by = min(self._by, time.monotonic() + seconds)
         self._is_set.set()
 
     def is_past(self, seconds: float = 0.0) -> bool:
-        """Return True if so many seconds have passed since the deadline."""
+        """Return True if `seconds` have passed since the deadline."""
         return time.monotonic() > self._by + seconds
 
     def __enter__(self) -> Self:
@@ -56,9 +56,9 @@ class Deadline:
 
 
 def kill_processes(ray: Any, workers: Iterable[tuple[str, str]]) -> None:
-    """Kill workers, each given by its name (of `worker_name`) and Ray's id of its node.
+    """Kill workers, each given by its name (from `worker_name`) and Ray's id of its node.
 
-    On other nodes a task does it, for which Ray must have an answer within five seconds.
+    On other nodes a Ray task does this. It has five seconds to answer.
     """
     here, tasks = ray.get_runtime_context().get_node_id(), []
     for name, node in workers:
@@ -74,7 +74,7 @@ def kill_processes(ray: Any, workers: Iterable[tuple[str, str]]) -> None:
 
 
 def _kill(pid: int) -> None:
-    """Kill a process unless it is known not to be one of Ray's workers."""
+    """Kill a process, unless it is known not to be one of Ray's workers."""
     with suppress(OSError):
         title = Path(f"/proc/{pid}/cmdline")
         if not title.parent.parent.exists() or title.read_bytes().startswith(b"ray::"):

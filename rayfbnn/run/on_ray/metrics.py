@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 _log = logging.getLogger(__name__)
-_SECONDS = 5.0  # between two times at which Ray is told; Ray itself passes metrics on every ten seconds
+_SECONDS = 5.0  # between two reports to Ray; Ray itself passes metrics on every ten seconds
 _CONNECT_SECONDS = 1.0
 _COUNTS = {
     "rayfbnn_draws": "Draws committed, of all chains",
@@ -32,22 +32,22 @@ _PARTS = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry", "pro
 
 
 class RayMetrics:
-    """Keeps counts as blocks are committed, and tells Ray every five seconds; Ray must be connected.
+    """Counts as blocks are committed, and reports to Ray every five seconds. Ray must be connected.
 
-    rayfbnn_draws, rayfbnn_iterations, rayfbnn_commits  counters of what this driver has seen committed: draws
-                    and iterations of all chains, and blocks
+    rayfbnn_draws, rayfbnn_iterations, rayfbnn_commits  counters of the draws and iterations of all chains,
+                    and of the blocks, that this driver has seen committed
     rayfbnn_divergences  counter of updates that diverged in iterations kept for the posterior
     rayfbnn_failures     counter of workers that died
     rayfbnn_acceptance   share of updates accepted in the last block of a batch
     rayfbnn_seconds_behind  seconds since the last commit of a batch; 0 once the batch is complete
     Each has the tag `store`; the last two have the tag `batch` too.
 
-    A thread tells Ray, so that the seconds grow while no worker says anything. Setting one gauge takes some
-    microseconds: of 512 batches at each of 200 messages a second it was a fifth of the driver's core.
+    A thread reports to Ray, because the seconds must grow while no worker reports. Setting one gauge takes
+    some microseconds: for 512 batches at each of 200 messages a second, it took a fifth of the driver's core.
     """
 
     def __init__(self, store: Store, failures: Callable[[], int]) -> None:
-        """Take the store and a function that gives the number of workers that died so far."""
+        """Take the store and a function that returns the number of workers that have died."""
         from ray.util import metrics
 
         self._store, self._failures = store, failures
@@ -60,9 +60,9 @@ class RayMetrics:
             "rayfbnn_seconds_behind", "Seconds since the last commit", (*tags, "batch")
         )
         self._tags = {"store": str(store.path)}
-        self._lock = threading.Lock()  # of all that follows
-        self._counts: Counter[str] = Counter()  # since Ray was told last
-        self._accepted: dict[int, float] = {}  # by batch, since Ray was told last
+        self._lock = threading.Lock()  # of all attributes below
+        self._counts: Counter[str] = Counter()  # since the last report to Ray
+        self._accepted: dict[int, float] = {}  # by batch, since the last report to Ray
         self._committed: dict[int, float] = {}  # time of each batch's last commit, on the monotonic clock
         self._diverged = _divergences(store)  # of each batch at its last commit
         self._n_failures = 0
@@ -70,7 +70,7 @@ class RayMetrics:
         self._thread = threading.Thread(target=self._tell_again_and_again, daemon=True)
 
     def update(self, progress: Progress) -> None:
-        """Count a block that was committed; other progress is none of a metric."""
+        """Count a committed block, and ignore other progress."""
         if not progress.committed or not progress.block_iterations:
             return
         n_iterations = progress.block_iterations * len(self._store.batch_chains(progress.batch))
@@ -90,7 +90,7 @@ class RayMetrics:
             self._tell()
 
     def _tell(self) -> None:
-        """Tell Ray what has been counted, and how far each batch is behind."""
+        """Report the counts to Ray, and how far each batch is behind."""
         now, n_failures = time.monotonic(), self._failures()
         with self._lock:
             counts, self._counts = self._counts, Counter()
@@ -99,7 +99,7 @@ class RayMetrics:
         counts["rayfbnn_failures"] = n_failures - self._n_failures
         self._n_failures = n_failures
         for name, count in counts.items():
-            if count > 0:  # Ray refuses to add nothing
+            if count > 0:  # Ray refuses to add zero
                 self._counters[name].inc(count, tags=self._tags)
         self._set(self._acceptance, accepted)
         self._set(self._behind, behind)
@@ -130,12 +130,12 @@ def _divergences(store: Store) -> dict[int, int]:
 
 @cache
 def warn_without_agent() -> None:
-    """Warn once, in one line, if Ray's agent on this node lacks what it needs to offer metrics."""
+    """Warn once, in one line, if Ray's agent on this node lacks the modules for offering metrics."""
     missing = [name for name in _PARTS if find_spec(name) is None]
     if missing and not _somebody_offers_metrics():
         _log.warning(
             "there will be no metrics: Ray's agent lacks %s;"
-            ' install "rayfbnn[metrics]" on every node, and start the cluster again',
+            ' install "rayfbnn[metrics]" on every node, and restart the cluster',
             ", ".join(missing),
         )
 
@@ -144,7 +144,7 @@ def _somebody_offers_metrics() -> bool:
     """Return True if somebody answers at the port for metrics of the node that this process is on."""
     import ray as imported
 
-    ray: Any = imported  # whose functions have no types
+    ray: Any = imported  # Ray's functions have no types
     if not ray.is_initialized():
         return False
     own = ray.get_runtime_context().get_node_id()

@@ -1,4 +1,4 @@
-"""Standard output while Ray is connected: it belongs to the result, and Ray prints on it too."""
+"""Keeps standard output for the result while Ray is connected, because Ray prints on it too."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def result_alone_on_stdout() -> Iterator[None]:
 
 
 def log_what_ray_reports() -> Any:
-    """Send what Ray reports about nodes and workers that have died to the log, at level DEBUG.
+    """Send Ray's reports of dead nodes and workers to the log, at level DEBUG.
 
-    Ray prints some fifty lines for each node, from the log of its raylet, and some seconds after its death: a
-    driver may have written its result by then. The executor says in one line what has happened. Returns the
+    Ray prints some fifty lines for each node, from the log of its raylet, some seconds after its death. A
+    driver may have written its result by then. The executor reports the death in one line. Returns the
     function of Ray that printed before.
     """
     return _replace_printer(_to_log)
 
 
 def _replace_printer(printer: Any) -> Any:
-    """Let a function print what Ray reports, and return the one before; None if this Ray has no such name.
+    """Let a function print Ray's reports, and return the previous one; None if this Ray has no such name.
 
     Ray has no public function for this. Without it the fifty lines go to standard error.
     """

@@ -1,4 +1,4 @@
-"""The owners of parts of the training cases as the driver has them: they follow the nodes of a cluster."""
+"""The driver's record of the owners of parts of the training cases, which follow the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rayfbnn.run.on_ray.parts_worker import PartsWorker
 from rayfbnn.store.storage.places import Place
 
 _ASK_SECONDS = 1.0  # between two questions to an owner that is not up
-_SETTLE_SECONDS = 30.0  # for owners that are being started, before the parts are divided without them
-_STAY_SECONDS = 20.0  # for an owner without parts, in which it tells the homes who has them now
+_SETTLE_SECONDS = 30.0  # wait for owners that are starting, before the parts are divided without them
+_STAY_SECONDS = 20.0  # an owner without parts stays this long, to tell the homes who has them now
 _log = logging.getLogger(__name__)
 
 _Question: TypeAlias = Literal["ready", "hold"]
@@ -31,7 +31,7 @@ class _Owner:
     """An owner as the driver knows it.
 
     handle  Ray's handle
-    parts   those that it has in the present division
+    parts   its parts in the present division
     node    Ray's id of its node; "" unless it is up
     asked   when it was last asked whether it is up, on the monotonic clock
     """
@@ -45,35 +45,39 @@ class _Owner:
 class Owners:
     """The actors that own the parts.
 
-    The division of the parts changes in four steps, while chains travel on: owners are started, or none if
-    there is no room for more; each reads the parts that it is to have besides those that it has; all are told
-    the new division, and let go of what they do not have in it; those that have nothing in it are ended.
-    Homes hear of a division from the first owner that they call, or from one that they find by its name in
-    Ray if they know none that is still there. No draw depends on it.
+    The division of the parts changes in four steps, while chains continue to travel:
 
-    Ray starts an owner that dies again, elsewhere if its node is gone. It then reads the parts it is asked
-    for, and no division changes unless that takes too long.
+    1. Owners are started, if there is room for more.
+    2. Each owner reads its parts of the next division, and keeps the parts that it has.
+    3. All owners are told the new division, and drop the parts that they do not have in it.
+    4. Owners without parts in it are ended.
+
+    Homes learn of a division from the first owner that they call. If none of the owners that they know is
+    left, they find another by its name in Ray. No draw depends on the division.
+
+    Ray restarts an owner that dies, on another node if its own is gone. The owner then reads the parts that
+    it is asked for, and the division does not change unless that takes too long.
     """
 
     def __init__(self, ray: Any, n_parts: int, environment: dict[str, str]) -> None:
         """Take Ray's module, the number of parts, and the environment variables of an owner."""
         self.division: Division | None = None
         self._ray, self._n_parts = ray, n_parts
-        # A visit is a function of its message and the part: to make one again is harmless. But a message
-        # that ends its owner again and again must end the run, so that the home decides what is repeated.
+        # A visit is a function of its message and the part, so repeating one is harmless. But a message that
+        # kills its owner again and again must end the run. Therefore the home decides what to repeat.
         self._remote_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(PartsWorker)
         self._options = {"runtime_env": {"env_vars": environment}} if environment else {}
         self._prefix = f"rayfbnn-{secrets.token_hex(8)}-"  # names in Ray; no draw depends on it
         self._numbers = counting()
         self._all: list[_Owner] = []
         self._questions: dict[Any, tuple[_Owner, _Question]] = {}  # by Ray's reference to the answer
-        self._next: dict[_Owner, tuple[int, ...]] = {}  # the division for which owners read parts
-        self._leaving: dict[_Owner, float] = {}  # and when each is ended, on the monotonic clock
-        self._announced: set[_Owner] = set()  # on nodes that will be taken away
-        self._changed = 0.0  # when an owner was started, or was lost
+        self._next: dict[_Owner, tuple[int, ...]] = {}  # the next division, whose parts are being read
+        self._leaving: dict[_Owner, float] = {}  # owners to end, and when, on the monotonic clock
+        self._announced: set[_Owner] = set()  # owners on nodes that will be taken away
+        self._changed = 0.0  # when an owner was last started or lost
 
     def start(self, store_path: Place, count: int) -> None:
-        """Start so many owners, unless they have been started; they read their parts at once."""
+        """Start `count` owners, unless they have been started. They read their parts at once."""
         if self.division is not None:
             return
         self._arguments = str(store_path), current_node, os.nice(0)
@@ -82,9 +86,9 @@ class Owners:
         self.division = self._new_division(1)
 
     def follow(self, nodes: Nodes, wanted: int) -> None:
-        """Let owners join and leave as nodes do; this is called again and again, and never waits.
+        """Let owners join and leave as nodes do. This is called again and again, and never waits.
 
-        wanted  number of owners for which there is room, or work
+        wanted  number of owners to have
         """
         self._hear()
         self._note_lost(nodes)
@@ -109,7 +113,7 @@ class Owners:
                 self._end(owner)
 
     def leaving(self, nodes: Nodes) -> Counter[str]:
-        """Count the owners on each node that will be taken away, those that were counted before left out."""
+        """Return the number of owners on each node that will be taken away, without those counted before."""
         new = [o for o in self._all if o.node in nodes.draining and o not in self._announced]
         self._announced.update(new)
         return Counter(owner.node for owner in new)
@@ -120,7 +124,7 @@ class Owners:
             self._end(owner)
 
     def _start(self, parts: tuple[int, ...] = ()) -> _Owner:
-        """Start an owner. Ray starts it where there is room, now or later."""
+        """Start an owner. Ray starts it once there is room."""
         named = self._remote_class.options(name=f"{self._prefix}{next(self._numbers)}", **self._options)
         owner = _Owner(named.remote(*self._arguments), parts)
         self._all.append(owner)
@@ -128,7 +132,7 @@ class Owners:
         return owner
 
     def _hear(self) -> None:
-        """Take the answers that have come."""
+        """Process the answers that have come."""
         if not self._questions:
             return
         from ray.exceptions import RayError, RayTaskError
@@ -147,7 +151,7 @@ class Owners:
                 continue
             if question == "ready":
                 owner.node = answer
-                # One that was started again has forgotten the division, and a home may ask for it.
+                # A restarted owner has forgotten the division, and a home may ask for it.
                 owner.handle.follow.remote(self.division, owner.parts)
 
     def _note_lost(self, nodes: Nodes) -> None:
@@ -156,13 +160,13 @@ class Owners:
                 self._lose(owner)
 
     def _lose(self, owner: _Owner) -> None:
-        """Take an owner for one that is not up, until it answers again."""
+        """Treat an owner as not up until it answers again."""
         owner.node = ""
         self._next = {}
         self._changed = time.monotonic()
 
     def _ask(self) -> None:
-        """Ask those that are not up, once a second."""
+        """Ask the owners that are not up, once a second."""
         asked = {owner for owner, question in self._questions.values() if question == "ready"}
         now = time.monotonic()
         for owner in self._all:
@@ -171,14 +175,17 @@ class Owners:
                 self._questions[owner.handle.ready.remote()] = owner, "ready"
 
     def _is_due(self, up: list[_Owner]) -> bool:
-        """Return True if others are up than those who have the parts, and no owner is worth waiting for."""
+        """Return True if the parts should be divided among the owners that are up.
+
+        These must differ from the owners that have the parts, and no other owner may be worth waiting for.
+        """
         if all(owner.parts for owner in up) and sum(len(owner.parts) for owner in up) == self._n_parts:
             return False
         is_settled = all(owner.node for owner in self._all)
         return is_settled or time.monotonic() - self._changed >= _SETTLE_SECONDS
 
     def _divide_if_read(self, nodes: Nodes) -> None:
-        """Make the next division the present one if all parts have been read."""
+        """Make the next division the present one, if all its parts have been read."""
         if any(question == "hold" for _, question in self._questions.values()):
             return
         for owner in self._all:
@@ -198,7 +205,7 @@ class Owners:
         return Division(number, tuple(owners), self._prefix)
 
     def _end(self, owner: _Owner) -> None:
-        """End an owner, and forget it with its questions."""
+        """End an owner, and forget it and its questions."""
         if owner in self._all:
             self._all.remove(owner)
         self._leaving.pop(owner, None)

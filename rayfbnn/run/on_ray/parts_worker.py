@@ -1,4 +1,4 @@
-"""The worker that owns parts of the training cases: what its Ray actor does with the messages it is given."""
+"""The work of a Ray actor that owns parts of the training cases: it handles the messages of homes."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from rayfbnn.store.store import Store
 class PartsWorker:
     """The work of an actor that owns parts.
 
-    It has no state but its cases, which it reads when it is asked for them, so that Ray may start it again.
+    Its only state is its cases and its division. It reads cases when they are needed, so Ray may restart it.
     """
 
     def __init__(self, store_path: str, node: Callable[[], str] = lambda: "", niceness: int = 0) -> None:
-        """Take the store, a question that only Ray can answer, and the least niceness of this process."""
+        """Take the store, a function that asks Ray for the node, and the least niceness of this process."""
         os.nice(max(0, niceness - os.nice(0)))
         self._store_path, self._node = store_path, node
         self._owner = Owner()
         self._division: Division | None = None
 
     def ready(self) -> str:
-        """Return the node that this worker is on, once it is up."""
+        """Return the node of this worker, once it is up."""
         return self._node()
 
     def hold(self, parts: Sequence[int]) -> None:
-        """Read those of some parts that are not here yet; numbers in ascending order."""
+        """Read the parts that this worker does not have yet. Their numbers are in ascending order."""
         missing = [number for number in parts if number not in self._owner.parts]
         if missing:
             self._owner.add(parts_of_run(Store.open(self._store_path), missing))
             give_back_freed_memory()
 
     def follow(self, division: Division, parts: Collection[int]) -> None:
-        """Take a new division, and keep the parts that this worker has in it."""
+        """Adopt a new division, and keep only the parts that this worker has in it."""
         self._division = division
         self._owner.keep(parts)
 
     def division(self) -> Division | None:
-        """Return the latest division that this worker was told of."""
+        """Return the latest division that this worker was told about."""
         return self._division
 
     def forward(
         self, message: Message, parts: Sequence[int], number: int
     ) -> tuple[bool | Division, Message | None]:
-        """Make all visits that are due here; return whether the message goes on, and the message.
+        """Make all visits that are due here. Return whether the message continues, and the message.
 
         A home that knows an older division gets the latest one instead.
 
-        parts   those of this worker, as the home knows it
-        number  of the division that the home knows
+        parts   the parts of this worker, as the home knows them
+        number  number of the division that the home knows
         """
         if self._division is not None and number < self._division.number:
             return self._division, None
-        self.hold(parts)  # a worker that was started again has none
+        self.hold(parts)  # a restarted worker has none
         forwarded = self._owner.forward(message, parts)
         return forwarded is not None, forwarded

@@ -1,4 +1,4 @@
-"""The token of Ray's authentication: whoever has it can run code on this user's Ray clusters."""
+"""The token of Ray's authentication. Anyone who has it can run code on this user's Ray clusters."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _log = logging.getLogger(__name__)
 
 
 def check_token() -> None:
-    """Raise ConfigError if Ray's token cannot be read, or cannot be written where there is none.
+    """Raise ConfigError if Ray's token cannot be read, or is missing and cannot be written.
 
-    Ray would end this process if the file of RAY_AUTH_TOKEN_PATH cannot be read.
+    Ray would end this process if it could not read the file of RAY_AUTH_TOKEN_PATH.
     """
     given = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if not _is_used():
@@ -34,8 +34,8 @@ def check_token() -> None:
         where = f"RAY_AUTH_TOKEN_PATH: {given}" if given else f"HOME: {os.environ.get('HOME', '')}"
         reason = getattr(exc, "strerror", None) or exc
         raise ConfigError(
-            f"{where} cannot hold the token of Ray's authentication ({reason}); name a file or a folder of"
-            f" yours, or leave Ray out: {WITHOUT_RAY}"
+            f"{where} cannot hold the token of Ray's authentication ({reason}); name a file or a folder that"
+            f" you own, or {WITHOUT_RAY}"
         ) from exc
 
 
@@ -46,10 +46,10 @@ def _check_can_be_written(path: Path) -> None:
 
 
 def make_token() -> None:
-    """Write a token that this user alone can read, if there is none yet.
+    """Write a token that only this user can read, unless one exists.
 
-    Ray itself would let everybody read it. A file that is there is not changed; if others can read it, a
-    warning says so.
+    Ray itself would let everybody read it. An existing file is not changed; if others can read it, a warning
+    says so.
     """
     if not _is_used() or os.environ.get("RAY_AUTH_TOKEN_PATH"):
         return
@@ -57,8 +57,8 @@ def make_token() -> None:
     if _is_there(path):
         if _can_be_read_by_others(path):
             _log.warning(
-                "others on this machine can read Ray's token, and with it run code on your Ray clusters:"
-                " chmod 600 %s",
+                "other users of this machine can read Ray's token, and use it to run code on your Ray"
+                " clusters; run: chmod 600 %s",
                 path,
             )
         return
@@ -81,7 +81,7 @@ def _is_used() -> bool:
 
 
 def _file() -> Path:
-    """Return where Ray keeps the token by default; RuntimeError if this user has no home."""
+    """Return the file of the token by default; RuntimeError if this user has no home folder."""
     return Path.home() / ".ray" / "auth_token"
 
 
@@ -90,7 +90,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _can_be_read_by_others(path: Path) -> bool:
-    """Return True if neither the mode of the file nor that of a folder above it keeps all others out."""
+    """Return True if others can read the file, by its mode and those of all folders above it."""
     can_be_read = path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
     can_be_reached = (
         folder.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH) for folder in path.resolve().parents

@@ -14,9 +14,9 @@ from rayfbnn.ring.itinerary import Itinerary
 from rayfbnn.ring.message import Message
 from rayfbnn.run.on_ray.division import Division, RemoteOwner
 
-_BACK_SECONDS = 300.0  # for an owner that died to be back, before its chains are sent again in any case
-_ASK_SECONDS = 1.0  # between two questions to it
-_ANSWER_SECONDS = 5.0  # for an answer of another owner, which may be at a visit
+_BACK_SECONDS = 300.0  # for a dead owner to be back; then its chains are sent again in any case
+_ASK_SECONDS = 1.0  # between two questions to that owner
+_ANSWER_SECONDS = 5.0  # for an answer of another owner, which may be busy with a visit
 _log = logging.getLogger(__name__)
 
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class _Hop:
     """A call that makes all visits due at one owner.
 
-    message      what goes in: the message, or Ray's reference to it
+    message      the message that goes in, or Ray's reference to it
     changed      Ray's reference to the message that comes out
     first, next  numbers of the first visit there, and of the one after the last
     """
@@ -38,12 +38,12 @@ class _Hop:
 
 
 class RayTransport:
-    """Carries the messages of one home, which knows the way of each and calls one owner after the other.
+    """Carries the messages of one home. It knows the route of each, and calls one owner after the other.
 
     A message above half a megabyte goes from owner to owner directly, because only Ray's reference to it
-    passes through the home. An owner that dies is started again by Ray; the home hears that its messages are
-    lost once that owner is back, or another has its parts, and sends them again. An owner that knows a later
-    division than the home answers with it, and the home calls the owner who has the part now.
+    passes through the home. Ray restarts an owner that dies. The home is told that its messages are lost once
+    that owner is back, or another has its parts, and sends them again. An owner that knows a later division
+    than the home answers with that division, and the home calls the owner that has the part now.
     """
 
     def __init__(self, division: Division) -> None:
@@ -53,11 +53,11 @@ class RayTransport:
         self._under_way: dict[Any, _Hop] = {}  # by Ray's reference to the sign that the visits were made
 
     def send(self, message: Message) -> None:
-        """Send a message on its way, to the owner of `message.part`."""
+        """Send a message to the owner of `message.part`."""
         self._call(message, message.itinerary, message.number)
 
     def receive(self, seconds: float) -> Message | None:
-        """Return a message that has come home; None if none comes in time, or if messages were lost."""
+        """Return a message that has come home, or None if none comes in time or messages were lost."""
         import ray
         from ray.exceptions import RayError, RayTaskError
 
@@ -89,12 +89,12 @@ class RayTransport:
         return None
 
     def adopt(self, division: Division) -> None:
-        """Take a division, unless a later one is known."""
+        """Adopt a division, unless a later one is known."""
         if division.number > self._division.number:
             self._division, self._owner_of = division, _by_part(division)
 
     def _call(self, message: Any, itinerary: Itinerary, first: int) -> None:
-        """Let the owner of the next part make all visits that are due there."""
+        """Ask the owner of the next part to make all visits that are due there."""
         owner = self._owner_of[itinerary.visit(first).part]
         number = first
         while number < len(itinerary) and itinerary.visit(number).part in owner.parts:
@@ -104,7 +104,7 @@ class RayTransport:
         self._under_way[sign] = _Hop(owner, itinerary, message, changed, first, number)
 
     def _wait_for(self, lost: RemoteOwner) -> None:
-        """Wait until an owner is back or others say who has its parts now, at most five minutes."""
+        """Wait until an owner is back, or others say who has its parts now, for at most five minutes."""
         deadline = time.monotonic() + _BACK_SECONDS
         while time.monotonic() < deadline:
             if _answer(lost.handle.ready) is not None:
@@ -122,7 +122,10 @@ def _by_part(division: Division) -> dict[int, RemoteOwner]:
 
 
 def _named(prefix: str) -> Iterator[Any]:
-    """Yield the handles of the actors whose names begin so; of those that a home knows, none may be left."""
+    """Yield the handles of the actors with names that begin with `prefix`.
+
+    All owners that a home knows may be gone; it then asks these.
+    """
     import ray
     from ray.exceptions import RayError
 
@@ -134,7 +137,7 @@ def _named(prefix: str) -> Iterator[Any]:
 
 
 def _answer(question: Any) -> Any:
-    """Return an owner's answer; None if it gives none within some seconds."""
+    """Return an owner's answer, or None if it does not answer within some seconds."""
     import ray
     from ray.exceptions import RayError
 

@@ -1,4 +1,4 @@
-"""The worker: what a Ray actor does with the blocks that it is given."""
+"""The work of a Ray actor that runs blocks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rayfbnn.run.on_ray.transport import RayTransport
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.store import Store
 
-NEWS_SECONDS = 0.5  # between two reports of a worker; a stop may wait this long to be noticed
+NEWS_SECONDS = 0.5  # between two reports of a worker; it may take this long to notice a stop
 
 
 class Worker:
-    """The work of a Ray actor: it runs blocks in its only thread, and reports meanwhile how far it is.
+    """The work of a Ray actor: it runs blocks in its only thread, and reports its progress meanwhile.
 
-    There is no second thread, because it would get the interpreter a hundred times a second, whenever Ray
-    looks for signals. That made two actors 2 to 3 % slower than two processes. This is a plain class, so
-    that it can be tested without Ray. `is_stopped` is called after every iteration.
+    A second thread would get the interpreter a hundred times a second, whenever Ray checks for signals. That
+    made two actors 2 to 3 % slower than two processes. This is a plain class, which can be tested without
+    Ray. `is_stopped` is called after every iteration.
     """
 
     def __init__(
@@ -32,29 +32,30 @@ class Worker:
         node: Callable[[], str] = lambda: "",
         niceness: int = 0,
     ) -> None:
-        """Take the store, questions that only Ray can answer, and the least niceness of this process."""
+        """Take the store, two functions that ask Ray, and the least niceness of this process."""
         os.nice(max(0, niceness - os.nice(0)))
         self._store_path = store_path
         self._is_stopped = is_stopped
         self._node = node
         self._transport: RayTransport | None = None
         self._sampler: Sampler | Fitter | None = None
-        self._steps: Iterator[Progress] = iter(())  # of the block that was run last
+        self._steps: Iterator[Progress] = iter(())  # steps of the block that was run last
         self._is_finishing = False
         self._latest: Progress | None = None
 
     def ready(self) -> tuple[str, str]:
-        """Return the worker's host and process id, and the node it is on, once it is up."""
+        """Return the worker's host and process id, and its node, once it is up."""
         return worker_name(), self._node()
 
     def run_block(self, batch: int, division: Division | None = None) -> Iterator[Progress]:
-        """Run and commit the batch's next block; yield progress twice a second, and after the commit.
+        """Run and commit the batch's next block. Yield progress twice a second, and after the commit.
 
-        division  of the training cases among owners; chains travel to them, and the worker has no cases
+        division  division of the training cases among owners; if given, chains travel to the owners, and the
+                  worker has no cases
         """
         if self._sampler is None:  # not in __init__, where Ray hides the cause of an error
             self._sampler = self._job(division)
-            give_back_freed_memory()  # of the reading of the cases
+            give_back_freed_memory()  # used for reading the cases
         elif self._transport is not None and division is not None:
             self._transport.adopt(division)
         self._is_finishing, reported = False, time.monotonic()
@@ -75,15 +76,15 @@ class Worker:
         return job_of(store, worker=worker_name(), transport=self._transport, n_owners=n_owners)
 
     def should_stop(self) -> bool:
-        """Return True to stop; called after every iteration. Tests kill or delay a worker here."""
+        """Return True to stop. This is called after every iteration; tests kill or delay a worker here."""
         return self._is_stopped()
 
     def latest(self) -> Progress | None:
-        """Return the latest progress of the block that was run last; None before the first.
+        """Return the latest progress of the block that was run last; None before the first block.
 
-        Ray drops the generator of a block that is told to stop while an answer is on its way. What is done of
-        such a block is committed here. It must not be done as the generator is closed: the garbage collector
-        may do that, at any moment and in any thread, and nothing may be sampled there.
+        Ray drops the generator of a block that is told to stop while an answer is on its way. The finished
+        iterations of such a block are committed here. They cannot be committed as the generator is closed:
+        the garbage collector may close it at any moment and in any thread, and nothing may be sampled there.
         """
         self._is_finishing = True
         for self._latest in self._steps:  # noqa: B020, runs on to the commit

@@ -51,7 +51,7 @@ def test_there_is_an_actor_for_each_gpu(
 
 def test_actors_do_not_wait_for_a_gpu_that_ray_does_not_find(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "connect", lambda workers, address: (ray_with(0), True))
-    with pytest.raises(WorkerError, match="Ray finds no GPU here; workers = 0"):
+    with pytest.raises(WorkerError, match="Ray finds no GPU here; use workers = 0"):
         RayExecutor(workers=2, gpus_per_worker=1)._wanted_workers()
     assert RayExecutor(workers=2, gpus_per_worker=0)._wanted_workers() == 2
 

@@ -95,7 +95,7 @@ def test_a_node_that_will_be_taken_away_commits_and_is_left(
     assert executor.failures == 0
     assert ray.blocks["first"] - done[0] in (0, 1)  # the block under way, if there was one
     assert caplog.messages == [
-        "node first will be taken away: its 1 worker commit what they have done, and others go on elsewhere"
+        "node first will be taken away: its 1 worker will commit and stop, and others continue elsewhere"
     ]
     assert_same_draws(store.path, undisturbed)
 
@@ -115,7 +115,7 @@ def test_a_node_that_dies_counts_for_no_block(
     ray = StandinRay(first=2, second=1)
     executor = run(ray, store, monkeypatch, {7: lambda: ray.lose("first")}, max_failures=0)
     assert executor.failures == 2
-    assert caplog.messages == ["node first died with 2 workers: others go on"]
+    assert caplog.messages == ["node first died with 2 workers: other workers continue"]
     assert_same_draws(store.path, undisturbed)
 
 
@@ -132,7 +132,7 @@ def test_workers_that_cannot_be_reached_are_waited_for(
     events = {7: lambda: ray.cut_off.add("first"), 12: lambda: fate("first")}
     executor = run(ray, store, monkeypatch, events, max_failures=0)
     assert executor.failures == (2 if is_dead else 0)
-    assert caplog.messages == (["node first died with 2 workers: others go on"] if is_dead else [])
+    assert caplog.messages == (["node first died with 2 workers: other workers continue"] if is_dead else [])
     assert_same_draws(store.path, undisturbed)
 
 

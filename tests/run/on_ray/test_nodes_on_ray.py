@@ -111,7 +111,7 @@ def test_a_node_that_is_killed_is_one_line_and_its_batch_goes_on(scene: Scene) -
     scene.wait_until(lambda: scene.log("block")[-1]["failures"] == 1)
     errors = scene.end()
     assert seconds < _AGAIN_SECONDS
-    assert len([line for line in errors if "died with 1 worker: others go on" in line]) == 1, errors
+    assert len([line for line in errors if "died with 1 worker: other workers continue" in line]) == 1, errors
     assert len(errors) <= 4, errors  # beside it the two of the stop
     assert scene.log("end")[-1]["failures"] == 1
     scene.compare()
