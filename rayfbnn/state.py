@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from rayfbnn.arrays import Array
 from rayfbnn.streams import Streams
@@ -203,127 +203,6 @@ class MinibatchTarget(Target, Protocol):
         ...
 
 
-class PrecisionDistributions(Protocol):
-    """The distributions of precisions given those of what they rule; see model/approximation/expected.py."""
-
-    @property
-    def mean(self) -> Array:
-        """E tau, (n_chains, n_precisions)."""
-        ...
-
-    @property
-    def shape(self) -> Array:
-        """Shape of each Gamma distribution, (n_chains, n_precisions), NaN where a precision has none."""
-        ...
-
-    @property
-    def rate(self) -> Array:
-        """Rate of each Gamma distribution, (n_chains, n_precisions), NaN where a precision has none."""
-        ...
-
-    @property
-    def bound(self) -> Array:
-        """What a bound on the log evidence at the precisions E tau changes by, (n_chains,)."""
-        ...
-
-
-class ApproximatedTarget(MinibatchTarget, Protocol):
-    """A posterior that approximations can be fitted to."""
-
-    @property
-    def dtype(self) -> Literal["float32", "float64"]:
-        """The dtype of positions."""
-        ...
-
-    def start(self, streams: Streams) -> tuple[Array, Array]:
-        """Draw a position (n_chains, n_parameters), and return it with the precisions' prior means."""
-        ...
-
-    def log_joint(self, position: Array, precisions: Array) -> Array:
-        """Return log likelihood plus log density of the parameters given precisions, (n_chains,)."""
-        ...
-
-    def residual_squares(self, position: Array) -> Array | None:
-        """Return sums of squared residuals, (n_chains, n_targets); None without noise precisions."""
-        ...
-
-    def expected_precisions(
-        self, precisions: Array, squares: Array, residual_squares: Array | None
-    ) -> PrecisionDistributions:
-        """Return the best distributions of the precisions given expected squares.
-
-        squares           (n_chains, n_parameters) of the parameters
-        residual_squares  (n_chains, n_targets) of the sums of squared residuals
-        """
-        ...
-
-
-class ReestimatedPrecisions(Protocol):
-    """Precisions after a step towards the greatest evidence; see model/approximation/evidence.py."""
-
-    @property
-    def precisions(self) -> Array:
-        """The new precisions, (n_chains, n_precisions)."""
-        ...
-
-    @property
-    def log_width(self) -> Array:
-        """What the integral over the log precisions adds to the log evidence, (n_chains,)."""
-        ...
-
-
-class CurvedTarget(ApproximatedTarget, Protocol):
-    """A posterior whose curvature is known, for Gaussian approximations."""
-
-    def prior_precisions(self, precisions: Array) -> Array:
-        """Return the prior's curvature, the precision of each parameter, (n_chains, n_parameters)."""
-        ...
-
-    def gauss_newton(self, position: Array, precisions: Array) -> Array:
-        """Return the likelihood's curvature in parts that add up, (n_chains, n_parts, P, P)."""
-        ...
-
-    def hessian(self, position: Array, precisions: Array) -> Array:
-        """Return the Hessian of the potential, (n_chains, n_parameters, n_parameters)."""
-        ...
-
-    def reestimated(
-        self, position: Array, precisions: Array, traces: Array, determined: Array, *, is_integrated: bool
-    ) -> ReestimatedPrecisions:
-        """Return precisions one step on towards the greatest evidence.
-
-        traces         (n_chains, n_parameters): the diagonal of the inverse of the curvature A
-        determined     (n_chains, n_parts): tr(A^-1 G_j) of each part of the likelihood's curvature
-        is_integrated  whether all parameters count as determined, as where precisions are integrated out
-        """
-        ...
-
-
-class PropagatedTarget(ApproximatedTarget, Protocol):
-    """A posterior whose cases move the moments of independent Gaussian parameters."""
-
-    def prior_precisions(self, precisions: Array) -> Array:
-        """Return the precision of each parameter, (n_chains, n_parameters)."""
-        ...
-
-    def case_update(
-        self, mean: Array, variance: Array, precisions: Array, cases: Array
-    ) -> tuple[Array, Array, Array]:
-        """Return log Z of one case of each chain, and its derivatives by means and variances.
-
-        mean, variance (n_chains, n_parameters), cases (n_chains,) integers; log Z is (n_chains,).
-        """
-        ...
-
-    def expected_residual_squares(self, mean: Array, variance: Array) -> Array | None:
-        """Return expected sums of squared residuals, (n_chains, n_targets); None without noise."""
-        ...
-
-    def units_are_alike(self, mean: Array) -> Array:
-        """Return whether all hidden units have the same means, (n_chains,)."""
-        ...
-
-
 class ConditionalTarget(Target, Protocol):
     """The density of some coordinates of a state, with the others integrated out.
 
@@ -348,17 +227,6 @@ class Marginal(Protocol):
 
         The density and its stepsizes may depend on the variables that are integrated out only through the
         auxiliary variables.
-        """
-        ...
-
-
-class MarginalizableTarget(Target, Protocol):
-    """A target that can integrate some of its variables out."""
-
-    def marginal(self, over: tuple[str, ...]) -> Marginal:
-        """Integrate "outputs", "precisions" or both out, for hybrid-marginal.
-
-        Raises ConfigError if the model does not allow it.
         """
         ...
 
@@ -396,14 +264,4 @@ class UncorrectedInfo:
     """
 
     energy_change: Array
-    diverged: Array
-
-
-@dataclass(frozen=True)
-class ExcursionInfo:
-    """Information on one excursion to other temperatures, one value for each chain.
-
-    diverged  (n_chains,) number of inner updates that met an energy that was not finite
-    """
-
     diverged: Array

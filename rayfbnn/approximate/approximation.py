@@ -15,9 +15,10 @@ import numpy as np
 
 from rayfbnn.approximate.distributions import Distribution
 from rayfbnn.approximate.keys import DRAWS, STARTS, key, limits_of
+from rayfbnn.approximate.targets import CurvedTarget, PropagatedTarget
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.state import Advance, CurvedTarget, PropagatedTarget
+from rayfbnn.state import Advance
 from rayfbnn.streams import Streams
 
 OBJECTIVE = "objective"

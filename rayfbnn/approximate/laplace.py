@@ -12,9 +12,10 @@ from rayfbnn.approximate.approximation import LOG_EVIDENCE, Dtype, Fit, FitTarge
 from rayfbnn.approximate.gaussian import draw_by_precision, log_density_by_precision
 from rayfbnn.approximate.keys import COUNT, STARTS, key
 from rayfbnn.approximate.members import WithMembers, member_weights
+from rayfbnn.approximate.targets import CurvedTarget
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.memory import check_memory
-from rayfbnn.state import Advance, CurvedTarget
+from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose, Streams
 
 _LEAST_EIGENVALUE = "least_eigenvalue"

@@ -12,9 +12,10 @@ from rayfbnn.approximate.approximation import LOG_EVIDENCE, OBJECTIVE, Fit, FitT
 from rayfbnn.approximate.distributions import Factorised
 from rayfbnn.approximate.keys import COUNT, Limits, key
 from rayfbnn.approximate.members import WithMembers
+from rayfbnn.approximate.targets import PropagatedTarget
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.memory import check_memory
-from rayfbnn.state import Advance, PropagatedTarget
+from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose, Streams
 
 _DAMPING = Limits("a number above 0 and at most 1", above=0, most=1)

@@ -13,8 +13,9 @@ from rayfbnn.approximate.distributions import Factorised
 from rayfbnn.approximate.gaussian import pruned
 from rayfbnn.approximate.keys import COUNT, POSITIVE, SHARE, Limits, key
 from rayfbnn.approximate.members import WithMembers
+from rayfbnn.approximate.targets import ApproximatedTarget
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.state import Advance, ApproximatedTarget, CaseBatches, Target
+from rayfbnn.state import Advance, CaseBatches, Target
 from rayfbnn.streams import Purpose, Streams
 
 _SAMPLES = Limits("a whole number of at least 1, even where antithetic = true", COUNT.least, COUNT.most)

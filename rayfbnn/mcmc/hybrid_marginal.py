@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal, Protocol, cast
 
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import hybrid
@@ -12,8 +12,19 @@ from rayfbnn.mcmc.operation import Auto, BuildContext, Tunable, Tuning
 from rayfbnn.mcmc.orders import Order
 from rayfbnn.mcmc.trajectories import check_tunable, describe_tunable, gradients_of_steps, trajectory_length
 from rayfbnn.mcmc.tuning.measuring import Measuring, tuned_kernel
-from rayfbnn.state import Advance, ChainState, HMCInfo, Marginal, MarginalizableTarget, Update
+from rayfbnn.state import Advance, ChainState, HMCInfo, Marginal, Target, Update
 from rayfbnn.streams import Streams
+
+
+class MarginalizableTarget(Target, Protocol):
+    """A target that can integrate some of its variables out."""
+
+    def marginal(self, over: tuple[str, ...]) -> Marginal:
+        """Integrate "outputs", "precisions" or both out, for hybrid-marginal.
+
+        Raises ConfigError if the model does not allow it.
+        """
+        ...
 
 
 @dataclass(frozen=True)

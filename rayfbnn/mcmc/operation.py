@@ -46,7 +46,8 @@ class Operation(ABC):
     def build(self, context: BuildContext) -> Update:
         """Build the update that runs this operation.
 
-        The update returns the state and an info, which is None or one of the info records of state.py.
+        The update returns the state and an info, which is None, one of the info records of state.py, or an
+        ExcursionInfo (schedule.py).
         """
 
     @abstractmethod

@@ -16,7 +16,6 @@ from rayfbnn.mcmc.tuning.measuring import MeasuredInfo
 from rayfbnn.state import (
     Advance,
     ChainState,
-    ExcursionInfo,
     HMCInfo,
     ProposalsInfo,
     Target,
@@ -24,6 +23,16 @@ from rayfbnn.state import (
     Update,
 )
 from rayfbnn.streams import Streams
+
+
+@dataclass(frozen=True)
+class ExcursionInfo:
+    """Information on one excursion to other temperatures, one value for each chain.
+
+    diverged  (n_chains,) number of inner updates that met an energy that was not finite
+    """
+
+    diverged: Array
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ _BYTES_AT_ONCE = 64e6
 
 @dataclass(frozen=True, eq=False)
 class ApproximatedPosterior(SampledPosterior):
-    """A posterior that approximations can be fitted to: a `state.ApproximatedTarget`."""
+    """A posterior that approximations can be fitted to: an `ApproximatedTarget` of approximate/targets.py."""
 
     def start(self, streams: Streams) -> tuple[Array, Array]:
         """Draw the start of a fit: parameters (n_chains, n_parameters), and precisions at their prior means.

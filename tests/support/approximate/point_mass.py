@@ -9,8 +9,9 @@ from typing import ClassVar
 from rayfbnn.approximate.approximation import Approximation, Fit, FitTarget, State, StepInfo
 from rayfbnn.approximate.distributions import Points
 from rayfbnn.approximate.keys import DRAWS, Limits, key
+from rayfbnn.approximate.targets import ApproximatedTarget
 from rayfbnn.arrays import array_namespace
-from rayfbnn.state import Advance, ApproximatedTarget
+from rayfbnn.state import Advance
 from rayfbnn.streams import Streams
 
 _PLACE = Limits("a number from -10 to 10, such as 0.5", least=-10, most=10)
