@@ -40,9 +40,21 @@ class Demo:
 
 
 def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: bool = True) -> Demo:
-    """Sample the robot arm into `folder`, or continue an earlier demonstration there; then report.
+    """Run the robot arm of Neal (1996), from sampling to predictions and pictures.
 
-    The folder gets the configuration, the data, the store run.zarr, predictions.csv and the pictures.
+    A second call continues where an earlier one stopped, or reports again.
+
+    Parameters
+    ----------
+    folder
+        The folder for the configuration, the data, the store run.zarr, predictions.csv and the pictures.
+    workers, progress
+        See `sample`.
+
+    Returns
+    -------
+    Demo
+        The diagnosis, the prediction, and the files.
     """
     if not isinstance(place_of(folder), Path):
         raise ConfigError(f"folder: must be on a disk, got {place_of(folder)}")

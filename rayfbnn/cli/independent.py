@@ -9,33 +9,27 @@ from typing import Annotated
 
 import typer
 
-from rayfbnn.cli.parameters import AsJson, NewStore, RunStore, Set, ShowProgress, Skip, SpecFile, Train
+from rayfbnn.cli.parameters import AsJson, RunStore, Set, SpecFile
 from rayfbnn.cli.program import command, print_run
 from rayfbnn.describe import results
 from rayfbnn.errors import CheckFailed
 from rayfbnn.output.printing import answer
 
+Draws = Annotated[int, typer.Option()]
+
 
 @command
 def reject(
     spec: SpecFile,
-    path: NewStore,
-    draws: Annotated[int, typer.Option(help="Number of draws.")],
-    data: Train = None,
+    path: RunStore,
+    draws: Draws,
+    data: Path | None = None,
     set: Set = None,
-    proposals_per_round: Annotated[int, typer.Option(help="Number of proposals made at once.")] = 1000,
-    max_proposals: Annotated[
-        int, typer.Option(help="Number of proposals after which it gives up.")
-    ] = 100_000_000,
-    progress: ShowProgress = True,
+    proposals_per_round: int = 1000,
+    max_proposals: int = 100_000_000,
+    progress: bool = True,
     as_json: AsJson = False,
 ) -> None:
-    """Draw exactly and independently from the posterior by rejection, into a new store.
-
-    Networks are drawn from the prior and accepted with probability proportional to their likelihood. This is
-    for small problems: the share of proposals that are accepted falls fast with the number of cases. `check`
-    compares a run with these draws.
-    """
     from rayfbnn import api
 
     summary = api.reject(
@@ -54,17 +48,12 @@ def reject(
 @command
 def prior(
     spec: SpecFile,
-    path: NewStore,
-    draws: Annotated[int, typer.Option(help="Number of draws.")],
-    data: Train = None,
+    path: RunStore,
+    draws: Draws,
+    data: Path | None = None,
     set: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw networks, functions and data sets from the prior, into a new store.
-
-    The training targets are used for nothing but standardisation. `predict` and `plot` read the store like
-    any other. The phases of the configuration are not run, so layers may have step and erf units.
-    """
     from rayfbnn import api
 
     print_run(api.prior(spec, path, draws=draws, data=data, set=set or ()), as_json)
@@ -73,20 +62,13 @@ def prior(
 @command
 def evidence(
     spec: SpecFile,
-    data: Train = None,
+    data: Path | None = None,
     set: Set = None,
-    temperatures: Annotated[
-        int, typer.Option(help="Number of steps from the prior to the posterior.")
-    ] = 1000,
-    power: Annotated[float, typer.Option(help="Inverse temperatures are (j/temperatures)**power.")] = 4.0,
-    progress: ShowProgress = True,
+    temperatures: int = 1000,
+    power: float = 4.0,
+    progress: bool = True,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate the log marginal likelihood of the training targets by annealed importance sampling.
-
-    Each chain of the configuration is an independent run from a draw of the prior to the posterior. With more
-    temperatures the weights of the runs differ less; with more chains their mean is more accurate.
-    """
     from rayfbnn import api
 
     evidence = api.evidence(
@@ -98,32 +80,13 @@ def evidence(
 @command
 def check(
     path: RunStore,
-    exact: Annotated[
-        Path,
-        typer.Argument(
-            metavar="EXACT", help="A store that `reject` made from the same configuration and data."
-        ),
-    ],
-    false_alarm_rate: Annotated[
-        float,
-        typer.Option(
-            help="Probability, over all quantities together, that a difference is reported where there is"
-            " none."
-        ),
-    ] = 1e-3,
-    cases: Annotated[
-        int,
-        typer.Option(
-            help="Number of training cases, evenly spaced, at which the network's outputs are compared."
-        ),
-    ] = 10,
-    skip: Skip = 0,
+    exact: Annotated[Path, typer.Argument(metavar="EXACT")],
+    false_alarm_rate: float = 1e-3,
+    cases: int = 10,
+    skip: int = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Test whether the draws of a run can be from the same distribution as exact draws of its posterior.
-
-    The exit code is 1 if they differ by more than chance allows.
-    """
+    """The exit code is 1 if they differ by more than chance allows."""
     from rayfbnn import api
 
     result = api.check(path, exact, false_alarm_rate=false_alarm_rate, cases=cases, skip=skip)

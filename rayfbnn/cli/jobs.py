@@ -7,26 +7,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rayfbnn.cli.parameters import (
-    Address,
     AsJson,
     Decisive,
     LogFormat,
-    MaxFailures,
     MaxTime,
     Method,
     RunStore,
     Set,
-    ShowProgress,
     SpecFile,
-    Train,
     Until,
-    Workers,
 )
 from rayfbnn.cli.program import NOT_CONVERGED, command, print_run
 from rayfbnn.errors import ConfigError, StoreReadError, WorkerError
@@ -34,32 +30,28 @@ from rayfbnn.output.printing import answer, say
 from rayfbnn.run.signals import START_AGAIN
 
 
-@command
+@partial(command, docstrings=("sample_or_resume",))
 def run(
     spec: SpecFile,
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="STORE", help="The store of the run; it is created if nothing is there."),
-    ],
-    data: Train = None,
+    path: RunStore,
+    data: Path | None = None,
     set: Set = None,
     until: Until = None,
     max_time: MaxTime = None,
     decisive: Decisive = "predictions",
-    workers: Workers = None,
-    address: Address = None,
-    max_failures: MaxFailures = 3,
-    progress: ShowProgress = True,
+    workers: int | None = None,
+    address: str | None = None,
+    max_failures: int = 3,
+    progress: bool = True,
     log_format: LogFormat = "text",
     method: Method = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a run to its end, wherever it stands: sample, resume or extend it, or do nothing if complete.
+    """A job script can start this command as often as the scheduler likes.
 
-    The script of a job calls it: it may be started as often as a scheduler likes, and always ends with the
-    same draws. Exit code 75 means "start me again": the run was stopped by a signal, workers died, or storage
-    was full or could not be read. 0 means that the run is complete. After 1, 2 and 3 (with --until ok the
-    time was over) it must not be started again; after 73 another process is at work.
+    Exit code 75 means "start me again": the run was stopped by a signal, workers died, or storage was full or
+    could not be read. 0 means that the run is complete. After 1, 2 and 3 (with --until ok the time was over)
+    the command must not be started again; after 73 another process is working on the run.
     """
     from rayfbnn import api
 
@@ -88,15 +80,11 @@ def run(
 def status(
     path: RunStore,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Prints the status again and again, until the run is complete.")
+        bool, typer.Option("--watch", help="Print the status again and again, until the run is complete.")
     ] = False,
     every: Annotated[float, typer.Option(help="Seconds between two lines of --watch.")] = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Say how far a run is, how fast, when it will end, and whether anyone is at work on it.
-
-    Any machine that reads the store can ask, while the run goes on or later. Nothing is locked or changed.
-    """
     from rayfbnn import api
     from rayfbnn.describe.status import status_text
 

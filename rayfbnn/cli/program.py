@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin
 
 import typer
 
 from rayfbnn import __version__
+from rayfbnn.cli.descriptions import VERBS, described
 from rayfbnn.describe import results
 from rayfbnn.errors import NO_SPACE, RayFBNNError
 from rayfbnn.output.printing import answer, guard_streams, say, tell
@@ -39,7 +40,7 @@ def _print_version(is_wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Prints the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Sample the posterior of Bayesian neural networks: many chains, resumable to the bit."""
@@ -48,18 +49,24 @@ def options(
 Command: TypeAlias = Callable[..., None]
 
 
-def command(function: Command) -> Command:
-    """Register a command; its RayFBNNErrors become a message on standard error and an exit code."""
-    return command_of(app)(function)
+def command(
+    function: Command,
+    *,
+    group: typer.Typer = app,
+    files: tuple[str, ...] = VERBS,
+    docstrings: tuple[str, ...] = (),
+) -> Command:
+    """Register a command; its RayFBNNErrors become a message on standard error and an exit code.
 
+    The help has the docstring of the verb of the same name, and then the docstring of the command.
 
-def command_of(group: typer.Typer) -> Callable[[Command], Command]:
-    """Return what registers a command of a group of commands, as `command` does those of the program."""
-    return partial(_register, group)
-
-
-def _register(group: typer.Typer, function: Command) -> Command:
+    files       where the verb is defined
+    docstrings  names of the docstrings, if the verb has another name or others describe parameters too
+    """
     name = function.__name__ if group is app else f"study {function.__name__}"
+    first, *others = (described(one, files) for one in docstrings or (function.__name__,))
+    parameters = first.parameters | {name: text for one in others for name, text in one.parameters.items()}
+    added = _paragraphs(inspect.getdoc(function) or "")
 
     @functools.wraps(function)
     def with_exit_code(*args: Any, **kwargs: Any) -> None:
@@ -81,7 +88,28 @@ def _register(group: typer.Typer, function: Command) -> Command:
             say(f"rayfbnn {name}: out of memory: {exc or 'no more is left'}")
             raise typer.Exit(1) from None
 
-    return group.command(help=_paragraphs(inspect.getdoc(function) or ""))(with_exit_code)
+    with_exit_code.__signature__ = _with_help(function, parameters)  # type: ignore[attr-defined]
+    return group.command(help="\n\n".join(filter(None, (first.text, added))))(with_exit_code)
+
+
+def _with_help(function: Command, parameters: Mapping[str, str]) -> inspect.Signature:
+    """Return the signature of a command with the help of its parameters."""
+    signature = inspect.signature(function, eval_str=True)
+    described_parameters = []
+    for parameter in signature.parameters.values():
+        kind, settings = _kind_and_settings(parameter)
+        settings.help = " ".join(filter(None, (parameters.get(parameter.name), settings.help)))
+        described_parameters.append(parameter.replace(annotation=Annotated[kind, settings]))
+    return signature.replace(parameters=described_parameters)
+
+
+def _kind_and_settings(parameter: inspect.Parameter) -> tuple[Any, Any]:
+    """Return the type of a parameter, and a copy of its settings, which by default depend on its default."""
+    if get_origin(parameter.annotation) is Annotated:
+        kind, settings = get_args(parameter.annotation)
+        return kind, copy(settings)  # several commands have the same
+    is_option = parameter.default is not parameter.empty
+    return parameter.annotation, typer.Option() if is_option else typer.Argument()
 
 
 def _paragraphs(text: str) -> str:

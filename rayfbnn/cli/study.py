@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rayfbnn.cli.descriptions import STUDY
 from rayfbnn.cli.jobs import start_again
-from rayfbnn.cli.parameters import Address, AsJson, LogFormat, Set, ShowProgress, SpecFile, Train, utf8
-from rayfbnn.cli.program import NOT_CONVERGED, app, command_of
+from rayfbnn.cli.parameters import AsJson, DataFile, LogFormat, Set, SpecFile, utf8
+from rayfbnn.cli.program import NOT_CONVERGED, app
+from rayfbnn.cli.program import command as command_of
 from rayfbnn.output.printing import answer, tell
 
 _MOST_DIGITS = 20  # of a seed
@@ -21,61 +24,34 @@ study_app = typer.Typer(
     help="Run many seeds of a configuration, or of a grid of configurations, as one study with a verdict.",
 )
 app.add_typer(study_app, name="study")
-command = command_of(study_app)
+command = partial(command_of, group=study_app, files=STUDY)
 
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="The folder of the study, or its address.")]
 Folders = Annotated[
     list[Path],
     typer.Argument(metavar="STUDY...", help="The study; several with other seeds are merged."),
 ]
-Number = Annotated[
-    int, typer.Option(help="Number of the configuration of a grid, counted from 0; `status` lists them.")
-]
-Seeds = Annotated[
-    str, typer.Option(metavar="NUMBER|LIST", help="How many seeds, such as 20; or the seeds, such as 1,2,5.")
-]
+Seeds = Annotated[str, typer.Option(metavar="NUMBER|LIST")]
 
 
-@command
+@partial(command, docstrings=("create", "Rule"))
 def create(
-    path: Annotated[
-        Path, typer.Argument(metavar="STUDY", help="The folder of the study; nothing may exist there yet.")
-    ],
+    path: Annotated[Path, typer.Argument(metavar="STUDY")],
     spec: SpecFile,
     seeds: Seeds,
-    data: Train = None,
+    data: Path | None = None,
     set: Set = None,
     vary: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY.PATH=A,B,C",
-            parser=utf8,
-            help="The values of a key, one configuration each. Given several times, every combination is a"
-            " configuration.",
-        ),
+        typer.Option(metavar="KEY.PATH=A,B,C", parser=utf8, help="Can be given several times."),
     ] = None,
-    superchains: Annotated[
-        bool,
-        typer.Option("--superchains", help="Lets all chains of a member start from one draw from the prior."),
-    ] = False,
-    max_rhat: Annotated[float, typer.Option(help="Largest nested R-hat that is ok, above 1.")] = 1.01,
-    max_mcse: Annotated[
-        float,
-        typer.Option(
-            help="Largest error of a mean that is ok, in standard deviations, with that by a shared drift."
-        ),
-    ] = 0.05,
-    least_draws: Annotated[int, typer.Option(help="Smallest number of draws of each chain.")] = 100,
-    looks: Annotated[int, typer.Option(help="Number of looks at which the study may stop.")] = 4,
-    cases: Annotated[
-        int, typer.Option(help="Number of training cases, evenly spaced, at which outputs are looked at.")
-    ] = 10,
+    superchains: Annotated[bool, typer.Option("--superchains")] = False,
+    max_rhat: float = 1.01,
+    max_mcse: float = 0.05,
+    least_draws: int = 100,
+    looks: int = 4,
+    cases: int = 10,
 ) -> None:
-    """Make a study of a configuration with several seeds, or of every combination of a grid; sample nothing.
-
-    The last phase of the configuration has the iterations of all looks together. The study has its own copy
-    of the configuration and of the training cases.
-    """
     from rayfbnn.study import Rule, Study
 
     study = Study.create(
@@ -95,26 +71,15 @@ def create(
 @command
 def run(
     path: Folder,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of processes on this machine that take members; one for each core if not given."
-            " 0 runs members in this process, one after another."
-        ),
-    ] = None,
-    address: Address = None,
-    max_failures: Annotated[
-        int, typer.Option(help="How many drivers may die and be replaced before the study is given up.")
-    ] = 3,
-    progress: ShowProgress = True,
+    workers: int | None = None,
+    address: str | None = None,
+    max_failures: int = 3,
+    progress: bool = True,
     log_format: LogFormat = "text",
     as_json: AsJson = False,
 ) -> None:
-    """Run every member to the next look, decide, and go on until every configuration is complete.
-
-    It may be stopped or killed and started again, and several of these commands may be at one study at once,
-    on one machine or many. Exit code 0 means that all members agree, 3 that they do not and no look is left,
-    75 "start me again".
+    """The exit code is 0 if all members agree, 3 if they do not and no look is left, and 75 for another
+    start.
     """
     from rayfbnn.study import Study
     from rayfbnn.study.status import study_text
@@ -134,10 +99,6 @@ def run(
 
 @command
 def add(path: Folder, seeds: Seeds) -> None:
-    """Add members with new seeds to every configuration; `run` then takes another look.
-
-    Seeds can be added at any time, also after the last look. None is ever taken away.
-    """
     from rayfbnn.study import Study
 
     study = Study.open(path)
@@ -147,7 +108,6 @@ def add(path: Folder, seeds: Seeds) -> None:
 
 @command
 def status(path: Folder, as_json: AsJson = False) -> None:
-    """Say how far every configuration and member is, and what each look decided."""
     from rayfbnn.study import Study
     from rayfbnn.study.status import study_text
 
@@ -157,12 +117,8 @@ def status(path: Folder, as_json: AsJson = False) -> None:
 
 
 @command
-def diagnose(paths: Folders, configuration: Number = 0, as_json: AsJson = False) -> None:
-    """Judge what is committed now by the rule of the study, and put nothing on record.
-
-    Several studies of the same configurations and cases are merged. The exit code is 3 if the rule does not
-    allow to stop.
-    """
+def diagnose(paths: Folders, configuration: int = 0, as_json: AsJson = False) -> None:
+    """The exit code is 3 if the rule does not allow to stop."""
     from rayfbnn.study import Study
     from rayfbnn.study.status import look_text
 
@@ -176,14 +132,11 @@ def diagnose(paths: Folders, configuration: Number = 0, as_json: AsJson = False)
 @command
 def predict(
     paths: Folders,
-    data: Annotated[Path, typer.Option(help="The cases to predict: a CSV or Parquet file.")],
-    configuration: Number = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="A CSV file for the predictions, one row for each case.")
-    ] = None,
+    data: DataFile,
+    configuration: int = 0,
+    out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict the targets of new cases from all committed draws of a configuration's members."""
     from rayfbnn.describe.results import prediction_text
     from rayfbnn.study import Study
 
@@ -194,15 +147,7 @@ def predict(
 
 
 @command
-def report(
-    path: Folder,
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("study.html"),
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Cases with targets: configurations are ranked by how probable they find them."),
-    ] = None,
-) -> None:
-    """Write one page of HTML on the study: verdict, looks, members, and with --data the ranking."""
+def report(path: Folder, out: Path = Path("study.html"), data: Path | None = None) -> None:
     from rayfbnn.study import Study
     from rayfbnn.study.ranking import ranks_text
 

@@ -32,6 +32,20 @@ LogFormat: TypeAlias = Literal["text", "json"]
 
 
 @dataclass(frozen=True)
+class RunOptions:
+    """How a run is executed and shown. None of these options changes a draw.
+
+    The fields are the parameters of `rayfbnn.sample` with the same names.
+    """
+
+    workers: int | None = None
+    address: str | None = None
+    max_failures: int = 3
+    progress: bool = True
+    log_format: LogFormat = "text"
+
+
+@dataclass(frozen=True)
 class RunSummary:
     """The counts of a finished run.
 
@@ -83,19 +97,8 @@ class RunSummary:
         )
 
 
-def run_to_end(
-    store: Store,
-    *,
-    workers: int | None,
-    address: str | None,
-    max_failures: int,
-    progress: bool,
-    deadline: float = math.inf,
-    log_format: LogFormat = "text",
-) -> RunSummary:
+def run_to_end(store: Store, options: RunOptions, *, deadline: float = math.inf) -> RunSummary:
     """Run every incomplete batch, and return a summary of the store. The store must be locked.
-
-    With the log format "json" each block adds a line to a log next to the store (json_log.py).
 
     Raises KeyboardInterrupt, with a message on how to continue, if a signal ended the run early. At the
     deadline, a time on the monotonic clock, the run ends as after a signal, but without an error.
@@ -106,11 +109,11 @@ def run_to_end(
     try:
         if batches:
             with (
-                display(store, show=progress) as shown,
-                _executor(store, len(batches), workers, address, max_failures) as executor,
+                display(store, show=options.progress) as shown,
+                _executor(store, len(batches), options) as executor,
                 stop_on_signal(partial(executor.request_stop, GRACE_SECONDS), shown.note),
                 _stop_at(executor, deadline),
-                _observers(store, executor, address, log_format) as observers,
+                _observers(store, executor, options) as observers,
             ):
                 reported_kernels: set[str] = set()
                 for latest in run_rounds(store, executor):
@@ -187,35 +190,32 @@ def unfinished_batches(store: Store, iteration: int) -> list[int]:
     return [batch for batch in range(store.n_batches) if store.progress(batch).iteration < iteration]
 
 
-def _executor(
-    store: Store, n_batches: int, workers: int | None, address: str | None, max_failures: int
-) -> Executor:
+def _executor(store: Store, n_batches: int, options: RunOptions) -> Executor:
+    workers = options.workers
     if workers == 0:
         return InProcess()
     is_gpu = store.spec.device == "gpu"
     n_parts = store.spec.n_parts
-    if address is None and not is_gpu:
+    if options.address is None and not is_gpu:
         useful = n_batches if n_parts == 1 else n_parts
         workers = min(n_cores() if workers is None else workers, useful)
     return RayExecutor(
         workers=workers,
-        address=address,
-        max_failures=max_failures,
+        address=options.address,
+        max_failures=options.max_failures,
         gpus_per_worker=1 if is_gpu else 0,
         n_parts=n_parts,
     )
 
 
 @contextmanager
-def _observers(
-    store: Store, executor: Executor, address: str | None, log_format: LogFormat
-) -> Iterator[list[JsonLog | RayMetrics]]:
+def _observers(store: Store, executor: Executor, options: RunOptions) -> Iterator[list[JsonLog | RayMetrics]]:
     """Yield the observers of progress other than the display: a log, and the metrics of a cluster."""
     with ExitStack() as stack:
         observers: list[JsonLog | RayMetrics] = []
-        if log_format == "json":
+        if options.log_format == "json":
             observers.append(stack.enter_context(JsonLog(store, lambda: executor.failures)))
-        if address is not None:
+        if options.address is not None:
             observers.append(stack.enter_context(RayMetrics(store, lambda: executor.failures)))
         yield observers
 

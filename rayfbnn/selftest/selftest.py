@@ -48,10 +48,22 @@ def selftest(
 
     Each statistical test fails for a correct sampler with at most 1 in 100,000 seeds.
 
-    device  "cpu" or "gpu"
-    seed    seed of the random numbers; another one is another test
-    chains  number of chains in the statistical tests; a test in doubt is repeated with four times as many
-    report  called with each finding as soon as it is there
+    Parameters
+    ----------
+    device
+        "cpu" or "gpu".
+    seed
+        Seed of the random numbers; another seed is another test.
+    chains
+        Number of chains in the statistical tests; more chains detect smaller faults. A test in doubt is
+        repeated with four times as many.
+    report
+        Called with each finding as soon as it is known.
+
+    Returns
+    -------
+    list of Finding
+        The result of each test.
     """
     if device not in ("cpu", "gpu"):
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')

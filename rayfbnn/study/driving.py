@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from rayfbnn.errors import SamplingError, StoreBusyError, StoreMismatchError
 from rayfbnn.output.printing import say
+from rayfbnn.run.running import RunOptions
 from rayfbnn.study.looks import Due
 from rayfbnn.study.members import Member
 from rayfbnn.study.status import look_head
@@ -22,35 +23,21 @@ from rayfbnn.verbs.sampling import resume
 from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
-    from rayfbnn.run.running import LogFormat
     from rayfbnn.study.files import StudyFiles
 
-
-@dataclass(frozen=True)
-class Driving:
-    """How one driver runs members.
-
-    workers, address, max_failures, log_format  as in `resume`
-    progress      True for a line on standard error after each member and each look
-    wait_seconds  pause if other drivers have all remaining members
-    """
-
-    workers: int | None = 0
-    address: str | None = None
-    max_failures: int = 3
-    log_format: LogFormat = "text"
-    progress: bool = True
-    wait_seconds: float = 2.0
+_WAIT_SECONDS = 2.0  # if other drivers have all remaining members
 
 
-def show(lines: Iterable[str], how: Driving) -> None:
-    """Run a driver to its end, and print its lines on standard error if `how.progress` is True."""
+def show(lines: Iterable[str], options: RunOptions) -> None:
+    """Run a driver to its end, and print its lines on standard error if the progress is shown."""
     for line in lines:
-        if how.progress:
+        if options.progress:
             say(line)
 
 
-def drive(study: StudyFiles, how: Driving, sleep: Callable[[float], None] = time.sleep) -> Iterator[str]:
+def drive(
+    study: StudyFiles, options: RunOptions, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[str]:
     """Run members and decide, until no configuration has a look that is due. Yield a line on each step.
 
     Raises StoreMismatchError if a look is due and the study was made by another version.
@@ -62,14 +49,14 @@ def drive(study: StudyFiles, how: Driving, sleep: Callable[[float], None] = time
         _check_version(study)
         has_worked = False
         for configuration, look in due.items():
-            has_worked |= yield from _advance(study, configuration, look, how)
+            has_worked |= yield from _advance(study, configuration, look, options)
             if all(study.is_ready(Member(configuration, seed), look) for seed in look.seeds):
                 decision = study.decide(configuration, look)
                 has_worked = True
                 if decision is not None:
                     yield _label(study, configuration) + look_head(decision)
         if not has_worked:
-            sleep(how.wait_seconds)
+            sleep(_WAIT_SECONDS)
 
 
 def _check_version(study: StudyFiles) -> None:
@@ -81,7 +68,9 @@ def _check_version(study: StudyFiles) -> None:
         )
 
 
-def _advance(study: StudyFiles, configuration: int, look: Due, how: Driving) -> Generator[str, None, bool]:
+def _advance(
+    study: StudyFiles, configuration: int, look: Due, options: RunOptions
+) -> Generator[str, None, bool]:
     """Bring members to the length of a look, except those of other drivers; return True if any was."""
     has_worked = False
     start = os.getpid() % len(look.seeds)  # drivers that start together begin at different members
@@ -90,7 +79,7 @@ def _advance(study: StudyFiles, configuration: int, look: Due, how: Driving) -> 
         if study.is_ready(member, look):
             continue
         try:
-            _run(study, member, look, how)
+            _run(study, member, look, options)
         except StoreBusyError:
             continue
         except SamplingError as exc:
@@ -103,7 +92,7 @@ def _advance(study: StudyFiles, configuration: int, look: Due, how: Driving) -> 
     return has_worked
 
 
-def _run(study: StudyFiles, member: Member, look: Due, how: Driving) -> None:
+def _run(study: StudyFiles, member: Member, look: Due, options: RunOptions) -> None:
     """Sample a member until its last phase has the iterations of a look.
 
     Raises StoreBusyError if another driver is sampling it.
@@ -114,11 +103,7 @@ def _run(study: StudyFiles, member: Member, look: Due, how: Driving) -> None:
     resume(
         str(store.path),
         iterations=max(look.iterations, store.spec.phase[-1].iterations),
-        workers=how.workers,
-        address=how.address,
-        max_failures=how.max_failures,
-        progress=False,
-        log_format=how.log_format,
+        **asdict(replace(options, progress=False)),
     )
 
 

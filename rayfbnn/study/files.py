@@ -111,11 +111,20 @@ class StudyFiles:
         return result
 
     def add(self, seeds: int | Sequence[int]) -> tuple[int, ...]:
-        """Add members with new seeds to every configuration, from the next look on, and return the seeds.
+        """Add members with new seeds to every configuration; `run` then takes another look.
 
-        Members are never removed. Raises ConfigError for a seed that the study already has.
+        Seeds can be added at any time, also after the last look. None is ever taken away.
 
-        seeds  the number of seeds, which then follow the largest one of the study; or the seeds
+        Parameters
+        ----------
+        seeds
+            The number of seeds, such as 20, which then follow the largest seed of the study, or the seeds,
+            such as 1,2,5.
+
+        Raises
+        ------
+        ConfigError
+            If the study has one of the seeds.
         """
         present = self.seeds()
         if isinstance(seeds, int):

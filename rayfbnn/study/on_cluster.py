@@ -14,8 +14,9 @@ from rayfbnn.run.on_ray.actors import current_node
 from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, cause_of, connect
 from rayfbnn.run.on_ray.killing import Deadline, kill_processes
 from rayfbnn.run.on_ray.nodes import NodeWatch, warn_of_death, warn_of_leaving
+from rayfbnn.run.running import RunOptions
 from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
-from rayfbnn.study.driving import Driving, drive, show
+from rayfbnn.study.driving import drive, show
 from rayfbnn.study.files import StudyFiles
 
 _LOOK_SECONDS = 0.5  # between two checks of the tasks
@@ -47,14 +48,14 @@ class ClusterDrivers:
     folder on every node.
     """
 
-    def __init__(self, study: StudyFiles, how: Driving) -> None:
+    def __init__(self, study: StudyFiles, options: RunOptions) -> None:
         """Connect to the cluster, and look at its nodes."""
         gpus = 1 if study.members.first.spec.device == "gpu" else 0
-        self._ray, _ = connect(how.workers, how.address)
+        self._ray, _ = connect(options.workers, options.address)
         self._watch = NodeWatch(self._ray, gpus)
         self._n_members = sum(len(due.seeds) for due in study.due().values())
-        self._how = how
-        self._arguments = str(study.place), replace(how, workers=0, address=None)
+        self._options = options
+        self._arguments = str(study.place), replace(options, workers=0, address=None)
         self._remote = self._ray.remote(
             num_cpus=1, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": WORKER_ENVIRONMENT}
         )(_lines)
@@ -66,7 +67,7 @@ class ClusterDrivers:
     @property
     def count(self) -> int:
         """Number of tasks: as many as were requested, or as there is room for now."""
-        return self._how.workers or self._watch.nodes.room
+        return self._options.workers or self._watch.nodes.room
 
     def run(self) -> None:
         """Run the tasks to their end.
@@ -75,7 +76,7 @@ class ClusterDrivers:
         than max_failures died, and ClusterGoneError if the head of the cluster no longer answers.
         """
         with stop_on_signal(self._request_stop, say_from_handler), self._watch, self._deadline:
-            show(self._all_lines(), self._how)
+            show(self._all_lines(), self._options)
         if self._is_stopping:
             raise KeyboardInterrupt("stopped; committed work is kept")
 
@@ -145,11 +146,11 @@ class ClusterDrivers:
             warn_of_death(task.node, 1)
             return
         self._failures += 1
-        if self._failures > self._how.max_failures:
+        if self._failures > self._options.max_failures:
             self._cancel()
             raise WorkerError(
                 f"{self._failures} drivers of the study died, more than max_failures ="
-                f" {self._how.max_failures} allows; committed work is kept: {cause_of(how)}"
+                f" {self._options.max_failures} allows; committed work is kept: {cause_of(how)}"
             ) from how
 
     def _is_lost(self, node: str) -> bool:
@@ -173,7 +174,7 @@ class ClusterDrivers:
             kill_processes(self._ray, begun)
 
 
-def _lines(folder: str, how: Driving) -> Iterator[_Node | str]:
+def _lines(folder: str, options: RunOptions) -> Iterator[_Node | str]:
     """Drive a study as a task of a cluster."""
     yield _Node(worker_name(), current_node())
-    yield from drive(StudyFiles.open(folder), how)
+    yield from drive(StudyFiles.open(folder), options)

@@ -18,8 +18,9 @@ from rayfbnn import errors
 from rayfbnn.errors import RayFBNNError, WorkerError
 from rayfbnn.output.printing import answer, guard_streams, say, say_from_handler
 from rayfbnn.run.on_ray.cluster import ONE_THREAD
+from rayfbnn.run.running import RunOptions
 from rayfbnn.run.signals import GRACE_SECONDS, START_AGAIN, interrupt_on_signal, stop_on_signal
-from rayfbnn.study.driving import Driving, drive, show
+from rayfbnn.study.driving import drive, show
 from rayfbnn.study.files import StudyFiles
 
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -29,10 +30,10 @@ _LOOK_SECONDS = 0.2  # between two checks of the processes
 class Drivers:
     """The processes. One that dies is replaced, because the others cannot tell which member it had."""
 
-    def __init__(self, folder: str, how: Driving, *, count: int) -> None:
-        """Take the study's folder, how each process drives, and the number of processes."""
-        self._arguments = json.dumps({"folder": folder, "how": asdict(replace(how, workers=0))})
-        self._max_failures = how.max_failures
+    def __init__(self, folder: str, options: RunOptions, *, count: int) -> None:
+        """Take the study's folder, the options of each process, and the number of processes."""
+        self._arguments = json.dumps({"folder": folder, "options": asdict(replace(options, workers=0))})
+        self._max_failures = options.max_failures
         self._count = count
         self._is_stopping = self._is_stopped = False
         self._stop_by = math.inf  # on the monotonic clock
@@ -121,8 +122,8 @@ def main() -> None:
     try:
         with interrupt_on_signal():
             threading.Thread(target=_end_with_parent, daemon=True).start()
-            how = Driving(**arguments["how"])
-            show(drive(StudyFiles.open(arguments["folder"]), how), how)
+            options = RunOptions(**arguments["options"])
+            show(drive(StudyFiles.open(arguments["folder"]), options), options)
     except KeyboardInterrupt:
         sys.exit(START_AGAIN)
     except RayFBNNError as exc:

@@ -13,7 +13,7 @@ from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.plan import checked_seeds, numbered_seeds
 from rayfbnn.study.rule import Rule
 from rayfbnn.study.status import StudyStatus, status_of_study
-from rayfbnn.verbs.arguments import Spec, check_folder, check_log_format, check_workers, output_path
+from rayfbnn.verbs.arguments import Spec, check_folder, check_options, output_path
 
 if TYPE_CHECKING:
     from rayfbnn.answers.predict import Prediction
@@ -49,25 +49,28 @@ class Study(StudyFiles):
     ) -> Study:
         """Create a study of one configuration, or of a grid of them, with several seeds. Nothing is sampled.
 
+        The last phase of the configuration has the iterations of all looks together. The study has its own
+        copy of the configuration and of the training cases.
+
         Parameters
         ----------
         path
-            The folder of the study, or an address. Nothing may exist there yet.
+            The folder of the study, or its address; nothing may exist there yet.
         spec
-            The configuration: a TOML file, nested dictionaries, or a RunSpec. Its last phase has the
-            iterations of all looks together. Its seed is not used.
+            See `sample`. The seed of the configuration is not used.
         seeds
-            The number of seeds, which are then 1, 2, ...; or the seeds.
+            The number of seeds, such as 20, which are then 1, 2, ..., or the seeds, such as 1,2,5.
         data
-            The training cases, instead of the file that data.train names.
+            See `sample`.
         vary
-            Texts "key.path=a,b,c", each with the values of a key. Every combination is a configuration.
+            The values of a key, as "key.path=a,b,c", one configuration for each. With several keys, every
+            combination is a configuration.
         set
-            Replaces values of the configuration by "key.path=value".
+            See `sample`.
         superchains
-            True to let all chains of a member start from one draw from the prior (initial.shared).
+            Start all chains of a member from one draw from the prior (initial.shared).
         rule
-            When the study stops; by default the rule with its default limits.
+            The rule by which the study stops. The default is `Rule()`.
         """
         from rayfbnn.study.creation import create_study
 
@@ -88,7 +91,7 @@ class Study(StudyFiles):
         return Study.open(path)
 
     def status(self) -> StudyStatus:
-        """Return the progress of every member and every configuration."""
+        """Return the progress of every configuration and member, and the decision of each look."""
         return status_of_study(self)
 
     def run(
@@ -102,47 +105,55 @@ class Study(StudyFiles):
     ) -> StudyStatus:
         """Run every member to the next look, decide, and continue until every configuration is complete.
 
-        This may be stopped or killed and run again, and several drivers may run one study at once, on one
+        A study may be stopped or killed and run again, and several drivers may run one study at once, on one
         machine or many. The draws and decisions are the same, byte for byte.
 
         Parameters
         ----------
         workers
-            Number of processes on this machine that take members; one for each core if not given. 0 runs
+            Number of processes on this machine that take members. The default is one for each core. 0 runs
             members in this process, one after another.
         address
-            Address of a Ray cluster. Each of its workers then takes members. If there are more workers than
-            members, the workers share the batches of one member after another.
+            Address of a Ray cluster, whose workers each take members. If there are more workers than members,
+            they share the batches of one member after another.
         max_failures
-            How many processes may die and be replaced; on a cluster, how many workers of a member.
+            Number of processes, or on a cluster workers of a member, that may die and be replaced before the
+            study fails.
         progress
-            Shows a line for each member and each look on standard error.
+            Show a line for each member and each look on standard error.
         log_format
             "json" adds a line of JSON for each block to a log next to the store of each member.
         """
-        from rayfbnn.study.driving import Driving, drive, show
+        from rayfbnn.run.running import RunOptions
+        from rayfbnn.study.driving import drive, show
         from rayfbnn.study.on_cluster import ClusterDrivers
         from rayfbnn.study.processes import Drivers
 
-        check_workers(self.members.first.spec, workers, address, max_failures)
-        check_log_format(log_format)
-        how = Driving(workers, address, max_failures, log_format, progress)
+        options = RunOptions(workers, address, max_failures, progress, log_format)
+        check_options(self.members.first.spec, options)
         n_members = sum(len(due.seeds) for due in self.due().values())
         if n_members == 0:
             return self.status()
-        on_cluster = ClusterDrivers(self, how) if address is not None else None
+        on_cluster = ClusterDrivers(self, options) if address is not None else None
         if on_cluster is not None and on_cluster.count <= n_members:
             on_cluster.run()
         elif on_cluster is not None or workers == 0:
-            show(drive(self, how), how)
+            show(drive(self, options), options)
         else:
-            Drivers(str(self.place), how, count=min(workers or n_cores(), n_members)).run()
+            Drivers(str(self.place), options, count=min(workers or n_cores(), n_members)).run()
         return self.status()
 
     def diagnose(self, configuration: int = 0, *, others: Sequence[Study] = ()) -> Look:
         """Judge the draws that are committed now by the rule of the study. Nothing is recorded.
 
-        others  studies of the same configurations and cases with other seeds, which are merged with this one
+        Several studies of the same configurations and cases are merged.
+
+        Parameters
+        ----------
+        configuration
+            Number of the configuration of a grid, counted from 0; `status` lists them.
+        others
+            Studies of the same configurations and cases with other seeds, which are merged with this one.
         """
         from rayfbnn.study.merging import look_at_committed
 
@@ -158,9 +169,16 @@ class Study(StudyFiles):
     ) -> Prediction:
         """Predict the targets of new cases from all committed draws of a configuration's members.
 
-        data    the cases: a CSV or Parquet file, a DataFrame or a pair of arrays
-        others  studies that are merged with this one
-        out     a CSV file for the table of predictions
+        Parameters
+        ----------
+        data
+            The cases to predict: a CSV or Parquet file. From Python also a DataFrame or a pair of arrays.
+        configuration
+            Number of the configuration of a grid, counted from 0; `status` lists them.
+        others
+            Studies that are merged with this one.
+        out
+            A CSV file for the table of predictions, one row for each case.
         """
         from rayfbnn.study.merging import stores_with_draws
         from rayfbnn.verbs.results import predict
@@ -174,9 +192,19 @@ class Study(StudyFiles):
         return rank(self, data)
 
     def report(self, out: str | Path, *, data: Source | None = None) -> Path:
-        """Write an HTML page on the study, and return its path.
+        """Write an HTML page on the study: verdict, looks, members, and with `data` the ranking.
 
-        data  cases with targets, for ranking the configurations
+        Parameters
+        ----------
+        out
+            The page to write.
+        data
+            Cases with targets; configurations are ranked by how probable they find them.
+
+        Returns
+        -------
+        Path
+            The page.
         """
         from rayfbnn.study.report import write_report
 

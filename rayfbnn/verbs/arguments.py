@@ -21,6 +21,7 @@ from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
+    from rayfbnn.run.running import RunOptions
 
 _LONGEST_NAME = 200  # bytes; files have 255, but what is not finished has a longer name than what is
 _log = logging.getLogger(__name__)
@@ -102,12 +103,6 @@ def check_decisive(decisive: str) -> None:
         raise ConfigError(f'decisive: must be "predictions" or "all", got "{decisive}"')
 
 
-def check_log_format(log_format: str) -> None:
-    """Raise ConfigError unless `log_format` names a format of a run's log."""
-    if log_format not in ("text", "json"):
-        raise ConfigError(f'log_format: must be "text" or "json", got "{log_format}"')
-
-
 def place_given(path: str | Path) -> Place:
     """Return the place that an argument names: a key in a bucket, or a path as it was written."""
     return place_of(path) if is_address(path) else Path(path)
@@ -166,15 +161,18 @@ def check_output(path: Path, *, inputs: Sequence[Path]) -> None:
         raise ConfigError(f"out: {path} lies inside the store {store}; give a path outside of it")
 
 
-def check_workers(spec: RunSpec, workers: int | None, address: str | None, max_failures: int) -> None:
-    """Raise ConfigError for workers that make no sense, or a GPU that is not there."""
+def check_options(spec: RunSpec, options: RunOptions) -> None:
+    """Raise ConfigError for options of a run that make no sense, or for a GPU that is not there."""
+    workers, address = options.workers, options.address
     if workers is not None and (workers % 1 != 0 or workers < 0):
         raise ConfigError(f"workers: must be 0 (this process) or more, got {workers}")
     if workers == 0 and address is not None:
         raise ConfigError(
             f"workers: 0 means this process, which needs no cluster, got address {address}; leave one out"
         )
-    check_counts(least=0, max_failures=max_failures)
+    check_counts(least=0, max_failures=options.max_failures)
+    if options.log_format not in ("text", "json"):
+        raise ConfigError(f'log_format: must be "text" or "json", got "{options.log_format}"')
     if address is None:
         check_device(spec.device)
 

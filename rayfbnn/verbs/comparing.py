@@ -66,7 +66,7 @@ def compare(
     Parameters
     ----------
     spec
-        The configuration: a TOML file, nested dictionaries, or a RunSpec.
+        See `sample`.
     out
         The folder for stores, table and picture; created if it does not exist.
     data
@@ -78,17 +78,13 @@ def compare(
         a list as well.
     exact
         The store whose draws count as exact, in place of that of hmc: of a run, or of `reject`.
-    set
-        Replaces values of the configuration by "key.path=value".
-    decisive
-        The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
-        converged.
+    set, decisive
+        See `sample`.
     annealing_runs
         Number of runs of annealed importance sampling, each from the prior to the posterior, that estimate
         the log evidence of the model for the row of the reference, as `evidence` does. 0 makes none.
     workers
-        Number of worker processes on this machine; one for each core, or for each GPU, if not given. 0
-        samples in this process, without Ray.
+        See `sample`.
     progress
         Shows the progress on standard error, and before each fit how long it will take.
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 def function_values(
     path: str | Path, *, data: Source, draws: int | None = None, skip: int = 0
 ) -> xr.DataArray:
-    """Return what the network of each draw says at some cases, to average or to take quantiles of.
+    """Return the function values of each draw's network at some cases, to average or to take quantiles of.
 
-    These are values of functions, without the noise of targets: for real targets the mean, for labels their
-    probabilities, for counts the log rate, for survival times the log hazard, and for heteroscedastic targets
-    the mean and the log precision. Real and heteroscedastic ones are on the scale of the data file.
+    The values are without the noise of targets: the mean for real targets, the probabilities of labels, the
+    log rate of counts, the log hazard of survival times, and the mean and the log precision of
+    heteroscedastic targets. Values of real and heteroscedastic targets are on the scale of the data file.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ def function_values(
     data
         The cases: a CSV or Parquet file with the columns of the inputs, a DataFrame, or an array.
     draws
-        Number of draws of each chain to take at most, evenly spaced; all of them if not given.
+        The most draws of each chain to take, evenly spaced. The default is all of them.
     skip
-        Number of draws to leave out at the start of each chain.
+        See `predict`.
 
     Returns
     -------

@@ -17,8 +17,8 @@ from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     Spec,
     check_counts,
+    check_device,
     check_new_path,
-    check_workers,
     place_given,
     read_run_data,
     read_spec,
@@ -54,26 +54,26 @@ def reject(
     Networks are drawn from the prior and accepted with probability proportional to their likelihood, after
     Neal (2022), "Rejection sampling". This is for small problems: the share of proposals that are accepted
     falls fast with the number of cases. `check` compares a run with these draws. The store is created when
-    all draws are there; they are in its only chain.
+    all draws are complete; they are in its only chain.
 
     Parameters
     ----------
     spec
-        The configuration: a TOML file, nested dictionaries, or a RunSpec. Its phases are not run.
+        The configuration, whose phases are not run: a TOML file. From Python also nested dictionaries, or a
+        RunSpec.
     path
-        The store to create; nothing may exist there yet.
+        See `sample`.
     draws
         Number of draws.
-    data
-        The training cases, in place of the file that data.train names. A file, a DataFrame or a pair (X, y).
-    set
-        Replaces values of the configuration by "key.path=value".
+    data, set
+        See `sample`.
     proposals_per_round
         Number of proposals made at once.
     max_proposals
-        Number of proposals after which it gives up. It gives up earlier when they plainly cannot suffice.
+        The most proposals to make. It is an error if they do not suffice, which is reported as soon as it is
+        plain.
     progress
-        Shows the progress on standard error.
+        See `sample`.
 
     Returns
     -------
@@ -130,22 +130,18 @@ def prior(
 
     Each draw has the precisions and parameters of a network, its outputs at the training inputs, and targets
     drawn there from the model, with noise (`prior_predictive` in the store). The training targets are used
-    for nothing but standardisation. `predict` and `plot` read the store like any other. The phases of the
+    only for standardisation. `predict` and `plot` read the store like any other. The phases of the
     configuration are not run, so layers may have step and erf units. Draw d is the state that chain d of a
     run with `initial = { from_prior = true }` starts from.
 
     Parameters
     ----------
-    spec
-        The configuration: a TOML file, nested dictionaries, or a RunSpec.
-    path
-        The store to create; nothing may exist there yet.
+    spec, path
+        See `sample`.
     draws
         Number of draws.
-    data
-        The training cases, in place of the file that data.train names. A file, a DataFrame or a pair (X, y).
-    set
-        Replaces values of the configuration by "key.path=value".
+    data, set
+        See `sample`.
 
     Returns
     -------
@@ -178,25 +174,21 @@ def evidence(
     """Estimate the log marginal likelihood of the training targets by annealed importance sampling.
 
     Each chain of the configuration is an independent run from a draw of the prior to the posterior. It goes
-    through the inverse temperatures (j/temperatures)**power and does the operations of the last phase once
-    at each; without phases these are Gibbs updates and `hybrid` with fixed stepsizes. The mean of the runs'
-    weights is an unbiased estimate of the marginal likelihood, Neal (2001), "Annealed importance sampling".
-    With more temperatures the weights differ less; with more chains their mean is more accurate.
+    through the inverse temperatures (j/temperatures)**power, and applies the operations of the last phase
+    once at each; without phases these are Gibbs updates and `hybrid` with fixed stepsizes. The mean of the
+    runs' weights is an unbiased estimate of the marginal likelihood, Neal (2001), "Annealed importance
+    sampling". With more temperatures the weights differ less; with more chains their mean is more accurate.
 
     Parameters
     ----------
-    spec
-        The configuration: a TOML file, nested dictionaries, or a RunSpec.
-    data
-        The training cases, in place of the file that data.train names. A file, a DataFrame or a pair (X, y).
-    set
-        Replaces values of the configuration by "key.path=value".
+    spec, data, set
+        See `sample`.
     temperatures
         Number of steps from the prior to the posterior.
     power
         Inverse temperatures are (j/temperatures)**power.
     progress
-        Shows the progress on standard error.
+        See `sample`.
 
     Returns
     -------
@@ -207,7 +199,7 @@ def evidence(
     from rayfbnn.run.progress import show_evidence
 
     spec = read_spec(spec, set)
-    check_workers(spec, None, None, 0)
+    check_device(spec.device)
     check_counts(least=1, temperatures=temperatures)
     if not 0 < power <= 100:
         raise ConfigError(f"power: must be above 0 and at most 100, got {power}")

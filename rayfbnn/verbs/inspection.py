@@ -27,19 +27,24 @@ if TYPE_CHECKING:
 def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> str:
     """Describe a configuration or a store in words: network, priors, schedule and its cost, defaults used.
 
-    It lists the inputs with what becomes of each column, and the columns that are left out. The columns of
-    the training cases are checked, if these are there. The text also names the kernel, which is the code
-    that runs the trajectories on this machine; for a store it is the kernel that the run started with. For a
-    store it says how far the run is.
+    The text lists the inputs with the encoding of each column, and the columns that are left out. It names
+    the kernel, the code that runs the trajectories on this machine; for a store this is the kernel that the
+    run started with. For a store it says how far the run is. The columns of the training cases are checked if
+    the file exists.
 
     Parameters
     ----------
     what
-        A configuration (a TOML file, nested dictionaries, or a RunSpec), or a store.
+        A configuration (a TOML file), or a store. From Python also nested dictionaries, or a RunSpec.
     data
-        The training cases, in place of the file that data.train names. A file, a DataFrame or a pair (X, y).
+        See `sample`.
     set
-        Replaces values of the configuration by "key.path=value". The configuration of a store is fixed.
+        See `sample`. The configuration of a store is fixed.
+
+    Returns
+    -------
+    str
+        The description.
     """
     from rayfbnn.describe.configuration import describe
     from rayfbnn.describe.schedule import describe_rounds, describe_tuning
@@ -96,11 +101,11 @@ def _describe_progress(store: Store) -> str:
 
 
 def open(path: str | Path) -> xarray.DataTree:
-    """Open the draws of a store as an xarray DataTree, which is what ArviZ takes.
+    """Open the draws of a store as an xarray DataTree, which ArviZ takes.
 
-    It has the draws that are committed so far, and what is stored beside them, by ArviZ's names. Parameters
-    are read from the disk when they are used. `to_datatree` adds the groups that have to be computed, such as
-    the pointwise log likelihoods.
+    It has the draws that are committed so far, and what is stored with them, by ArviZ's names. Parameters are
+    read from the disk when they are used. `to_datatree` adds the groups that have to be computed, such as the
+    pointwise log likelihoods.
 
     Parameters
     ----------
@@ -121,9 +126,9 @@ def to_datatree(
     prior: str | Path | None = None,
     max_memory: float = 2e9,
 ) -> xarray.DataTree:
-    """Give the draws of a store as an xarray DataTree with every group that ArviZ has a use for.
+    """Return the draws of a store as an xarray DataTree with every group that ArviZ can use.
 
-    Stored are posterior, sample_stats, observed_data and constant_data, and of phases kept as warm-up
+    Stored are posterior, sample_stats, observed_data and constant_data, and, if phases were kept as warm-up,
     warmup_posterior and warmup_sample_stats. Computed are posterior_predictive (targets drawn at the training
     inputs), log_likelihood (of each training case and target) and log_prior. A store of draws from the prior
     has prior, prior_predictive and sample_stats_prior.
@@ -133,11 +138,11 @@ def to_datatree(
     path
         The store.
     groups
-        Names of the groups to give; all that there are if not given.
+        Names of the groups to return. The default is all groups of the store.
     skip
-        Number of draws to leave out at the start of each chain.
+        See `predict`.
     draws
-        Number of draws of each chain to take, evenly spaced; all if not given.
+        Number of draws of each chain to take, evenly spaced. The default is all of them.
     prior
         A store that `prior` made from the same configuration and data, whose groups are added.
     max_memory
@@ -169,7 +174,7 @@ def to_datatree(
 def status(path: str | Path) -> Status:
     """Say how far a run is, how fast, when it will end, and whether anyone is at work on it.
 
-    Any machine that reads the store can ask, while the run goes on or later. Nothing is locked or changed.
+    Any machine that reads the store can ask, during the run or later. Nothing is locked or changed.
 
     Parameters
     ----------
@@ -194,16 +199,16 @@ def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> 
     path
         The store.
     repair
-        Sets damaged blocks aside, and the blocks after them, so that `resume` computes them again. Files are
+        Set damaged blocks aside, and the blocks after them, so that `resume` computes them again. Files are
         moved to `commits/discarded` in the store and never removed. A store of another version of rayfbnn is
         refused, since this version could not compute its draws again.
     dry_run
-        Says what a repair would do, and changes nothing. The steps are in the report's `repairs`.
+        Say what a repair would do, without changing anything.
 
     Returns
     -------
     VerifyReport
-        Number of files checked, every problem that was found (before a repair), and what was done.
+        Number of files checked, every problem that was found (before a repair), and the steps of the repair.
     """
     from rayfbnn.store.checking.verify import verify as verify_files
 
@@ -227,29 +232,28 @@ def bench(
     """Time leapfrog steps on this machine, of standard networks or of a configuration's own trajectories.
 
     The times are microseconds per step of a chain, by array code and by the kernel that is chosen here. The
-    standard networks are in float32 with generated data. For a configuration, the steps are those of its
-    own trajectories, with its network, data, precision and batches, and there is an estimate of what the
-    whole run takes. Where the length of trajectories is automatic, the estimate is from the shortest to the
-    longest; a likely time comes from trying the first rounds of tuning for 20 seconds in a temporary store.
+    standard networks are in float32 with generated data. For a configuration the steps are those of its own
+    trajectories, with its network, data, precision and batches, and there is an estimate of the time of the
+    whole run. If the length of trajectories is automatic, the estimate is a range from the shortest to the
+    longest, with a likely time from trying the first rounds of tuning for 20 seconds in a temporary store.
 
     Parameters
     ----------
     spec
-        The configuration: a TOML file, nested dictionaries, or a RunSpec; standard networks if not given.
-    data
-        The training cases, in place of the file that data.train names. A file, a DataFrame or a pair (X, y).
-    set
-        Replaces values of the configuration by "key.path=value".
+        The configuration: a TOML file. The default is standard networks. From Python also nested
+        dictionaries, or a RunSpec.
+    data, set
+        See `sample`.
     device
-        "cpu" or "gpu"; that of the configuration if not given, or "cpu".
+        "cpu" or "gpu". The default is the device of the configuration, or "cpu".
     chains
-        Number of chains that advance together: 16, 4096 on a GPU, or a batch of the configuration if not
-        given; at most the chains of the configuration.
+        Number of chains that advance together, at most the chains of the configuration. The default is a
+        batch of the configuration, or 16, or 4096 on a GPU.
     quick
-        Leaves out the rounds of tuning, and times each standard network for a tenth of a second in place of
-        a second.
+        Leave out the rounds of tuning, and time each standard network for a tenth of a second instead of a
+        second.
     progress
-        Shows the progress on standard error.
+        See `sample`.
 
     Returns
     -------

@@ -34,21 +34,21 @@ def report(
 
     It has the data, the model in words, the verdicts with their advice, predictions with their calibration,
     residuals, the relevance and the averaged effects of inputs, traces, and how to repeat and cite the run.
-    Verdicts are from all draws, everything else from about a thousand.
+    Verdicts use all draws, everything else about a thousand.
 
     Parameters
     ----------
     path
-        The store, or several stores to compare; they need not be of the same posterior.
+        The store, or several stores to compare, which may be of different posteriors.
     out
         The file to write, which must end in .html; replaced if it exists.
     data
-        Held-out cases with their targets, at which predictions are compared with what happened; the training
-        cases if not given. A CSV or Parquet file, a DataFrame or a pair (X, y).
+        Held-out cases with their targets, with which predictions are compared: a CSV or Parquet file. The
+        default is the training cases. From Python also a DataFrame or a pair (X, y).
     skip
-        Number of draws to leave out at the start of each chain.
+        See `predict`.
     progress
-        Shows on standard error what is computed.
+        See `sample`.
 
     Returns
     -------

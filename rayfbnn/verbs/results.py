@@ -49,25 +49,25 @@ def predict(
     """Predict the targets of new cases from the draws of one store, or of several of the same posterior.
 
     For each case there are the mean, median and quantiles of its targets, or their probabilities. Labels and
-    counts have the error rate that the predictions themselves expect. Where the file has the targets too,
-    there are also errors and log probabilities. A line on standard error warns if the chains are too few, or
+    counts also have the error rate that the predictions themselves expect. If the file has the targets too,
+    there are errors and log probabilities. A warning on standard error says if the chains are too few, or
     disagree too much, for these predictions.
 
-    A run that has kept no draw yet is predicted from states of its latest earlier phase, which are not draws
-    from the posterior. A warning says so, and table and summary have `early_phase`, the phase's number. This
-    is for one store alone.
+    A run that has kept no draw yet is predicted from the states of its latest earlier phase, which are not
+    draws from the posterior. A warning says so, and the table and the summary have `early_phase`, the number
+    of the phase. This is only possible for a single store.
 
     Parameters
     ----------
     path
         The store, or several stores to pool.
     data
-        The cases to predict: a CSV or Parquet file with the columns of the inputs. From Python it may be a
-        DataFrame (of pandas, Polars or Arrow), an array of the inputs, or a pair (X, y) as well.
+        The cases to predict: a CSV or Parquet file with the columns of the inputs. From Python also a
+        DataFrame (of pandas, Polars or Arrow), an array of the inputs, or a pair (X, y).
     out
         File for the table of predictions, .csv or .parquet, one row for each case; replaced if it exists.
     contributions
-        Adds to the table what each hidden layer, the inputs and the biases contribute to the outputs of the
+        Add to the table what each hidden layer, the inputs and the biases contribute to the outputs of the
         networks, as mean and standard deviation over draws. Their columns, such as y_from_h0_mean, are in
         units of the data file for real targets, and on the scale of log odds or logarithms for others.
     skip
@@ -77,7 +77,7 @@ def predict(
     -------
     Prediction
         The table, a summary of the errors with their standard errors, and the verdict of `diagnose` on
-        predictions, for these cases and from some of the draws; there is no verdict on an earlier phase.
+        predictions, for these cases and from some of the draws. An earlier phase has no verdict.
     """
     from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
     from rayfbnn.answers.predict import first_infinity
@@ -118,9 +118,9 @@ def diagnose(
 ) -> Diagnosis | FitDiagnosis:
     """Say whether the chains of a run agree, and whether its predictions and hyperparameters can be used.
 
-    The quantities are sigmas, log densities and the network's outputs at some training cases, never single
-    weights, which may change places without any change of the function. There are two verdicts: on the
-    predictions (outputs, log likelihood, noise), and on the hyperparameters. Predictions can be usable
+    The quantities are sigmas, log densities and the network's outputs at some cases. Single weights are not
+    among them, because units may change places without any change of the function. There are two verdicts: on
+    the predictions (outputs, log likelihood, noise), and on the hyperparameters. Predictions can be usable
     although chains disagree, if the error of the average over chains is small.
 
     An approximation is judged by the course of its objective, by the spread of log evidences between starts,
@@ -131,24 +131,23 @@ def diagnose(
     path
         The store of the run.
     data
-        Cases at which the network's outputs are looked at in place of the training cases: a CSV or Parquet
-        file with the columns of the inputs, a DataFrame or an array.
+        Cases at which the network's outputs are compared, instead of the training cases: a CSV or Parquet
+        file with the columns of the inputs. From Python also a DataFrame or an array.
     decisive
-        The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
-        converged.
+        See `sample`.
     cases
-        Number of cases, evenly spaced, at which the network's outputs are looked at.
+        Number of cases, evenly spaced, at which the network's outputs are compared.
     max_rhat
         Largest R-hat that is ok, at least 1.
     min_ess
         Smallest effective sample size that is ok, above 0.
     skip
-        Number of draws to leave out at the start of each chain.
+        See `predict`.
 
     Returns
     -------
     Diagnosis
-        The table of quantities; the verdicts with what to do; `ok`, and if it is False the reasons. For an
+        The table of quantities, the verdicts with advice, and `ok`, with the reasons if it is False. For an
         approximation a FitDiagnosis, with a table of starts.
     """
     from rayfbnn.answers.diagnostics import diagnose as reduce_diagnose
@@ -192,16 +191,16 @@ def check(
     exact
         A store that `reject` made from the same configuration and data.
     false_alarm_rate
-        Probability, over all quantities together, that a difference is reported where there is none.
+        Probability, over all quantities together, of reporting a difference that does not exist.
     cases
         Number of training cases, evenly spaced, at which the network's outputs are compared.
     skip
-        Number of draws to leave out at the start of each chain.
+        See `predict`.
 
     Returns
     -------
     CheckResult
-        The table of tests; `ok`, and if it is False the quantities that differ.
+        The table of tests, and `ok`, with the quantities that differ if it is False.
     """
     from rayfbnn.answers.check import check as reduce_check
     from rayfbnn.draws.view import committed
@@ -223,9 +222,9 @@ def plot(
 ) -> list[Path]:
     """Draw pictures of a run as PNG files: traces, convergence, predictions, relevance of inputs, survival.
 
-    Predictive bands run along one input. There are sigmas of inputs where inputs have sigmas of their own,
-    and survival curves for survival targets. An approximation has its objective by step in place of
-    traces and convergence. For draws from the prior there are functions and bands along one input.
+    Predictive bands run along one input. Sigmas of inputs are drawn if inputs have their own sigmas, and
+    survival curves for survival targets. For an approximation the objective by step replaces traces and
+    convergence. For draws from the prior there are functions and bands along one input.
 
     Parameters
     ----------
@@ -234,11 +233,11 @@ def plot(
     out
         The folder for the pictures; created if it does not exist.
     data
-        Cases with their targets. Adds a picture of predictions beside what happened, and an overview.
+        Cases with their targets, for a picture of predictions against these targets, and an overview.
     input_name
-        Name of the input that the predictive bands run along; the first one if not given.
+        Name of the input that the predictive bands run along. The default is the first input.
     skip
-        Number of draws to leave out at the start of each chain.
+        See `predict`.
 
     Returns
     -------

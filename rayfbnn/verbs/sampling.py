@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,9 +14,8 @@ from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     Spec,
     check_counts,
-    check_log_format,
     check_new_path,
-    check_workers,
+    check_options,
     place_given,
     read_run_data,
     read_spec,
@@ -28,7 +26,9 @@ from rayfbnn.verbs.until import Until, check_can_go_on, read_until, run_until
 
 if TYPE_CHECKING:
     from rayfbnn.answers.judging.verdicts import Decisive
-    from rayfbnn.run.running import LogFormat, RunSummary
+    from rayfbnn.run.running import LogFormat, RunOptions, RunSummary
+    from rayfbnn.spec import RunSpec
+    from rayfbnn.store.storage.places import Place
 
 
 def sample(
@@ -50,87 +50,71 @@ def sample(
 ) -> RunSummary:
     """Draw from the posterior that a configuration describes, into a new store.
 
-    Everything is checked before anything is created. Ctrl-C (or SIGTERM) ends the run after the iterations
-    under way, commits them and raises KeyboardInterrupt; a second one ends it at once. `resume` continues
-    the run either way, and the draws are the same as without the interruption.
+    Everything is checked before anything is created, and a forecast of the run's time is shown with the
+    progress. Ctrl-C (or SIGTERM) ends the run after the iterations that are under way, and commits them; a
+    second one ends it at once. In both cases `resume` continues the run, and the draws are the same as
+    without the interruption.
 
     Parameters
     ----------
     spec
-        The configuration: a TOML file, nested dictionaries, or a RunSpec.
+        The configuration: a TOML file. From Python also nested dictionaries, or a RunSpec.
     path
         The store to create; nothing may exist there yet.
     data
-        The training cases, in place of the file that data.train names. A CSV or Parquet file, a DataFrame
-        with the columns of inputs and targets (of pandas, Polars or Arrow), or a pair (X, y) of arrays.
+        The training cases, instead of the file that data.train names: a CSV or Parquet file. From Python also
+        a DataFrame with the columns of inputs and targets (of pandas, Polars or Arrow), or a pair (X, y) of
+        arrays.
     set
-        Replaces values of the configuration by "key.path=value".
+        Values that replace those of the configuration, each as "key.path=value".
     until
-        "ok" makes the run longer, round by round, until its verdict is ok or the time is over. The draws are
-        those of a run that had the final length from the start.
+        "ok" makes the run longer, round by round, until its verdict is ok or `max_time` is over. The draws
+        are those of a run that had the final length from the start.
     max_time
-        Time after which a run with `until` ends in any case: seconds, or text such as "30m" or "1h30m".
+        The time after which a run with `until` ends in any case: a number of seconds, or text such as "30m"
+        or "1h30m".
     decisive
-        The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
-        converged.
+        The verdict that decides `ok`: "predictions" (they can be used) or "all" (everything has converged).
     workers
-        Number of worker processes on this machine; one for each core, or for each GPU, if not given. 0
+        Number of worker processes on this machine. The default is one for each core, or for each GPU. 0
         samples in this process, without Ray.
     address
         Address of a Ray cluster to use instead, such as "auto" or "host:port". The store must then be on
-        storage that all its nodes share.
+        storage that all nodes share.
     max_failures
-        How many workers may die at the same block, one after another, before the run is given up. Those whose
-        node died are not counted.
+        Number of workers that may die at the same block, one after another, before the run fails. Workers
+        whose node died do not count.
     progress
-        Shows the progress on standard error, and before the run how long it will take.
+        Show the progress on standard error.
+    log_format
+        "json" adds a line of JSON for each block to STORE.log.jsonl next to the store (in the current folder
+        for a store in a bucket).
     sample_weight
-        Is refused: cases cannot be weighted.
+        An error unless it is None: cases cannot be weighted.
     method
         The method, whose settings are in the section methods of the configuration. hmc and sghmc are runs
-        with phases of their own; bbb, laplace, vep and map are approximations, whose chains are starts.
-        Left out, the run has the phases of the configuration.
-
-    log_format
-        "json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current folder
-        for a store in a bucket).
+        with their own phases; bbb, laplace, vep and map are approximations, whose chains are starts. The
+        default runs the phases of the configuration.
 
     Returns
     -------
     RunSummary
         Number of chains and draws, acceptance and divergences of the run; with `until` whether it is ok.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C or SIGTERM, with a message on how to resume.
     """
-    from rayfbnn.run.gpus import n_gpus
-    from rayfbnn.run.kernel import kernel_for
-    from rayfbnn.run.on_ray.cluster import check_ray
-    from rayfbnn.run.progress import show_text
+    from rayfbnn.run.running import RunOptions
 
     if sample_weight is not None:
         raise ConfigError(f"sample_weight: {WEIGHTS_REFUSED}")
     place = place_given(path)
-    spec = read_spec(spec, set).for_method(method)
+    configured = read_spec(spec, set).for_method(method)
     goal = read_until(until, max_time, decisive)
-    check_new_path(place)
-    check_workers(spec, workers, address, max_failures)
-    check_log_format(log_format)
-    if spec.device == "gpu":
-        spec = spec.with_batches_for(n_gpus(workers, address))
-    spec, dataset = read_run_data(spec, data)
-    check_can_fit(spec, goal)
-    if goal is not None:
-        check_can_go_on(spec)
-    spec.check_gradient()
-    spec.check_data(dataset.n_cases)
-    check_ray(workers, address)
-    if progress and address is None:
-        show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
-    if spec.fit is None:
-        store = Store.for_run(place, spec, dataset, kernel=kernel_for(spec))
-    else:
-        store = new_fit(place, spec, dataset)
-    del dataset  # all cases in float64, which this process, perhaps a worker itself, does not need any more
-    with store.lock():
-        return _runner(store, goal, workers, address, max_failures, progress, log_format)()
+    options = RunOptions(workers, address, max_failures, progress, log_format)
+    return start_run(place, configured, data, goal, options)
 
 
 def resume(
@@ -158,38 +142,18 @@ def resume(
     path
         The store of the run.
     iterations
-        Length of the last phase in all; more than planned makes the run longer, less takes back what is not
-        sampled yet.
+        Total length of the last phase. More than planned makes the run longer; less takes back what has not
+        been sampled yet.
     spec
-        A configuration to compare with the store's: a TOML file, nested dictionaries, or a RunSpec. Any
-        difference but a longer last phase is refused. The training file that it names is compared as well, if
-        it is there.
+        A configuration to compare with the store's: a TOML file. Any difference except a longer last phase is
+        an error. The training file that it names is compared as well, if it exists. From Python also nested
+        dictionaries, or a RunSpec.
     data
-        Training cases to compare with those in the store: a CSV or Parquet file. Any difference is refused. A
-        DataFrame or a pair (X, y) of arrays is compared as well. Without them the store's own copy is used,
-        and no file is opened.
-    until
-        "ok" makes the run longer, round by round, until its verdict is ok or the time is over. The draws are
-        those of a run that had the final length from the start.
-    max_time
-        Time after which a run with `until` ends in any case: seconds, or text such as "30m" or "1h30m".
-    decisive
-        The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
-        converged.
-    workers
-        Number of worker processes on this machine; one for each core, or for each GPU, if not given. 0
-        samples in this process, without Ray.
-    address
-        Address of a Ray cluster to use instead, such as "auto" or "host:port". The store must then be on
-        storage that all its nodes share.
-    max_failures
-        How many workers may die at the same block, one after another, before the run is given up. Those whose
-        node died are not counted.
-    progress
-        Shows the progress on standard error.
-    log_format
-        "json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current folder
-        for a store in a bucket).
+        Training cases to compare with those in the store: a CSV or Parquet file. Any difference is an error.
+        By default the copy in the store is used, and no file is opened. From Python also a DataFrame or a
+        pair (X, y) of arrays.
+    until, max_time, decisive, workers, address, max_failures, progress, log_format
+        See `sample`.
 
     Returns
     -------
@@ -197,22 +161,73 @@ def resume(
         Number of chains and draws, acceptance and divergences of the whole run; with `until` whether it is
         ok.
     """
+    from rayfbnn.run.running import RunOptions
+
+    goal = read_until(until, max_time, decisive)
+    options = RunOptions(workers, address, max_failures, progress, log_format)
+    asked = None if spec is None else read_spec(spec, ())
+    return continue_run(path, asked, data, goal, options, iterations=iterations)
+
+
+def start_run(
+    place: Place, spec: RunSpec, data: Source | None, goal: Until | None, options: RunOptions
+) -> RunSummary:
+    """Check everything, create a store, and run it to its end, or in rounds to the goal."""
+    from rayfbnn.run.gpus import n_gpus
+    from rayfbnn.run.kernel import kernel_for
+    from rayfbnn.run.on_ray.cluster import check_ray
+    from rayfbnn.run.progress import show_text
+
+    workers, address = options.workers, options.address
+    check_new_path(place)
+    check_options(spec, options)
+    if spec.device == "gpu":
+        spec = spec.with_batches_for(n_gpus(workers, address))
+    spec, dataset = read_run_data(spec, data)
+    check_can_fit(spec, goal)
+    if goal is not None:
+        check_can_go_on(spec)
+    spec.check_gradient()
+    spec.check_data(dataset.n_cases)
+    check_ray(workers, address)
+    if options.progress and address is None:
+        show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
+    if spec.fit is None:
+        store = Store.for_run(place, spec, dataset, kernel=kernel_for(spec))
+    else:
+        store = new_fit(place, spec, dataset)
+    del dataset  # all cases in float64, which this process, perhaps a worker itself, does not need any more
+    with store.lock():
+        return _run(store, goal, options)
+
+
+def continue_run(
+    path: str | Path | Place,
+    spec: RunSpec | None,
+    data: Source | None,
+    goal: Until | None,
+    options: RunOptions,
+    *,
+    iterations: int | None = None,
+) -> RunSummary:
+    """Compare a store with what is given, and run it to its end, or in rounds to the goal.
+
+    spec, data  a configuration and training cases that must be those of the store; None compares nothing
+    """
     from rayfbnn.run import resuming
     from rayfbnn.run.on_ray.cluster import check_ray
     from rayfbnn.run.running import unfinished_batches
 
     store = Store.open(path)
     _check_is_run(store)
-    check_workers(store.spec, workers, address, max_failures)
-    check_log_format(log_format)
-    goal = read_until(until, max_time, decisive)
+    check_options(store.spec, options)
     check_can_fit(store.spec, goal)
     if goal is not None:
         check_can_go_on(store.spec)
     resuming.check_version(store)
     resuming.compare_kernel(store)
     if spec is not None:
-        asked = read_spec(spec, ()).for_method(store.spec.method)
+        asked = spec.for_method(store.spec.method)
         iterations = resuming.agreed_iterations(store, asked, iterations)
         if data is None and asked.train_path is not None and asked.train_path.exists():
             data = asked.train_path
@@ -223,35 +238,19 @@ def resume(
         resuming.check_length(store, iterations)
     resuming.compare_data(store, data)
     if iterations is not None or unfinished_batches(store, store.spec.total_iterations):
-        check_ray(workers, address)
+        check_ray(options.workers, options.address)
     with store.lock():
         if iterations is not None:
             resuming.set_length(store, iterations)
-        return _runner(store, goal, workers, address, max_failures, progress, log_format)()
+        return _run(store, goal, options)
 
 
-def _runner(
-    store: Store,
-    goal: Until | None,
-    workers: int | None,
-    address: str | None,
-    max_failures: int,
-    progress: bool,
-    log_format: LogFormat,
-) -> Callable[[], RunSummary]:
-    """Return what runs the store's chains to their end, or in rounds to the goal if there is one."""
+def _run(store: Store, goal: Until | None, options: RunOptions) -> RunSummary:
     from rayfbnn.run.running import run_to_end
 
-    run = partial(
-        run_to_end,
-        store,
-        workers=workers,
-        address=address,
-        max_failures=max_failures,
-        progress=progress,
-        log_format=log_format,
-    )
-    return run if goal is None else partial(run_until, store, goal, run, progress=progress)
+    if goal is None:
+        return run_to_end(store, options)
+    return run_until(store, goal, options)
 
 
 def _check_is_run(store: Store) -> None:

@@ -35,23 +35,21 @@ def load(
 ) -> Predictor:
     """Load draws of a run into memory, as a predictor that answers in milliseconds.
 
-    As few draws are taken as keep the Monte Carlo error small, evenly spaced in every chain. With all draws
-    (`max_mcse=0`) the predictions are those of `predict`, also of a run that has kept no draw yet: all states
-    of its latest earlier phase are taken, with a warning, and `early_phase` of the predictor is its number.
+    The predictor takes as few draws as keep the Monte Carlo error small, evenly spaced in every chain. With
+    all draws (`max_mcse=0`) its predictions are those of `predict`. For a run that has kept no draw yet, it
+    takes all states of the latest earlier phase, with a warning, and its `early_phase` is the number of that
+    phase.
 
     Parameters
     ----------
     path
         The store.
-    draws
-        Number of draws to take of all chains together; as many as max_mcse needs if not given.
-    max_mcse
-        Largest Monte Carlo standard error of a predictive mean, in predictive standard deviations; 0 takes
-        all draws.
+    draws, max_mcse
+        See `export`.
     skip
-        Number of draws to leave out at the start of each chain.
+        See `predict`.
     max_memory
-        About how many bytes a prediction may use at once, besides the draws and the table that it gives.
+        About how many bytes a prediction may use at once, besides the draws and the table that it returns.
 
     Returns
     -------
@@ -79,8 +77,8 @@ def export(
 ) -> Path:
     """Write draws of a run to a .npz file from which NumPy alone can predict.
 
-    docs/serving.md has the page of code that predicts from it. As few draws are taken as keep the Monte Carlo
-    error small, evenly spaced in every chain.
+    docs/serving.md has the page of code that predicts from it. The file has as few draws as keep the Monte
+    Carlo error small, evenly spaced in every chain.
 
     Parameters
     ----------
@@ -89,12 +87,12 @@ def export(
     out
         The file to write, which must end in .npz; replaced if it exists.
     draws
-        Number of draws to take of all chains together; as many as max_mcse needs if not given.
+        Number of draws to take over all chains. The default is as many as `max_mcse` needs.
     max_mcse
         Largest Monte Carlo standard error of a predictive mean, in predictive standard deviations; 0 takes
         all draws.
     skip
-        Number of draws to leave out at the start of each chain.
+        See `predict`.
 
     Returns
     -------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from rayfbnn.verbs.arguments import check_decisive
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.answers.judging.verdicts import Decisive
-    from rayfbnn.run.running import RunSummary
+    from rayfbnn.run.running import RunOptions, RunSummary
     from rayfbnn.spec import RunSpec
 
 # Rounds at least half as long again keep the time of all verdicts small; twice as long wastes little.
@@ -80,20 +79,20 @@ def check_can_go_on(spec: RunSpec) -> None:
         raise ConfigError(f"until: one chain cannot be judged, got chains = {spec.chains}; give at least 4")
 
 
-def run_until(store: Store, until: Until, run: Callable[..., RunSummary], *, progress: bool) -> RunSummary:
+def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
     """Run the store to its end, and make it longer until it is ok; the store must be locked.
 
     Each round is an ordinary lengthening of the last phase, so that the draws are those of a run that had
     the final length from the start. After each round the store records the verdict and the decision.
-
-    run  `run_to_end` with all arguments but the deadline
     """
+    from rayfbnn.run.running import run_to_end
+
     deadline = time.monotonic() + until.seconds
     number = 0
     while True:
         number += 1
         started, before = time.monotonic(), _done(store)
-        summary = run(deadline=deadline)
+        summary = run_to_end(store, options, deadline=deadline)
         diagnosis = _diagnosis(store, until.decisive)
         now = time.monotonic()
         # Nothing is known of the speed if the run had been finished before.
@@ -102,7 +101,7 @@ def run_until(store: Store, until: Until, run: Callable[..., RunSummary], *, pro
         following = _following(store, diagnosis, affordable)
         verdict = _record(store, until, diagnosis, now - started, following)
         store.verdicts.append(verdict)
-        if progress:
+        if options.progress:
             reason = "there are no draws" if diagnosis is None else diagnosis.decided_by
             say(_line(number, verdict, store, reason))
         if following is None:

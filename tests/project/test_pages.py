@@ -17,7 +17,7 @@ import re
 import shlex
 import shutil
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,8 @@ def stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sample without Ray."""
     run_to_end = running.run_to_end
 
-    def without_ray(store: Any, **options: Any) -> Any:
-        return run_to_end(store, **(options | {"workers": 0, "progress": False}))
+    def without_ray(store: Any, options: running.RunOptions, **deadline: Any) -> Any:
+        return run_to_end(store, replace(options, workers=0, progress=False), **deadline)
 
     monkeypatch.setattr(running, "run_to_end", without_ray)
     monkeypatch.setattr(cluster, "check_ray", lambda workers, address: None)

@@ -14,8 +14,8 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.errors import StoreMismatchError, WorkerError
+from rayfbnn.run.running import RunOptions
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.driving import Driving
 from rayfbnn.study.members import Member
 from rayfbnn.study.on_cluster import ClusterDrivers
 from tests.support.drivers import iterations_done, slow_spec, wait_until
@@ -42,12 +42,12 @@ def looks(study: Study) -> list[bytes]:
     return [file.read_bytes() for file in sorted((Path(str(study.place)) / "looks").rglob("*.json"))]
 
 
-def dies(folder: str, how: Driving) -> Iterator[str]:
+def dies(folder: str, options: RunOptions) -> Iterator[str]:
     os.kill(os.getpid(), signal.SIGKILL)
     yield ""
 
 
-def raises(folder: str, how: Driving) -> Iterator[str]:
+def raises(folder: str, options: RunOptions) -> Iterator[str]:
     yield "a line"
     raise StoreMismatchError(f"{folder}: is of another version")
 
@@ -55,8 +55,10 @@ def raises(folder: str, how: Driving) -> Iterator[str]:
 class StartsWith(ClusterDrivers):
     """Drivers whose first tasks do something else; those that replace one that died are as they should be."""
 
-    def __init__(self, study: Study, task: Callable[[str, Driving], Iterator[str]], **options: Any) -> None:
-        super().__init__(study, Driving(workers=2, address="auto", **options))
+    def __init__(
+        self, study: Study, task: Callable[[str, RunOptions], Iterator[str]], **options: Any
+    ) -> None:
+        super().__init__(study, RunOptions(workers=2, address="auto", **options))
         self._first = self._ray.remote(max_retries=0)(task)
 
     def _start(self) -> Any:

@@ -22,6 +22,7 @@ from rayfbnn.errors import (
     StoreMismatchError,
     StoreMissingError,
 )
+from rayfbnn.run.running import RunOptions
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study, driving
@@ -175,7 +176,7 @@ def test_a_member_of_another_driver_is_left_to_it(tmp_path: Path, monkeypatch: p
         held.clear()
 
     monkeypatch.setattr(driving, "resume", busy_at_first)
-    lines = list(driving.drive(study, driving.Driving(), sleep=release))
+    lines = list(driving.drive(study, RunOptions(workers=0), sleep=release))
     assert len(lines) == 4 and lines[-1].endswith(": ok")
     assert pauses and study.ok
 

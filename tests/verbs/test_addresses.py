@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 import typer
@@ -58,15 +58,13 @@ OUTPUTS = {("report",): "out.html", ("export",): "out.npz", ("study", "report"):
 
 def parameters(names: tuple[str, ...]) -> dict[str, tuple[bool, bool, bool]]:
     """Return for each parameter of a command whether it is an argument, takes a path, and is required."""
-    function = COMMANDS[names]
-    hints = get_type_hints(inspect.unwrap(function), include_extras=True)
     return {
         name: (
-            any(isinstance(extra, ArgumentInfo) for extra in hints[name].__metadata__),
-            "Path" in str(hints[name].__origin__),
+            any(isinstance(extra, ArgumentInfo) for extra in parameter.annotation.__metadata__),
+            "Path" in str(parameter.annotation.__origin__),
             parameter.default is inspect.Parameter.empty,
         )
-        for name, parameter in inspect.signature(function).parameters.items()
+        for name, parameter in inspect.signature(COMMANDS[names]).parameters.items()
     }
 
 

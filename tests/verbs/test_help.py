@@ -1,22 +1,31 @@
-"""The shell's help describes each parameter in the same words as `help()` in Python."""
+"""The shell's help is that of the docstrings in Python, and complete."""
 
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
 import typer.main
 from typer.testing import CliRunner
 
 import rayfbnn
-from rayfbnn import api, cli
+from rayfbnn import Study, api, cli
+from rayfbnn.cli.descriptions import STUDY, VERBS, described, docstring
+from rayfbnn.demo import demo
+from rayfbnn.selftest.selftest import selftest
+from rayfbnn.study import Rule
 
 OBJECTS = ("function_values", "load", "open", "to_datatree")  # what these give is not for a shell
-IN_SHELL = [name for name in api.__all__ if name not in OBJECTS]
-IN_SHELL_ALONE = ("as_json", "help", "watch", "every")
 NAMES_IN_SHELL = {"sample_or_resume": "run"}  # rayfbnn.run is a folder of the package
-SHELL = {command.name: command for command in typer.main.get_group(cli.app).commands.values()}
-SHELL |= {verb: SHELL[name] for verb, name in NAMES_IN_SHELL.items()}
+GROUP: Any = typer.main.get_group(cli.app)
+COMMANDS = {name: command for name, command in GROUP.commands.items() if name != "study"}
+STUDY_COMMANDS = GROUP.commands["study"].commands
+PARAMETERS = [
+    pytest.param(parameter, id=f"{command.name} {parameter.name}")
+    for command in (*COMMANDS.values(), *STUDY_COMMANDS.values())
+    for parameter in command.params
+]
 
 
 def words(text: str | None) -> str:
@@ -24,36 +33,53 @@ def words(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-@pytest.mark.parametrize("verb", IN_SHELL)
-def test_a_verb_begins_with_the_same_sentence_in_python_and_in_the_shell(verb: str) -> None:
-    in_python = inspect.getdoc(getattr(api, verb))
-    assert in_python is not None
-    first, *_ = in_python.splitlines()
-    assert words(SHELL[verb].help).startswith(first)
+@pytest.mark.parametrize("verb", [*(getattr(api, name) for name in api.__all__), demo, selftest])
+def test_the_docstring_of_a_verb_is_read_from_its_source(verb: Any) -> None:
+    assert docstring(verb.__name__, VERBS) == inspect.getdoc(verb)
 
 
-@pytest.mark.parametrize("verb", IN_SHELL)
-def test_an_option_has_the_same_words_in_python_and_in_the_shell(verb: str) -> None:
-    """The shell may add that an option can be repeated, which Python shows by its list."""
-    in_python = words(inspect.getdoc(getattr(api, verb)))
-    options = [parameter for parameter in SHELL[verb].params if parameter.param_type_name == "option"]
-    for option in options:
-        if option.name in IN_SHELL_ALONE:
-            continue
-        sentence, *_ = words(option.help).partition(". ")
-        assert f"{option.name} {sentence.removesuffix('.')}" in in_python, option.name
+@pytest.mark.parametrize("name", STUDY_COMMANDS)
+def test_the_docstring_of_a_study_s_method_is_read_from_its_source(name: str) -> None:
+    assert docstring(name, STUDY) == inspect.getdoc(getattr(Study, name))
+    assert docstring("Rule", STUDY) == inspect.getdoc(Rule)
 
 
-@pytest.mark.parametrize("verb", api.__all__)
-def test_every_parameter_of_a_verb_is_explained(verb: str) -> None:
-    function = getattr(api, verb)
-    _, _, explained = (inspect.getdoc(function) or "").partition("Parameters\n----------\n")
-    names = [line for line in explained.splitlines() if line and not line.startswith(" ")]
-    assert [name for name in inspect.signature(function).parameters if name not in names] == []
+def test_every_verb_but_those_that_give_objects_is_a_command() -> None:
+    verbs = {NAMES_IN_SHELL.get(name, name) for name in api.__all__ if name not in OBJECTS}
+    assert set(COMMANDS) == verbs | {"demo", "selftest"}
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS)
+def test_every_parameter_of_a_command_has_help(parameter: Any) -> None:
+    assert parameter.help.endswith(".")
+    assert not any(other in parameter.help for other in ("From Python", "See `"))
+
+
+@pytest.mark.parametrize("name", api.__all__)
+def test_every_parameter_of_a_verb_is_explained(name: str) -> None:
+    assert set(described(name).parameters) == set(inspect.signature(getattr(api, name)).parameters)
+
+
+def test_a_parameter_has_the_text_that_it_refers_to() -> None:
+    assert "See `sample`" in docstring("resume", VERBS)
+    assert described("resume").parameters["workers"] == described("sample").parameters["workers"] != ""
+    fixed = described("show").parameters["set"]
+    assert fixed == described("sample").parameters["set"] + " The configuration of a store is fixed."
+
+
+def test_help_names_options_and_not_parameters() -> None:
+    assert "a run with `until`" in words(docstring("sample", VERBS))
+    assert "a run with --until" in described("sample").parameters["max_time"]
+
+
+def test_what_a_command_adds_follows_the_docstring_of_its_verb() -> None:
+    paragraphs = COMMANDS["verify"].help.split("\n\n")
+    assert paragraphs[0] == "Check every file of a store against its checksum and commit record."
+    assert paragraphs[-1].startswith("The exit code is 1 if a file cannot be read")
 
 
 def test_help_in_the_shell_is_not_broken_where_the_source_is() -> None:
-    for command in SHELL.values():
+    for command in (*COMMANDS.values(), *STUDY_COMMANDS.values()):
         assert all(command.help and line == words(line) for line in (command.help or "").split("\n\n"))
 
 

@@ -64,11 +64,11 @@ def test_a_store_without_draws_is_sampled(tmp_path: Path, spec: RunSpec, whole: 
 def test_a_store_that_another_process_creates_meanwhile_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def create_first(spec: RunSpec, path: Path, **options: Any) -> None:
+    def create_first(path: Path, *arguments: object) -> None:
         make_store(path, small_spec(tmp_path))
         raise StoreExistsError(f"{path}: already exists")
 
-    monkeypatch.setattr(jobs, "sample", create_first)
+    monkeypatch.setattr(jobs, "start_run", create_first)
     assert rayfbnn_run(tmp_path).exit_code == 0
     assert Store.open(tmp_path / "run.zarr").committed_draws == 10
 
@@ -113,7 +113,7 @@ def test_the_exit_code_says_whether_to_start_the_job_again(
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr(jobs, "sample", fail)
+    monkeypatch.setattr(jobs, "start_run", fail)
     result = rayfbnn_run(tmp_path)
     assert result.exit_code == code
     assert str(error) in result.stderr
