@@ -119,12 +119,17 @@ def _best_length(rounds: Sequence[Measured], steps: int) -> int:
 
 def _slowest(rounds: Sequence[Measured], length: int) -> float:
     """Return min_k r_k(length) of `settings_after`, or 0 if no quantity varies."""
-    total = reduce(Measured.__add__, rounds)
+    n = sum(measured.trajectories for measured in rounds)
+    jumps, firsts, squares = (
+        map(sum, zip(*values, strict=True))  # over the rounds, for each quantity
+        for values in (
+            [measured.jumps[measured.lengths.index(length)] for measured in rounds],
+            [measured.sums for measured in rounds],
+            [measured.squares for measured in rounds],
+        )
+    )
     rates = []
-    for jump, first, square in zip(
-        total.jumps[total.lengths.index(length)], total.sums, total.squares, strict=True
-    ):
-        n = total.trajectories
+    for jump, first, square in zip(jumps, firsts, squares, strict=True):
         # n sum x**2 - (sum x)**2 in whole numbers avoids cancellation
         variance = ratio(n * square - ((first * first) >> BITS), n * n)
         if variance > 0:
