@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells, level_text, number_text
+from rayfbnn.data.configuration import TableConfiguration
 from rayfbnn.data.tables import Table, listed
 from rayfbnn.errors import DataError
-
-if TYPE_CHECKING:
-    from rayfbnn.spec import RunSpec
 
 _MAX_LABELS = 100  # more, with more than one for every two cases, are taken for numbers or free text
 
 
-def learn_labels(table: Table, spec: RunSpec) -> dict[str, tuple[str, ...]]:
+def learn_labels(table: Table, spec: TableConfiguration) -> dict[str, tuple[str, ...]]:
     """Return the labels of each target that is text, ordered by label number from 0.
 
     Numeric targets are label numbers already. If a class model's configuration does not give the number of
@@ -74,7 +71,7 @@ def level_numbers(cells: Cells, levels: Sequence[str], what: str) -> Array:
     return numbers
 
 
-def _check_number_of_labels(cells: Cells, labels: Sequence[str], spec: RunSpec) -> None:
+def _check_number_of_labels(cells: Cells, labels: Sequence[str], spec: TableConfiguration) -> None:
     place, wanted = f"{cells.table.source}: column {cells.name}", spec.n_labels
     if len(labels) > max(_MAX_LABELS, 0.5 * cells.table.n_rows):
         raise DataError(

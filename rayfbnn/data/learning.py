@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.data.cells import Cells, level_text
+from rayfbnn.data.configuration import TableConfiguration
 from rayfbnn.data.dataset import scaled_inputs
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.labels import learn_labels, level_numbers, levels_of
@@ -16,9 +16,6 @@ from rayfbnn.data.selection import Selection, select_inputs
 from rayfbnn.data.tables import Table, short
 from rayfbnn.errors import DataError
 
-if TYPE_CHECKING:
-    from rayfbnn.spec import RunSpec
-
 # A column of text with more levels than this, and more than one for every two cases, is free text or an
 # identifier.
 _MANY_LEVELS = 10
@@ -26,7 +23,7 @@ _MAX_LEVELS = 100
 _MANY_READINGS = 16  # with this number of columns, equal limits are no coincidence
 
 
-def learn_encoding(table: Table, spec: RunSpec) -> Encoding:
+def learn_encoding(table: Table, spec: TableConfiguration) -> Encoding:
     """Return the encoding of the training table's columns as inputs and labels.
 
     Raises DataError for columns that cannot be inputs, or that have missing values without data.missing.
@@ -63,7 +60,7 @@ def learn_encoding(table: Table, spec: RunSpec) -> Encoding:
     return encoding
 
 
-def _constant_value(cells: Cells, spec: RunSpec, selection: Selection) -> str | None:
+def _constant_value(cells: Cells, spec: TableConfiguration, selection: Selection) -> str | None:
     """Return the constant value of a column to leave out; None if its rows differ or it is kept.
 
     A constant number is kept, as a kind of bias, if it is named as an input and is not standardised.
@@ -79,7 +76,7 @@ def _constant_value(cells: Cells, spec: RunSpec, selection: Selection) -> str | 
     return f"{numbers[0]:g}" if cells.is_number.all() and (numbers == numbers[0]).all() else None
 
 
-def _have_one_unit(columns: Sequence[Cells], spec: RunSpec, selection: Selection) -> bool:
+def _have_one_unit(columns: Sequence[Cells], spec: TableConfiguration, selection: Selection) -> bool:
     """Return True if the columns look like readings in one unit, such as the pixels of a picture.
 
     This requires many columns, all of numbers. Most must have more than two values, and at least half must
@@ -97,12 +94,12 @@ def _have_one_unit(columns: Sequence[Cells], spec: RunSpec, selection: Selection
     return 2 * limits.count(of_table) >= len(columns) and 2 * n_varied > len(columns)
 
 
-def _is_levels(cells: Cells, spec: RunSpec, selection: Selection) -> bool:
+def _is_levels(cells: Cells, spec: TableConfiguration, selection: Selection) -> bool:
     is_named = cells.name in selection.categorical or cells.name in (spec.data.ordered or {})
     return is_named or cells.kind == "levels"
 
 
-def _learn_column(cells: Cells, spec: RunSpec, selection: Selection) -> InputColumn:
+def _learn_column(cells: Cells, spec: TableConfiguration, selection: Selection) -> InputColumn:
     """Return the encoding of one column as inputs."""
     ordered = spec.data.ordered or {}
     if not _is_levels(cells, spec, selection):

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
+from rayfbnn.data.configuration import ColumnKeys
 from rayfbnn.data.tables import Table, listed, short
 from rayfbnn.errors import DataError
-
-if TYPE_CHECKING:
-    from rayfbnn.spec.sections import DataSpec
 
 _LONGEST_PATTERN = 1000  # characters
 
@@ -30,7 +27,7 @@ class Selection:
     categorical: frozenset[str]
 
 
-def select_inputs(table: Table, data: DataSpec) -> Selection:
+def select_inputs(table: Table, data: ColumnKeys) -> Selection:
     """Return the input columns; raise DataError for a name or pattern that matches no column.
 
     By default these are all columns except the targets. A column without a name is never an input.

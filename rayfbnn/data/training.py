@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.configuration import TableConfiguration
 from rayfbnn.data.dataset import Dataset, make_dataset
 from rayfbnn.data.encode import encode_inputs, encode_targets
 from rayfbnn.data.encoding import Encoding
@@ -17,11 +18,10 @@ from rayfbnn.data.shuffling import shuffled
 from rayfbnn.data.tables import Table
 from rayfbnn.errors import ConfigError, DataError
 
-if TYPE_CHECKING:
-    from rayfbnn.spec import RunSpec
+AnyConfiguration = TypeVar("AnyConfiguration", bound=TableConfiguration)
 
 
-def read_training(spec: RunSpec, data: Source = None) -> tuple[RunSpec, Dataset]:
+def read_training(spec: AnyConfiguration, data: Source = None) -> tuple[AnyConfiguration, Dataset]:
     """Return the configuration, resolved against its training cases, and these cases.
 
     data  the training cases, instead of the file that data.train names
@@ -37,19 +37,21 @@ def read_training(spec: RunSpec, data: Source = None) -> tuple[RunSpec, Dataset]
     return spec, _dataset(table, spec)
 
 
-def read_dataset(spec: RunSpec) -> Dataset:
+def read_dataset(spec: TableConfiguration) -> Dataset:
     """Return the training cases that a configuration names; raise DataError with file, row and column."""
     return read_training(spec)[1]
 
 
-def read_training_file(data: Source, spec: RunSpec) -> Dataset:
+def read_training_file(data: Source, spec: TableConfiguration) -> Dataset:
     """Return training cases from `data` with the encoding of `spec`, which is learnt from them if missing."""
     if spec.encoding is None:
         return read_training(spec, data)[1]
     return _dataset(_training_table(data, spec), spec)
 
 
-def read_cases(data: Source, spec: RunSpec, training: Dataset | None = None) -> tuple[Array, Array | None]:
+def read_cases(
+    data: Source, spec: TableConfiguration, training: Dataset | None = None
+) -> tuple[Array, Array | None]:
     """Return unstandardised cases to predict: inputs (n_cases, n_inputs) and, if present, targets.
 
     The columns are found by their names in the training data and encoded in the same way. Targets are None if
@@ -73,7 +75,7 @@ def read_cases(data: Source, spec: RunSpec, training: Dataset | None = None) -> 
     return inputs, targets
 
 
-def _training_table(data: Source, spec: RunSpec) -> Table:
+def _training_table(data: Source, spec: TableConfiguration) -> Table:
     """Return the table of the training cases; the columns of an array get the names of the inputs."""
     inputs = spec.data.inputs or ()
     if spec.encoding is not None:
@@ -85,7 +87,7 @@ def _training_table(data: Source, spec: RunSpec) -> Table:
     return as_table(data, input_names=names, target_names=spec.data.targets, censored=spec.data.censored)
 
 
-def _dataset(table: Table, spec: RunSpec) -> Dataset:
+def _dataset(table: Table, spec: TableConfiguration) -> Dataset:
     """Return a table of training cases as arrays, using the encoding of `spec`."""
     encoding = spec.encoding
     assert encoding is not None

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from rayfbnn.run.sampler import Progress
     from rayfbnn.store.store import Store
-    from rayfbnn.timing.results import Row
 
 _SECONDS_BETWEEN_LINES = 5.0  # for each batch, without a terminal
 
@@ -193,22 +192,6 @@ def show_evidence(*, show: bool) -> Iterator[Callable[[float], None]]:
             say(f"{share:.1%} done, time left {left}")
 
     yield on_progress
-
-
-def show_bench(*, show: bool) -> Callable[[Row], None]:
-    """Return a function that writes a line for each row that `bench` measures."""
-
-    def on_row(row: Row) -> None:
-        if show:
-            say(f"{row.shape}, {row.chains} chains, {row.kernel}: {row.us_per_step:g} us")
-
-    return on_row
-
-
-def show_trial(seconds: float, *, show: bool) -> None:
-    """Write a line saying that `bench` runs the first rounds of tuning for some seconds."""
-    if show:
-        say(f"running the first rounds of tuning for {seconds:g} seconds")
 
 
 def show_text(text: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source, read_training
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.printing import say
 from rayfbnn.run.cores import n_cores
 from rayfbnn.store.storage.places import is_address
 from rayfbnn.store.store import Store
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from rayfbnn.run.status import Status
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.records import VerifyReport
-    from rayfbnn.timing.results import BenchResult
+    from rayfbnn.timing.results import BenchResult, Row
 
 
 def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> str:
@@ -260,7 +262,6 @@ def bench(
     BenchResult
         A row for each network or kind of trajectory and each kernel; for a configuration an estimate.
     """
-    from rayfbnn.run.progress import show_bench
     from rayfbnn.timing.results import BenchResult
     from rayfbnn.timing.shapes import STANDARD_SHAPES
     from rayfbnn.timing.steps import rows_of_shapes
@@ -285,14 +286,18 @@ def bench(
     device = device or "cpu"
     check_device(device)
     chains = chains or (4096 if device == "gpu" else 16)
-    seconds, report = 0.1 if quick else 1.0, show_bench(show=progress)
-    rows = rows_of_shapes(STANDARD_SHAPES, device=device, chains=chains, seconds=seconds, report=report)
+    rows = rows_of_shapes(
+        STANDARD_SHAPES,
+        device=device,
+        chains=chains,
+        seconds=0.1 if quick else 1.0,
+        report=partial(_show_row, show=progress),
+    )
     return BenchResult(device, "float32", rows)
 
 
 def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: bool) -> BenchResult:
     """Time the trajectories of a configuration, and estimate what the whole run takes."""
-    from rayfbnn.run.progress import show_bench, show_trial
     from rayfbnn.run.sampler import build_posterior
     from rayfbnn.timing import trial
     from rayfbnn.timing.results import BenchResult
@@ -306,10 +311,11 @@ def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: boo
     posterior = build_posterior(spec, dataset, device=spec.device)
     operations = [operation for phase in spec.phase for operation in phase.operations]
     chains = min(spec.chains, spec.chains_per_batch)
-    rows = rows_of_operations(posterior, operations, chains=chains, report=show_bench(show=progress))
+    rows = rows_of_operations(posterior, operations, chains=chains, report=partial(_show_row, show=progress))
     settings = None
     if not quick and trial.has_lengths_to_find(spec):
-        show_trial(trial.SECONDS, show=progress)
+        if progress:
+            say(f"running the first rounds of tuning for {trial.SECONDS:g} seconds")
         settings = trial.tried_settings(spec, dataset, seconds=trial.SECONDS)
     estimate = estimate_run(
         posterior,
@@ -322,3 +328,9 @@ def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: boo
         tried=settings,
     )
     return BenchResult(spec.device, spec.dtype, rows, estimate)
+
+
+def _show_row(row: Row, *, show: bool) -> None:
+    """Print a line for a row as it is measured, if the progress is shown."""
+    if show:
+        say(f"{row.shape}, {row.chains} chains, {row.kernel}: {row.us_per_step:g} us")

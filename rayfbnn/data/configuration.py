@@ -1,0 +1,121 @@
+"""What reading a table asks of a configuration, as protocols; `RunSpec` is such a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Protocol, Self
+
+from rayfbnn.data.encoding import Encoding
+from rayfbnn.model.likelihood.data_model import DataModel
+
+
+class ColumnKeys(Protocol):
+    """The keys of the section `data` that say what the columns of a table are."""
+
+    @property
+    def inputs(self) -> tuple[str, ...] | None:
+        """Names and patterns of the inputs; None for all columns but the targets."""
+        ...
+
+    @property
+    def exclude(self) -> tuple[str, ...] | None:
+        """Names and patterns of columns that are not inputs."""
+        ...
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the columns to predict."""
+        ...
+
+    @property
+    def censored(self) -> str | None:
+        """The column that says which times are censored."""
+        ...
+
+    @property
+    def categorical(self) -> tuple[str, ...] | None:
+        """Names and patterns of inputs whose cells are levels."""
+        ...
+
+    @property
+    def ordered(self) -> Mapping[str, tuple[str, ...]] | None:
+        """The levels of inputs in their order."""
+        ...
+
+    @property
+    def missing(self) -> Literal["indicator"] | None:
+        """How missing inputs are replaced; None if they are an error."""
+        ...
+
+    @property
+    def standardize(self) -> tuple[str, ...]:
+        """Which of inputs and targets are standardised."""
+        ...
+
+    @property
+    def shuffle(self) -> bool | None:
+        """Whether the cases are put into a random order."""
+        ...
+
+
+class ModelKeys(Protocol):
+    """The keys of the section `model` that an error names."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the data model."""
+        ...
+
+
+class TableConfiguration(Protocol):
+    """A configuration of the training cases, and of what becomes of their columns."""
+
+    @property
+    def data(self) -> ColumnKeys:
+        """The section `data`."""
+        ...
+
+    @property
+    def model_keys(self) -> ModelKeys:
+        """The section `model`."""
+        ...
+
+    @property
+    def dtype(self) -> Literal["float32", "float64"]:
+        """The dtype of the network's arithmetic."""
+        ...
+
+    @property
+    def train_path(self) -> Path | None:
+        """The file of the training cases, if there is one."""
+        ...
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """The record of the encoding of the columns; None before `resolved`."""
+        ...
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, if they are known without the training cases."""
+        ...
+
+    @property
+    def data_model(self) -> DataModel:
+        """The data model, if it is known."""
+        ...
+
+    @property
+    def targets_are_labels(self) -> bool:
+        """Whether the targets are labels."""
+        ...
+
+    @property
+    def n_labels(self) -> int | None:
+        """Number of labels of a target; None if it follows from the training cases."""
+        ...
+
+    def resolved(self, encoding: Encoding | None) -> Self:
+        """Return the configuration with what the encoding says of the training cases."""
+        ...
