@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.streams import Purpose, Streams
@@ -65,11 +64,3 @@ def pruned(mean: Array, sd: Array, share: float) -> tuple[Array, Array]:
     rank = xp.argsort(xp.argsort(xp.abs(mean) / sd, axis=1), axis=1)
     is_kept = rank >= n
     return xp.where(is_kept, mean, 0), xp.where(is_kept, sd, 0)
-
-
-def pruning_curve(mean: Array, sd: Array, shares: Sequence[float]) -> Array:
-    """Return the mean networks with each share of parameters set to zero, (n_shares, n_chains, n_parameters).
-
-    The errors of these networks show how many parameters the predictions depend on.
-    """
-    return array_namespace(mean).stack([pruned(mean, sd, share)[0] for share in shares])
