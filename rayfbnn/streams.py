@@ -203,10 +203,8 @@ class Streams:
         """Draw a random permutation of 0 to n - 1 for each chain, by a sort: int64, (n_chains, n)."""
         return array_namespace(self.chains).argsort(self.uniform(purpose, (n,)), axis=1)
 
-    def shuffles(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
-        """Draw permutations of 0 to n - 1 by swaps, for this iteration and those after it.
-
-        They are (n_iterations, n_chains, n) int32.
+    def shuffle(self, n: int, purpose: Purpose) -> Array:
+        """Draw a random permutation of 0 to n - 1 for each chain, by swaps: int32, (n_chains, n).
 
         The method is that of Fisher and Yates, as Knuth has it (The Art of Computer Programming, section
         3.4.2, algorithm P), from the other end. Number k goes to a random place from 0 to k, and what was
@@ -214,19 +212,14 @@ class Streams:
         that probabilities are right to one part in 2**32/n. Compiled code needs a fifth of a sort's time.
         """
         xp = array_namespace(self.chains)
-        ends = xp.arange(1, n + 1, dtype=xp.uint64)
-        places = []
-        for iteration in range(self.iteration, self.iteration + n_iterations):
-            streams = self.at(iteration=iteration, operation=self.operation)
-            words = _in_groups(xp.stack(streams._words(n, purpose), axis=1))[:, :n]
-            places.append((words * ends >> xp.uint64(32)).astype(xp.int64))
-        at = xp.concatenate(places)
-        orders = xp.zeros(at.shape, dtype=xp.int32)
-        rows = xp.arange(len(at))
+        words = _in_groups(xp.stack(self._words(n, purpose), axis=1))[:, :n]
+        places = (words * xp.arange(1, n + 1, dtype=xp.uint64) >> xp.uint64(32)).astype(xp.int64)
+        order = xp.zeros(places.shape, dtype=xp.int32)
+        rows = xp.arange(self.n_chains)
         for k in range(n):
-            orders[:, k] = orders[rows, at[:, k]]
-            orders[rows, at[:, k]] = k
-        return orders.reshape(n_iterations, self.n_chains, n)
+            order[:, k] = order[rows, places[:, k]]
+            order[rows, places[:, k]] = k
+        return order
 
     def _words(self, n: int, purpose: Purpose, index: int = 0) -> tuple[Array, Array, Array, Array]:
         """Draw at least n words of 32 bits by fewer rounds: four arrays (n_chains, n_blocks) of words."""

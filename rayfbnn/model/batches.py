@@ -110,7 +110,7 @@ class Batches:
     def _order(self, number: int) -> Array:
         """Return the permutation of a pass, (n_chains, n_cases) int32, and keep it for the next call."""
         if self._last is None or self._last[0] != number:
-            (order,) = self._streams_of_pass(number).shuffles(self.n_cases, Purpose.MINIBATCH, 1)
+            order = self._streams_of_pass(number).shuffle(self.n_cases, Purpose.MINIBATCH)
             self._last = number, order
         return self._last[1]
 

@@ -171,9 +171,9 @@ def test_integers_are_uniform() -> None:
     "draw",
     [
         lambda source: source.permutation(4, Purpose.PARTITION_ORDER),
-        lambda source: source.shuffles(4, Purpose.MINIBATCH, 1)[0],
+        lambda source: source.shuffle(4, Purpose.MINIBATCH),
     ],
-    ids=["permutation", "shuffles"],
+    ids=["permutation", "shuffle"],
 )
 def test_permutations_are_uniform_over_all(draw: Callable[[Streams], Array]) -> None:
     orders = draw(streams(50_000))
@@ -187,7 +187,7 @@ def test_permutations_are_uniform_over_all(draw: Callable[[Streams], Array]) -> 
 def test_shuffles_bring_every_number_to_every_place() -> None:
     """All pairs of number and place in 200 equally often, so that all words of a group are in use."""
     n = 200
-    orders = streams(500).shuffles(n, Purpose.MINIBATCH, 40).reshape(-1, n).astype(np.int64)
+    orders = streams(20_000).shuffle(n, Purpose.MINIBATCH).astype(np.int64)
     assert (np.sort(orders, axis=1) == np.arange(n)).all()
     counts = np.bincount((orders * n + np.arange(n)).ravel(), minlength=n * n)
     # Rows and columns of the table have the same sums, which takes its degrees of freedom.
@@ -197,7 +197,10 @@ def test_shuffles_bring_every_number_to_every_place() -> None:
 
 
 def test_shuffles_of_iterations_are_independent() -> None:
-    first, second = streams(20_000).shuffles(5, Purpose.MINIBATCH, 2).astype(np.int64)
+    first, second = (
+        streams(20_000).at(iteration=iteration).shuffle(5, Purpose.MINIBATCH).astype(np.int64)
+        for iteration in (1, 2)
+    )
     counts = np.bincount(first[:, 0] * 5 + second[:, 0], minlength=25)
     assert chi2_p_value(counts) > 1e-5
 
@@ -213,7 +216,7 @@ def test_numbers_do_not_depend_on_the_batch(size: int) -> None:
             lambda s: s.normal(Purpose.MOMENTUM, (7,)),
             lambda s: s.log_gamma(0.3, Purpose.PRECISION_UNIT, (5,)),
             lambda s: s.permutation(4, Purpose.PARTITION_ORDER),
-            lambda s: s.shuffles(70, Purpose.MINIBATCH, 1)[0],
+            lambda s: s.shuffle(70, Purpose.MINIBATCH),
             lambda s: s.integers(9, Purpose.WINDOW_OFFSET),
         ):
             assert np.array_equal(draw(part), draw(whole)[own])

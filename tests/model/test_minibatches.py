@@ -43,7 +43,7 @@ def test_compiled_code_is_told_the_place_of_the_permutations() -> None:
     for number in range(3):
         of_pass = streams.at(iteration=batches.place()[3] + number, operation=streams.operation)
         assert of_pass.place(Purpose.MINIBATCH)[:3] == batches.place()[:3]
-        (order,) = of_pass.shuffles(11, Purpose.MINIBATCH, 1)
+        order = of_pass.shuffle(11, Purpose.MINIBATCH)
         assert np.array_equal(order[:, :3], batches.batch(3 * number))
 
 

@@ -72,7 +72,7 @@ def write_uniforms(place: tuple[int, int, int, int], chains: Array, values: Arra
 
 
 def write_shuffles(place: tuple[int, int, int, int], chains: Array, orders: Array) -> None:
-    """Write the shuffles of `Streams.shuffles` to `orders`, (n_iterations, n_chains, n) int32."""
+    """Write the permutations of `Streams.shuffle` to `orders`, (n_iterations, n_chains, n) int32."""
     _cpu.write_shuffles(place=place, chains=chains, orders=orders)
 
 

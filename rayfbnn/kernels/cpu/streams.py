@@ -42,8 +42,8 @@ class CompiledStreams(Streams):
         extension.write_normals(self.place(purpose, index=index), self.chains, values)
         return values.reshape(self.n_chains, *shape)
 
-    def shuffles(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
-        """Draw the shuffles of Streams.shuffles."""
-        orders = np.empty((n_iterations, self.n_chains, n), dtype=np.int32)
-        extension.write_shuffles(self.place(purpose), self.chains, orders)
-        return orders
+    def shuffle(self, n: int, purpose: Purpose) -> Array:
+        """Draw the permutations of Streams.shuffle."""
+        order = np.empty((self.n_chains, n), dtype=np.int32)
+        extension.write_shuffles(self.place(purpose), self.chains, order[None])
+        return order

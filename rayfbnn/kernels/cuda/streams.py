@@ -80,16 +80,16 @@ class DeviceStreams(Streams):
         kernel((-(-result.size // _THREADS),), (_THREADS,), arguments)
         return result
 
-    def shuffles(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
-        """Draw the shuffles of Streams.shuffles."""
+    def shuffle(self, n: int, purpose: Purpose) -> Array:
+        """Draw the permutations of Streams.shuffle."""
         xp = array_namespace(self.chains)
-        orders = xp.empty((n_iterations, self.n_chains, n), dtype=np.int32)
+        order = xp.empty((self.n_chains, n), dtype=np.int32)
         arguments: list[Any] = [np.uint32(word) for word in self.place(purpose)]
         arguments += [xp.ascontiguousarray(self.chains, dtype=xp.uint64)]
-        arguments += [np.int32(self.n_chains), np.int32(n), np.int32(n_iterations), orders]
+        arguments += [np.int32(self.n_chains), np.int32(n), np.int32(1), order]
         kernel = self.build(SOURCE, "shuffles", 0)
-        kernel((-(-n_iterations * self.n_chains // _THREADS),), (_THREADS,), arguments)
-        return orders
+        kernel((-(-self.n_chains // _THREADS),), (_THREADS,), arguments)
+        return order
 
     def _draw(
         self, name: str, use: int, shape: tuple[int, ...], *values: Array | float, per_thread: int = 1

@@ -192,4 +192,4 @@ def test_random_numbers(
         assert relative_error(draw(there), draw(here)) < 1e-10
     n = 1 + sum(shape)
     assert np.array_equal(there.permutation(n, purpose), here.permutation(n, purpose))
-    assert np.array_equal(there.shuffles(n, purpose, 2), here.shuffles(n, purpose, 2))
+    assert np.array_equal(there.shuffle(n, purpose), here.shuffle(n, purpose))

@@ -89,8 +89,8 @@ def test_permutations_are_the_hosts(n: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 65, 300])
 def test_shuffles_are_the_hosts(n: int) -> None:
-    expected = HERE.shuffles(n, Purpose.MINIBATCH, 3)
-    numbers = THERE.shuffles(n, Purpose.MINIBATCH, 3)
+    expected = HERE.shuffle(n, Purpose.MINIBATCH)
+    numbers = THERE.shuffle(n, Purpose.MINIBATCH)
     assert numbers.dtype == expected.dtype and np.array_equal(numbers, expected)
 
 

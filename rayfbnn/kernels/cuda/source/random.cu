@@ -198,7 +198,7 @@ extern "C" __global__ void sorted_places(const double* values, int n_chains, int
   result[start + rank] = here - start;
 }
 
-// Orders made by swaps, (n_iterations, n_chains, n), as `shuffles` of streams.py has them: number k goes to a random
+// Orders made by swaps, (n_iterations, n_chains, n), as `shuffle` of streams.py has them: number k goes to a random
 // place from 0 to k, and what was there goes to place k. Each order has a thread. Number 16 j + i of 64 takes word j of
 // block i, so a thread draws the four words of each block again for each of the four numbers.
 extern "C" __global__ void shuffles(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,

@@ -1,4 +1,4 @@
-// Random orders, as `shuffles` of streams.py draws them: one number after the other is swapped into its place.
+// Random orders, as `shuffle` of streams.py draws them: one number after the other is swapped into its place.
 #ifndef RAYFBNN_SHUFFLES_HPP
 #define RAYFBNN_SHUFFLES_HPP
 
