@@ -75,9 +75,9 @@ registers: $(VENV)/.installed-dev
 registers-write: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.support.kernels.register_table --write
 
-# The documents as a site in site/. A warning, such as a link to nowhere, is an error.
+# The documents as a site in site/. A warning, such as a link to nowhere, is an error; with --quiet it would not be.
 docs: $(VENV)/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python -m tests.project.offline site
 
 # The short form of docs/benchmarks.md, on a machine where nothing else runs; a first call installs the peers too.

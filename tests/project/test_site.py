@@ -9,13 +9,14 @@ import pytest
 
 import rayfbnn
 from tests.project.offline import main
+from tests.project.outside_docs import added_files, link_in_site
 from tests.support.pages import ROOT
 
-# mkdocs checks the links among the pages of docs/; these files are not among them.
-OUTSIDE_THE_SITE = sorted(
+DOCUMENTS = sorted(
     [
-        *(ROOT / name for name in ("README.md", "CHANGELOG.md", "cluster/README.md")),
+        *(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "cluster/README.md")),
         *ROOT.glob("examples/*/README.md"),
+        *ROOT.glob("docs/**/*.md"),
     ]
 )
 
@@ -25,11 +26,39 @@ def test_the_page_on_python_describes_every_public_name() -> None:
     assert sorted(name for name in described if name in rayfbnn.__all__) == sorted(rayfbnn.__all__)
 
 
-@pytest.mark.parametrize("page", OUTSIDE_THE_SITE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_files(page: Path) -> None:
+def linked(page: Path) -> list[Path]:
+    """The files and folders that a document links to."""
     links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
-    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
-    assert not missing
+    return [(page.parent / link).resolve() for link in links if "://" not in link]
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    assert [str(target) for target in linked(page) if not target.exists()] == []
+
+
+def test_the_site_has_what_its_pages_link_to() -> None:
+    added = set(added_files(ROOT))
+    pages = [*ROOT.glob("docs/**/*.md"), *(path for path in added if path.suffix == ".md")]
+    outside = {
+        target for page in pages for target in linked(page) if not target.is_relative_to(ROOT / "docs")
+    }
+    assert outside <= added
+
+
+@pytest.mark.parametrize(
+    ("link", "source", "in_site"),
+    [
+        ("../cluster/README.md", "docs/running.md", "cluster/README.md"),
+        ("../../SECURITY.md", "docs/decisions/0001.md", "../SECURITY.md"),
+        ("../priors.md", "docs/examples/counts.md", "../priors.md"),
+        ("../docs/store.md", "cluster/README.md", "../store.md"),
+        ("slurm/one.sbatch", "cluster/README.md", "slurm/one.sbatch"),
+        ("cluster/README.md", "SECURITY.md", "cluster/README.md"),
+    ],
+)
+def test_a_link_fits_the_places_of_files_in_the_site(link: str, source: str, in_site: str) -> None:
+    assert link_in_site(link, source) == in_site
 
 
 @pytest.mark.parametrize(
