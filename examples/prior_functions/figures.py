@@ -16,12 +16,12 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from gaussian_process import limit_covariance  # next to this file
 from matplotlib.figure import Figure
 
 import rayfbnn
 from rayfbnn.draws.functions import function_values, variation
 from rayfbnn.draws.view import Draws, committed
-from rayfbnn.model.gaussian_process import limit_covariance
 from rayfbnn.store.store import Store
 
 HERE = Path(__file__).parent

@@ -12,8 +12,8 @@ import scipy.special
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
-from rayfbnn.model.gaussian_process import expected_products, limit_covariance
 from rayfbnn.model.network import Buffers, activate
+from tests.support.model.limits import expected_products, limit_covariance
 from tests.support.problems import parse
 
 COVARIANCE = np.array([[1.7, 0.6, -0.9], [0.6, 0.8, 0.1], [-0.9, 0.1, 2.3]])

@@ -46,9 +46,12 @@ def test_the_first_problem_of_the_readme_has_ten_lines() -> None:
     assert len(first_problem().splitlines()) <= 10
 
 
-def test_functions_from_the_prior_run_from_file_to_pictures(tmp_path: Path) -> None:
+def test_functions_from_the_prior_run_from_file_to_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("matplotlib", reason="the plots extra is not installed")
     folder = ROOT / "examples" / "prior_functions"
+    monkeypatch.syspath_prepend(folder)  # as for `python figures.py`
     summary = rayfbnn.prior(folder / "prior.toml", tmp_path / "prior.zarr", draws=3)
     assert (summary.chains, summary.draws) == (1, 3)
     rayfbnn.plot(tmp_path / "prior.zarr", out=tmp_path / "plots")
