@@ -1,4 +1,4 @@
-"""The verb of job scripts: it samples, resumes or extends, whichever is needed for a run to be complete."""
+"""The verb of job scripts: it samples, resumes or extends a run until it is complete."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import Spec, place_given, read_spec
-from rayfbnn.verbs.sampling import continue_run, start_run
-from rayfbnn.verbs.until import read_until
+from rayfbnn.verbs.sampling import checked_store, new_store
+from rayfbnn.verbs.until import read_until, run_until
 
 if TYPE_CHECKING:
     from rayfbnn.answers.judging.verdicts import Decisive
@@ -65,21 +65,28 @@ def sample_or_resume(
     StoreMismatchError
         If the store was made from another configuration or from other data, or by another version of rayfbnn.
     """
-    from rayfbnn.run.running import RunOptions
+    from rayfbnn.run.resuming import set_length
+    from rayfbnn.run.running import RunOptions, run_to_end
 
     place = place_given(path)
     asked = read_spec(spec, set).for_method(method)
     goal = read_until(until, max_time, decisive)
     options = RunOptions(workers, address, max_failures, progress, log_format)
+    store, length = None, None
     if not storage_of(place).is_taken(place):
-        # Another process may create it meanwhile, and may hold its lock.
+        # Another process may create it now, and may hold its lock.
         with suppress(StoreExistsError):
-            return start_run(place, asked, data, goal, options)
-    return continue_run(place, _at_least_as_long(asked, place), data, goal, options)
+            store = new_store(place, asked, data, goal, options)
+    if store is None:
+        store, length = checked_store(place, _at_least_as_long(asked, place), data, goal, options)
+    with store.lock():
+        if length is not None:
+            set_length(store, length)
+        return run_to_end(store, options) if goal is None else run_until(store, goal, options)
 
 
 def _at_least_as_long(asked: RunSpec, place: Place) -> RunSpec:
-    """Return the configuration with the length of the store at `place`, if that is longer."""
+    """Return the configuration, with the length of the store at `place` if the store is longer."""
     planned = Store.open(place).spec
     asked = asked.resolved(planned.encoding)
     if asked.fit is not None:

@@ -106,7 +106,7 @@ def sample(
     KeyboardInterrupt
         After Ctrl-C or SIGTERM, with a message on how to resume.
     """
-    from rayfbnn.run.running import RunOptions
+    from rayfbnn.run.running import RunOptions, run_to_end
 
     if sample_weight is not None:
         raise ConfigError(f"sample_weight: {WEIGHTS_REFUSED}")
@@ -114,7 +114,9 @@ def sample(
     configured = read_spec(spec, set).for_method(method)
     goal = read_until(until, max_time, decisive)
     options = RunOptions(workers, address, max_failures, progress, log_format)
-    return start_run(place, configured, data, goal, options)
+    store = new_store(place, configured, data, goal, options)
+    with store.lock():
+        return run_to_end(store, options) if goal is None else run_until(store, goal, options)
 
 
 def resume(
@@ -142,8 +144,8 @@ def resume(
     path
         The store of the run.
     iterations
-        Total length of the last phase. More than planned makes the run longer; less takes back what has not
-        been sampled yet.
+        Total length of the last phase. More than planned makes the run longer; less takes back iterations
+        that have not been sampled yet.
     spec
         A configuration to compare with the store's: a TOML file. Any difference except a longer last phase is
         an error. The training file that it names is compared as well, if it exists. From Python also nested
@@ -161,18 +163,23 @@ def resume(
         Number of chains and draws, acceptance and divergences of the whole run; with `until` whether it is
         ok.
     """
-    from rayfbnn.run.running import RunOptions
+    from rayfbnn.run.resuming import set_length
+    from rayfbnn.run.running import RunOptions, run_to_end
 
     goal = read_until(until, max_time, decisive)
     options = RunOptions(workers, address, max_failures, progress, log_format)
     asked = None if spec is None else read_spec(spec, ())
-    return continue_run(path, asked, data, goal, options, iterations=iterations)
+    store, length = checked_store(path, asked, data, goal, options, iterations=iterations)
+    with store.lock():
+        if length is not None:
+            set_length(store, length)
+        return run_to_end(store, options) if goal is None else run_until(store, goal, options)
 
 
-def start_run(
+def new_store(
     place: Place, spec: RunSpec, data: Source | None, goal: Until | None, options: RunOptions
-) -> RunSummary:
-    """Check everything, create a store, and run it to its end, or in rounds to the goal."""
+) -> Store:
+    """Check everything, create the store of a run, and return it."""
     from rayfbnn.run.gpus import n_gpus
     from rayfbnn.run.kernel import kernel_for
     from rayfbnn.run.on_ray.cluster import check_ray
@@ -193,15 +200,11 @@ def start_run(
     if options.progress and address is None:
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
     if spec.fit is None:
-        store = Store.for_run(place, spec, dataset, kernel=kernel_for(spec))
-    else:
-        store = new_fit(place, spec, dataset)
-    del dataset  # all cases in float64, which this process, perhaps a worker itself, does not need any more
-    with store.lock():
-        return _run(store, goal, options)
+        return Store.for_run(place, spec, dataset, kernel=kernel_for(spec))
+    return new_fit(place, spec, dataset)
 
 
-def continue_run(
+def checked_store(
     path: str | Path | Place,
     spec: RunSpec | None,
     data: Source | None,
@@ -209,10 +212,10 @@ def continue_run(
     options: RunOptions,
     *,
     iterations: int | None = None,
-) -> RunSummary:
-    """Compare a store with what is given, and run it to its end, or in rounds to the goal.
+) -> tuple[Store, int | None]:
+    """Check that a store can be resumed, and return it with the length that its last phase is to get, if any.
 
-    spec, data  a configuration and training cases that must be those of the store; None compares nothing
+    spec, data  a configuration and training cases that must be those of the store; None is not compared
     """
     from rayfbnn.run import resuming
     from rayfbnn.run.on_ray.cluster import check_ray
@@ -232,28 +235,17 @@ def continue_run(
         if data is None and asked.train_path is not None and asked.train_path.exists():
             data = asked.train_path
     if iterations is not None and store.spec.fit is not None:
-        raise ConfigError(f"iterations: are those of a run of Markov chains, and {store.path} holds a fit")
+        raise ConfigError(f"iterations: only for runs of Markov chains; {store.path} holds a fit")
     if iterations is not None:
         check_counts(least=1, iterations=iterations)
         resuming.check_length(store, iterations)
     resuming.compare_data(store, data)
     if iterations is not None or unfinished_batches(store, store.spec.total_iterations):
         check_ray(options.workers, options.address)
-    with store.lock():
-        if iterations is not None:
-            resuming.set_length(store, iterations)
-        return _run(store, goal, options)
-
-
-def _run(store: Store, goal: Until | None, options: RunOptions) -> RunSummary:
-    from rayfbnn.run.running import run_to_end
-
-    if goal is None:
-        return run_to_end(store, options)
-    return run_until(store, goal, options)
+    return store, iterations
 
 
 def _check_is_run(store: Store) -> None:
     if store.kind in ("exact", "prior"):
         content = {"exact": "exact draws of `reject`", "prior": "draws of `prior`"}[store.kind]
-        raise ConfigError(f"{store.path}: holds {content}, which are complete, so there is nothing to resume")
+        raise ConfigError(f"{store.path}: holds {content}, which are complete; there is nothing to resume")

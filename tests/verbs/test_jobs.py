@@ -68,7 +68,7 @@ def test_a_store_that_another_process_creates_meanwhile_is_resumed(
         make_store(path, small_spec(tmp_path))
         raise StoreExistsError(f"{path}: already exists")
 
-    monkeypatch.setattr(jobs, "start_run", create_first)
+    monkeypatch.setattr(jobs, "new_store", create_first)
     assert rayfbnn_run(tmp_path).exit_code == 0
     assert Store.open(tmp_path / "run.zarr").committed_draws == 10
 
@@ -113,7 +113,7 @@ def test_the_exit_code_says_whether_to_start_the_job_again(
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr(jobs, "start_run", fail)
+    monkeypatch.setattr(jobs, "new_store", fail)
     result = rayfbnn_run(tmp_path)
     assert result.exit_code == code
     assert str(error) in result.stderr
