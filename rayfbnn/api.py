@@ -15,12 +15,12 @@ report    write a page of HTML on one or several runs
 show      describe a configuration or a store in words
 status    say how far a run is, how fast, and whether anyone is at work
 open      open the draws of a store as an xarray DataTree
-to_datatree  open them with the groups that are computed for ArviZ
+to_datatree  open them with the groups that ArviZ needs computed
 load      load draws of a run into memory, as a predictor that answers in milliseconds
-function_values  give what the network of each draw says at some cases
+function_values  return the function values of each draw's network at some cases
 export    write draws of a run to a file from which NumPy alone can predict
 verify    check every file of a store
-bench     time leapfrog steps on this machine, and estimate what a run takes
+bench     time leapfrog steps on this machine, and estimate the time of a run
 
 Wrong input raises ConfigError or DataError, which name the key, the value, and what would be right; every
 error that is not a bug is a RayFBNNError (rayfbnn/errors.py).

@@ -1,4 +1,4 @@
-"""Finds the array library of an array (NumPy or CuPy), and copies arrays between host and device."""
+"""The array library of an array (NumPy or CuPy), and copies between host and device."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Array: TypeAlias = Any  # numpy.ndarray or cupy.ndarray; no static type covers b
 def array_namespace(array: Array) -> ModuleType:
     """Return NumPy for a NumPy array and CuPy for a CuPy array.
 
-    The array-API function `__array_namespace__` is not used: CuPy's returns a module without the functions
-    outside the standard (`einsum`, `errstate`) that the numerical code needs.
+    The array-API function `__array_namespace__` is not used, because CuPy's returns a module without
+    functions outside the standard (`einsum`, `errstate`) that the numerical code needs.
     """
     if type(array).__module__.split(".")[0] == "cupy":
         import cupy
@@ -55,8 +55,8 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
 def copies_to_host(arrays: dict[str, Array]) -> Callable[[], dict[str, np.ndarray[Any, Any]]]:
     """Start to copy arrays to the host; return a function that waits for the copies and returns them.
 
-    On a device a separate stream copies them while the next computation runs. The arrays must not be changed
-    until the copies are there; a ChainState never is. NumPy arrays are not copied.
+    On a device a separate stream copies the arrays while the next computation runs. The arrays must not be
+    changed until the copies are complete; a ChainState is never changed. NumPy arrays are not copied.
     """
     if all(isinstance(array, np.ndarray) for array in arrays.values()):
         return partial(dict, arrays)
@@ -75,7 +75,7 @@ def copies_to_host(arrays: dict[str, Array]) -> Callable[[], dict[str, np.ndarra
 def _arrived(event: Any, copies: dict[str, Array], originals: dict[str, Array]) -> dict[str, Array]:
     """Wait for the copies, which are in pinned memory, and return them.
 
-    `originals` is an argument only to keep these arrays, whose memory could be used again otherwise.
+    `originals` keeps a reference to the arrays, whose memory could otherwise be used again too early.
     """
     event.synchronize()
     return copies
@@ -101,7 +101,7 @@ def gpu_is_available() -> bool:
 
 
 def gpus_here() -> int:
-    """Return how many devices CuPy finds on a machine that has one."""
+    """Return the number of devices that CuPy finds; the machine must have one."""
     import cupy
 
     return int(cupy.cuda.runtime.getDeviceCount())

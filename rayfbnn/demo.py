@@ -65,7 +65,7 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
         check_ray(workers, None)
     with whole_files(folder):
         for name in FILES:
-            if not os.path.lexists(folder / name):  # a broken link would lead the copy elsewhere
+            if not os.path.lexists(folder / name):  # a copy would follow a broken link
                 with whole_file(folder / name) as file:
                     file.write((example() / name).read_bytes())
     store, spec, cases = folder / "run.zarr", folder / "robot_arm.toml", folder / "test.csv"
@@ -98,20 +98,20 @@ def demo_text(demo: Demo) -> str:
     ]
     if not demo.diagnosis.ok:
         lines.append(
-            "\nThe sigmas of the weights move slowly in this problem, which does little to the predictions."
+            "\nThe sigmas of the weights move slowly in this problem, with little effect on the predictions."
             f" For more draws: rayfbnn resume {demo.store} --iterations 1000"
         )
     return "\n".join(lines)
 
 
 def _as_long(path: Path, store: Path) -> RunSpec:
-    """Return the configuration in `path`; if the run in `store` was made longer, as long as that."""
+    """Return the configuration in `path`, lengthened to the run in `store` if that run is longer."""
     spec, planned = RunSpec.from_toml(path), Store.open(store).spec.phase[-1].iterations
     return spec.with_iterations(max(planned, spec.phase[-1].iterations))
 
 
 def example() -> Path:
-    """Return the folder examples/robot_arm: in an installed package, or beside it in a checkout."""
+    """Return the folder examples/robot_arm of an installed package, or of a checkout."""
     package = Path(__file__).parent
     installed = package / "examples" / "robot_arm"
     return installed if installed.is_dir() else package.parent / "examples" / "robot_arm"

@@ -4,24 +4,24 @@ RayFBNNError
   ConfigError            a key of the configuration
   DataError              a file, row, column
   StoreError             a store cannot be read or written
-    StoreMissingError      the place to read has no store
+    StoreMissingError      the path to read is not a store
     StoreFormatError       the store has a format that this version does not read
     StoreExistsError       a new store would replace something; nothing is ever replaced
-    StoreForeignError      what is not ours lies where a store is made
+    StoreForeignError      files that belong to no store lie where a store is created
     StoreBusyError         another process is running on this store
     StoreFullError         the disk is full; everything that is committed is kept
-    StoreReadError         the system cannot read a file that is there
+    StoreReadError         the system cannot read an existing file
     StoreMismatchError     the store is of another configuration or of other data
     StoreCorruptError      a file does not match its checksum or record
   WorkerError            workers died more often than max_failures allows
-    ClusterGoneError       the Ray cluster does not answer any more; everything that is committed is kept
+    ClusterGoneError       the Ray cluster no longer answers; everything that is committed is kept
   SamplingError          the sampler cannot start or continue
   OutputError            a file of results cannot be written
     OutputFullError        the disk is full; the old file is kept
   CheckFailed            two samples differ by more than chance allows
 
 `exit_code` is the exit code of the command: 2 for wrong input or a wrong STORE; 73 for a store that is
-in use; 75 for a full disk or a cluster that is gone (in sysexits.h these are "cannot create" and "try again
+in use; 75 for a full disk or a lost cluster (in sysexits.h these are "cannot create" and "try again
 later"); 1 for everything else.
 """
 
@@ -32,7 +32,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class RayFBNNError(Exception):
-    """The base of all errors about the user's input, files or machine. Any other exception is a bug."""
+    """Base of all errors about the user's input, files or machine. Any other exception is a bug."""
 
     exit_code = 1
 
@@ -44,7 +44,7 @@ class ConfigError(RayFBNNError):
 
 
 class DataError(RayFBNNError):
-    """A data file cannot be read, or has a value that cannot be used; names file, row and column."""
+    """A data file cannot be read, or has an unusable value; names file, row and column."""
 
     exit_code = 2
 
@@ -54,7 +54,7 @@ class StoreError(RayFBNNError):
 
 
 class StoreMissingError(StoreError):
-    """The path to read is not that of a store: nothing is there, or something else."""
+    """The path to read is not a store: nothing exists there, or something else."""
 
     exit_code = 2
 
@@ -72,7 +72,7 @@ class StoreExistsError(StoreError):
 
 
 class StoreForeignError(StoreError):
-    """Something that no store has left lies where a new one is made; nothing was changed."""
+    """Files that belong to no store lie where a new store is created; nothing was changed."""
 
     exit_code = 2
 
@@ -84,7 +84,7 @@ class StoreBusyError(StoreError):
 
 
 class StoreOvertakenError(StoreError):
-    """Another worker committed the same iterations as part of another block; what it committed holds."""
+    """Another worker committed the same iterations as part of another block; its commit is valid."""
 
 
 class StoreFullError(StoreError):
@@ -94,9 +94,9 @@ class StoreFullError(StoreError):
 
 
 class StoreReadError(StoreError):
-    """The system could not read a file of the store (an I/O error, no permission): which file, and why.
+    """The system could not read a file of the store (an I/O error, no permission); names file and reason.
 
-    It says nothing about the content of the file, which may be whole.
+    The error says nothing about the content of the file, which may be intact.
     """
 
 
@@ -125,11 +125,11 @@ class SamplingError(RayFBNNError):
 
 
 class OutputError(RayFBNNError):
-    """A file of results cannot be written: which, and why. The old file is kept, and nothing of the new."""
+    """A file of results cannot be written; names the file and the reason. The old file is kept."""
 
 
 class OutputFullError(OutputError):
-    """The disk is full, or a quota or limit is reached; the old file is kept, and nothing of the new one."""
+    """The disk is full, or a quota or limit is reached. The old file is kept, and no part of the new one."""
 
     exit_code = 75
 

@@ -1,4 +1,4 @@
-"""The memory of this machine and of this process, and checks that something fits before it is begun."""
+"""The memory of this machine and process, and checks of sizes before memory is allocated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.
 
 
 def memory_of_machine() -> int:
-    """Return the bytes of memory that this process may have: the machine's, or less where a limit is set."""
+    """Return the bytes of memory that this process can use: the machine's memory, or a lower limit."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [resource.getrlimit(which)[0] for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     limits = [limit for limit in limits if limit != resource.RLIM_INFINITY]
@@ -22,17 +22,17 @@ def memory_of_machine() -> int:
 
 
 def check_memory(key: str, value: int, bytes_of_one: float) -> None:
-    """Raise ConfigError, naming key, value and the largest value, unless so many fit into memory."""
+    """Raise ConfigError, with key, value and largest possible value, if `value` items exceed the memory."""
     memory = memory_of_machine()
     if value * bytes_of_one > memory:
         raise ConfigError(
-            f"{key}: takes {bytes_text(value * bytes_of_one)} of memory, of which this machine has"
+            f"{key}: needs {bytes_text(value * bytes_of_one)} of memory, and this machine has"
             f" {bytes_text(memory)}; it must be at most {int(memory / bytes_of_one)}, got {value}"
         )
 
 
 def give_back_freed_memory() -> None:
-    """Let the C library return the memory that it keeps for later to the system, if it can; glibc can."""
+    """Return freed memory to the system, if the C library can; glibc can."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))

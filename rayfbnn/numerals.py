@@ -1,12 +1,12 @@
-"""Numbers written as text, with the digits 0 to 9."""
+"""Numbers as text, with the digits 0 to 9."""
 
 from __future__ import annotations
 
 
 def read_number(text: str) -> float:
-    """Return the number that a text is; ValueError where it has underscores or other digits than 0 to 9.
+    """Return the number in a text; ValueError if it has underscores, or digits other than 0 to 9.
 
-    `float` alone takes "1_000" and the digits of every script.
+    `float` alone accepts "1_000" and the digits of every script.
     """
     if "_" in text or not (text.isascii() or text.strip().isascii()):
         raise ValueError(f"not a number with the digits 0 to 9: {text!r}")
@@ -14,7 +14,7 @@ def read_number(text: str) -> float:
 
 
 def has_other_digits(text: str) -> bool:
-    """Return True for a number that is written with the digits of another script."""
+    """Return True if a text is a number in the digits of another script."""
     text = text.strip()
     return not text.isascii() and any(letter.isdecimal() for letter in text) and _is_number(text)
 

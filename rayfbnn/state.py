@@ -26,13 +26,12 @@ class ChainState:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """The current point of a batch of trajectories, and the stepsizes with which they continue.
+    """The current point of a batch of trajectories, and their stepsizes.
 
     position   (n_chains, n_parameters)  float32 or float64
     momentum   (n_chains, n_parameters)  same dtype
     precisions (n_chains, n_precisions)  float64; constant along a trajectory
-    stepsizes  (n_chains, n_parameters)  same dtype as position; a chain whose stepsizes are negative runs
-                                         backwards
+    stepsizes  (n_chains, n_parameters)  same dtype; a chain with negative stepsizes runs backwards
     """
 
     position: Array
@@ -79,7 +78,7 @@ class Target(Protocol):
 
 
 class Advance(Protocol):
-    """Runs part of a trajectory. mcmc.leapfrog.advance does so in array code; kernels replace it."""
+    """A function that runs part of a trajectory: mcmc.leapfrog.advance in array code, or a kernel."""
 
     def __call__(
         self,
@@ -101,7 +100,7 @@ class Advance(Protocol):
 
 
 class Kick(Protocol):
-    """Kicks momenta by a gradient. mcmc.leapfrog.kick does so in array code; kernels replace it."""
+    """A function that kicks momenta by a gradient: mcmc.leapfrog.kick in array code, or a kernel."""
 
     def __call__(self, target: Target, trajectory: Trajectory, *, share: float) -> Array:
         """Return p - share * s dE/dq, (n_chains, n_parameters), with momentum p and stepsizes s.
@@ -122,7 +121,7 @@ class Update(Protocol):
 class TemperedTarget(Target, Protocol):
     """A target whose potential is the sum of a fixed part and of data_energy, which tempering scales.
 
-    It provides the updates that belong to its model, because these depend on the temperature too.
+    It provides the updates of its model, because these depend on the temperature too.
     """
 
     def data_energy(self, position: Array, precisions: Array) -> Array:
@@ -140,15 +139,14 @@ class TemperedTarget(Target, Protocol):
 
     @property
     def reversed_updates(self) -> Mapping[str, Callable[..., tuple[ChainState, Any]]]:
-        """The reversal of each update; that of a reversible update is the update itself."""
+        """The reverse of each update; a reversible update is its own reverse."""
         ...
 
 
 class CaseBatches(Protocol):
     """The batches of all chains, numbered from 0 through all passes.
 
-    They are pieces of a random permutation of all cases, which each chain draws for each pass of n_batches
-    batches.
+    For each pass, each chain draws a random permutation of all cases and cuts it into n_batches batches.
     """
 
     @property
@@ -158,7 +156,7 @@ class CaseBatches(Protocol):
 
     @property
     def size(self) -> int:
-        """The most cases in a batch."""
+        """The largest number of cases in a batch."""
         ...
 
     @property
@@ -171,20 +169,20 @@ class CaseBatches(Protocol):
         ...
 
     def place(self) -> tuple[int, int, int, int]:
-        """Return what compiled code needs to draw the permutations itself: `Streams.place` of the first pass.
+        """Return the `Streams.place` of the first pass, from which compiled code draws the permutations.
 
-        Each later pass has an iteration that is larger by one. Batch k of a pass begins at
-        floor(n_cases k/n_batches).
+        The iteration increases by one for each later pass. Batch k of a pass begins at floor(n_cases
+        k/n_batches).
         """
         ...
 
     def sizes(self, first: int, n: int) -> Array:
-        """Return how many cases each of n batches has, from number `first` on: (n,) int64, on the host."""
+        """Return the number of cases in each of n batches from batch `first` on: (n,) int64, on the host."""
         ...
 
 
 class MinibatchTarget(Target, Protocol):
-    """A target that is a prior times one factor for each case, of which it can take some."""
+    """A target of a prior times one factor for each case, which can be restricted to some of the cases."""
 
     @property
     def n_cases(self) -> int:
@@ -198,7 +196,7 @@ class MinibatchTarget(Target, Protocol):
     def of_cases(self, cases: Array, weight: float) -> Target:
         """Return the target of some cases: the whole prior, and `weight` times the data terms of the cases.
 
-        cases  (n_chains, n) integers, each chain's own
+        cases  (n_chains, n) integers, different for each chain
         """
         ...
 
@@ -259,7 +257,7 @@ class HMCInfo:
 class UncorrectedInfo:
     """Information on a trajectory that is neither accepted nor rejected, one value for each chain.
 
-    energy_change (n_chains,) float64: change of the total energy, by which the bias of draws may be judged
+    energy_change (n_chains,) float64: change of the total energy, which indicates the bias of the draws
     diverged      (n_chains,) bool: the energy at the end was not finite
     """
 

@@ -18,11 +18,11 @@ from rayfbnn.arrays import Array, array_namespace
 MAX_SEED = 2**32 - 1
 # Six bits of the counter. A loop that accepts one in two needs more than 64 rounds once in 10**19 times.
 _MAX_ATTEMPTS = 64
-SHARED = 2**32 - 1  # the number, which no chain has, for what all chains of a run share
+SHARED = 2**32 - 1  # a number that no chain has, for the draws that all chains of a run share
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
-_FEWER_ROUNDS = 7  # of Philox4x32, with which it passes all tests of Salmon and others
+_FEWER_ROUNDS = 7  # Philox4x32 passes all tests of Salmon and others with seven rounds
 
 
 class Purpose(IntEnum):
@@ -68,7 +68,7 @@ class Streams:
     """The random numbers for a batch of chains at one operation of one iteration.
 
     seed       from 0 to 2**32 - 1
-    chains     (n_chains,) uint64: the numbers that the chains of the batch have in the run
+    chains     (n_chains,) uint64: the numbers of the batch's chains in the run
     iteration  counted from 1 through all phases; 0 is for the initial state
     operation  number of the operation in the iteration, with `repeat` written out
     """
@@ -98,10 +98,9 @@ class Streams:
     ) -> Array:
         """Draw uniform numbers in the open interval (0, 1): float64, (n_chains, *shape).
 
-        index    below 2**18; tells apart several uses for the same purpose
-        attempt  below 64; tells apart the rounds of a rejection loop
-        first    an even number: the place of the first of these numbers in a longer request, of which the
-                 result is a piece
+        index    below 2**18; distinguishes several uses for the same purpose
+        attempt  below 64; distinguishes the rounds of a rejection loop
+        first    an even number: where the result begins in a longer request with the same numbers
         """
         assert first % 2 == 0, "a block of the counter has two numbers"
         xp = array_namespace(self.chains)
@@ -131,9 +130,9 @@ class Streams:
 
         A block of the counter makes four of them, from two pairs of words w, x of 32 random bits, by the
         Box-Muller transform: u = (w/2 + 1/2)/2**31 with w/2 rounded down gives the radius; the bits of x but
-        the lowest give an angle between -pi/2 and pi/2, and the lowest the sign of its cosine. A number takes
-        the place of a word, see `_in_groups`. None is further from 0 than 6.66, which one standard normal
-        number in 4e10 is.
+        the lowest give an angle between -pi/2 and pi/2, and the lowest bit the sign of its cosine. Each
+        number takes the place of a word, see `_in_groups`. All numbers lie within 6.66 of 0; for a standard
+        normal variable the probability of a number outside is 1 in 4e10.
         """
         xp = array_namespace(self.chains)
         n = math.prod(shape)
@@ -149,9 +148,9 @@ class Streams:
         return values[:, :n].reshape(self.n_chains, *shape)
 
     def place(self, purpose: Purpose, *, index: int = 0, attempt: int = 0) -> tuple[int, int, int, int]:
-        """Return what compiled code needs to draw the numbers itself: seed, use, operation, iteration.
+        """Return the place of the numbers for compiled code: seed, use, operation, iteration.
 
-        The next index has a use that is larger by 2**14.
+        The use of the next index is larger by 2**14.
         """
         return self.seed, self._use(purpose, index, attempt), self.operation, self.iteration
 
@@ -167,11 +166,11 @@ class Streams:
         """Draw logarithms of Gamma(gamma_shape, rate 1) variables: float64, (n_chains, *shape).
 
         The method is that of Marsaglia and Tsang (2000), "A simple method for generating gamma variables".
-        For shapes below one, Gamma(a) = Gamma(a + 1) U**(1/a). The logarithm stays finite where the variable
-        itself would underflow (shape 0.0005 is in Neal's examples). gamma_shape is broadcast to
-        (n_chains, *shape).
+        For shapes below one, Gamma(a) = Gamma(a + 1) U**(1/a). The logarithm stays finite if the variable
+        itself would underflow (shape 0.0005 is in Neal's examples). gamma_shape is broadcast to (n_chains,
+        *shape).
 
-        first  the place of the first of these values in a longer request, of which the result is a piece
+        first  where the result begins in a longer request with the same values
         """
         xp = array_namespace(self.chains)
         a = xp.broadcast_to(xp.asarray(gamma_shape, dtype=xp.float64), (self.n_chains, *shape))
@@ -187,7 +186,7 @@ class Streams:
             log_v, accepted = _gamma_proposal(d[rows], c[rows], u)
             result[rows] = xp.where(pending[rows] & accepted, xp.log(d[rows]) + log_v, result[rows])
             pending[rows] &= ~accepted
-            # Only the chains that still lack a value go on: few after the first round.
+            # Only chains that still lack a value continue; they are few after the first round.
             rows = xp.flatnonzero(pending.reshape(self.n_chains, -1).any(axis=1))
             if rows.size == 0:
                 return result + boost
@@ -206,10 +205,11 @@ class Streams:
     def shuffle(self, n: int, purpose: Purpose) -> Array:
         """Draw a random permutation of 0 to n - 1 for each chain, by swaps: int32, (n_chains, n).
 
-        The method is that of Fisher and Yates, as Knuth has it (The Art of Computer Programming, section
-        3.4.2, algorithm P), from the other end. Number k goes to a random place from 0 to k, and what was
-        there goes to place k. The place is w (k + 1)/2**32 rounded down, of a word w of 32 random bits, so
-        that probabilities are right to one part in 2**32/n. Compiled code needs a fifth of a sort's time.
+        The method is that of Fisher and Yates, in the form of Knuth (The Art of Computer Programming, section
+        3.4.2, algorithm P), from the other end. Number k goes to a random place from 0 to k, and the number
+        at that place moves to place k. The place is w (k + 1)/2**32 rounded down, for a word w of 32 random
+        bits, which gives probabilities accurate to one part in 2**32/n. Compiled code needs a fifth of a
+        sort's time.
         """
         xp = array_namespace(self.chains)
         words = _in_groups(xp.stack(self._words(n, purpose), axis=1))[:, :n]
@@ -248,7 +248,7 @@ class Streams:
 
 
 def _in_groups(values: Array) -> Array:
-    """Return what four words of each block gave, (n_chains, 4, n_blocks), in the order of compiled code.
+    """Put values from the four words of each block, (n_chains, 4, n_blocks), in the order of compiled code.
 
     Groups of 64 come from 16 blocks each: value 16 j + i of a group is the j-th of its block i.
     """
@@ -267,7 +267,7 @@ def _gamma_proposal(d: Array, c: Array, u: Array) -> tuple[Array, Array]:
 
 @runtime_checkable
 class RejectingStreams(Protocol):
-    """Streams on a device, which run whole rejection loops there: the host does not wait after each round."""
+    """Streams that run whole rejection loops on a device, where the host does not wait after each round."""
 
     def hyperbolic(self, a: Array | float, omega: Array, purpose: Purpose, *, index: int) -> Array:
         """Draw the variables of model/updates/hyperbolic.py."""
@@ -281,7 +281,7 @@ class RejectingStreams(Protocol):
 def philox(
     counter: tuple[Array, Array, Array, Array], key: tuple[Array, Array], *, rounds: int = 10
 ) -> tuple[Array, Array, Array, Array]:
-    """Apply so many rounds of Philox4x32 to a counter; return four words below 2**32, as uint64.
+    """Apply `rounds` rounds of Philox4x32 to a counter; return four words below 2**32, as uint64.
 
     The words have the shape of counter[0].
     """

@@ -73,7 +73,7 @@ def idx_files(folder: Path) -> tuple[Path, Path]:
 def read_images(path: Path) -> tuple[Any, Any]:
     """Pixels (n, 784) from 0 to 255 and digits (n,)."""
     if not path.is_file():
-        raise SystemExit(f"{path}: there is no such file")
+        raise SystemExit(f"no such file: {path}")
     if "idx3" in path.name:
         labels = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
         pixels, digits = read_idx(path), read_idx(labels)

@@ -1,4 +1,4 @@
-"""The posteriors that approximations are fitted to, as protocols: what each method asks of its target."""
+"""Protocols of the posteriors that approximations are fitted to, one for each group of methods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rayfbnn.streams import Streams
 
 
 class PrecisionDistributions(Protocol):
-    """The distributions of precisions given those of what they rule; see model/approximation/expected.py."""
+    """Distributions of precisions given the squares of parameters; see model/approximation/expected.py."""
 
     @property
     def mean(self) -> Array:
@@ -29,7 +29,7 @@ class PrecisionDistributions(Protocol):
 
     @property
     def bound(self) -> Array:
-        """What a bound on the log evidence at the precisions E tau changes by, (n_chains,)."""
+        """The change of a bound on the log evidence at the precisions E tau, (n_chains,)."""
         ...
 
 
@@ -65,7 +65,7 @@ class ApproximatedTarget(MinibatchTarget, Protocol):
 
 
 class ReestimatedPrecisions(Protocol):
-    """Precisions after a step towards the greatest evidence; see model/approximation/evidence.py."""
+    """Precisions after a step towards the largest evidence; see model/approximation/evidence.py."""
 
     @property
     def precisions(self) -> Array:
@@ -74,19 +74,19 @@ class ReestimatedPrecisions(Protocol):
 
     @property
     def log_width(self) -> Array:
-        """What the integral over the log precisions adds to the log evidence, (n_chains,)."""
+        """The contribution of the integral over the log precisions to the log evidence, (n_chains,)."""
         ...
 
 
 class CurvedTarget(ApproximatedTarget, Protocol):
-    """A posterior whose curvature is known, for Gaussian approximations."""
+    """A posterior with a known curvature, for Gaussian approximations."""
 
     def prior_precisions(self, precisions: Array) -> Array:
-        """Return the prior's curvature, the precision of each parameter, (n_chains, n_parameters)."""
+        """Return the curvature of the prior, the precision of each parameter, (n_chains, n_parameters)."""
         ...
 
     def gauss_newton(self, position: Array, precisions: Array) -> Array:
-        """Return the likelihood's curvature in parts that add up, (n_chains, n_parts, P, P)."""
+        """Return the parts whose sum is the curvature of the likelihood, (n_chains, n_parts, P, P)."""
         ...
 
     def hessian(self, position: Array, precisions: Array) -> Array:
@@ -96,17 +96,17 @@ class CurvedTarget(ApproximatedTarget, Protocol):
     def reestimated(
         self, position: Array, precisions: Array, traces: Array, determined: Array, *, is_integrated: bool
     ) -> ReestimatedPrecisions:
-        """Return precisions one step on towards the greatest evidence.
+        """Return the precisions after one step towards the largest evidence.
 
         traces         (n_chains, n_parameters): the diagonal of the inverse of the curvature A
         determined     (n_chains, n_parts): tr(A^-1 G_j) of each part of the likelihood's curvature
-        is_integrated  whether all parameters count as determined, as where precisions are integrated out
+        is_integrated  whether all parameters count as determined, as they do if precisions are integrated out
         """
         ...
 
 
 class PropagatedTarget(ApproximatedTarget, Protocol):
-    """A posterior whose cases move the moments of independent Gaussian parameters."""
+    """A posterior with case updates of the moments of independent Gaussian parameters."""
 
     def prior_precisions(self, precisions: Array) -> Array:
         """Return the precision of each parameter, (n_chains, n_parameters)."""

@@ -1,6 +1,6 @@
-"""The verbs as commands of the shell, with the names and parameters that they have in Python.
+"""The verbs as commands of the shell, with the same names and parameters as in Python.
 
-The commands (commands.py) are imported when they are needed, so that a signal finds its handler in place
+The commands (commands.py) are imported when they are needed, because a signal must find its handler in place
 before Python begins to import them.
 """
 

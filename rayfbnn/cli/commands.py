@@ -1,4 +1,4 @@
-"""The program with all of its commands, each of which registers as its file is imported."""
+"""The program with all of its commands; importing the file of a command registers it."""
 
 # `rayfbnn --help` lists the commands in this order.
 from rayfbnn.cli import sampling  # isort: split

@@ -1,4 +1,4 @@
-"""The command that holds approximate posteriors against the exact one."""
+"""The command that compares approximate posteriors with the exact one."""
 
 from __future__ import annotations
 

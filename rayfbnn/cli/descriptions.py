@@ -1,8 +1,8 @@
 """The help of the shell, taken from the docstrings of the verbs in Python.
 
-The docstrings are read from the source files, because importing the verbs also imports NumPy and pandas,
-which takes longer than help should. The shell shows the paragraphs before the first section of a docstring.
-For a parameter it shows the sentences before "From Python". "See `sample`." stands for the text of `sample`.
+The docstrings are read from the source files. Importing the verbs would also import NumPy and pandas, which
+takes too long for help. The shell shows the paragraphs before the first section of a docstring. For a
+parameter it shows the sentences before "From Python". "See `sample`." stands for the text of `sample`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _definitions(files: tuple[str, ...]) -> tuple[str, dict[str, int]]:
 
 
 def _in_shell(parameter: str, words: str) -> str:
-    """Return the text of a parameter without what is only for Python, and with the text that it refers to."""
+    """Return the text of a parameter without the part for Python, and with the text that it refers to."""
     words = " ".join(words.split()).partition(" From Python ")[0]
     if match := _SEE.match(words):
         elsewhere = described(match[1]).parameters[parameter]
@@ -82,7 +82,7 @@ def _in_shell(parameter: str, words: str) -> str:
 
 
 def _with_options(text: str, parameters: Iterable[str]) -> str:
-    """Return a text in which options replace the parameters in backticks."""
+    """Return a text with the options of the shell instead of the parameters in backticks."""
     for name in parameters:
         text = text.replace(f"`{name}`", f"--{name.replace('_', '-')}")
     return text

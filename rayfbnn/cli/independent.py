@@ -1,4 +1,4 @@
-"""The commands that draw without Markov chains, or compare with such draws."""
+"""The commands that draw without Markov chains, or that compare a run with such draws."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(name, "1")  # as in workers; NumPy reads them when it is first imported
+        os.environ.setdefault(name, "1")  # as in workers; NumPy reads them at its first import
     from rayfbnn import api
 
     result = api.bench(

@@ -1,4 +1,4 @@
-"""The commands for jobs of a scheduler, which may be stopped and started again at any time."""
+"""The commands for the jobs of a scheduler, which may be stopped and started again at any time."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def status(
 
 @contextmanager
 def start_again(name: str) -> Iterator[None]:
-    """End with exit code 75 after a signal and after errors that another start may not meet."""
+    """End with exit code 75 after a signal, and after errors that may not occur again at the next start."""
     try:
         yield
     except (KeyboardInterrupt, WorkerError, StoreReadError) as exc:

@@ -10,10 +10,10 @@ import typer
 
 
 def utf8(text: str) -> str:
-    """Return an argument of the shell as the UTF-8 that it is, where the locale is ASCII."""
+    """Return an argument of the shell decoded as UTF-8, even if the locale is ASCII."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # bytes that the locale lacks are in it as surrogates
+    except UnicodeEncodeError:  # surrogates stand for bytes that the locale cannot decode
         return os.fsencode(text).decode(errors="surrogateescape")
     return text
 

@@ -1,4 +1,4 @@
-"""The program `rayfbnn`: its commands register here, and errors become messages with exit codes."""
+"""The program `rayfbnn`: commands register here, and errors become messages with exit codes."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def command(
 
     The help has the docstring of the verb of the same name, and then the docstring of the command.
 
-    files       where the verb is defined
-    docstrings  names of the docstrings, if the verb has another name or others describe parameters too
+    files       the files that define the verb
+    docstrings  names of the docstrings, if the verb has another name or other docstrings describe parameters
     """
     name = function.__name__ if group is app else f"study {function.__name__}"
     first, *others = (described(one, files) for one in docstrings or (function.__name__,))
@@ -85,7 +85,7 @@ def command(
             say(f"rayfbnn {name}: {exc if str(exc) else 'stopped'}")
             raise typer.Exit(code_of_stopped(function.__name__)) from None
         except MemoryError as exc:
-            say(f"rayfbnn {name}: out of memory: {exc or 'no more is left'}")
+            say(f"rayfbnn {name}: out of memory{f': {exc}' if str(exc) else ''}")
             raise typer.Exit(1) from None
 
     with_exit_code.__signature__ = _with_help(function, parameters)  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ def _with_help(function: Command, parameters: Mapping[str, str]) -> inspect.Sign
 
 
 def _kind_and_settings(parameter: inspect.Parameter) -> tuple[Any, Any]:
-    """Return the type of a parameter, and a copy of its settings, which by default depend on its default."""
+    """Return the type and a copy of the settings of a parameter; by default its default decides them."""
     if get_origin(parameter.annotation) is Annotated:
         kind, settings = get_args(parameter.annotation)
         return kind, copy(settings)  # several commands have the same
@@ -113,7 +113,7 @@ def _kind_and_settings(parameter: inspect.Parameter) -> tuple[Any, Any]:
 
 
 def _paragraphs(text: str) -> str:
-    """Return a text with one line for each paragraph; typer would keep the line breaks of the source."""
+    """Return a text with one line for each paragraph, because typer keeps the line breaks of the source."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 

@@ -27,7 +27,7 @@ def predict(
     from rayfbnn import api
 
     if contributions and out is None:
-        raise ConfigError("contributions: are columns of the table, which needs a file; give one with --out")
+        raise ConfigError("contributions: needs a file for the table of predictions; give one with --out")
     prediction = api.predict(path, data=data, out=out, contributions=contributions, skip=skip)
     text = prediction.to_json() if as_json else results.prediction_text(prediction)
     if out is None:

@@ -1,4 +1,4 @@
-"""The commands on studies: many seeds, and many configurations, as one object."""
+"""The commands on studies: many seeds and configurations as one object."""
 
 from __future__ import annotations
 
@@ -78,9 +78,7 @@ def run(
     log_format: LogFormat = "text",
     as_json: AsJson = False,
 ) -> None:
-    """The exit code is 0 if all members agree, 3 if they do not and no look is left, and 75 for another
-    start.
-    """
+    """The exit code is 0 if all members agree, 3 if they do not and no look is left, 75 for another start."""
     from rayfbnn.study import Study
     from rayfbnn.study.status import study_text
 
@@ -118,7 +116,7 @@ def status(path: Folder, as_json: AsJson = False) -> None:
 
 @command
 def diagnose(paths: Folders, configuration: int = 0, as_json: AsJson = False) -> None:
-    """The exit code is 3 if the rule does not allow to stop."""
+    """The exit code is 3 if the rule does not allow the study to stop."""
     from rayfbnn.study import Study
     from rayfbnn.study.status import look_text
 
@@ -159,7 +157,7 @@ def report(path: Folder, out: Path = Path("study.html"), data: Path | None = Non
 
 
 def _seeds(text: str) -> int | list[int]:
-    """Return a number of seeds, or the seeds that are listed; ConfigError if it is neither."""
+    """Return the number of seeds, or the list of seeds; ConfigError if the text is neither."""
     from rayfbnn.errors import ConfigError
 
     parts = [part.strip() for part in text.split(",")]

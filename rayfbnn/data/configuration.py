@@ -1,4 +1,4 @@
-"""What reading a table asks of a configuration, as protocols; `RunSpec` is such a configuration."""
+"""The parts of a configuration that reading a table needs, as protocols; `RunSpec` satisfies them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rayfbnn.model.likelihood.data_model import DataModel
 
 
 class ColumnKeys(Protocol):
-    """The keys of the section `data` that say what the columns of a table are."""
+    """The keys of the section `data` on the columns of a table."""
 
     @property
     def inputs(self) -> tuple[str, ...] | None:
@@ -60,7 +60,7 @@ class ColumnKeys(Protocol):
 
 
 class ModelKeys(Protocol):
-    """The keys of the section `model` that an error names."""
+    """The key of the section `model` that an error names."""
 
     @property
     def kind(self) -> str:
@@ -69,7 +69,7 @@ class ModelKeys(Protocol):
 
 
 class TableConfiguration(Protocol):
-    """A configuration of the training cases, and of what becomes of their columns."""
+    """A configuration of the training cases and of their columns."""
 
     @property
     def data(self) -> ColumnKeys:
@@ -117,5 +117,5 @@ class TableConfiguration(Protocol):
         ...
 
     def resolved(self, encoding: Encoding | None) -> Self:
-        """Return the configuration with what the encoding says of the training cases."""
+        """Return the configuration completed by the encoding of the training cases."""
         ...

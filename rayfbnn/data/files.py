@@ -80,9 +80,9 @@ def _check_is_table_file(path: Path) -> None:
     """Raise DataError for a path without a file, or with a file of an unsupported kind."""
     check_on_disk(path, "data")
     if not os.path.isfile(path):  # also False if no file can have this name
-        reason = f"no such file{near_paths(path, _SUFFIXES)}"
-        if os.path.exists(path):
-            reason = "is a folder" if os.path.isdir(path) else "is not an ordinary file"
+        if not os.path.exists(path):
+            raise DataError(f"no such file: {path}{near_paths(path, _SUFFIXES)}; {_NEEDED}")
+        reason = "is a folder" if os.path.isdir(path) else "is not an ordinary file"
         raise DataError(f"{path}: {reason}; {_NEEDED}")
     if path.suffix.lower() in _EXCEL_SUFFIXES:
         raise DataError(

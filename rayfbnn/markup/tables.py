@@ -1,6 +1,6 @@
-"""HTML of tables, lists and verdicts, with everything from users escaped.
+"""HTML of tables, lists and verdicts, with all text from users escaped.
 
-Notebooks show it as it is; the report has a style for its classes.
+Notebooks show the HTML as it is; the report has a style for its classes.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ class Html:
     text: str
 
 
-Cell = object  # text, a number, None for what is not known, or Html
+Cell = object  # text, a number, None for an unknown value, or Html
 
 
 def escaped(cell: Cell) -> str:
-    """Return a cell as HTML: text escaped, numbers with four digits, "-" for what is not known."""
+    """Return a cell as HTML: escaped text, numbers with four digits, and "-" for an unknown value."""
     if isinstance(cell, Html):
         return cell.text
     return html.escape(cell_text(cell))
 
 
 def cell_text(cell: Cell) -> str:
-    """Return a cell as text: numbers with four digits, "-" for what is not known."""
+    """Return a cell as text: numbers with four digits, and "-" for an unknown value."""
     if cell is None:
         return "-"
     if isinstance(cell, bool | str) or not isinstance(cell, Real):
@@ -58,19 +58,19 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str
 
 
 def pairs(rows: Mapping[str, Cell]) -> str:
-    """Return a table of names and values, without the values that are not known."""
+    """Return a table of names and values, without unknown values."""
     body = "".join(f"<tr>{_row((name, cell))}</tr>" for name, cell in rows.items() if cell is not None)
     return f'<div class="table"><table class="pairs"><tbody>{body}</tbody></table></div>'
 
 
 def items(sentences: Iterable[str]) -> str:
-    """Return sentences as a list, "" without any."""
+    """Return sentences as a list, or "" for no sentences."""
     lines = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
     return f"<ul>{lines}</ul>" if lines else ""
 
 
 def paragraph(text: str) -> str:
-    """Return a text as a paragraph, "" for an empty one."""
+    """Return a text as a paragraph, or "" for an empty text."""
     return f"<p>{html.escape(text)}</p>" if text else ""
 
 
@@ -88,7 +88,7 @@ def verdict(
     sentences: Sequence[str],
     advice: Sequence[str],
 ) -> str:
-    """Return a verdict: the grade, what there is to say about it, and what to do."""
+    """Return a verdict: the grade, the sentences that explain it, and the advice."""
     heading = f"<p>{html.escape(subject)}: {grade_badge(grade, is_ok=is_ok).text}</p>"
     todo = f"<p>What to do:</p>{items(advice)}" if advice else ""
     return f'<div class="verdict">{heading}{items(sentences)}{todo}</div>'

@@ -1,1 +1,1 @@
-"""The output of the program besides stores: text on the standard streams, and files of results."""
+"""Output besides stores: text on the standard streams, and files of results."""

@@ -1,4 +1,4 @@
-"""Text of a table that a spreadsheet would take for a formula."""
+"""Protection against text of a table that a spreadsheet would run as a formula."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _BEGINS = ("=", "+", "-", "@", "\t", "\r")
 def without_formulas(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with an apostrophe before each name and text that a spreadsheet would run.
 
-    Names of columns and labels come from data files. A spreadsheet takes text that begins with =, +, -, @, a
-    tab or a carriage return for a formula, and text after an apostrophe for what it is. Numbers stay.
+    Names of columns and labels come from data files. A spreadsheet treats text that begins with =, +, -, @, a
+    tab or a carriage return as a formula, and text after an apostrophe as plain text. Numbers are not
+    changed.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""The one place that prints, so that a stream which is full, closed or gone never stops a run."""
+"""All printing of the program; a stream that is full, closed or gone never stops a run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class LastingStream:
     Attributes
     ----------
     lost
-        Why text was dropped that somebody would have read, such as "No space left on device"; None if there
-        was no such text. Nobody reads a pipe without a reader, a terminal that is gone or a closed stream.
+        Why text was dropped that somebody would have read, such as "No space left on device", or None if no
+        such text was dropped. Nobody reads a pipe without a reader, a terminal that is gone, or a closed
+        stream.
     is_read
-        False once nobody reads the stream any more.
+        False as soon as nobody reads the stream any more.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -35,7 +36,7 @@ class LastingStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush what has been written, as far as that is possible."""
+        """Flush the stream, if that is possible."""
         self._attempt(lambda stream: stream.flush())
 
     def isatty(self) -> bool:
@@ -49,7 +50,7 @@ class LastingStream:
             return
         try:
             action(self._stream)
-        except (OSError, ValueError) as exc:  # ValueError: it is closed, or cannot encode the text
+        except (OSError, ValueError) as exc:  # ValueError: closed, or the text cannot be encoded
             if self._would_be_read(exc):
                 self.lost = getattr(exc, "strerror", None) or str(exc)
             else:
@@ -73,14 +74,14 @@ class LastingStream:
 def guard_streams() -> LastingStream:
     """Guard the standard streams of this process against failures; return standard output, guarded.
 
-    A descriptor that is closed is opened on /dev/null. Otherwise a file of the store would get its number,
-    and text that a library prints would end up in that file. Characters that the locale lacks are escaped.
+    A closed descriptor is opened on /dev/null. Otherwise a file of the store would get its number, and text
+    that a library prints would end up in that file. Characters that the locale cannot represent are escaped.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, this one
             os.set_inheritable(descriptor, True)
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
@@ -93,29 +94,29 @@ def guard_streams() -> LastingStream:
 
 
 def answer(text: str) -> bool:
-    """Print on standard output what a command was called for; return True if somebody still reads it.
+    """Print the answer of a command on standard output; return True if somebody still reads it.
 
-    If it is lost, `main` ends with exit code 75.
+    `main` ends with exit code 75 if the answer is lost.
     """
     print(text, flush=True)
     return getattr(sys.stdout, "is_read", True)
 
 
 def tell(text: str) -> None:
-    """Print on standard output what can be found elsewhere too, so that nothing is lost without it."""
+    """Print text on standard output that can be found elsewhere too; it may be lost without an error."""
     print(text, flush=True)
     if isinstance(sys.stdout, LastingStream):
         sys.stdout.lost = None
 
 
 def say(text: str) -> None:
-    """Print on standard error, at once."""
+    """Print text on standard error, and flush it."""
     print(text, file=standard_error(), flush=True)
 
 
 def say_from_handler(text: str) -> None:
-    """Print a line on standard error; a signal handler may call this, also in the midst of a print."""
-    if sys.stderr is not None:  # otherwise descriptor 2 may be that of another file
+    """Print a line on standard error. A signal handler may call this, even during another print."""
+    if sys.stderr is not None:  # without it, descriptor 2 may belong to another file
         with suppress(OSError):
             os.write(2, f"\n{text}\n".encode(errors="backslashreplace"))
 

@@ -1,4 +1,4 @@
-"""Files of results: each is written whole or not at all, and what goes wrong is said in one line."""
+"""Files of results: each is written completely or not at all, and an error is reported in one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from rayfbnn.errors import NO_SPACE, ConfigError, OutputError, OutputFullError, RayFBNNError
 
-# Errors that come again until another path is given; any other may pass.
+# Errors that persist until another path is given; any other error may be temporary.
 _WRONG_PATH = {
     getattr(errno, name)
     for name in (
@@ -26,15 +26,15 @@ _waiting: ContextVar[list[tuple[Path, Path]] | None] = ContextVar("_waiting", de
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[BinaryIO]:
-    """Give a new file, which gets the name `path` if nothing went wrong; the old file stays until then.
+    """Yield a new file, which replaces `path` if the block succeeds.
 
-    A link is followed, and a file that is replaced keeps its permissions. Each call writes to a hidden file
-    of its own beside `path`, so that two processes that write the same file do not mix; the one that is later
-    replaces the other's. The content is durable before the name is: a power loss leaves the old file or the
-    new one.
+    A link is followed, and a file that is replaced keeps its permissions. Each call writes to its own hidden
+    file next to `path`. Two processes that write the same file therefore do not mix their content, and the
+    later one replaces the file of the other. The content is durable before it gets its name: after a power
+    loss there is the old file or the new one.
 
-    OutputFullError without space, ConfigError if no file can be written there, OutputError if writing fails
-    for another reason.
+    OutputFullError if there is no space, ConfigError if no file can be written there, OutputError if writing
+    fails for another reason.
     """
     target = Path(os.path.realpath(path))
     unfinished = _beside(target)
@@ -59,9 +59,9 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_files(folder: Path) -> Iterator[None]:
-    """Make a folder unless it is there; files written meanwhile get their names together, at the end.
+    """Create a folder if necessary, and give the files written in the block their names together, at its end.
 
-    If anything goes wrong, none of them does, and a folder that was made here is gone again.
+    If the block fails, no file gets its name, and a folder that was created here is removed.
     """
     is_new, waiting = make_folder(folder), list[tuple[Path, Path]]()
     before = _waiting.set(waiting)
@@ -74,7 +74,7 @@ def whole_files(folder: Path) -> Iterator[None]:
         for unfinished, _ in waiting:
             unfinished.unlink(missing_ok=True)
         if is_new:
-            with suppress(OSError):  # something else is in it
+            with suppress(OSError):  # if it is not empty
                 folder.rmdir()
         raise
     finally:
@@ -82,7 +82,7 @@ def whole_files(folder: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> bool:
-    """Make a folder, and those above it, unless it is there; return True if it was made."""
+    """Create a folder and its parents if necessary; return True if the folder is new."""
     with output_errors(folder):
         is_new = not folder.is_dir()
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,21 +90,21 @@ def make_folder(folder: Path) -> bool:
 
 
 def check_takes_files(path: Path) -> None:
-    """Raise the error of `whole_file` unless a file can be made beside `path`; it is gone again afterwards.
+    """Raise the error of `whole_file` unless a file can be created next to `path`; none is left there.
 
-    Permissions do not tell: a folder of /proc seems writable to root, and takes no file.
+    Permissions are not enough: a folder of /proc seems writable to root, and accepts no file.
     """
     probe = _beside(path)
     try:
         _create(probe).close()
         probe.unlink()
     except OSError as exc:
-        raise output_error(path, exc, f"no file can be made in {path.parent}: ") from exc
+        raise output_error(path, exc, f"no file can be created in {path.parent}: ") from exc
 
 
 @contextmanager
 def output_errors(path: str | Path) -> Iterator[None]:
-    """Turn an OSError into the error that says, in one line, why `path` cannot be written."""
+    """Turn an OSError into the error that says in one line why `path` cannot be written."""
     try:
         yield
     except OSError as exc:
@@ -116,8 +116,8 @@ def output_error(path: str | Path, error: OSError, what: str = "") -> RayFBNNErr
     reason = what + (error.strerror or str(error))
     if error.errno in NO_SPACE:
         return OutputFullError(
-            f"{path}: no space to write it ({reason}); nothing of it is left, and an old file is as it was;"
-            " make space, or give another path"
+            f"{path}: no space to write it ({reason}); an old file is unchanged, and nothing of the new one"
+            " is left; make space, or give another path"
         )
     if error.errno in _WRONG_PATH:
         return ConfigError(f"out: {path} cannot be written ({reason}); give another path")
@@ -125,11 +125,11 @@ def output_error(path: str | Path, error: OSError, what: str = "") -> RayFBNNErr
 
 
 def _beside(path: Path) -> Path:
-    """Return a hidden name beside a path that nothing has."""
+    """Return an unused hidden name next to a path."""
     return path.with_name(f".{path.name}.{os.urandom(4).hex()}.unfinished")
 
 
 def _create(path: Path) -> BinaryIO:
-    """Open a new file. It is never one that is there, nor one that a link leads to."""
+    """Open a new file, never an existing one or the target of a link."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
     return os.fdopen(os.open(path, flags, 0o666), "wb")

@@ -16,14 +16,14 @@ from rayfbnn.selftest.problems import DTYPES, PROBLEMS, exact_start, started
 from rayfbnn.state import Advance, ChainState, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams, philox
 
-Judgement = tuple[str, str, bool]  # what was found, what is allowed, whether that is ok
-# Distance of the points of a difference, in stepsizes: the largest error of 300 seeds is 1e-7 of the largest
-# derivative.
+Judgement = tuple[str, str, bool]  # the value, the allowed values, whether the value is ok
+# Distance between the points of a difference, in stepsizes: the largest error over 300 seeds is 1e-7 of the
+# largest derivative.
 DIFFERENCE = 1e-3
 
 
 def known_answers(xp: ModuleType) -> Judgement:
-    """Compare Philox4x32-10 with the known answers of Random123, from its file kat_vectors."""
+    """Compare Philox4x32-10 with the known answers in the file kat_vectors of Random123."""
     wrong = 0
     for counter, key, expected in KNOWN_ANSWERS:
         words = [xp.full(1, word, dtype=xp.uint64) for word in (*counter, *key)]
@@ -43,7 +43,7 @@ KNOWN_ANSWERS = (
 
 
 def gradient_of(name: str, xp: ModuleType, seed: int) -> Judgement:
-    """Compare the gradient with central differences of the potential, from five points.
+    """Compare the gradient with central differences of the potential from five points.
 
     Coordinates are scaled by the stepsizes. The value is the largest error, relative to the largest
     derivative of the chain.
@@ -67,7 +67,7 @@ def gradient_of(name: str, xp: ModuleType, seed: int) -> Judgement:
 
 
 def agreement_of(name: str, xp: ModuleType, seed: int) -> Judgement:
-    """Compare potentials, gradients and short trajectories with those of NumPy's array code in float64.
+    """Compare potentials, gradients and short trajectories with NumPy's array code in float64.
 
     They are computed in float32 and float64, by array code and by the kernel that runs trajectories here.
     """
@@ -105,7 +105,7 @@ def _short(
 
 
 def reversal_of(name: str, xp: ModuleType, seed: int) -> Judgement:
-    """Take ten steps and ten back, with partial gradients where there are any; they must end at the start."""
+    """Take ten steps and ten back, with partial gradients if there are any, and compare with the start."""
     target, state = started(name, xp, seed)
     order = back_order = None
     if not PROBLEMS[name].over:

@@ -37,7 +37,7 @@ TOY_OPERATIONS: dict[str, tuple[Operation, ...]] = {
 class Anharmonic:
     """U(q) = q**4/4 + 0.8 cos(2 q + 0.5) + (q - 0.7)**2 / 2 in three terms.
 
-    It has no symmetry that could hide a wrong sign.
+    The density has no symmetry that could hide a wrong sign.
     """
 
     n_parameters = 1
@@ -45,7 +45,7 @@ class Anharmonic:
     def potential_and_gradient(
         self, position: Array, precisions: Array, *, partition: Array | None = None, n_partitions: int = 1
     ) -> tuple[Array, Array]:
-        """Return the potential and its gradient: of all terms, or for partial gradients of one of three."""
+        """Return the potential and its gradient, of all terms or, with `partition`, of one of the three."""
         xp, q = array_namespace(position), position[:, 0]
         terms = [
             (q.astype(np.float64) ** 4 / 4, q**3),
@@ -76,7 +76,7 @@ class Anharmonic:
 
 
 def _streams(xp: ModuleType, seed: int, n_chains: int) -> Streams:
-    """Return random numbers for chains on the host or a device, of the class that a run has there."""
+    """Return random numbers for chains on the host or a device, of the same class as in a run."""
     streams_class = choose.streams_class("cpu" if xp is np else "gpu")
     return streams_class(seed, xp.arange(n_chains, dtype=xp.uint64))
 

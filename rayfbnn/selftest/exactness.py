@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-LEVEL = 1e-5  # rate of false alarms of one suite of statistics, over all its looks together
+LEVEL = 1e-5  # rate of false alarms of a suite of statistics, over all looks together
 LOOKS = 7
 
 Values = np.ndarray[Any, Any]
 
 
 def seed_of(name: str) -> int:
-    """Return the seed of a test. It depends only on the name, so that results change only with the code."""
+    """Return the seed of a test, which depends only on the name; results change only with the code."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
 
 
 def is_exact(p_values: Callable[[int, int], list[float]], *, name: str, n_chains: int) -> bool:
-    """Return False if a suite of statistics is not what it must be, wrongly with probability 1e-5 at most.
+    """Return False if a suite of statistics does not have its distribution; false alarms are 1 in 100,000.
 
     Gandy and Scott (2021), "Unit testing for MCMC and other Monte Carlo methods", algorithm 2: decide at once
-    if the smallest p-value is clearly large or clearly small, and look again with four times as many new
-    chains otherwise. `p_values(seed, n_chains)` returns the p-values, which are combined by Bonferroni.
+    if the smallest p-value is clearly large or clearly small, and otherwise look again with four times as
+    many new chains. `p_values(seed, n_chains)` returns the p-values, which are combined by Bonferroni.
     """
     beta = LEVEL / LOOKS
     gamma = beta ** (1 / LOOKS)

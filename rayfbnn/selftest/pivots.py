@@ -1,7 +1,7 @@
 """Statistics of exact draws of a network's parameters, precisions and data, with known distributions.
 
 Gandy and Scott (2021), "Unit testing for MCMC and other Monte Carlo methods": exact draws of the joint
-distribution stay exact under a correct sampler that is given the data, however many updates it does.
+distribution stay exact under a correct sampler that is given the data, after any number of updates.
 Everything is computed on the host, in float64.
 """
 
@@ -34,12 +34,12 @@ def joint_p_values(
     Data are (n_chains, n_cases, n_targets), with NaN for a missing target.
 
     after  states and data that were exact before the updates under test
-    other  independent exact draws, for statistics whose distribution is only known by simulation
+    other  independent exact draws, for statistics with a distribution that is known only by simulation
     """
     state, data = after
     uniform = pivots(target, state, data, streams)
     values = {name: ks_p_value(u) for name, u in uniform.items()}
-    # One value or one sum of squares for each level; these are independent of one another.
+    # One value or one sum of squares for each level; they are independent.
     doubled = {name.replace("squares", "values") for name in uniform if "squares" in name}
     levels = {
         name: u.reshape(len(data), -1)[:, 0]
@@ -64,7 +64,7 @@ def pivots(target: SampledPosterior, state: ChainState, data: Array, streams: St
     _, gradient = target.with_targets(data).potential_and_gradient(state.position, state.precisions)
     directions = {"position": state.position, "gradient": gradient * target.stepsizes(state.precisions)}
     for name, direction in directions.items():
-        # Far out in a tail a gradient may be infinite; any direction will do there.
+        # Far out in a tail a gradient may be infinite; any direction works there.
         scale = np.abs(direction).max(axis=1, keepdims=True)
         direction = np.where(np.isfinite(scale) & (scale > 0), direction / np.where(scale > 0, scale, 1), 1.0)
         along = (direction * state.momentum).sum(axis=1) / np.linalg.norm(direction, axis=1)
@@ -119,7 +119,7 @@ def noise_uniforms(
 
 
 def outputs(target: SampledPosterior, state: ChainState) -> Array:
-    """Return the outputs at every case, for a piecewise hazard at every piece of every case.
+    """Return the outputs at every case or, for a piecewise hazard, at every piece of every case.
 
     Shape (n_chains, n_columns, n_outputs).
     """
@@ -164,7 +164,7 @@ def cumulative_hazard(target: SampledPosterior, v: Array, time: Array) -> Array:
 
 
 def products(target: SampledPosterior, state: ChainState, data: Array) -> dict[str, Array]:
-    """Return functions of state and data whose distribution is only known by simulation, each (n_chains,)."""
+    """Return functions of state and data with distributions known only by simulation, each (n_chains,)."""
     v = outputs(target, state)[:, :: target.data_model.n_cells]
     posterior = target.with_targets(data)
     with np.errstate(over="ignore"):
@@ -188,7 +188,7 @@ def chi2_uniform(sum_squares: Array, n: int) -> Array:
 
 
 def value_uniforms(name: str, standardised: Array, alpha: float) -> dict[str, Array]:
-    """Return distribution functions of normal or t values, and for normal ones of their sum of squares.
+    """Return distribution functions of normal or t values, and of the sum of squares of normal values.
 
     standardised  the values, (n_chains, n_units, n)
     """
@@ -202,7 +202,7 @@ def value_uniforms(name: str, standardised: Array, alpha: float) -> dict[str, Ar
 
 
 def randomised_uniforms(target: SampledPosterior, v: Array, data: Array, streams: Streams) -> Array:
-    """Return each discrete target's distribution function, uniform between its steps; the shape of data."""
+    """Return the distribution function of each discrete target, uniform between its steps; shape as data."""
     if target.model.kind == "binary":
         probability = np.stack([scipy.special.expit(-v), scipy.special.expit(v)], axis=-1)
     else:

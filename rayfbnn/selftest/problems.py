@@ -27,10 +27,10 @@ DTYPES: tuple[Dtype, Dtype] = ("float64", "float32")
 
 @dataclass(frozen=True)
 class Problem:
-    """A small network with its data model; together the problems have all kinds of priors.
+    """A small network with its data model. Together the problems have priors of all kinds.
 
     priors  group -> prior in FBM's notation
-    over    the variables that trajectories integrate out, as hybrid-marginal does; () for plain hybrid
+    over    variables that trajectories integrate out, as in hybrid-marginal; () for plain hybrid
     """
 
     priors: dict[str, str]
@@ -40,7 +40,7 @@ class Problem:
     over: tuple[Literal["outputs", "precisions"], ...] = ()
 
     def posterior(self, xp: ModuleType, dtype: Dtype) -> SampledPosterior:
-        """Return the posterior for fixed inputs; its targets are placeholders, to be replaced by draws."""
+        """Return the posterior for fixed inputs; its targets are placeholders that draws replace."""
         priors = {
             name: PriorSpec.parse(text, key=name, two_levels=name[0] in "bt")
             for name, text in self.priors.items()
@@ -55,7 +55,7 @@ class Problem:
     def moved(
         self, posterior: SampledPosterior, state: ChainState, streams: Streams
     ) -> tuple[Target, ChainState]:
-        """Return the target of trajectories for a posterior, and the state that they start from."""
+        """Return the target of trajectories for a posterior, and their initial state."""
         if not self.over:
             return posterior, state
         target = posterior.marginal(self.over).given(state, streams)
@@ -65,8 +65,8 @@ class Problem:
     def updates(self) -> tuple[Operation, ...]:
         """The operations of one iteration.
 
-        Steps are so large that about half of the trajectories are rejected, and momentum is kept for long:
-        wrong decisions then show.
+        Steps are large enough to reject about half of the trajectories, and momentum is kept for long. Wrong
+        decisions then become visible.
         """
         trajectory: Operation = Hybrid(steps=4, stepsize=1.4, window=2, partitions=3)
         if self.over:
@@ -113,7 +113,7 @@ def exact_start(target: SampledPosterior, streams: Streams) -> tuple[ChainState,
 
 
 def started(name: str, xp: ModuleType, seed: int) -> tuple[Target, ChainState]:
-    """Return the target of a problem's trajectories and its state, for 20 chains with data of their own."""
+    """Return the target of a problem's trajectories and its state, for 20 chains with their own data."""
     problem, streams = PROBLEMS[name], Streams(seed, xp.arange(20, dtype=xp.uint64))
     posterior = problem.posterior(xp, "float64")
     state, data = exact_start(posterior, streams)

@@ -1,6 +1,7 @@
 """The verb `selftest`: tests of this machine and its kernels before their results are trusted.
 
-It needs only NumPy and SciPy (and CuPy for a GPU). docs/correctness.md says which faults each test can see.
+The tests need only NumPy and SciPy (and CuPy for a GPU). docs/correctness.md says which faults each test can
+detect.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from rayfbnn.streams import MAX_SEED
 class Finding:
     """The result of one test.
 
-    test, subject   the name of the test, and what it was applied to
-    found, allowed  the value, and the values that are ok
+    test, subject   name of the test, and the object under test
+    found, allowed  the value, and the allowed values
     """
 
     test: str
@@ -77,7 +78,7 @@ def selftest(
     findings = []
     for test, subject, judge in _tests(xp, seed, chains):
         started_at = time.monotonic()
-        with np.errstate(all="ignore"):  # faults show in the table, and not as warnings above it
+        with np.errstate(all="ignore"):  # faults appear in the table, without warnings above it
             value, allowed, ok = judge()
         finding = Finding(test, subject, value, allowed, ok, time.monotonic() - started_at)
         report(finding)

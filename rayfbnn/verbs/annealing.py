@@ -1,4 +1,4 @@
-"""The log evidence of a comparison's model by annealed importance sampling, kept in its folder."""
+"""The log evidence by annealed importance sampling for `compare`, which keeps it in its folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
 _FILE = "evidence.json"
-_TEMPERATURES, _POWER = 1000, 4.0  # as of `evidence`
+_TEMPERATURES, _POWER = 1000, 4.0  # the defaults of `evidence`
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Annealed:
 
 
 def check_annealing(spec: RunSpec, runs: int) -> None:
-    """Raise ConfigError for a number of runs, or for a model, that has no estimate; 0 runs ask for none."""
+    """Raise ConfigError for a number of runs or for a model without an estimate; 0 runs need no check."""
     if runs == 0:
         return
     if runs < 2:
         raise ConfigError(
-            f"annealing_runs: a standard error needs at least 2 runs, better 100 or more, got {runs}; 0"
-            " leaves the evidence of the reference out"
+            f"annealing_runs: a standard error needs at least 2 runs, better 100 or more, got {runs};"
+            " use 0 for no estimate"
         )
     if spec.temperature != 1:
         raise ConfigError(
-            f"annealing_runs: the evidence is that of temperature 1, got temperature = {spec.temperature:g};"
-            " leave one of them out"
+            "annealing_runs: the evidence is defined at temperature 1, got temperature ="
+            f" {spec.temperature:g}; leave one of them out"
         )
     if spec.n_parts > 1:
         raise ConfigError(
@@ -56,9 +56,9 @@ def check_annealing(spec: RunSpec, runs: int) -> None:
 
 
 def annealed(spec: RunSpec, dataset: Dataset, folder: Path, *, runs: int, progress: bool) -> Annealed:
-    """Return the estimate that is in the folder already, if it is of as many runs, or make it.
+    """Return the estimate in the folder if it is from the same number of runs, or compute it.
 
-    The runs do Gibbs updates and `hybrid` with fixed stepsizes, whatever the phases of the configuration.
+    The runs use Gibbs updates and `hybrid` with fixed stepsizes, whatever the phases of the configuration.
     """
     from rayfbnn.run.evidence import evidence
     from rayfbnn.run.progress import show_evidence
@@ -68,7 +68,7 @@ def annealed(spec: RunSpec, dataset: Dataset, folder: Path, *, runs: int, progre
     if (kept := _read(file)) is not None and kept.runs == runs:
         return kept
     with show_evidence(show=progress) as on_progress:
-        found = evidence(
+        estimated = evidence(
             spec,
             dataset,
             runs=runs,
@@ -77,7 +77,9 @@ def annealed(spec: RunSpec, dataset: Dataset, folder: Path, *, runs: int, progre
             power=_POWER,
             on_progress=on_progress,
         )
-    estimate = Annealed(runs, found.log_marginal_likelihood, found.standard_error, found.effective_runs)
+    estimate = Annealed(
+        runs, estimated.log_marginal_likelihood, estimated.standard_error, estimated.effective_runs
+    )
     with whole_file(file) as unfinished:
         unfinished.write(json.dumps(asdict(estimate)).encode())
     return estimate
@@ -90,5 +92,5 @@ def _read(file: Path) -> Annealed | None:
         return Annealed(**json.loads(file.read_text()))
     except (ValueError, TypeError) as exc:
         raise ConfigError(
-            f"{file}: is not what `compare` wrote; delete it, and the evidence is estimated anew"
+            f"{file}: not a file that `compare` wrote; delete it to estimate the evidence again"
         ) from exc

@@ -1,4 +1,4 @@
-"""Arguments that several verbs have: how they are read and checked before anything is computed."""
+"""Checks and reading of the arguments that several verbs share, before anything is computed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
     from rayfbnn.run.running import RunOptions
 
-_LONGEST_NAME = 200  # bytes; files have 255, but what is not finished has a longer name than what is
+_LONGEST_NAME = 200  # bytes; file systems allow 255, and unfinished files have longer names
 _log = logging.getLogger(__name__)
 
-Spec = RunSpec | Mapping[str, Any] | str | Path  # a configuration, its tables, or the TOML file they are in
+Spec = RunSpec | Mapping[str, Any] | str | Path  # a configuration, its tables, or their TOML file
 
 
 def read_spec(spec: Spec, overrides: Sequence[str]) -> RunSpec:
-    """Return the configuration, with "key.path=value" overrides laid over it."""
+    """Return the configuration with its "key.path=value" overrides applied."""
     if isinstance(spec, RunSpec):
         if not overrides:
             return spec
@@ -42,12 +42,12 @@ def read_spec(spec: Spec, overrides: Sequence[str]) -> RunSpec:
 
 
 def read_run_data(spec: RunSpec, data: Source | None) -> tuple[RunSpec, Dataset]:
-    """Return the configuration as a store keeps it, resolved against its training cases, and these cases.
+    """Return the configuration for a store, resolved against its training cases, and these cases.
 
-    data  the training cases, in place of the file that data.train names
+    data  the training cases, instead of the file that data.train names
 
-    The configuration has the absolute path of the file, so that `resume` finds it from anywhere, or none if
-    the cases are not from a file. A warning names the columns that are left out because they are constant.
+    The configuration gets the absolute path of the file, which `resume` then finds from any folder, or no
+    path if the cases are not from a file. A warning names the constant columns, which are left out.
     """
     spec, dataset = read_training(spec, data)
     if spec.encoding is not None and spec.encoding.constant:
@@ -73,7 +73,7 @@ def open_draws(path: str | Place, skip: int) -> Draws:
 def open_for_predictions(path: str | Place, skip: int) -> Draws:
     """Open a store for reading, or states of its earlier phases, with a warning, if it has kept no draws yet.
 
-    ConfigError if draws are to be skipped and none are kept.
+    ConfigError for a skip above 0 if no draws are kept.
     """
     from rayfbnn.draws.choosing import without_first
     from rayfbnn.draws.early import committed_or_early, early_warning
@@ -91,7 +91,7 @@ def open_for_predictions(path: str | Place, skip: int) -> Draws:
 def check_counts(*, least: int, **values: int) -> None:
     """Raise ConfigError, naming the argument, unless each value is a whole number of at least `least`."""
     for name, value in values.items():
-        if value % 1 != 0:  # true of NaN and the infinities as well
+        if value % 1 != 0:  # also true for NaN and infinities
             raise ConfigError(f"{name}: must be a whole number, got {value}")
         if value < least:
             raise ConfigError(f"{name}: must be at least {least}, got {value}")
@@ -104,7 +104,7 @@ def check_decisive(decisive: str) -> None:
 
 
 def place_given(path: str | Path) -> Place:
-    """Return the place that an argument names: a key in a bucket, or a path as it was written."""
+    """Return the place that an argument names: a key in a bucket, or a path as written."""
     return place_of(path) if is_address(path) else Path(path)
 
 
@@ -125,11 +125,11 @@ def check_new_path(path: Place) -> None:
     check_folder(path)
     store = store_around(path)
     if store is not None:
-        raise ConfigError(f"{path}: lies inside the store {store}; give a path outside of it")
+        raise ConfigError(f"{path}: lies inside the store {store}; give a path outside it")
 
 
 def check_folder(path: Path) -> None:
-    """Raise ConfigError unless the folder that `path` is in exists and takes files."""
+    """Raise ConfigError unless the parent folder of `path` exists and new files can be created in it."""
     check_on_disk(path, "path")
     folder = path.absolute().parent
     if len(os.fsencode(path.name)) > _LONGEST_NAME:
@@ -144,7 +144,7 @@ def check_folder(path: Path) -> None:
 def check_output(path: Path, *, inputs: Sequence[Path]) -> None:
     """Raise ConfigError if writing `path` would change one of the inputs, or something inside a store.
 
-    An input is found under any of its names: by a link, or by another spelling of its path.
+    An input is recognised under any name, by a link or by another spelling of its path.
     """
     for file in inputs:
         if path.exists() and file.exists() and path.samefile(file):
@@ -158,17 +158,17 @@ def check_output(path: Path, *, inputs: Sequence[Path]) -> None:
         check_folder(target)
     store = store_around(path)
     if store is not None:
-        raise ConfigError(f"out: {path} lies inside the store {store}; give a path outside of it")
+        raise ConfigError(f"out: {path} lies inside the store {store}; give a path outside it")
 
 
 def check_options(spec: RunSpec, options: RunOptions) -> None:
-    """Raise ConfigError for options of a run that make no sense, or for a GPU that is not there."""
+    """Raise ConfigError for contradictory options of a run, or if the run needs a GPU and finds none."""
     workers, address = options.workers, options.address
     if workers is not None and (workers % 1 != 0 or workers < 0):
         raise ConfigError(f"workers: must be 0 (this process) or more, got {workers}")
     if workers == 0 and address is not None:
         raise ConfigError(
-            f"workers: 0 means this process, which needs no cluster, got address {address}; leave one out"
+            f"workers: 0 runs in this process, without a cluster, got address {address}; leave one out"
         )
     check_counts(least=0, max_failures=options.max_failures)
     if options.log_format not in ("text", "json"):
@@ -178,6 +178,6 @@ def check_options(spec: RunSpec, options: RunOptions) -> None:
 
 
 def check_device(device: str) -> None:
-    """Raise ConfigError for "gpu" on a machine where CuPy cannot use one."""
+    """Raise ConfigError for "gpu" on a machine without a GPU that CuPy can use."""
     if device == "gpu" and not gpu_is_available():
         raise ConfigError('device: there is no GPU here that CuPy can use, got "gpu"; use "cpu"')

@@ -1,4 +1,4 @@
-"""The stores of approximations, which `sample` makes by the method that it is given."""
+"""The stores of approximations, which `sample` creates for their methods."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def new_fit(place: Place, spec: RunSpec, dataset: Dataset) -> Store:
 
 
 def check_can_fit(spec: RunSpec, goal: Until | None) -> None:
-    """Raise ConfigError for a fit that is asked for what only runs of Markov chains can do."""
+    """Raise ConfigError if a fit is asked for something that only runs of Markov chains can do."""
     if spec.fit is None:
         return
     if goal is not None:
-        raise ConfigError(f"until: is for runs of Markov chains, and {spec.method} is an approximation")
+        raise ConfigError(f"until: only for runs of Markov chains; {spec.method} is an approximation")
     if spec.n_parts > 1:
         raise ConfigError(
             f"data.parts: {spec.method} needs all cases in one place, got {spec.n_parts}; it must be 1 (or"

@@ -1,4 +1,4 @@
-"""The forecast of a run's time, which show prints and sample writes before it begins."""
+"""The forecast of a run's time, which `show` prints and `sample` shows before the run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
-    """Return lines that say what a run will take on this machine; "" for a run of a few seconds or on a GPU.
+    """Return lines that forecast the time of a run on this machine, after an empty line.
 
-    The text is "" as well for what cannot be run: a network that can only be drawn from its prior, or an
-    approximation that does not cover the model. An empty line comes first. The
+    The text is "" for a run of a few seconds, for a run on a GPU, and for a configuration that cannot be run:
+    a network that can only be drawn from its prior, or an approximation that does not cover the model. The
     measurements take a second or two.
 
     workers  number of worker processes; 0 for a run in this process

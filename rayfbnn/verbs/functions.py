@@ -1,4 +1,4 @@
-"""The verb that gives the draws of a run as functions: function_values."""
+"""The verb that returns the draws of a run as functions: function_values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs whose draws are independent: exact ones (reject), from the prior, and those for the evidence."""
+"""The verbs that draw independently: reject (exact draws), prior, and evidence."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from rayfbnn.store.records import Block
 
 
-_DRAWS_PER_BLOCK = 50  # where the configuration says nothing
-_COPIES = 3  # of large arrays, while one is computed from another
-_BYTES_OF_TEMPERATURE = 500  # of the records of the path to the posterior
+_DRAWS_PER_BLOCK = 50  # the default
+_COPIES = 3  # of a large array, at the peak of memory
+_BYTES_OF_TEMPERATURE = 500  # in the records of one temperature
 
 
 def reject(
@@ -209,8 +209,8 @@ def evidence(
         )
     if spec.temperature != 1:
         raise ConfigError(
-            "temperature: a marginal likelihood is that of the posterior itself, got"
-            f" {spec.temperature:g}; it must be 1 (or left out)"
+            f"temperature: the marginal likelihood is defined at temperature 1, got {spec.temperature:g};"
+            " it must be 1 (or left out)"
         )
     spec, dataset = read_run_data(spec, data)
     if spec.n_parts > 1:
@@ -228,7 +228,7 @@ def evidence(
 def _store_independent_draws(
     path: Place, spec: RunSpec, dataset: Dataset, kind: Kind, draws: int, blocks: Iterable[Block]
 ) -> None:
-    """Create a store with one chain of "exact" draws or those of the "prior", whole or not at all."""
+    """Create a complete store with one chain of draws of the kind "exact" or "prior", or no store at all."""
     from rayfbnn.run.kernel import kernel_for
 
     Store.create(

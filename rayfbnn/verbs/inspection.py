@@ -1,4 +1,4 @@
-"""The verbs that look at a configuration, a store or this machine: show, open, verify and bench."""
+"""The verbs that look at a configuration, a store or this machine: show, open, status, verify and bench."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
 
 
 def _describe_progress(store: Store) -> str:
-    """Return a line for the store and, if it holds a run, one for the progress of each batch of chains."""
+    """Return a line for the store and, for a run, one for the progress of each batch of chains."""
     lines = [
         f"store: {store.path} ({store.kind}), {store.n_chains} chains, {store.committed_draws} draws each"
     ]
@@ -105,9 +105,9 @@ def _describe_progress(store: Store) -> str:
 def open(path: str | Path) -> xarray.DataTree:
     """Open the draws of a store as an xarray DataTree, which ArviZ takes.
 
-    It has the draws that are committed so far, and what is stored with them, by ArviZ's names. Parameters are
-    read from the disk when they are used. `to_datatree` adds the groups that have to be computed, such as the
-    pointwise log likelihoods.
+    It has the draws that are committed so far, and the groups stored with them, by ArviZ's names. Parameters
+    are read from the disk when they are used. `to_datatree` adds the groups that have to be computed, such as
+    the pointwise log likelihoods.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> 
     path
         The store.
     repair
-        Set damaged blocks aside, and the blocks after them, so that `resume` computes them again. Files are
+        Set aside damaged blocks and the blocks after them, which `resume` then computes again. Files are
         moved to `commits/discarded` in the store and never removed. A store of another version of rayfbnn is
         refused, since this version could not compute its draws again.
     dry_run
@@ -215,7 +215,7 @@ def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> 
     from rayfbnn.store.checking.verify import verify as verify_files
 
     if dry_run and not repair:
-        raise ConfigError("dry_run: says what a repair would do, so it needs repair as well")
+        raise ConfigError("dry_run: only for a repair; give repair as well")
     if not repair:
         return verify_files(path)
     return Store.open(path, check_records=False).repair(dry_run=dry_run)
@@ -278,11 +278,9 @@ def bench(
             overrides.append(f"chains_per_batch={chains}")
         return _bench_run(read_spec(spec, overrides), data, quick=quick, progress=progress)
     if data is not None:
-        raise ConfigError("data: there is no configuration to use it with; give one, or leave it out")
+        raise ConfigError("data: needs a configuration; give one, or leave it out")
     if set:
-        raise ConfigError(
-            f"set: needs a configuration to replace values in, got {set[0]}; give one, or leave it out"
-        )
+        raise ConfigError(f"set: needs a configuration, got {set[0]}; give one, or leave it out")
     device = device or "cpu"
     check_device(device)
     chains = chains or (4096 if device == "gpu" else 16)
@@ -297,7 +295,7 @@ def bench(
 
 
 def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: bool) -> BenchResult:
-    """Time the trajectories of a configuration, and estimate what the whole run takes."""
+    """Time the trajectories of a configuration, and estimate the time of the whole run."""
     from rayfbnn.run.sampler import build_posterior
     from rayfbnn.timing import trial
     from rayfbnn.timing.results import BenchResult

@@ -43,7 +43,7 @@ def report(
     out
         The file to write, which must end in .html; replaced if it exists.
     data
-        Held-out cases with their targets, with which predictions are compared: a CSV or Parquet file. The
+        Held-out cases with their targets, to compare predictions with: a CSV or Parquet file. The
         default is the training cases. From Python also a DataFrame or a pair (X, y).
     skip
         See `predict`.
@@ -79,7 +79,7 @@ def report(
             say(f"report: {what}")
 
     labels = _labels(places)
-    with np.errstate(over="ignore", invalid="ignore"):  # vague priors reach as far as infinity
+    with np.errstate(over="ignore", invalid="ignore"):  # vague priors reach infinity
         runs = [
             read_run(label, run, cases, tell)
             for label, run, cases in zip(labels, every_run, every_case, strict=True)
@@ -91,7 +91,7 @@ def report(
 
 
 def _cases(run: Draws, data: Source | None) -> Cases:
-    """Return the cases that predictions are compared with: those given, or the training cases."""
+    """Return the cases that predictions are compared with: those of `data`, or the training cases."""
     from rayfbnn.reporting.runs import Cases
 
     if data is None:
@@ -106,7 +106,7 @@ def _cases(run: Draws, data: Source | None) -> Cases:
 
 
 def _labels(places: Sequence[Place]) -> list[str]:
-    """Return the names of the stores, in full where two of them have the same name."""
+    """Return the names of the stores; stores with the same name get their full path."""
     resolved = [place.resolve() if isinstance(place, Path) else place for place in places]
     counts = Counter(place.name for place in resolved)
     if len(set(resolved)) < len(resolved):

@@ -1,4 +1,4 @@
-"""The verbs that say what the draws of a store mean: predict, diagnose, check and plot."""
+"""The verbs that take results from the draws of a store: predict, diagnose, check and plot."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def _pictures(
 ) -> list[Path]:
     """Draw the pictures of a run or of an approximation, and return their files.
 
-    cases  predictions with their inputs and targets, if there are any
+    cases  predictions with their inputs and targets, if any are given
     """
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.pictures import along_input, convergence, objective, predicted, relevance, survival
@@ -313,18 +313,16 @@ def _check_plot_arguments(run: Draws, folder: Path, data: Source | None, input_n
         check_output(path, inputs=inputs)
     if input_name is not None and input_name not in run.data.input_names:
         names = ", ".join(run.data.input_names)
-        raise ConfigError(
-            f"input_name: is not an input of the store, got {input_name}; the inputs are {names}"
-        )
+        raise ConfigError(f"input_name: the store has no input {input_name}; its inputs are {names}")
     if data is not None and run.kind == "prior":
         named = data if is_path(data) else "data"
         raise ConfigError(
-            f"data: there are no pictures of draws from the prior against actual values; leave {named} out"
+            f"data: draws from the prior are not compared with actual targets; leave {named} out"
         )
 
 
 def _input_files(run: Draws, data: Source | None) -> list[Path]:
-    """Return the files that a verb must not write over: that of the training cases, and `data`."""
+    """Return the files that a verb must not overwrite: the file of the training cases, and `data`."""
     train = run.spec.train_path
     return ([] if train is None else [train]) + ([Path(data)] if isinstance(data, str | Path) else [])
 

@@ -1,4 +1,4 @@
-"""The verbs that take a run's predictions elsewhere: load and export."""
+"""The verbs that export the predictions of a run: load and export."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def load(
         raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}")
     run = open_for_predictions(path, skip)
     if run.early_phase is not None:
-        max_mcse = 0  # a Monte Carlo error is of draws of the posterior
+        max_mcse = 0  # only draws of the posterior have a Monte Carlo error
     return Predictor(run, _thinning(run, draws, max_mcse), max_memory=max_memory)
 
 
@@ -106,7 +106,7 @@ def export(
     if out.suffix != ".npz":
         raise ConfigError(f"out: must end in .npz, got {out}")
     if os.path.isdir(out):
-        raise ConfigError(f"out: {out} is a folder; give a file")
+        raise ConfigError(f"out: {out} is a folder; give the path of a .npz file")
     check_folder(out)
     run = open_draws(path, skip)
     check_output(out, inputs=[] if run.spec.train_path is None else [run.spec.train_path])
@@ -115,7 +115,7 @@ def export(
 
 
 def _thinning(run: Draws, draws: int | None, max_mcse: float) -> Thinning:
-    """Return the draws to take; a warning says if even all draws leave a larger error than max_mcse."""
+    """Return the draws to take, with a warning if even all draws leave an error above max_mcse."""
     from rayfbnn.answers.serving.monte_carlo import thin
 
     thinning = thin(run, draws=draws, max_mcse=max_mcse)

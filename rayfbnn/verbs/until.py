@@ -1,4 +1,4 @@
-"""Sampling in rounds: a run is made longer until its verdict is ok, or until the time is over."""
+"""Sampling in rounds: a run becomes longer until its verdict is ok, or until its time is over."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from rayfbnn.run.running import RunOptions, RunSummary
     from rayfbnn.spec import RunSpec
 
-# Rounds at least half as long again keep the time of all verdicts small; twice as long wastes little.
+# A round adds half of the length at least, to keep the time of all verdicts small, and at most doubles it.
 _LEAST_GROWTH, _MOST_GROWTH = 1.5, 2.0
-_TIME_MARGIN = 0.9  # of the time that is left is planned for; speeds vary
-_LEAST_ROUND = 0.05  # of the run's length; a shorter round would hardly change the verdict
+_TIME_MARGIN = 0.9  # share of the remaining time that is planned; speeds vary
+_LEAST_ROUND = 0.05  # share of the run's length; a shorter round would hardly change the verdict
 _UNLIMITED = 10**9  # iterations
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", re.ASCII)
 
@@ -35,7 +35,7 @@ class Until:
     """The goal of a run in rounds.
 
     decisive  the verdict that must be ok
-    seconds   after which the run ends in any case
+    seconds   the time after which the run ends in any case
     """
 
     decisive: Decisive
@@ -43,14 +43,14 @@ class Until:
 
 
 def read_until(until: str | None, max_time: str | float | None, decisive: Decisive) -> Until | None:
-    """Return the goal that the arguments describe; None for an ordinary run.
+    """Return the goal that the arguments describe, or None for an ordinary run.
 
     ConfigError says which argument is wrong.
     """
     check_decisive(decisive)
     if until is None:
         if max_time is not None:
-            raise ConfigError(f'max_time: is only for a run with until = "ok", got {max_time}; leave it out')
+            raise ConfigError(f'max_time: only for a run with until = "ok", got {max_time}; leave it out')
         return None
     if until != "ok":
         raise ConfigError(f'until: must be "ok", got "{until}"')
@@ -72,7 +72,7 @@ def read_seconds(max_time: str | float) -> float:
 
 
 def check_can_go_on(spec: RunSpec) -> None:
-    """Raise ConfigError for a run that rounds cannot make ok."""
+    """Raise ConfigError for a run that cannot become ok, however many rounds it has."""
     if spec.phase[-1].keep is not True:
         raise ConfigError("until: the last phase keeps no draws of the posterior; add one that does")
     if spec.chains < 2:
@@ -82,8 +82,8 @@ def check_can_go_on(spec: RunSpec) -> None:
 def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
     """Run the store to its end, and make it longer until it is ok; the store must be locked.
 
-    Each round is an ordinary lengthening of the last phase, so that the draws are those of a run that had
-    the final length from the start. After each round the store records the verdict and the decision.
+    Each round lengthens the last phase as `resume` does. The draws are therefore those of a run that had the
+    final length from the start. After each round the store records the verdict and the decision.
     """
     from rayfbnn.run.running import run_to_end
 
@@ -95,7 +95,7 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
         summary = run_to_end(store, options, deadline=deadline)
         diagnosis = _diagnosis(store, until.decisive)
         now = time.monotonic()
-        # Nothing is known of the speed if the run had been finished before.
+        # The speed is unknown if the run was complete already.
         seconds = (now - started) / (_done(store) - before) if _done(store) > before else 0.0
         affordable = int((deadline - now) / seconds) if seconds else _UNLIMITED
         following = _following(store, diagnosis, affordable)
@@ -110,12 +110,12 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
 
 
 def _done(store: Store) -> int:
-    """Return the number of iterations that every chain has."""
+    """Return the number of iterations that all chains have completed."""
     return min(store.progress(batch).iteration for batch in range(store.n_batches))
 
 
 def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:
-    """Return the diagnosis of what is committed, None if there are no draws yet."""
+    """Return the diagnosis of the committed draws, or None if there are no draws yet."""
     from rayfbnn.answers.diagnostics import diagnose
     from rayfbnn.draws.view import committed
 
@@ -123,9 +123,9 @@ def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:
 
 
 def _following(store: Store, diagnosis: Diagnosis | None, affordable: int) -> int | None:
-    """Return the length of the last phase for the next round; None if the run ends here.
+    """Return the length of the last phase for the next round, or None if the run ends here.
 
-    affordable  iterations that there is time for
+    affordable  number of iterations that the remaining time allows
     """
     if diagnosis is None or diagnosis.ok or _done(store) < store.spec.total_iterations:
         return None
@@ -161,8 +161,8 @@ def _line(number: int, verdict: RoundVerdict, store: Store, reason: str) -> str:
     elif verdict.next_iterations is not None:
         decision = f"going on to {verdict.next_iterations} iterations"
     else:
-        go_on = f"go on with: rayfbnn resume {store.path} --until ok --max-time TIME"
-        decision = f"not ok, since {reason}; the time is over; {go_on}"
+        command = f"rayfbnn resume {store.path} --until ok --max-time TIME"
+        decision = f"not ok, since {reason}; the time is over; go on with: {command}"
     return (
         f"round {number}: {verdict.draws} draws in each chain, {duration(verdict.seconds)},"
         f" predictions {verdict.predictions}, hyperparameters {verdict.hyperparameters}: {decision}"

@@ -201,7 +201,7 @@ def test_the_file_has_them_after_the_predictions(folder: Path, tmp_path: Path, s
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run.zarr",), "contributions: are columns of the table, which needs a file; give one with --out"),
+        (("run.zarr",), "contributions: needs a file for the table of predictions; give one with --out"),
         (
             ("linear.zarr", "--out", "new.csv"),
             "linear.zarr are linear about the modes, so its layers have no separate contributions",

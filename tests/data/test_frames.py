@@ -98,8 +98,8 @@ def test_a_configuration_without_a_file_says_what_to_give() -> None:
 
 
 FILES: dict[str, tuple[str, bytes, str]] = {
-    "near names": ("trian.csv", b"", r"no such file \(the folder has train.csv\)"),
-    "no folder": ("no/train.csv", b"", r"no such file \(there is no folder .*no\);"),
+    "near names": ("trian.csv", b"", r"no such file: .*trian\.csv \(the folder has train\.csv\)"),
+    "no folder": ("no/train.csv", b"", r"no such file: .* \(there is no folder .*no\);"),
     "Excel": ("train.xlsx", b"PK", "is a spreadsheet; save the sheet as CSV, .*pandas.read_excel"),
     "zip": ("train.zip", b"PK\x03\x04", "is a zip archive or an Excel file; unpack it"),
     "Parquet": ("data.csv", b"PAR1", "give it the suffix .parquet"),

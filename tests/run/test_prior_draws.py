@@ -232,5 +232,5 @@ def test_plot_draws_functions_and_bands(prior_store: Store, tmp_path: Path) -> N
     pictures = rayfbnn.plot(prior_store.path, out=tmp_path / "plots", input_name="x2")
     assert [picture.name for picture in pictures] == ["functions.png", "bands.png"]
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
-    with pytest.raises(ConfigError, match="input_name: is not an input of the store, got x3"):
+    with pytest.raises(ConfigError, match="input_name: the store has no input x3"):
         rayfbnn.plot(prior_store.path, out=tmp_path / "plots", input_name="x3")

@@ -354,7 +354,7 @@ def test_a_trial_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monke
     [
         (("--device", "tpu"), 'device: must be "cpu" or "gpu", got "tpu"'),
         (("--chains", 0), "chains: must be at least 1, got 0"),
-        (("--set", "chains=2"), "set: needs a configuration to replace values in, got chains=2"),
+        (("--set", "chains=2"), "set: needs a configuration, got chains=2"),
         (("absent.toml",), "absent.toml"),
     ],
 )

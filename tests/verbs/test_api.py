@@ -136,7 +136,7 @@ def test_sample_refuses_a_folder_it_may_not_write_to(tmp_path: Path, monkeypatch
     ("settings", "named"),
     [
         ({"workers": -1}, "workers: must be 0"),
-        ({"workers": 0, "address": "auto"}, "workers: 0 means this process"),
+        ({"workers": 0, "address": "auto"}, "workers: 0 runs in this process"),
         ({"max_failures": -1}, "max_failures: must be at least 0, got -1"),
         ({"set": ["chains=0"]}, "chains"),
         ({"set": ["nothing=1"]}, "nothing: unknown key"),

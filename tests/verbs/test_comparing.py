@@ -208,7 +208,7 @@ def test_runs_of_annealing_that_are_worth_few_are_warned_of(
     rayfbnn.compare("run.toml", "out", data="test.csv", annealing_runs=3, workers=0, progress=False)
     assert "3 runs are worth" in caplog.text
     (folder / "out" / "evidence.json").write_text("[]")
-    with pytest.raises(ConfigError, match=r"evidence\.json: is not what `compare` wrote"):
+    with pytest.raises(ConfigError, match=r"evidence\.json: not a file that `compare` wrote"):
         rayfbnn.compare("run.toml", "out", data="test.csv", annealing_runs=3, workers=0, progress=False)
 
 

@@ -133,7 +133,7 @@ def test_other_times_are_refused(value: str | float) -> None:
     ("arguments", "changes", "message"),
     [
         ({"until": "ok"}, {}, "max_time: must be given with until"),
-        ({"max_time": 5}, {}, 'max_time: is only for a run with until = "ok", got 5'),
+        ({"max_time": 5}, {}, 'max_time: only for a run with until = "ok", got 5'),
         ({"until": "done", "max_time": 5}, {}, 'until: must be "ok", got "done"'),
         ({"until": "ok", "max_time": 5, "decisive": "sigmas"}, {}, "decisive: must be"),
         ({"until": "ok", "max_time": 5}, {"chains": 1}, "until: one chain cannot be judged"),

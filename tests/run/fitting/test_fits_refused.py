@@ -71,8 +71,8 @@ def test_a_fit_is_made_no_longer_and_not_until_ok(tmp_path: Path) -> None:
     raw = small() | {"methods": {"map": {"steps": 2}}}
     raw["data"]["train"] = str(tmp_path / "train.csv")
     path = tmp_path / "run.zarr"
-    with pytest.raises(ConfigError, match="until: is for runs of Markov chains"):
+    with pytest.raises(ConfigError, match="until: only for runs of Markov chains"):
         api.sample(raw, path, method="map", until="ok", max_time=1, workers=0, progress=False)
     api.sample(raw, path, method="map", workers=0, progress=False)
-    with pytest.raises(ConfigError, match="iterations: are those of a run of Markov chains"):
+    with pytest.raises(ConfigError, match="iterations: only for runs of Markov chains"):
         api.resume(path, iterations=100, workers=0, progress=False)
