@@ -57,8 +57,8 @@ def read_run_data(spec: RunSpec, data: Source | None) -> tuple[RunSpec, Dataset]
     return spec.with_train(path and path.resolve()), dataset
 
 
-def open_draws(path: str | Place, skip: int) -> Draws:
-    """Open a store for reading, without the first `skip` draws of each chain; StoreError if it has no draws.
+def chosen_draws(store: Store, skip: int) -> Draws:
+    """Return the draws of a store without the first `skip` of each chain; StoreError if it has no draws.
 
     For an approximation, only the draws of the starts that count are returned.
     """
@@ -67,11 +67,11 @@ def open_draws(path: str | Place, skip: int) -> Draws:
     from rayfbnn.draws.view import committed
 
     check_counts(least=0, skip=skip)
-    return with_members(without_first(committed(Store.open(path)), skip))
+    return with_members(without_first(committed(store), skip))
 
 
-def open_for_predictions(path: str | Place, skip: int) -> Draws:
-    """Open a store for reading, or states of its earlier phases, with a warning, if it has kept no draws yet.
+def draws_for_predictions(store: Store, skip: int) -> Draws:
+    """Return the chosen draws or, with a warning, states of an earlier phase if no draws are kept yet.
 
     ConfigError for a skip above 0 if no draws are kept.
     """
@@ -80,10 +80,10 @@ def open_for_predictions(path: str | Place, skip: int) -> Draws:
     from rayfbnn.draws.members import with_members
 
     check_counts(least=0, skip=skip)
-    run = committed_or_early(Store.open(path))
+    run = committed_or_early(store)
     if run.early_phase is not None:
         if skip > 0:
-            raise ConfigError(f"skip: must be 0 while {path} has kept no draws, got {skip}")
+            raise ConfigError(f"skip: must be 0 while {store.path} has kept no draws, got {skip}")
         _log.warning("%s", early_warning(run))
     return with_members(without_first(run, skip))
 

@@ -101,11 +101,12 @@ def compare(
     spec, folder, names = read_spec(spec, set), output_path(out), _read_methods(methods, exact)
     check_decisive(decisive)
     _check_folder(folder)
-    reference = None if exact is None else committed(Store.open(exact))
+    of_exact = None if exact is None else Store.open(exact)
     resolved, dataset = read_training(spec, None)
     _check_methods(resolved, dataset, names)
     check_annealing(resolved, annealing_runs)
     inputs, targets = _cases_with_targets(data, resolved, dataset)
+    reference = None if of_exact is None else committed(of_exact)
     if not folder.exists():
         check_ray(workers, None)
     make_folder(folder)

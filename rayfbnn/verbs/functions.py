@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source, read_cases
-from rayfbnn.verbs.arguments import check_counts, open_draws
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.arguments import check_counts, chosen_draws
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -43,6 +44,7 @@ def function_values(
 
     if draws is not None:
         check_counts(least=1, draws=draws)
-    run = open_draws(path, skip)
-    inputs, _ = read_cases(data, run.spec, run.data)
+    store = Store.open(path)
+    inputs, _ = read_cases(data, store.spec, store.data)
+    run = chosen_draws(store, skip)
     return labelled_functions(run if draws is None else thinned(run, draws), inputs)

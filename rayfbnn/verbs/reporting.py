@@ -15,10 +15,10 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
 from rayfbnn.output.whole_file import whole_file
 from rayfbnn.store.storage.places import Place, as_typed, place_of
-from rayfbnn.verbs.arguments import check_folder, check_output, open_for_predictions, output_path
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.arguments import check_folder, check_output, draws_for_predictions, output_path
 
 if TYPE_CHECKING:
-    from rayfbnn.draws.view import Draws
     from rayfbnn.reporting.runs import Cases
 
 
@@ -69,10 +69,11 @@ def report(
         raise ConfigError(f"out: {out} is a folder; give the path of an .html file")
     check_folder(out)
     check_installed()
-    every_run = [open_for_predictions(one, skip) for one in places]
-    trained = [file for run in every_run if (file := run.spec.train_path) is not None]
+    stores = [Store.open(place) for place in places]
+    trained = [file for store in stores if (file := store.spec.train_path) is not None]
     check_output(out, inputs=trained + ([Path(data)] if isinstance(data, str | Path) else []))
-    every_case = [_cases(run, data) for run in every_run]
+    every_case = [_cases(store, data) for store in stores]
+    every_run = [draws_for_predictions(store, skip) for store in stores]
 
     def tell(what: str) -> None:
         if progress:
@@ -90,13 +91,15 @@ def report(
     return out
 
 
-def _cases(run: Draws, data: Source | None) -> Cases:
+def _cases(store: Store, data: Source | None) -> Cases:
     """Return the cases that predictions are compared with: those of `data`, or the training cases."""
     from rayfbnn.reporting.runs import Cases
 
     if data is None:
-        return Cases.chosen_from(run.data.inputs, run.data.targets, "the training cases", is_held_out=False)
-    inputs, targets = read_cases(data, run.spec, run.data)
+        return Cases.chosen_from(
+            store.data.inputs, store.data.targets, "the training cases", is_held_out=False
+        )
+    inputs, targets = read_cases(data, store.spec, store.data)
     named = str(data) if is_path(data) else "the table"
     if targets is None:
         raise ConfigError(

@@ -21,8 +21,8 @@ from rayfbnn.verbs.arguments import (
     check_decisive,
     check_folder,
     check_output,
-    open_draws,
-    open_for_predictions,
+    chosen_draws,
+    draws_for_predictions,
     output_path,
 )
 
@@ -84,13 +84,14 @@ def predict(
     from rayfbnn.answers.predict import predict as reduce_predict
 
     paths = [path] if isinstance(path, str | Path) else path
-    opened = open_for_predictions if len(paths) == 1 else open_draws
-    runs = [opened(path_of_one, skip) for path_of_one in paths]
-    if not runs:
+    stores = [Store.open(path_of_one) for path_of_one in paths]
+    if not stores:
         raise ConfigError("path: no store given; give one or several")
     if out is not None:
-        _check_table_path(output_path(out), [path for run in runs for path in _input_files(run, data)])
-    inputs, targets = read_cases(data, runs[0].spec, runs[0].data)
+        _check_table_path(output_path(out), [path for store in stores for path in _input_files(store, data)])
+    inputs, targets = read_cases(data, stores[0].spec, stores[0].data)
+    of_store = draws_for_predictions if len(stores) == 1 else chosen_draws
+    runs = [of_store(store, skip) for store in stores]
     prediction = reduce_predict(runs, inputs, targets, contributions=contributions)
     prediction = replace(prediction, verdict=verdict_on_predictions(runs, inputs))
     if prediction.verdict is not None and not prediction.verdict.ok:
@@ -208,8 +209,10 @@ def check(
     if not 0 < false_alarm_rate < 1:
         raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
     check_counts(least=1, cases=cases)
-    runs = open_draws(path, skip), committed(Store.open(exact))
-    return reduce_check(*runs, false_alarm_rate=false_alarm_rate, cases=cases)
+    store, of_exact = Store.open(path), Store.open(exact)
+    return reduce_check(
+        chosen_draws(store, skip), committed(of_exact), false_alarm_rate=false_alarm_rate, cases=cases
+    )
 
 
 def plot(
@@ -246,8 +249,9 @@ def plot(
     """
     from rayfbnn.pictures import along_input
 
-    run, folder = open_draws(path, skip), output_path(out)
-    _check_plot_arguments(run, folder, data, input_name)
+    store, folder = Store.open(path), output_path(out)
+    _check_plot_arguments(store, folder, data, input_name)
+    run = chosen_draws(store, skip)
     if run.kind == "prior":
         with whole_files(folder):
             return [
@@ -304,26 +308,26 @@ def _pictures(
     return pictures
 
 
-def _check_plot_arguments(run: Draws, folder: Path, data: Source | None, input_name: str | None) -> None:
+def _check_plot_arguments(store: Store, folder: Path, data: Source | None, input_name: str | None) -> None:
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise ConfigError(f"out: {folder} is a file; give a folder for the pictures")
     check_folder(folder / "bands.png" if os.path.isdir(folder) else folder)
-    inputs = _input_files(run, data)
+    inputs = _input_files(store, data)
     for path in (folder, *folder.glob("*.png")):  # an old picture may be a link
         check_output(path, inputs=inputs)
-    if input_name is not None and input_name not in run.data.input_names:
-        names = ", ".join(run.data.input_names)
+    if input_name is not None and input_name not in store.data.input_names:
+        names = ", ".join(store.data.input_names)
         raise ConfigError(f"input_name: the store has no input {input_name}; its inputs are {names}")
-    if data is not None and run.kind == "prior":
+    if data is not None and store.kind == "prior":
         named = data if is_path(data) else "data"
         raise ConfigError(
             f"data: draws from the prior are not compared with actual targets; leave {named} out"
         )
 
 
-def _input_files(run: Draws, data: Source | None) -> list[Path]:
+def _input_files(store: Store, data: Source | None) -> list[Path]:
     """Return the files that a verb must not overwrite: the file of the training cases, and `data`."""
-    train = run.spec.train_path
+    train = store.spec.train_path
     return ([] if train is None else [train]) + ([Path(data)] if isinstance(data, str | Path) else [])
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.errors import ConfigError
+from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     check_counts,
     check_folder,
     check_output,
-    open_draws,
-    open_for_predictions,
+    chosen_draws,
+    draws_for_predictions,
     output_path,
 )
 
@@ -61,7 +62,7 @@ def load(
     _check_thinning(draws, max_mcse)
     if not max_memory > 0:
         raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}")
-    run = open_for_predictions(path, skip)
+    run = draws_for_predictions(Store.open(path), skip)
     if run.early_phase is not None:
         max_mcse = 0  # only draws of the posterior have a Monte Carlo error
     return Predictor(run, _thinning(run, draws, max_mcse), max_memory=max_memory)
@@ -108,8 +109,9 @@ def export(
     if os.path.isdir(out):
         raise ConfigError(f"out: {out} is a folder; give the path of a .npz file")
     check_folder(out)
-    run = open_draws(path, skip)
-    check_output(out, inputs=[] if run.spec.train_path is None else [run.spec.train_path])
+    store = Store.open(path)
+    check_output(out, inputs=[] if store.spec.train_path is None else [store.spec.train_path])
+    run = chosen_draws(store, skip)
     exporting.write(exporting.exported(run, _thinning(run, draws, max_mcse).numbers), out)
     return out
 

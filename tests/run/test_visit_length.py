@@ -47,9 +47,9 @@ def test_a_star_is_for_full_gradients_of_fewer_batches_than_owners(tmp_path: Pat
 @pytest.mark.parametrize(
     ("operation", "n_cases", "texts"),
     [
-        (FULL, 400_000, ("22 ms", "more workers than there are batches (2)", "a star")),
+        (FULL, 400_000, ("22 ms", "more workers than batches (2)", "a star")),
         (PARTIAL, 400_000, ("11 ms", "partial gradients follow one another", "shorter than 20 ms")),
-        (FULL, 400, ("0.022 ms", "too short to ask all workers at once", "have fewer parts")),
+        (FULL, 400, ("0.022 ms", "too short to ask all workers at once", "use fewer parts")),
     ],
 )
 def test_show_says_which_and_why(operation: dict[str, Any], n_cases: int, texts: Any, tmp_path: Path) -> None:
