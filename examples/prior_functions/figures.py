@@ -20,7 +20,7 @@ from gaussian_process import limit_covariance  # next to this file
 from matplotlib.figure import Figure
 
 import rayfbnn
-from rayfbnn.draws.functions import function_values, variation
+from rayfbnn.draws.functions import network_values, variation
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.store.store import Store
 
@@ -58,14 +58,14 @@ class Prior:
 
     def lines(self, x: Array, *arguments: Any, **settings: Any) -> Array:
         """Functions of one input at the points x, (n_draws, n_points)."""
-        return function_values(self.store(*arguments, **settings), x[:, None])[:, :, 0]
+        return network_values(self.store(*arguments, **settings), x[:, None])[:, :, 0]
 
     def surface(self, side: int, *arguments: Any, **settings: Any) -> Array:
         """One function of two inputs on a square grid from -1 to 1, (side, side)."""
         x = np.linspace(-1, 1, side)
         points = np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2)
         store = self.store(*arguments, inputs=2, **settings)
-        return function_values(store, points)[0, :, 0].reshape(side, side)
+        return network_values(store, points)[0, :, 0].reshape(side, side)
 
 
 def wide(width: str) -> dict[str, str]:
@@ -112,7 +112,7 @@ def two_sizes(
         store = prior.store([(units, "step")], priors, draws=max(chosen) + 1, seed=seed)
         for axis, reach in zip(axes[:, column], (10, 1), strict=True):
             x = np.linspace(-reach, reach, 2000)
-            draw_lines(axis, x, function_values(store, x[:, None])[list(chosen), :, 0])
+            draw_lines(axis, x, network_values(store, x[:, None])[list(chosen), :, 0])
         axes[0, column].set_title(f"{units:,} step units")
     for axis in axes[1]:
         axis.set_xlabel("x")

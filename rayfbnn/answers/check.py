@@ -85,7 +85,7 @@ class CheckResult:
         )
 
 
-def check(
+def check_draws(
     mcmc: Draws, exact: Draws, *, false_alarm_rate: float = 1e-3, cases: int = 10, inputs: Array | None = None
 ) -> CheckResult:
     """Compare draws of Markov chains with exact, independent draws of the same posterior.
@@ -115,10 +115,10 @@ def check(
     ours = quantities(mcmc, cases=cases, inputs=inputs)
     theirs = quantities(exact, cases=cases, inputs=inputs)
     compared = {name: (_comparable(name, ours[name]), _comparable(name, theirs[name])) for name in ours}
-    return compare(compared, false_alarm_rate=false_alarm_rate)
+    return compare_quantities(compared, false_alarm_rate=false_alarm_rate)
 
 
-def compare(compared: dict[str, tuple[Array, Array]], *, false_alarm_rate: float) -> CheckResult:
+def compare_quantities(compared: dict[str, tuple[Array, Array]], *, false_alarm_rate: float) -> CheckResult:
     """Test each quantity, given as (chains' draws, exact draws), both (n_chains, n_draws)."""
     import pandas as pd
 

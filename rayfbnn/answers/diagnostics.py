@@ -128,7 +128,7 @@ class Diagnosis:
         return json.dumps(document)
 
 
-def diagnose(
+def diagnose_draws(
     run: Draws,
     *,
     cases: int = 10,

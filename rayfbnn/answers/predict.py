@@ -88,7 +88,7 @@ class Prediction:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # the table is searched for infinities
-def predict(
+def predict_from_draws(
     runs: Sequence[Draws],
     inputs: Array,
     targets: Array | None = None,

@@ -35,7 +35,7 @@ class ColumnKeys(Protocol):
 
     @property
     def categorical(self) -> tuple[str, ...] | None:
-        """Names and patterns of inputs whose cells are levels."""
+        """Names and patterns of inputs with levels in their cells."""
         ...
 
     @property

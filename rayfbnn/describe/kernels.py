@@ -15,7 +15,7 @@ from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES
 from rayfbnn.kernels.cuda.build import shared_memory_of_device
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.operation import TrajectoryOperation, with_inner
-from rayfbnn.run.kernel import kernel_for
+from rayfbnn.run.kernel import kernel_name
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.spec import RunSpec
 from rayfbnn.streams import Streams
@@ -33,7 +33,7 @@ def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     With a store the lines name the kernels that its run started with, otherwise the kernels that this machine
     would use. On a GPU the choice depends on its memory, so it is certain only on a machine with a GPU.
     """
-    current = kernel_for(spec)
+    current = kernel_name(spec)
     recorded = name = current if store is None else store.root.kernel
     if not choose.is_available(name):
         name += f"; not available on this machine, which would use {current}"

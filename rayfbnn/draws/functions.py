@@ -26,7 +26,7 @@ class Estimate:
     standard_error: Array
 
 
-def function_values(
+def network_values(
     run: Draws, inputs: Array, *, draws: int | None = None, memory_bytes: float = 256e6
 ) -> Array:
     """Return outputs of every draw's network, (n_draws, n_points, n_outputs), chain after chain.
@@ -124,7 +124,7 @@ def variation(
     n = len(low)
     points = np.concatenate([low, high])
     if layer is None:
-        outputs = function_values(run, points)
+        outputs = network_values(run, points)
         if not 0 <= output < outputs.shape[2]:
             raise ConfigError(f"output: must be from 0 to {outputs.shape[2] - 1}, got {output}")
         values = outputs[:, :, output]

@@ -16,7 +16,7 @@ from rayfbnn.kernels.cpu import extension
 from rayfbnn.kernels.cpu.streams import CompiledStreams
 from rayfbnn.kernels.cuda import advance as cuda
 from rayfbnn.kernels.cuda.streams import DeviceStreams
-from rayfbnn.kernels.target_cache import posterior_of
+from rayfbnn.kernels.target_cache import posterior_behind
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
@@ -61,7 +61,7 @@ def advance_for(target: Target, *, recorded: str | None = None) -> tuple[Advance
 
 def compiled_for(target: Target, *, recorded: str | None = None) -> Compiled:
     """Return the code that `advance_for` chooses, together with its code for single kicks."""
-    is_on_host = array_namespace(posterior_of(target).inputs) is np
+    is_on_host = array_namespace(posterior_behind(target).inputs) is np
     return _compiled_on("cpu" if is_on_host else "gpu", target, recorded, None)
 
 
@@ -83,7 +83,7 @@ def _compiled_on(device: str, target: Target, recorded: str | None, max_shared_b
     refusal = NotCovered(ARRAY_CODE[device].why_forced)
     for number, backend in enumerate(candidates):
         # A run uses one backend for all its targets, so a marginal needs one that covers its posterior.
-        compiled = backend.check(posterior_of(target)) or backend.compile(target)
+        compiled = backend.check(posterior_behind(target)) or backend.compile(target)
         if not isinstance(compiled, NotCovered):
             return compiled
         refusal = compiled if number == 0 else refusal

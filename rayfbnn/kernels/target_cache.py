@@ -16,7 +16,7 @@ KernelTarget: TypeAlias = Posterior | WithoutPrecisions | WithoutOutputs
 T = TypeVar("T")
 
 
-def posterior_of(target: Target) -> Posterior:
+def posterior_behind(target: Target) -> Posterior:
     """Return the posterior of a target or of its marginal; raise TypeError for other targets."""
     if isinstance(target, Posterior):
         return target

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfbnn.answers.predict import predict
+from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
-from rayfbnn.draws.functions import function_values
+from rayfbnn.draws.functions import network_values
 from rayfbnn.errors import ConfigError
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import (
@@ -42,7 +42,7 @@ def predictive_bands(
     data, model = runs[0].data, runs[0].spec.data_model
     name, column, inputs = _along_input(data, input_name, n_points)
     x = data.inputs[:, column]
-    table = predict(runs, inputs).table
+    table = predict_from_draws(runs, inputs).table
     has_bands = not model.has_labels
     n_panels = data.n_targets if has_bands else 1
     figure, axes = figure_with_axes(n_panels, 1, width=6.4, height=3.4 * n_panels)
@@ -84,7 +84,7 @@ def function_lines(
     """Plot the network outputs of the first draws along one input, with the others at their medians."""
     data = run.data
     name, column, inputs = _along_input(data, input_name, n_points)
-    values = function_values(run, inputs, draws=n_functions)[:n_functions]
+    values = network_values(run, inputs, draws=n_functions)[:n_functions]
     n_outputs = values.shape[2]
     labels = [f"output {output}" for output in range(n_outputs)]
     if run.spec.data_model.is_real and n_outputs == data.n_targets:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.answers.calibration import Places, places
-from rayfbnn.answers.diagnostics import Diagnosis, diagnose
-from rayfbnn.answers.predict import Prediction, predict
+from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
+from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.choosing import evenly_spaced, spread, thinned
 from rayfbnn.draws.early import early_warning
@@ -147,11 +147,11 @@ def read_run(label: str, run: Draws, cases: Cases, tell: Tell) -> ReportedRun:
         for n_draws in (_FEW_DRAWS, _FEWEST_DRAWS)
     )
     tell(f"{label}: predicting {len(cases.inputs):,} cases")
-    prediction = predict([held], cases.inputs, cases.targets)
+    prediction = predict_from_draws([held], cases.inputs, cases.targets)
     diagnosis = None
     if run.kind == "mcmc" and run.early_phase is None:
         tell(f"{label}: judging {run.total:,} draws")
-        diagnosis = diagnose(run)
+        diagnosis = diagnose_draws(run)
     return ReportedRun(label, run, held, few, fewest, cases, prediction, diagnosis)
 
 

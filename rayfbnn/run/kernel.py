@@ -6,7 +6,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.spec import RunSpec
 
 
-def kernel_for(spec: RunSpec) -> str:
+def kernel_name(spec: RunSpec) -> str:
     """Return the name of the code that will run the leapfrog steps of `spec` on this machine.
 
     The store of the run records the name. Raises ConfigError if the environment asks for a kernel that this

@@ -9,7 +9,7 @@ from rayfbnn.data import Source, first_difference, is_path, read_training_file
 from rayfbnn.data.shuffling import unshuffled
 from rayfbnn.errors import ConfigError, StoreMismatchError
 from rayfbnn.kernels import choose
-from rayfbnn.run.kernel import kernel_for
+from rayfbnn.run.kernel import kernel_name
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.store.store import Store
 from rayfbnn.version import __version__
@@ -56,7 +56,7 @@ def compare_kernel(store: Store) -> None:
             store.path,
             store.root.kernel,
             gethostname(),
-            kernel_for(store.spec),
+            kernel_name(store.spec),
         )
 
 

@@ -8,11 +8,11 @@ from rayfbnn.model.architecture import LayerSpec
 from rayfbnn.spec.methods import APPROXIMATION_KEYS, METHODS, RUNS
 from rayfbnn.spec.model_keys import ModelKeys
 from rayfbnn.spec.network_keys import NetworkKeys
-from rayfbnn.spec.operations import Record
+from rayfbnn.spec.operations import StrictModel
 from rayfbnn.spec.sections import DataSpec, InitialSpec, PhaseSpec
 
 
-def known_keys(whole: type[Record]) -> dict[tuple[str, ...], tuple[str, ...]]:
+def known_keys(whole: type[StrictModel]) -> dict[tuple[str, ...], tuple[str, ...]]:
     """Return the keys of each section, such as ("network", "hidden").
 
     whole  the record of the whole configuration; its section is ()
@@ -33,5 +33,5 @@ def known_keys(whole: type[Record]) -> dict[tuple[str, ...], tuple[str, ...]]:
     return keys
 
 
-def _keys_of(record: type[Record]) -> tuple[str, ...]:
+def _keys_of(record: type[StrictModel]) -> tuple[str, ...]:
     return tuple(field.alias or name for name, field in record.model_fields.items())

@@ -15,7 +15,7 @@ from rayfbnn.approximate.approximation import Approximation
 from rayfbnn.approximate.keys import Limits, limits_of
 from rayfbnn.approximate.registry import APPROXIMATIONS
 from rayfbnn.errors import ConfigError
-from rayfbnn.spec.operations import Record
+from rayfbnn.spec.operations import StrictModel
 from rayfbnn.spec.sections import PhaseSpec
 
 RUNS = ("hmc", "sghmc")
@@ -25,13 +25,13 @@ METHODS = (*RUNS, *APPROXIMATIONS)
 """The names of all methods, in the order in which messages list them."""
 
 
-class PhasesKeys(Record):
+class PhasesKeys(StrictModel):
     """[[methods.hmc.phase]] and [[methods.sghmc.phase]]: the phases of a run of Markov chains."""
 
     phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)]
 
 
-class ApproximationKeys(Record):
+class ApproximationKeys(StrictModel):
     """[methods.NAME] of an approximation: its keys are the fields of its record."""
 
     kind: ClassVar[type[Approximation]]
@@ -71,12 +71,12 @@ APPROXIMATION_KEYS = {name: _keys_of(kind) for name, kind in APPROXIMATIONS.item
 
 if TYPE_CHECKING:
     Method: TypeAlias = str
-    MethodsSpec: TypeAlias = Record
+    MethodsSpec: TypeAlias = StrictModel
 else:
     Method = Literal[METHODS]
     MethodsSpec = create_model(
         "MethodsSpec",
-        __base__=Record,
+        __base__=StrictModel,
         **dict.fromkeys(RUNS, (PhasesKeys | None, None)),
         **{name: (keys | None, None) for name, keys in APPROXIMATION_KEYS.items()},
     )

@@ -12,12 +12,12 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import DATA_MODELS, ModelKind
 from rayfbnn.spec.messages import RIGHT, short
-from rayfbnn.spec.operations import Record
+from rayfbnn.spec.operations import StrictModel
 from rayfbnn.spec.ranges import SCALE_RANGE, check_prior
 from rayfbnn.spec.sections import DataSpec, Positive, PriorText
 
 
-class ModelKeys(Record):
+class ModelKeys(StrictModel):
     """The keys of [model] as written. `read_model` makes the data model's `ModelSpec` from them.
 
     Both exist because the keys keep the text of the configuration, such as a prior "0.5:2". A store records

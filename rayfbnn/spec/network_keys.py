@@ -12,14 +12,14 @@ from rayfbnn.model.architecture import LayerSpec, NetworkSpec, PriorSpec
 from rayfbnn.spec.connections import connections_of
 from rayfbnn.spec.default_network import DEFAULT_HIDDEN
 from rayfbnn.spec.messages import nearest, short
-from rayfbnn.spec.operations import Record
+from rayfbnn.spec.operations import StrictModel
 from rayfbnn.spec.ranges import adjustment_alpha
 from rayfbnn.spec.sections import Name, PriorText
 
 MOST_LAYERS = 200  # hidden layers; any two of them may be connected
 
 
-class NetworkKeys(Record):
+class NetworkKeys(StrictModel):
     """The keys of [network] as written. `read_network` makes the `NetworkSpec` from them.
 
     Both exist because the keys keep the text of the configuration, with names of columns and priors such as

@@ -22,7 +22,7 @@ from rayfbnn.mcmc.operations import OPERATIONS
 _MAX_WHOLE = 2**31 - 1  # compiled code counts steps in 32 bits
 
 
-class Record(BaseModel):
+class StrictModel(BaseModel):
     """A frozen table. All its keys are known, and its values have the right type: "16" is not 16."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
@@ -79,14 +79,14 @@ def _plain(item: object) -> object:
 AnyOperation = Annotated[Operation, PlainValidator(_operation), PlainSerializer(_operation_table)]
 
 
-def _table_of(kind: type[Operation]) -> type[Record]:
+def _table_of(kind: type[Operation]) -> type[StrictModel]:
     """Return the pydantic record that checks the types of an operation's settings."""
     types = get_type_hints(kind, localns={"Operation": AnyOperation}, include_extras=True)
     keys: dict[str, Any] = {
         field.name: (types[field.name], ... if field.default is dataclasses.MISSING else field.default)
         for field in dataclasses.fields(kind)
     }
-    return create_model(kind.__name__, __base__=Record, **keys)
+    return create_model(kind.__name__, __base__=StrictModel, **keys)
 
 
 _KINDS = {kind.op: kind for kind in OPERATIONS}

@@ -38,14 +38,14 @@ from rayfbnn.spec.methods import (
 from rayfbnn.spec.model_keys import ModelKeys, check_model, read_model
 from rayfbnn.spec.network_checks import check_gradient, check_network
 from rayfbnn.spec.network_keys import NetworkKeys, read_network
-from rayfbnn.spec.operations import Record
+from rayfbnn.spec.operations import StrictModel
 from rayfbnn.spec.parts_checks import automatic_parts, check_parts
 from rayfbnn.spec.schedule_checks import check_partitions, check_schedule, tuning_phases
 from rayfbnn.spec.sections import Count, DataSpec, InitialSpec, PhaseSpec
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
 
 
-class RunSpec(Record):
+class RunSpec(StrictModel):
     """A validated configuration: everything but the data that determines a run's draws, bit for bit.
 
     It is made by `from_toml`, `from_dict` and `from_json`. They raise ConfigError with a line for each wrong

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec.messages import MAX_WORD
-from rayfbnn.spec.operations import AnyOperation, Record
+from rayfbnn.spec.operations import AnyOperation, StrictModel
 from rayfbnn.spec.ranges import SCALE_RANGE
 
 
@@ -24,7 +24,7 @@ FileName = Annotated[str, Field(min_length=1, max_length=4000, pattern=r"^[^\x00
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class DataSpec(Record):
+class DataSpec(StrictModel):
     """The training cases, and which of their columns are inputs and targets.
 
     train        path of the file as written; RunSpec.train_path is its place. It may be left out if the cases
@@ -58,7 +58,7 @@ class DataSpec(Record):
     shuffle: bool | None = None
 
 
-class InitialSpec(Record):
+class InitialSpec(StrictModel):
     """The state that chains start from.
 
     sigmas      the value of every free sigma, with all parameters zero; 0.5 by default
@@ -87,7 +87,7 @@ class InitialSpec(Record):
         return value
 
 
-class PhaseSpec(Record):
+class PhaseSpec(StrictModel):
     """A number of iterations of the same operations, and whether their draws are kept.
 
     keep  True for one posterior draw per iteration, False for none, "warmup" for draws that are stored apart

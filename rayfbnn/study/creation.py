@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError, RayFBNNError, StoreExistsError
-from rayfbnn.run.kernel import kernel_for
+from rayfbnn.run.kernel import kernel_name
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.storage.building import hidden_name
 from rayfbnn.store.storage.homes import storage_of
@@ -65,7 +65,7 @@ def create_study(
     store = place / FOLDER / first
     if not storage.is_taken(store):
         try:
-            Store.for_run(store, shortest, dataset, kernel=kernel_for(shortest))
+            Store.for_run(store, shortest, dataset, kernel=kernel_name(shortest))
         except RayFBNNError:
             for folder in reversed(new):
                 with suppress(OSError):  # something else is in the folder

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Literal
 
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreExistsError, StoreMismatchError
-from rayfbnn.run.kernel import kernel_for
+from rayfbnn.run.kernel import kernel_name
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.store.checking.documents import as_document
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
@@ -88,7 +88,7 @@ class Members:
         spec = self.spec(member).with_iterations(iterations)
         self._storage.check_folders([self._folder / FOLDER])
         with suppress(StoreExistsError):
-            Store.for_run(self.place(member), spec, self.first.data, kernel=kernel_for(spec))
+            Store.for_run(self.place(member), spec, self.first.data, kernel=kernel_name(spec))
 
     def draws_at(self, configuration: Configuration, iterations: int) -> int:
         """Return the number of draws of each chain when the last phase has this many iterations."""

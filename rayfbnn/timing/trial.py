@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rayfbnn.mcmc.operation import AUTO, Settings, Tunable
 from rayfbnn.output.whole_file import output_errors
 from rayfbnn.run.executor import InProcess
-from rayfbnn.run.kernel import kernel_for
+from rayfbnn.run.kernel import kernel_name
 from rayfbnn.run.running import run_rounds
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.rounds import Round, n_rounds, rounds
@@ -42,7 +42,7 @@ def tried_settings(spec: RunSpec, dataset: Dataset, *, seconds: float) -> Mappin
     with output_errors("the folder for temporary files (TMPDIR)"):
         temporary = tempfile.TemporaryDirectory()
     with temporary as folder:
-        store = Store.for_run(Path(folder) / "trial.zarr", spec, dataset, kernel=kernel_for(spec))
+        store = Store.for_run(Path(folder) / "trial.zarr", spec, dataset, kernel=kernel_name(spec))
         planned, end = store.tuning.rounds, time.monotonic() + seconds
         with store.lock(), InProcess() as executor:
             for progress in run_rounds(store, executor):

@@ -77,7 +77,7 @@ def compare(
         bbb, vep, map, with their settings in the section methods of the configuration. From Python it may be
         a list as well.
     exact
-        The store whose draws count as exact, in place of that of hmc: of a run, or of `reject`.
+        A store with draws that count as exact, made by a run or by `reject`. The default is the store of hmc.
     set, decisive
         See `sample`.
     annealing_runs
@@ -93,7 +93,7 @@ def compare(
     Comparison
         The table, whether the reference passes `diagnose`, and if not the reasons.
     """
-    from rayfbnn.answers.comparing.comparison import compare as reduce_compare
+    from rayfbnn.answers.comparing.comparison import compare_draws
     from rayfbnn.answers.comparing.table import Comparison
     from rayfbnn.pictures.comparison import picture
     from rayfbnn.run.on_ray.cluster import check_ray
@@ -116,7 +116,7 @@ def compare(
     reasons = _doubts(reference, inputs, decisive)
     for reason in reasons:
         _log.warning("the reference %s may not have converged: %s", reference.path, reason)
-    rows, floor = reduce_compare(reference, runs, inputs, targets)
+    rows, floor = compare_draws(reference, runs, inputs, targets)
     rows = {name: _with_costs(row, runs[name].store) for name, row in rows.items()}
     _warn_of_poor_fits(rows, reference, targets)
     for run in runs.values():
@@ -159,7 +159,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _check_methods(spec: RunSpec, dataset: Dataset, methods: Sequence[str]) -> None:
-    """Raise ConfigError, naming the method, for one that does not cover the model or whose settings miss."""
+    """Raise ConfigError, naming the method, if one does not cover the model or lacks settings."""
     for method in methods:
         asked = spec.for_method(method)
         if asked.fit is not None:
@@ -177,7 +177,7 @@ def _cases_with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple
 
 
 def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, progress: bool) -> Draws:
-    """Return the draws of a method, which is fitted or resumed as far as it is not yet."""
+    """Return the draws of a method, after fitting it or resuming an incomplete fit."""
     path = folder / f"{method}.zarr"
     if progress:
         show_text(f"{method}:")
@@ -187,11 +187,11 @@ def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, pr
 
 def _doubts(reference: Draws, inputs: Array, decisive: Decisive) -> tuple[str, ...]:
     """Return why the reference may not have converged; exact draws by rejection are beyond doubt."""
-    from rayfbnn.answers.diagnostics import diagnose
+    from rayfbnn.answers.diagnostics import diagnose_draws
 
     if reference.kind == "exact":
         return ()
-    diagnosis = diagnose(reference, inputs=inputs, decisive=decisive)
+    diagnosis = diagnose_draws(reference, inputs=inputs, decisive=decisive)
     if diagnosis.ok:
         return ()
     reasons = diagnosis.predictions.reasons if decisive == "predictions" else diagnosis.reasons
@@ -218,7 +218,7 @@ def _warn_of_poor_fits(rows: dict[str, Compared], run: Draws, targets: Array) ->
 
 
 def _with_costs(row: Compared, store: Store) -> Compared:
-    """Return a row with its log evidence, seconds and gradients, as far as they are known."""
+    """Return a row with its log evidence, seconds and gradients, if these are known."""
     known: dict[str, float] = {} if store.seconds is None else {"seconds": store.seconds}
     if store.kind != "exact":  # rejection has no gradients
         known["gradients"] = gradients(store)

@@ -18,13 +18,13 @@ def new_fit(place: Place, spec: RunSpec, dataset: Dataset) -> Store:
     """Create the store of a fit, before its first step; ConfigError if the method does not apply."""
     from rayfbnn.run.fitting.fits import checked_state_shapes
     from rayfbnn.run.fitting.fitter import DRAWS_AT_ONCE
-    from rayfbnn.run.kernel import kernel_for
+    from rayfbnn.run.kernel import kernel_name
 
     return Store.create(
         place,
         spec=spec,
         data=dataset,
-        kernel=kernel_for(spec),
+        kernel=kernel_name(spec),
         kind="approximate",
         n_draws=spec.kept_draws,
         chains=spec.chains,

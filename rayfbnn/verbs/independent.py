@@ -229,13 +229,13 @@ def _store_independent_draws(
     path: Place, spec: RunSpec, dataset: Dataset, kind: Kind, draws: int, blocks: Iterable[Block]
 ) -> None:
     """Create a complete store with one chain of draws of the kind "exact" or "prior", or no store at all."""
-    from rayfbnn.run.kernel import kernel_for
+    from rayfbnn.run.kernel import kernel_name
 
     Store.create(
         path,
         spec=spec,
         data=dataset,
-        kernel=kernel_for(spec),
+        kernel=kernel_name(spec),
         kind=kind,
         n_draws=draws,
         chains=1,

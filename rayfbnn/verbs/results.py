@@ -80,8 +80,7 @@ def predict(
         predictions, for these cases and from some of the draws. An earlier phase has no verdict.
     """
     from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
-    from rayfbnn.answers.predict import first_infinity
-    from rayfbnn.answers.predict import predict as reduce_predict
+    from rayfbnn.answers.predict import first_infinity, predict_from_draws
 
     paths = [path] if isinstance(path, str | Path) else path
     stores = [Store.open(path_of_one) for path_of_one in paths]
@@ -92,7 +91,7 @@ def predict(
     inputs, targets = read_cases(data, stores[0].spec, stores[0].data)
     of_store = draws_for_predictions if len(stores) == 1 else chosen_draws
     runs = [of_store(store, skip) for store in stores]
-    prediction = reduce_predict(runs, inputs, targets, contributions=contributions)
+    prediction = predict_from_draws(runs, inputs, targets, contributions=contributions)
     prediction = replace(prediction, verdict=verdict_on_predictions(runs, inputs))
     if prediction.verdict is not None and not prediction.verdict.ok:
         _log.warning(
@@ -151,7 +150,7 @@ def diagnose(
         The table of quantities, the verdicts with advice, and `ok`, with the reasons if it is False. For an
         approximation a FitDiagnosis, with a table of starts.
     """
-    from rayfbnn.answers.diagnostics import diagnose as reduce_diagnose
+    from rayfbnn.answers.diagnostics import diagnose_draws
     from rayfbnn.answers.fit_diagnosis import diagnose_fit
     from rayfbnn.answers.judging.heat import heat_warning
     from rayfbnn.draws.choosing import without_first
@@ -170,7 +169,7 @@ def diagnose(
     if warning := heat_warning(run.store):
         _log.warning("%s", warning)
     inputs = None if data is None else read_cases(data, run.spec, run.data)[0]
-    return reduce_diagnose(
+    return diagnose_draws(
         run, cases=cases, max_rhat=max_rhat, min_ess=min_ess, inputs=inputs, decisive=decisive
     )
 
@@ -203,14 +202,14 @@ def check(
     CheckResult
         The table of tests, and `ok`, with the quantities that differ if it is False.
     """
-    from rayfbnn.answers.check import check as reduce_check
+    from rayfbnn.answers.check import check_draws
     from rayfbnn.draws.view import committed
 
     if not 0 < false_alarm_rate < 1:
         raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
     check_counts(least=1, cases=cases)
     store, of_exact = Store.open(path), Store.open(exact)
-    return reduce_check(
+    return check_draws(
         chosen_draws(store, skip), committed(of_exact), false_alarm_rate=false_alarm_rate, cases=cases
     )
 

@@ -181,7 +181,7 @@ def new_store(
 ) -> Store:
     """Check everything, create the store of a run, and return it."""
     from rayfbnn.run.gpus import n_gpus
-    from rayfbnn.run.kernel import kernel_for
+    from rayfbnn.run.kernel import kernel_name
     from rayfbnn.run.on_ray.cluster import check_ray
     from rayfbnn.run.progress import show_text
 
@@ -200,7 +200,7 @@ def new_store(
     if options.progress and address is None:
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
     if spec.fit is None:
-        return Store.for_run(place, spec, dataset, kernel=kernel_for(spec))
+        return Store.for_run(place, spec, dataset, kernel=kernel_name(spec))
     return new_fit(place, spec, dataset)
 
 

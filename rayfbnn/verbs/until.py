@@ -116,10 +116,10 @@ def _done(store: Store) -> int:
 
 def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:
     """Return the diagnosis of the committed draws, or None if there are no draws yet."""
-    from rayfbnn.answers.diagnostics import diagnose
+    from rayfbnn.answers.diagnostics import diagnose_draws
     from rayfbnn.draws.view import committed
 
-    return diagnose(committed(store), decisive=decisive) if store.committed_draws else None
+    return diagnose_draws(committed(store), decisive=decisive) if store.committed_draws else None
 
 
 def _following(store: Store, diagnosis: Diagnosis | None, affordable: int) -> int | None:

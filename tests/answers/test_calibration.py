@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from rayfbnn.answers.calibration import Places, labelled, places, reliability
-from rayfbnn.answers.predict import predict
+from rayfbnn.answers.predict import predict_from_draws
 from tests.support.store.data_models import (
     OTHER_MODELS,
     log_hazards_by_hand,
@@ -99,7 +99,7 @@ def test_labels_are_paired_with_their_probabilities(kind: str) -> None:
     run = make_run(make_spec(kind))
     unseen = make_data(run.spec, 8, seed=41)
     unseen.targets[2, 0] = np.nan
-    table = predict([run], unseen.inputs).table
+    table = predict_from_draws([run], unseen.inputs).table
     pairs = labelled(run, table, unseen.targets)
     assert len(pairs) == len(run.spec.data_model.probability_columns(run.data.target_names))
     known = ~np.isnan(unseen.targets[:, 0])

@@ -19,7 +19,7 @@ from rayfbnn.answers.judging.chain_average import (
     bound_factor,
     error_of_moments,
 )
-from rayfbnn.answers.predict import predict
+from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import quantities
 from tests.support.store.standin_store import make_data, make_run, make_spec, normal
@@ -121,7 +121,7 @@ def chain_means(run: Any, prefix: str) -> Array:
 def test_error_of_a_real_prediction_is_its_share_of_the_predictive_standard_deviation() -> None:
     spec = make_spec(data__standardize='["inputs", "targets"]')
     run = make_run(spec, n_draws=30)
-    table = predict([run], run.data.inputs).table
+    table = predict_from_draws([run], run.data.inputs).table
     shares = []
     for target in ("y1", "y2"):
         errors = chain_means(run, f"{target}[").std(axis=0, ddof=1) / math.sqrt(run.n_chains)

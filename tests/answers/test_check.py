@@ -12,7 +12,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from rayfbnn.answers.check import check, compare
+from rayfbnn.answers.check import check_draws, compare_quantities
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.selftest.exactness import ks_distance
@@ -42,7 +42,7 @@ def test_false_alarms_are_as_rare_as_stated(rho: float) -> None:
             )
             for n, name in enumerate("abc")
         }
-        alarms += not compare(pairs, false_alarm_rate=rate).ok
+        alarms += not compare_quantities(pairs, false_alarm_rate=rate).ok
     # Binomial(150, 0.1) is above 29 with probability 2e-4; Bonferroni over dependent tests gives fewer.
     assert alarms <= 29
 
@@ -59,8 +59,8 @@ def test_false_alarms_are_as_rare_as_stated(rho: float) -> None:
 def test_differences_are_found(change: Any, what: str) -> None:
     chains = autocorrelated(1, (16, 250), 0.3)
     exact = normal(2, (1, 4000))
-    assert compare({"x": (chains, exact)}, false_alarm_rate=1e-3).ok
-    result = compare({"x": (change(chains), exact)}, false_alarm_rate=1e-3)
+    assert compare_quantities({"x": (chains, exact)}, false_alarm_rate=1e-3).ok
+    result = compare_quantities({"x": (change(chains), exact)}, false_alarm_rate=1e-3)
     assert not result.ok and any(reason.startswith(what) for reason in result.reasons)
 
 
@@ -70,7 +70,9 @@ def test_kolmogorov_smirnov_distance_is_scipys() -> None:
 
 
 def test_independent_chains_count_as_their_draws() -> None:
-    row = compare({"x": (normal(1, (8, 500)), normal(2, (1, 4000)))}, false_alarm_rate=1e-3).table.loc["x"]
+    row = compare_quantities(
+        {"x": (normal(1, (8, 500)), normal(2, (1, 4000)))}, false_alarm_rate=1e-3
+    ).table.loc["x"]
     assert 3000 < row["ess"] <= 4000
     standard = row["z"] * np.sqrt(1 / 4000 + 1 / row["ess"])
     assert standard == pytest.approx(row["mean_mcmc"] - row["mean_exact"], rel=0.1)
@@ -78,11 +80,13 @@ def test_independent_chains_count_as_their_draws() -> None:
 
 def test_threshold_is_the_rate_over_all_tests() -> None:
     pairs = {name: (normal(n, (4, 200)), normal(n + 9, (1, 300))) for n, name in enumerate("abcde")}
-    assert compare(pairs, false_alarm_rate=1e-3).threshold == pytest.approx(1e-3 / 10)
+    assert compare_quantities(pairs, false_alarm_rate=1e-3).threshold == pytest.approx(1e-3 / 10)
 
 
 def test_few_effective_draws_are_a_reason() -> None:
-    result = compare({"x": (autocorrelated(1, (4, 100), 0.99), normal(2, (1, 400)))}, false_alarm_rate=1e-3)
+    result = compare_quantities(
+        {"x": (autocorrelated(1, (4, 100), 0.99), normal(2, (1, 400)))}, false_alarm_rate=1e-3
+    )
     assert any("effective draws below 100: x" in reason for reason in result.reasons)
 
 
@@ -95,7 +99,7 @@ def test_what_cannot_be_tested_is_a_reason_and_has_its_means_alone(what: str) ->
         ours, exact = (ours[:, :3], exact) if what == "few draws" else (ours, exact[:, :3])
     else:
         (ours if what == "an infinite draw" else exact)[0, 1] = np.inf
-    result = compare({"x": (ours, exact)}, false_alarm_rate=1e-3)
+    result = compare_quantities({"x": (ours, exact)}, false_alarm_rate=1e-3)
     assert result.table.loc["x", ["z", "p_mean", "ks", "p_ks", "ess"]].isna().all()
     assert result.table.loc["x", "mean_mcmc"] == ours.mean()
     assert result.reasons == ("too few draws, or values that are not finite: x",)
@@ -111,7 +115,7 @@ def pair(**settings: Any) -> tuple[Any, Any]:
 
 def test_stores_of_one_distribution_pass_and_quantities_are_on_their_scales() -> None:
     mcmc, exact = pair()
-    result = check(mcmc, exact, cases=3)
+    result = check_draws(mcmc, exact, cases=3)
     assert result.ok, result.reasons
     assert result.table.loc["sigma_noise", "mean_mcmc"] == pytest.approx(
         -0.5 * np.log(mcmc.store.precisions[:, :, -1]).mean()
@@ -122,35 +126,35 @@ def test_stores_of_one_distribution_pass_and_quantities_are_on_their_scales() ->
 def test_noise_precision_with_one_degree_of_freedom_too_few_is_found() -> None:
     mcmc, exact = pair()
     mcmc.store.precisions[:, :, -1] *= 0.8
-    result = check(mcmc, exact)
+    result = check_draws(mcmc, exact)
     assert not result.ok and any("sigma_noise" in reason for reason in result.reasons)
 
 
 def test_json_has_no_nan() -> None:
     mcmc, exact = pair()
     mcmc.store.stats["log_prior"][0, 0] = np.nan
-    read = json.loads(check(mcmc, exact).to_json(), parse_constant=pytest.fail)
+    read = json.loads(check_draws(mcmc, exact).to_json(), parse_constant=pytest.fail)
     assert read["quantities"]["log_prior"]["p_ks"] is None and read["ok"] is False
 
 
 def test_only_exact_draws_are_a_reference() -> None:
     mcmc, _ = pair()
     with pytest.raises(StoreMismatchError, match="exact draws"):
-        check(mcmc, make_run(make_spec(seed=2)))
+        check_draws(mcmc, make_run(make_spec(seed=2)))
 
 
 def test_exact_draws_of_another_temperature_are_refused() -> None:
     mcmc, _ = pair()
     other = make_run(make_spec(temperature=3), kind="exact", path="other.zarr")
     with pytest.raises(StoreMismatchError, match="temperature: was 1.0, now 3.0"):
-        check(mcmc, other)
+        check_draws(mcmc, other)
 
 
 def test_exact_draws_of_other_data_are_refused() -> None:
     mcmc, _ = pair()
     other = make_run(SPEC, make_data(SPEC, seed=9), kind="exact", path="other.zarr")
     with pytest.raises(StoreMismatchError, match="training cases differ"):
-        check(mcmc, other)
+        check_draws(mcmc, other)
 
 
 def test_scipy_stats_which_is_slow_to_load_is_not() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
-from rayfbnn.answers.predict import predict
+from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import functions_at
 from rayfbnn.errors import ConfigError
@@ -35,8 +35,8 @@ def unseen(run: Any) -> Array:
 
 def columns_of(run: Any, inputs: Array, **settings: Any) -> pd.DataFrame:
     """The columns that contributions add to the table of predictions."""
-    with_them = predict([run], inputs, contributions=True, **settings).table
-    without = predict([run], inputs, **settings).table
+    with_them = predict_from_draws([run], inputs, contributions=True, **settings).table
+    without = predict_from_draws([run], inputs, **settings).table
     pd.testing.assert_frame_equal(with_them[list(without)], without)
     return with_them.drop(columns=list(without))
 
@@ -68,7 +68,7 @@ def test_columns_are_mean_and_standard_deviation_over_draws(kind: str) -> None:
 def test_real_targets_have_them_in_units_of_the_file_with_the_shift_in_the_bias(standardize: str) -> None:
     run = make_run(make_spec(data__standardize=standardize, **WITH_INPUTS))
     inputs = unseen(run)
-    table = predict([run], inputs, contributions=True).table
+    table = predict_from_draws([run], inputs, contributions=True).table
     terms = by_hand(run, inputs)
     terms["bias"] = terms["bias"] + run.data.target_center / run.data.target_scale
     for target, name in enumerate(("y1", "y2")):
@@ -148,10 +148,10 @@ def test_memory_is_bounded_whatever_the_number_of_draws() -> None:
     assert draws_at_all_cases > 14 * memory_bytes
     run = endless(make_run(make_spec("binary", draws_per_block=50)), 3000)
     inputs = make_data(run.spec, 300, seed=41).inputs
-    predict([run], inputs[:2], contributions=True)  # imports are not the reduction's memory
+    predict_from_draws([run], inputs[:2], contributions=True)  # imports are not the reduction's memory
     tracemalloc.start()
     try:
-        predict([run], inputs, contributions=True, memory_bytes=memory_bytes)
+        predict_from_draws([run], inputs, contributions=True, memory_bytes=memory_bytes)
         assert tracemalloc.get_traced_memory()[1] < memory_bytes
     finally:
         tracemalloc.stop()
@@ -160,7 +160,7 @@ def test_memory_is_bounded_whatever_the_number_of_draws() -> None:
 def test_pooled_stores_contribute_as_their_draws_do_together() -> None:
     first, second = (make_run(make_spec(seed=seed), n_draws=10 * seed, seed=seed) for seed in (1, 2))
     inputs = unseen(first)
-    pooled = predict([first, second], inputs, contributions=True).table
+    pooled = predict_from_draws([first, second], inputs, contributions=True).table
     of_layer = np.concatenate([by_hand(run, inputs)["h0"].reshape(-1, 9, 2) for run in (first, second)])
     np.testing.assert_allclose(pooled["y2_from_h0_mean"], of_layer[..., 1].mean(axis=0), rtol=1e-11)
     np.testing.assert_allclose(pooled["y2_from_h0_sd"], of_layer[..., 1].std(axis=0), rtol=1e-11)
@@ -170,7 +170,7 @@ def test_a_target_with_the_name_of_a_contribution_is_refused() -> None:
     spec = make_spec(data__targets='["y1", "y1_from_h0"]')
     run = make_run(spec)
     with pytest.raises(ConfigError, match="contributions: the table already has a column y1_from_h0_mean"):
-        predict([run], unseen(run), contributions=True)
+        predict_from_draws([run], unseen(run), contributions=True)
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from rayfbnn.answers.diagnostics import Diagnosis, diagnose, summarize
-from rayfbnn.answers.predict import predict
+from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws, summarize
+from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.quantities import quantities
 from rayfbnn.model.layout import ParameterLayout
 from tests.support.store.standin_store import make_run, make_spec, normal
@@ -24,7 +24,7 @@ def independent() -> Any:
 
 
 def judge(run: Any, **thresholds: float) -> Diagnosis:
-    return diagnose(run, **thresholds)
+    return diagnose_draws(run, **thresholds)
 
 
 def test_independent_draws_are_ok() -> None:
@@ -184,7 +184,7 @@ def test_exchanging_hidden_units_changes_no_quantity() -> None:
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_mean_of_a_function_is_the_prediction(kind: str) -> None:
     run = make_run(make_spec(kind, data__standardize='["inputs"]'))
-    table = predict([run], run.data.inputs).table
+    table = predict_from_draws([run], run.data.inputs).table
     columns = {"real": "y1_mean", "binary": "y1_p", "class": "p_1"}
     names = {"real": "y1[6]", "binary": "p_y1[6]", "class": "p_1[6]"}
     values = quantities(run, cases=3)

@@ -13,7 +13,7 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
-from rayfbnn.answers.predict import predict
+from rayfbnn.answers.predict import predict_from_draws
 from tests.support.small import small_spec
 from tests.support.store.standin_store import make_data, make_run, make_spec
 
@@ -73,13 +73,13 @@ def test_the_cases_that_are_predicted_are_those_looked_at() -> None:
 def test_draws_that_are_not_of_markov_chains_have_no_verdict() -> None:
     run = make_run(SPEC, kind="exact")
     assert verdict_on_predictions([run], run.data.inputs) is None
-    assert "verdict" not in json.loads(predict([run], run.data.inputs).to_json())
+    assert "verdict" not in json.loads(predict_from_draws([run], run.data.inputs).to_json())
 
 
 def test_json_has_the_grade_and_the_error() -> None:
     run = one()
     verdict = verdict_on_predictions([run], run.data.inputs)
-    document = json.loads(replace(predict([run], run.data.inputs), verdict=verdict).to_json())
+    document = json.loads(replace(predict_from_draws([run], run.data.inputs), verdict=verdict).to_json())
     assert set(document["verdict"]) == {"grade", "ok", "error"} and document["verdict"]["ok"] is True
 
 

@@ -14,7 +14,7 @@ import scipy.special
 import scipy.stats
 
 from rayfbnn.answers.effective import mcse_mean
-from rayfbnn.answers.predict import Prediction, predict
+from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout
@@ -62,7 +62,7 @@ REAL = {
 def test_real_table_equals_brute_force(changes: dict[str, str]) -> None:
     run = make_run(make_spec(**changes))
     inputs, targets = unseen(run)
-    table = predict([run], inputs, targets).table
+    table = predict_from_draws([run], inputs, targets).table
     center, scale = run.data.target_center, run.data.target_scale
     outputs = outputs_by_hand(run, inputs) * scale + center
     sigma = noise_by_hand(run) * scale * np.ones_like(outputs)
@@ -92,7 +92,7 @@ def test_real_table_equals_brute_force(changes: dict[str, str]) -> None:
 def test_real_errors_are_of_mean_and_median_summed_over_targets() -> None:
     run = make_run(make_spec())
     inputs, targets = unseen(run)
-    table = predict([run], inputs, targets).table
+    table = predict_from_draws([run], inputs, targets).table
     squared = (table["y1_mean"] - targets[:, 0]) ** 2 + (table["y2_mean"] - targets[:, 1]) ** 2
     absolute = abs(table["y1_median"] - targets[:, 0]) + abs(table["y2_median"] - targets[:, 1])
     np.testing.assert_allclose(table["squared_error"], squared, rtol=1e-12)
@@ -102,7 +102,7 @@ def test_real_errors_are_of_mean_and_median_summed_over_targets() -> None:
 def test_binary_probabilities_are_means_over_draws() -> None:
     run = make_run(make_spec("binary"))
     inputs, targets = unseen(run)
-    table = predict([run], inputs, targets).table
+    table = predict_from_draws([run], inputs, targets).table
     per_draw = scipy.special.expit(outputs_by_hand(run, inputs))
     p = per_draw.mean(axis=(0, 1))
     np.testing.assert_allclose(table[["y1_p", "y2_p"]], p, rtol=1e-12)
@@ -116,7 +116,7 @@ def test_binary_probabilities_are_means_over_draws() -> None:
 def test_class_probabilities_are_means_over_draws() -> None:
     run = make_run(make_spec("class"))
     inputs, targets = unseen(run)
-    table = predict([run], inputs, targets).table
+    table = predict_from_draws([run], inputs, targets).table
     p = scipy.special.softmax(outputs_by_hand(run, inputs), axis=3).mean(axis=(0, 1))
     labels = targets[:, 0].astype(int)
     np.testing.assert_allclose(table[["p_0", "p_1", "p_2"]], p, rtol=1e-12)
@@ -128,7 +128,7 @@ def test_class_probabilities_are_means_over_draws() -> None:
 
 def test_summary_is_mean_and_standard_error_of_the_columns() -> None:
     run = make_run(make_spec())
-    prediction = predict([run], *unseen(run))
+    prediction = predict_from_draws([run], *unseen(run))
     measures = ("squared_error", "absolute_error", "log_probability")
     assert set(prediction.summary) == {"cases", "draws", *measures, *(f"{name}_se" for name in measures)}
     assert prediction.summary["cases"] == N_TEST and prediction.summary["draws"] == 4 * 20
@@ -144,15 +144,15 @@ def test_columns_are_in_the_documented_order() -> None:
     inputs, targets = unseen(run)
     one = ["mean", "median", "sd", "q01", "q10", "q90", "q99", "mean_mcse"]
     columns = [f"{name}_{column}" for name in ("y1", "y2") for column in one]
-    assert list(predict([run], inputs).table) == columns
+    assert list(predict_from_draws([run], inputs).table) == columns
     errors = ["squared_error", "absolute_error", "log_probability"]
-    assert list(predict([run], inputs, targets).table) == columns + errors
+    assert list(predict_from_draws([run], inputs, targets).table) == columns + errors
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_without_targets_there_are_no_errors(kind: str) -> None:
     run = make_run(make_spec(kind))
-    prediction = predict([run], unseen(run)[0])
+    prediction = predict_from_draws([run], unseen(run)[0])
     expected = set() if kind == "real" else {"expected_error_rate", "expected_error_rate_se"}
     assert set(prediction.summary) == {"cases", "draws"} | expected
     assert not {"log_probability", "error_rate", "squared_error"} & set(prediction.table)
@@ -161,7 +161,7 @@ def test_without_targets_there_are_no_errors(kind: str) -> None:
 def test_one_case_has_errors_without_standard_errors() -> None:
     run = make_run(make_spec())
     inputs, targets = unseen(run)
-    summary = predict([run], inputs[:1], targets[:1]).summary
+    summary = predict_from_draws([run], inputs[:1], targets[:1]).summary
     assert "squared_error" in summary and "squared_error_se" not in summary
 
 
@@ -170,8 +170,8 @@ def test_one_case_has_errors_without_standard_errors() -> None:
 def test_table_does_not_depend_on_the_memory_allowed(kind: str, memory_bytes: float) -> None:
     run = make_run(make_spec(kind))
     cases = unseen(run)
-    whole = predict([run], *cases).table
-    in_pieces = predict([run], *cases, memory_bytes=memory_bytes).table
+    whole = predict_from_draws([run], *cases).table
+    in_pieces = predict_from_draws([run], *cases, memory_bytes=memory_bytes).table
     np.testing.assert_allclose(in_pieces, whole, rtol=1e-9)
 
 
@@ -180,18 +180,20 @@ def test_float32_draws_give_the_table_to_float32_digits() -> None:
     run = make_run(single)
     double = MemoryStore(spec, make_data(spec), run.store.positions.astype(np.float64), run.store.precisions)
     cases = unseen(run)
-    np.testing.assert_allclose(predict([run], *cases).table, predict([view(double)], *cases).table, rtol=2e-4)
+    np.testing.assert_allclose(
+        predict_from_draws([run], *cases).table, predict_from_draws([view(double)], *cases).table, rtol=2e-4
+    )
 
 
 def test_units_of_the_targets_scale_the_predictions_and_shift_the_density() -> None:
     spec = make_spec(data__standardize='["targets"]')
     run = make_run(spec)
     inputs, targets = unseen(run)
-    metres = predict([run], inputs, targets).table
+    metres = predict_from_draws([run], inputs, targets).table
     scaled = make_data(spec)
     for array in (scaled.targets, scaled.target_center, scaled.target_scale):
         array *= 1000
-    millimetres = predict([make_run(spec, scaled)], inputs, targets * 1000).table
+    millimetres = predict_from_draws([make_run(spec, scaled)], inputs, targets * 1000).table
     for column in ("y1_mean", "y2_q01", "y1_sd", "y2_mean_mcse", "absolute_error"):
         np.testing.assert_allclose(millimetres[column], 1000 * metres[column], rtol=1e-9)
     difference = millimetres["log_probability"] - metres["log_probability"]
@@ -216,7 +218,7 @@ def test_pooled_stores_predict_as_one_store_of_all_chains() -> None:
         )
     )
     cases = unseen(first)
-    pooled, together = predict([first, second], *cases), predict([both], *cases)
+    pooled, together = predict_from_draws([first, second], *cases), predict_from_draws([both], *cases)
     np.testing.assert_allclose(pooled.table, together.table, rtol=1e-9)
     assert pooled.summary["draws"] == together.summary["draws"] == 160
 
@@ -224,8 +226,8 @@ def test_pooled_stores_predict_as_one_store_of_all_chains() -> None:
 def test_pooled_stores_of_unequal_length_weigh_every_draw_equally() -> None:
     first, second = stores_of_two_seeds((30, 10))
     inputs, _ = unseen(first)
-    means = [predict([run], inputs).table["y1_mean"] for run in (first, second)]
-    pooled = predict([first, second], inputs).table
+    means = [predict_from_draws([run], inputs).table["y1_mean"] for run in (first, second)]
+    pooled = predict_from_draws([first, second], inputs).table
     np.testing.assert_allclose(pooled["y1_mean"], 0.75 * means[0] + 0.25 * means[1], rtol=1e-12)
     assert np.isfinite(pooled["y1_mean_mcse"]).all()
 
@@ -233,15 +235,15 @@ def test_pooled_stores_of_unequal_length_weigh_every_draw_equally() -> None:
 def test_error_of_the_mean_shows_that_pooled_runs_disagree() -> None:
     first, second = stores_of_two_seeds((20, 20))
     inputs, _ = unseen(first)
-    before = predict([first, second], inputs).table["y1_mean_mcse"].mean()
+    before = predict_from_draws([first, second], inputs).table["y1_mean_mcse"].mean()
     second.store.positions[:, :, -2:] += 10  # the output biases
-    assert predict([first, second], inputs).table["y1_mean_mcse"].mean() > 10 * before
+    assert predict_from_draws([first, second], inputs).table["y1_mean_mcse"].mean() > 10 * before
 
 
 def test_stores_with_one_seed_are_not_pooled() -> None:
     run = make_run(make_spec())
     with pytest.raises(StoreMismatchError, match=r"has the same seed \(1\) as"):
-        predict([run, run], unseen(run)[0])
+        predict_from_draws([run, run], unseen(run)[0])
 
 
 @pytest.mark.parametrize(
@@ -256,14 +258,14 @@ def test_stores_with_one_seed_are_not_pooled() -> None:
 def test_stores_of_other_posteriors_are_not_pooled(changes: dict[str, str], named: str) -> None:
     run, other = make_run(make_spec()), make_run(make_spec(seed=2, **changes))
     with pytest.raises(StoreMismatchError, match=named):
-        predict([run, other], unseen(run)[0])
+        predict_from_draws([run, other], unseen(run)[0])
 
 
 def test_stores_of_other_data_are_not_pooled() -> None:
     spec = make_spec(seed=2)
     run, other = make_run(make_spec()), make_run(spec, make_data(spec, seed=99))
     with pytest.raises(StoreMismatchError, match="training cases differ"):
-        predict([run, other], unseen(run)[0])
+        predict_from_draws([run, other], unseen(run)[0])
 
 
 def test_a_store_without_draws_is_an_error() -> None:
@@ -278,27 +280,27 @@ def test_outputs_that_are_not_finite_are_an_error(kind: str) -> None:
     with pytest.raises(
         StoreError, match="2 of the draws .* not finite in float32; sample with dtype = float64"
     ):
-        predict([run], unseen(run)[0])
+        predict_from_draws([run], unseen(run)[0])
 
 
 @pytest.mark.parametrize("shape", [(N_TEST, 3), (N_TEST,), (0, 2)])
 def test_inputs_of_a_wrong_shape_are_an_error(shape: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match="inputs: the shape must be"):
-        predict([make_run(make_spec())], np.zeros(shape))
+        predict_from_draws([make_run(make_spec())], np.zeros(shape))
 
 
 def test_too_few_draws_give_predictions_without_their_error() -> None:
     run = make_run(make_spec(), n_draws=1)
-    table = predict([run], unseen(run)[0]).table
+    table = predict_from_draws([run], unseen(run)[0]).table
     assert np.isfinite(table["y1_q99"]).all() and table["y1_mean_mcse"].isna().all()
 
 
 def peak_bytes(run: MemoryStore, n_cases: int, memory_bytes: float) -> int:
     data = make_data(run.spec, n_cases, seed=41)
-    predict([run], data.inputs[:2], data.targets[:2])  # imports are not the reduction's memory
+    predict_from_draws([run], data.inputs[:2], data.targets[:2])  # imports are not the reduction's memory
     tracemalloc.start()
     try:
-        predict([run], data.inputs, data.targets, memory_bytes=memory_bytes)
+        predict_from_draws([run], data.inputs, data.targets, memory_bytes=memory_bytes)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -316,8 +318,8 @@ def test_memory_is_bounded_whatever_the_number_of_draws(kind: str) -> None:
 def test_a_prediction_is_of_its_cases_alone() -> None:
     run = make_run(make_spec())
     inputs, targets = unseen(run)
-    some: Prediction = predict([run], inputs[3:5], targets[3:5])
-    whole = predict([run], inputs, targets).table
+    some: Prediction = predict_from_draws([run], inputs[3:5], targets[3:5])
+    whole = predict_from_draws([run], inputs, targets).table
     np.testing.assert_allclose(some.table, whole[3:5], rtol=1e-9)
 
 
@@ -325,7 +327,7 @@ def test_a_tie_at_one_half_is_no_error_for_label_zero() -> None:
     spec = make_spec("binary")
     run = make_run(spec)
     run.store.positions[...] = 0
-    summary = predict([run], np.zeros((2, 2)), np.array([[0, 0], [1, 0]])).summary
+    summary = predict_from_draws([run], np.zeros((2, 2)), np.array([[0, 0], [1, 0]])).summary
     assert summary["error_rate"] == 0.25
     assert summary["log_probability"] == pytest.approx(2 * math.log(0.5))
 
@@ -334,10 +336,10 @@ def test_a_tie_at_one_half_is_no_error_for_label_zero() -> None:
 def test_the_expected_error_rate_does_not_depend_on_the_targets(kind: str) -> None:
     run = make_run(make_spec(kind))
     inputs, targets = unseen(run)
-    alone = predict([run], inputs)
+    alone = predict_from_draws([run], inputs)
     column = alone.table["expected_error_rate"]
     targets[3:5] = np.nan
-    with_targets = predict([run], inputs, targets)
+    with_targets = predict_from_draws([run], inputs, targets)
     assert with_targets.table["expected_error_rate"].equals(column)
     error = column.std(ddof=1) / math.sqrt(N_TEST)
     for prediction in (alone, with_targets):
@@ -350,7 +352,7 @@ def test_the_expected_error_rate_is_the_mean_of_the_error_rate_over_predicted_la
     """All targets are taken to have each combination of labels, with the probability of the combination."""
     run = make_run(make_spec(kind))
     inputs, targets = unseen(run)
-    table = predict([run], inputs).table
+    table = predict_from_draws([run], inputs).table
     of_each = [["p_0", "p_1", "p_2"]] if kind == "class" else [["y1_p"], ["y2_p"]]
     p = [table[columns].to_numpy() for columns in of_each]
     if kind == "binary":
@@ -358,7 +360,7 @@ def test_the_expected_error_rate_is_the_mean_of_the_error_rate_over_predicted_la
     mean = np.zeros(N_TEST)
     for labels in itertools.product(*(range(of_target.shape[1]) for of_target in p)):
         chance = np.prod([of_target[:, label] for of_target, label in zip(p, labels, strict=True)], axis=0)
-        error_rate = predict([run], inputs, targets * 0 + labels).table["error_rate"]
+        error_rate = predict_from_draws([run], inputs, targets * 0 + labels).table["error_rate"]
         mean += chance * error_rate
     np.testing.assert_allclose(mean, table["expected_error_rate"], rtol=1e-12)
 
@@ -367,11 +369,11 @@ def test_the_expected_error_rate_is_the_mean_of_the_error_rate_over_predicted_la
 def test_missing_targets_are_left_out_of_errors_and_log_probability(kind: str) -> None:
     run = make_run(make_spec(kind, **({"data__standardize": '["targets"]'} if kind == "real" else {})))
     inputs, targets = unseen(run)
-    whole = predict([run], inputs, targets).table
+    whole = predict_from_draws([run], inputs, targets).table
     targets[3] = np.nan
     if kind != "class":
         targets[5, 1] = np.nan
-    prediction = predict([run], inputs, targets)
+    prediction = predict_from_draws([run], inputs, targets)
     table, summary = prediction.table, prediction.summary
     measures = [name for name in ("squared_error", "error_rate", "log_probability") if name in table]
     others = [case for case in range(N_TEST) if case not in (3, 5)]
@@ -393,6 +395,6 @@ def test_json_has_no_nan_where_all_targets_are_missing(kind: str) -> None:
     run = make_run(make_spec(kind))
     inputs, targets = unseen(run)
     read = json.loads(
-        predict([run], inputs, np.full_like(targets, np.nan)).to_json(), parse_constant=pytest.fail
+        predict_from_draws([run], inputs, np.full_like(targets, np.nan)).to_json(), parse_constant=pytest.fail
     )
     assert read["log_probability"] is None and read["cases"] == N_TEST

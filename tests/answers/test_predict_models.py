@@ -14,7 +14,7 @@ import scipy.special
 import scipy.stats
 
 from rayfbnn.answers.effective import mcse_mean
-from rayfbnn.answers.predict import MEASURES, predict
+from rayfbnn.answers.predict import MEASURES, predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import functions
 from rayfbnn.model.mixtures.poisson import mixture_modes, mixture_quantiles
@@ -38,7 +38,7 @@ def by_chain(run: MemoryStore, values: Array) -> Array:
 
 def test_counts() -> None:
     run, inputs, targets = run_of({"kind": "count"})
-    prediction = predict([run], inputs, targets)
+    prediction = predict_from_draws([run], inputs, targets)
     table = prediction.table
     rates = np.exp(outputs_by_hand(run, inputs))
     k = np.arange(3000)
@@ -95,7 +95,7 @@ def test_rates_count_as_1e300_at_most() -> None:
 def test_counts_of_a_vague_prior_are_predicted() -> None:
     run, inputs, _ = run_of({"kind": "count"})
     run.store.positions *= 100
-    table = predict([run], inputs[:2]).table  # quantiles this large take two seconds per case
+    table = predict_from_draws([run], inputs[:2]).table  # quantiles this large take two seconds per case
     assert (table["y1_q99"] > 2**53).any() and (table["y1_q01"] == 0).all()
 
 
@@ -104,7 +104,7 @@ def test_heteroscedastic_targets(floor: dict[str, float]) -> None:
     run, inputs, targets = run_of(
         {"kind": "heteroscedastic", **floor}, data__standardize='["inputs", "targets"]'
     )
-    prediction = predict([run], inputs, targets)
+    prediction = predict_from_draws([run], inputs, targets)
     table, data = prediction.table, run.data
     outputs = outputs_by_hand(run, (inputs - data.input_center) / data.input_scale)
     scale, center = data.target_scale, data.target_center
@@ -132,7 +132,7 @@ def test_heteroscedastic_targets_of_a_vague_prior_are_predicted() -> None:
     run, inputs, _ = run_of({"kind": "heteroscedastic"})
     run.store.positions *= 1000
     assert np.abs(outputs_by_hand(run, inputs)[:, :, 2:]).max() > 1500  # beyond exp
-    assert np.isfinite(predict([run], inputs).table).all(axis=None)
+    assert np.isfinite(predict_from_draws([run], inputs).table).all(axis=None)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_heteroscedastic_targets_of_a_vague_prior_are_predicted() -> None:
 def test_survival_times(model: dict[str, Any]) -> None:
     run, inputs, targets = run_of(model)
     targets[0] = 0.4 if model is PIECEWISE else targets[0]
-    prediction = predict([run], inputs, targets)
+    prediction = predict_from_draws([run], inputs, targets)
     table, points = prediction.table, list(model.get("time_points", []))
     log_hazard = log_hazards_by_hand(run, inputs)
 
@@ -188,7 +188,7 @@ def test_times_of_a_vague_prior_are_predicted(model: dict[str, Any]) -> None:
     run.store.positions *= 1000
     assert np.abs(log_hazards_by_hand(run, inputs)).max() > 710  # beyond exp
     with np.errstate(all="raise", under="ignore"):
-        table = predict([run], inputs).table
+        table = predict_from_draws([run], inputs).table
     assert np.isfinite(table).all(axis=None)
     assert (table["y1_q01"] < 1e-100).any() and (table["y1_q99"] > 1e100).any()
 
@@ -196,9 +196,9 @@ def test_times_of_a_vague_prior_are_predicted(model: dict[str, Any]) -> None:
 @pytest.mark.parametrize("model", [{"kind": "count"}, PIECEWISE, {"kind": "heteroscedastic"}])
 def test_predictions_do_not_depend_on_the_memory(model: dict[str, Any]) -> None:
     run, inputs, targets = run_of(model)
-    whole = predict([run], inputs, targets).table
+    whole = predict_from_draws([run], inputs, targets).table
     for memory_bytes in (1, 20_000):
-        some = predict([run], inputs, targets, memory_bytes=memory_bytes).table
+        some = predict_from_draws([run], inputs, targets, memory_bytes=memory_bytes).table
         np.testing.assert_allclose(some, whole, rtol=1e-9)
     of_targets = set(MEASURES) - {"expected_error_rate"}
-    assert list(predict([run], inputs).table) == [name for name in whole if name not in of_targets]
+    assert list(predict_from_draws([run], inputs).table) == [name for name in whole if name not in of_targets]

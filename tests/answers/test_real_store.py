@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.answers.diagnostics import diagnose
-from rayfbnn.answers.predict import predict
+from rayfbnn.answers.diagnostics import diagnose_draws
+from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.view import committed
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
@@ -44,9 +44,9 @@ def test_store_and_memory_give_the_same_tables(kind: str, tmp_path: Path) -> Non
     memory = make_run(make_spec(kind, dtype="float32"))
     store = committed(Store.open(write(tmp_path / "run.zarr", memory.store).path))
     unseen = make_data(memory.spec, 5, seed=41)
-    there, here = (predict([draws], unseen.inputs, unseen.targets) for draws in (store, memory))
+    there, here = (predict_from_draws([draws], unseen.inputs, unseen.targets) for draws in (store, memory))
     np.testing.assert_allclose(there.table, here.table, rtol=1e-9)
-    stored, kept = (diagnose(draws).quantities for draws in (store, memory))
+    stored, kept = (diagnose_draws(draws).quantities for draws in (store, memory))
     # A sigma's last bit decides the ranks of the two values about the median, which are equally far from it.
     np.testing.assert_allclose(stored.pop("rhat"), kept.pop("rhat"), atol=0.01)
     np.testing.assert_allclose(stored, kept, rtol=1e-9)
@@ -71,5 +71,5 @@ def test_draws_that_arrive_meanwhile_are_left_for_the_next_look(tmp_path: Path) 
         commit(store, memory, 0, slice(0, 10))
     store.read_positions = read_while_writing  # type: ignore[method-assign, assignment]
     unseen = make_data(spec, 5, seed=41)
-    assert predict([committed(store)], unseen.inputs).summary["draws"] == 4 * 10
-    assert predict([committed(store)], unseen.inputs).summary["draws"] == 4 * 20
+    assert predict_from_draws([committed(store)], unseen.inputs).summary["draws"] == 4 * 10
+    assert predict_from_draws([committed(store)], unseen.inputs).summary["draws"] == 4 * 20

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.answers.check import CheckResult, check
+from rayfbnn.answers.check import CheckResult, check_draws
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, make_dataset
 from rayfbnn.draws.view import committed
@@ -160,7 +160,7 @@ def compared(
     posterior = posterior_of(spec, data) if wrong is None else wrong
     chains = chain_store(folder / "run.zarr", spec, data, posterior, n_parts=n_parts)
     exact = exact_store(folder / "exact.zarr", name)
-    return check(committed(chains), committed(exact), false_alarm_rate=FALSE_ALARM_RATE)
+    return check_draws(committed(chains), committed(exact), false_alarm_rate=FALSE_ALARM_RATE)
 
 
 def some(names: Sequence[str], *, every_time: Sequence[str]) -> list[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rayfbnn.answers.diagnostics import Diagnosis, diagnose
+from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
 from rayfbnn.answers.judging.advice import iterations_that_would_do, rounded_up
 from rayfbnn.describe.results import diagnosis_text
 from tests.support.store.standin_store import make_run, make_spec, normal
@@ -36,7 +36,7 @@ def store_with(operations: str = FIXED, *, n_draws: int = 400, chains: int = 8, 
 
 
 def judge(run: Any, **settings: Any) -> Diagnosis:
-    return diagnose(run, **{"max_rhat": 1.02, **settings})
+    return diagnose_draws(run, **{"max_rhat": 1.02, **settings})
 
 
 def with_modes(shift: float, *, chains: int = 8, operations: str = FIXED, **changes: Any) -> Any:

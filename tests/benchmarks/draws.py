@@ -55,7 +55,7 @@ from rayfbnn.mcmc.operation import gradient_evaluations, unrolled  # noqa: E402
 from rayfbnn.mcmc.operations import Rescale  # noqa: E402
 from rayfbnn.model.updates.rescaling import orbits_along  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
-from rayfbnn.run.kernel import kernel_for  # noqa: E402
+from rayfbnn.run.kernel import kernel_name  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.run.sampler import acceptance_by_operation, build_posterior  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
@@ -129,7 +129,7 @@ def our_draws(path: Path, method: str, problem: str, arguments: Any) -> dict[str
         raw["phase"].insert(-1, burn_in)
     spec = RunSpec.from_dict(raw)
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.for_run(Path(folder) / "run.zarr", spec, read_dataset(spec), kernel=kernel_for(spec))
+        store = Store.for_run(Path(folder) / "run.zarr", spec, read_dataset(spec), kernel=kernel_name(spec))
         clock = time.process_time if arguments.processor_time else time.perf_counter
         started = clock()
         kept_from, is_last = started, len(spec.phase) - 1

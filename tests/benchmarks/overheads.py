@@ -39,7 +39,7 @@ from machine import ROOT, append, conditions, heading  # noqa: E402, after the t
 
 from rayfbnn.data import read_dataset  # noqa: E402
 from rayfbnn.run.executor import Executor, InProcess  # noqa: E402
-from rayfbnn.run.kernel import kernel_for  # noqa: E402
+from rayfbnn.run.kernel import kernel_name  # noqa: E402
 from rayfbnn.run.on_ray.executor import RayExecutor  # noqa: E402
 from rayfbnn.run.on_ray.worker import Worker  # noqa: E402
 from rayfbnn.run.progress import display  # noqa: E402
@@ -136,7 +136,7 @@ def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> St
     raw["phase"][-1]["iterations"] = FIRST_ITERATIONS
     spec = RunSpec.from_dict(raw)
     # Chunks as those of a run that was planned with its final length, so that blocks last ten seconds.
-    data, kernel = read_dataset(spec), kernel_for(spec)
+    data, kernel = read_dataset(spec), kernel_name(spec)
     store = Store.for_run(folder / "run.zarr", spec, data, kernel=kernel, draws_per_chunk=10_000)
     kept_from, is_last = time.time(), len(spec.phase) - 1
 

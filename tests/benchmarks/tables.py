@@ -37,11 +37,11 @@ from table_problems import TABLES, Table  # noqa: E402
 import rayfbnn  # noqa: E402
 from rayfbnn.answers.effective import MIN_DRAWS  # noqa: E402
 from rayfbnn.data import read_training  # noqa: E402
-from rayfbnn.draws.functions import function_values  # noqa: E402
+from rayfbnn.draws.functions import network_values  # noqa: E402
 from rayfbnn.draws.quantities import is_of_predictions  # noqa: E402
 from rayfbnn.draws.view import committed  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
-from rayfbnn.run.kernel import kernel_for  # noqa: E402
+from rayfbnn.run.kernel import kernel_name  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
@@ -72,7 +72,7 @@ def run(
     spec = changed(spec)
     path = folder / "run.zarr"
     started = time.process_time()
-    store = Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
+    store = Store.for_run(path, spec, dataset, kernel=kernel_name(spec))
     kept_from = started
     last_phase = len(spec.phase) - 1
     with store.lock(), InProcess() as executor:
@@ -177,7 +177,7 @@ def covered_counts(path: Path, table: Table) -> float:
     probability that it lies between 0.1 and 0.9.
     """
     rates = np.exp(
-        function_values(committed(Store.open(path)), table.test_inputs, draws=1000)[:, :, 0].astype(float)
+        network_values(committed(Store.open(path)), table.test_inputs, draws=1000)[:, :, 0].astype(float)
     )
     counts = table.test_targets[:, 0]
     upper = special.pdtr(counts, rates).mean(axis=0)

@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402, after the threads are set
 from machine import append, conditions, heading  # noqa: E402
 
 from rayfbnn.data import read_training  # noqa: E402
-from rayfbnn.run.kernel import kernel_for  # noqa: E402
+from rayfbnn.run.kernel import kernel_name  # noqa: E402
 from rayfbnn.run.sampler import Sampler  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
@@ -92,7 +92,7 @@ def create(path: Path, arguments: argparse.Namespace) -> None:
     inputs = streams.normal(Purpose.PROPOSAL, (arguments.inputs,))
     targets = inputs[:, :1] + 0.1 * streams.normal(Purpose.TARGET_VALUE, (1,))
     spec, dataset = read_training(RunSpec.from_toml(configuration), (inputs, targets))
-    Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
+    Store.for_run(path, spec, dataset, kernel=kernel_name(spec))
 
 
 def work(path: Path, arguments: argparse.Namespace) -> None:

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rayfbnn.answers.diagnostics import diagnose
-from rayfbnn.answers.predict import predict
+from rayfbnn.answers.diagnostics import diagnose_draws
+from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.choosing import first_draws, halves, thinned, with_draws, without_first
 from rayfbnn.draws.held import hold
@@ -100,11 +100,11 @@ def test_predictions_and_diagnoses_are_of_what_is_left() -> None:
     stats = {name: values[:, 10:] for name, values in store.stats.items()}
     left = view(MemoryStore(run.spec, run.data, store.positions[:, 10:], store.precisions[:, 10:], stats))
     unseen = make_data(run.spec, 4, seed=41)
-    prediction = predict([without_first(run, 10)], unseen.inputs, unseen.targets)
-    expected = predict([left], unseen.inputs, unseen.targets)
+    prediction = predict_from_draws([without_first(run, 10)], unseen.inputs, unseen.targets)
+    expected = predict_from_draws([left], unseen.inputs, unseen.targets)
     assert prediction.table.equals(expected.table) and prediction.summary == expected.summary
     assert prediction.summary["draws"] == 20 * run.n_chains
-    ours, theirs = diagnose(without_first(run, 10)), diagnose(left)
+    ours, theirs = diagnose_draws(without_first(run, 10)), diagnose_draws(left)
     assert ours.quantities.equals(theirs.quantities) and ours.reasons == theirs.reasons
 
 

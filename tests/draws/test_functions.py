@@ -59,7 +59,7 @@ def z_values(estimate: functions.Estimate, expected: Array) -> Array:
 def test_covariance_of_functions_is_that_of_the_limit(tmp_path: Path, activation: str) -> None:
     """One hidden layer has the limit's covariance at any width; 8 units, 20,000 functions."""
     run = draw(tmp_path, draws=20_000, hidden=[(8, activation)])
-    estimate = functions.covariance(functions.function_values(run, POINTS)[:, :, 0])
+    estimate = functions.covariance(functions.network_values(run, POINTS)[:, :, 0])
     expected = limit_covariance(run.spec.network, POINTS)
     assert np.abs(z_values(estimate, expected)).max() < 5  # 15 numbers: 1 in 100,000 if correct
     wrong = limit_covariance(run.spec.network, 1.1 * POINTS)
@@ -79,7 +79,7 @@ def test_two_wide_layers_have_the_covariance_of_the_limit(
     tmp_path: Path, activation: str, scale: float
 ) -> None:
     run = draw(tmp_path, draws=2000, hidden=[(150, activation), (5, activation)])
-    estimate = functions.covariance(functions.function_values(run, POINTS)[:, :, 0])
+    estimate = functions.covariance(functions.network_values(run, POINTS)[:, :, 0])
     network = run.spec.network
     assert np.abs(z_values(estimate, limit_covariance(network, POINTS))).max() < 5
     assert np.abs(z_values(estimate, limit_covariance(network, scale * POINTS))).max() > 5
@@ -87,7 +87,7 @@ def test_two_wide_layers_have_the_covariance_of_the_limit(
 
 def test_a_narrow_first_layer_has_another_covariance_than_a_wide_one(tmp_path: Path) -> None:
     run = draw(tmp_path, draws=2000, hidden=[(1, "step"), (5, "step")])
-    estimate = functions.covariance(functions.function_values(run, POINTS)[:, :, 0])
+    estimate = functions.covariance(functions.network_values(run, POINTS)[:, :, 0])
     assert np.abs(z_values(estimate, limit_covariance(run.spec.network, POINTS))).max() > 5
 
 
@@ -101,7 +101,7 @@ def test_functions_of_many_units_are_gaussian_and_of_one_unit_are_not(
     def p_values(units: int, seed: int, draws: int) -> list[float]:
         run = draw(tmp_path, draws=draws, hidden=[(units, activation)], seed=seed)
         limit = limit_covariance(run.spec.network, POINTS)
-        scaled = functions.function_values(run, POINTS)[:, :, 0] @ directions.T
+        scaled = functions.network_values(run, POINTS)[:, :, 0] @ directions.T
         scaled /= np.sqrt(np.diagonal(directions @ limit @ directions.T))
         return [ks_p_value(scipy.special.ndtr(values)) for values in scaled.T]
 
@@ -162,8 +162,8 @@ def adjusted_variation(alpha: float, x: float, s: float) -> float:
 def test_values_do_not_depend_on_the_memory_allowed(tmp_path: Path) -> None:
     run = draw(tmp_path, draws=30, hidden=[(7, "tanh")])
     grid = np.linspace(-2, 2, 41)[:, None]
-    ample = functions.function_values(run, grid)
-    frugal = functions.function_values(run, grid, memory_bytes=1000)
+    ample = functions.network_values(run, grid)
+    frugal = functions.network_values(run, grid, memory_bytes=1000)
     np.testing.assert_allclose(frugal, ample, rtol=1e-9, atol=1e-14)
     values = functions.hidden_values(run, grid, 0)
     weights = run.parameter_layout.views(run.positions()[0])
@@ -180,7 +180,7 @@ def test_a_point_is_straddled_along_one_input() -> None:
 def test_estimates_come_with_their_standard_errors(tmp_path: Path) -> None:
     """In 400 samples of 50 values the z-values have a standard deviation near one."""
     run = draw(tmp_path, draws=20_000, hidden=[(30, "erf")])
-    values = functions.function_values(run, POINTS[1:4])[:, :, 0].reshape(400, 50, 3)
+    values = functions.network_values(run, POINTS[1:4])[:, :, 0].reshape(400, 50, 3)
     expected = limit_covariance(run.spec.network, POINTS[1:4])
     z = [(e.value - expected) / e.standard_error for e in map(functions.covariance, values)]
     assert 0.9 < np.std(z) < 1.25
@@ -189,7 +189,7 @@ def test_estimates_come_with_their_standard_errors(tmp_path: Path) -> None:
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     run = draw(tmp_path, draws=2, hidden=[(3, "step")])
     with pytest.raises(DataError, match=r"inputs: the shape must be \(points, 1\), got \(4,\)"):
-        functions.function_values(run, np.zeros(4))
+        functions.network_values(run, np.zeros(4))
     with pytest.raises(ConfigError, match="layer: must be from 0 to 0, got 1"):
         functions.hidden_values(run, POINTS, 1)
     with pytest.raises(ConfigError, match="axis: must be the number of an input, from 0 to 0, got 1"):

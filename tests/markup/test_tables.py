@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.answers.check import compare
-from rayfbnn.answers.diagnostics import diagnose
+from rayfbnn.answers.check import compare_quantities
+from rayfbnn.answers.diagnostics import diagnose_draws
 from rayfbnn.answers.judging.verdicts import Verdict
-from rayfbnn.answers.predict import predict
+from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.markup.tables import Html, cell_text, items, pairs, paragraph, table, verdict
 from rayfbnn.run.evidence import Evidence
 from rayfbnn.run.running import RunSummary
@@ -66,14 +66,14 @@ def test_cells_as_text(cell: Any, text: str) -> None:
 def test_results_show_themselves_in_notebooks() -> None:
     run = make_run(make_spec(data__inputs='["<x1>", "x2"]', network__priors__ih0="1:3:3"))
     unseen = make_data(run.spec, 12, seed=41)
-    diagnosis = diagnose(run)
+    diagnosis = diagnose_draws(run)
     shown = diagnosis._repr_html_()
     assert "sigma_ih0_unit[&lt;x1&gt;]" in shown and "<x1>" not in shown
     assert f'">{diagnosis.predictions.grade}</strong>' in shown
-    predicted = predict([run], unseen.inputs, unseen.targets)._repr_html_()
+    predicted = predict_from_draws([run], unseen.inputs, unseen.targets)._repr_html_()
     assert "log probability" in predicted and "y1_mean" in predicted and "and 2 more cases" in predicted
     assert "<td>run.zarr</td>" in RunSummary("run.zarr", 4, 10)._repr_html_()
-    tests = compare({"<x>": (normal(1, (4, 100)), normal(2, (1, 100)))}, false_alarm_rate=1e-3)
+    tests = compare_quantities({"<x>": (normal(1, (4, 100)), normal(2, (1, 100)))}, false_alarm_rate=1e-3)
     assert "&lt;x&gt;" in tests._repr_html_() and ">ok</strong>" in tests._repr_html_()
     assert "-3.5" in Evidence(-3.5, 0.1, 4.0, 5, 10, 4.0, ())._repr_html_()
     assert Verdict("predictions", "usable")._repr_html_().count("good") == 1

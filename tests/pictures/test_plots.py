@@ -15,8 +15,8 @@ pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 
 from matplotlib.figure import Figure  # noqa: E402
 
-from rayfbnn.answers.diagnostics import diagnose  # noqa: E402
-from rayfbnn.answers.predict import predict  # noqa: E402
+from rayfbnn.answers.diagnostics import diagnose_draws  # noqa: E402
+from rayfbnn.answers.predict import predict_from_draws  # noqa: E402
 from rayfbnn.errors import ConfigError  # noqa: E402
 from rayfbnn.pictures import (  # noqa: E402
     along_input,
@@ -91,7 +91,7 @@ def test_bands_along_an_unknown_input_are_an_error(tmp_path: Path) -> None:
 
 def test_predicted_against_actual(tmp_path: Path, figures: list[Any]) -> None:
     run, unseen = prepared()
-    prediction = predict([run], unseen.inputs, unseen.targets)
+    prediction = predict_from_draws([run], unseen.inputs, unseen.targets)
     path = predicted.predicted_against_actual(
         run, prediction, unseen.inputs, unseen.targets, tmp_path / "predicted.png"
     )
@@ -108,7 +108,7 @@ def test_missing_targets_are_not_in_the_count_of_predicted_against_actual(
     run, unseen = prepared()
     targets = unseen.targets.copy()
     targets[2:, 0], targets[:, 1] = np.nan, np.nan
-    prediction = predict([run], unseen.inputs, targets)
+    prediction = predict_from_draws([run], unseen.inputs, targets)
     targets[:2, 0] = prediction.table["y1_median"][:2]
     predicted.predicted_against_actual(run, prediction, unseen.inputs, targets, tmp_path / "predicted.png")
     first, second = figures[0].axes[0], figures[0].axes[1]
@@ -143,16 +143,16 @@ def test_traces_of_a_single_draw(tmp_path: Path, figures: list[Any]) -> None:
 @pytest.mark.parametrize("n_draws", [1, 2, 40])
 def test_bars_whatever_the_number_of_draws(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
     run = make_run(make_spec(), n_draws=n_draws)
-    check_picture(convergence.rhat_and_ess(diagnose(run), tmp_path / "bars.png"), figures)
+    check_picture(convergence.rhat_and_ess(diagnose_draws(run), tmp_path / "bars.png"), figures)
 
 
 @pytest.mark.parametrize("n_draws", [1, 40])
 def test_overview(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
     run = make_run(make_spec(), n_draws=n_draws)
     unseen = make_data(run.spec, 30, seed=41)
-    prediction = predict([run], unseen.inputs, unseen.targets)
+    prediction = predict_from_draws([run], unseen.inputs, unseen.targets)
     path = predicted.overview(
-        run, diagnose(run), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png", title="Arm"
+        run, diagnose_draws(run), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png", title="Arm"
     )
     check_picture(path, figures)
     assert figures[0].get_suptitle().startswith(f"Arm: 4 chains of {n_draws} draws; squared error")
@@ -162,9 +162,9 @@ def test_overview_where_every_sigma_is_fixed(tmp_path: Path, figures: list[Any])
     fixed = {f"network__priors__{group}": "1" for group in ("ih0", "bh0", "ho0")}
     run = make_run(make_spec(model__noise="0.3", **fixed), n_draws=20)
     unseen = make_data(run.spec, 30, seed=41)
-    prediction = predict([run], unseen.inputs, unseen.targets)
+    prediction = predict_from_draws([run], unseen.inputs, unseen.targets)
     path = predicted.overview(
-        run, diagnose(run), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png"
+        run, diagnose_draws(run), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png"
     )
     check_picture(path, figures)
 

@@ -15,7 +15,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data import Dataset, read_training
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.run.kernel import kernel_for
+from rayfbnn.run.kernel import kernel_name
 from rayfbnn.run.sampler import Sampler, build_posterior, posterior_of_run
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.planned import chunk_cases
@@ -55,7 +55,7 @@ def created(path: Path, n_cases: int, *, cases_per_chunk: int | None = None, **c
     settings = {"data": data, "chains": 1, "chains_per_batch": 1, "phase": PHASES, **changes}
     configuration = RunSpec.from_dict(small(**settings))
     spec, dataset = read_training(configuration, (inputs, inputs[:, :2].sum(axis=1, keepdims=True) ** 2))
-    return Store.for_run(path, spec, dataset, kernel=kernel_for(spec), cases_per_chunk=cases_per_chunk)
+    return Store.for_run(path, spec, dataset, kernel=kernel_name(spec), cases_per_chunk=cases_per_chunk)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import scipy.special
 
 import rayfbnn
 from rayfbnn import api
-from rayfbnn.draws.functions import function_values
+from rayfbnn.draws.functions import network_values
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError, StoreExistsError, StoreMismatchError
 from rayfbnn.run.sampler import build_posterior
@@ -133,7 +133,7 @@ def test_every_data_model_has_functions_and_data_sets(tmp_path: Path, name: str)
     outputs, targets = store.read_predictive("outputs"), store.read_predictive("targets")
     assert outputs.shape == (1, 9, 12, n_outputs) and targets.shape == (1, 9, 12, 1)
     np.testing.assert_allclose(
-        function_values(committed(store), store.data.inputs), outputs[0], rtol=1e-5, atol=1e-6
+        network_values(committed(store), store.data.inputs), outputs[0], rtol=1e-5, atol=1e-6
     )
     if name in ("survival", "hazard of pieces"):
         assert (targets > 0).all()

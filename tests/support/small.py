@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import read_dataset
-from rayfbnn.run.kernel import kernel_for
+from rayfbnn.run.kernel import kernel_name
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
@@ -81,7 +81,7 @@ def small_spec(folder: Path, **replaced: Any) -> RunSpec:
 
 
 def make_store(path: str | Place, spec: RunSpec, *, fs: FileSystem | None = None) -> Store:
-    return Store.for_run(path, spec, read_dataset(spec), kernel=kernel_for(spec), fs=fs)
+    return Store.for_run(path, spec, read_dataset(spec), kernel=kernel_name(spec), fs=fs)
 
 
 def contents(path: str | Place) -> dict[str, Array]:

@@ -38,12 +38,12 @@ def ok_in_third_round(monkeypatch: pytest.MonkeyPatch) -> None:
             Verdict("predictions", "usable"),
         ]
     )
-    judge = diagnostics.diagnose
+    judge = diagnostics.diagnose_draws
 
     def judge_in_turn(store: Any, **settings: Any) -> Diagnosis:
         return replace(judge(store, **settings), predictions=next(verdicts))
 
-    monkeypatch.setattr(diagnostics, "diagnose", judge_in_turn)
+    monkeypatch.setattr(diagnostics, "diagnose_draws", judge_in_turn)
 
 
 @pytest.mark.usefixtures("ok_in_third_round")

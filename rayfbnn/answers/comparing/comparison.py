@@ -50,7 +50,7 @@ class Compared:
     happened: Array = None
 
 
-def compare(
+def compare_draws(
     reference: Draws,
     methods: Mapping[str, Draws],
     inputs: Array,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.predict import Prediction, predict
+from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.answers.predictive import predictive_mean, predictive_quantiles, predictive_sample
 from rayfbnn.answers.serving.monte_carlo import Thinning, thin
 from rayfbnn.arrays import Array
@@ -99,7 +99,7 @@ class Predictor:
                 f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}"
             )
         inputs, targets = _cases(data, self._held)
-        return predict([self._held], inputs, targets, memory_bytes=memory_bytes)
+        return predict_from_draws([self._held], inputs, targets, memory_bytes=memory_bytes)
 
     def mean(self, data: Source) -> Array:
         """Return the predictive mean of each target, (n_cases, n_targets), without the rest of `predict`.

@@ -15,7 +15,7 @@ from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, ROWS_FROM, Kern
 from rayfbnn.kernels.cpu.stochastic import CompiledFriction, CompiledVariational
 from rayfbnn.kernels.numbers import ChainNumbers, MarginalNumbers, numbers_of_marginal, numbers_of_posterior
 from rayfbnn.kernels.planning import plan_of
-from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_of
+from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_behind
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.friction.steps import FrictionSteps
 from rayfbnn.model.marginal.precisions import with_columns
@@ -173,7 +173,7 @@ class CompiledAdvance:
         plan = plan_of(target)
         if isinstance(plan, NotCovered):
             return plan
-        posterior = posterior_of(target)
+        posterior = posterior_behind(target)
         return extension.kernel_for(
             plan,
             posterior.inputs,

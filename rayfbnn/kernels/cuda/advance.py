@@ -15,7 +15,7 @@ from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, launch_plan, launch_pla
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
-from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_of
+from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_behind
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import WholeHybrid
 from rayfbnn.model.marginal.targets import WithoutOutputs
@@ -130,13 +130,13 @@ class CudaAdvance:
 
     def _launch_plan(self, target: KernelTarget, network: NetworkPlan) -> LaunchPlan | NotCovered:
         limit = shared_memory_of_device() if self.max_shared_bytes is None else self.max_shared_bytes
-        dtype = posterior_of(target).dtype
+        dtype = posterior_behind(target).dtype
         if not isinstance(target, WithoutOutputs):
             return launch_plan(network, dtype=dtype, max_shared_bytes=limit)
         return launch_plan_of_regression(
             network,
             dtype=dtype,
-            n_cases=posterior_of(target).n_cases,
+            n_cases=posterior_behind(target).n_cases,
             is_uniform=target.regression.is_uniform,
             max_shared_bytes=limit,
         )
@@ -149,9 +149,9 @@ class CudaAdvance:
             name = f"{_PRODUCTS} ({why_not_on_chip})"
             return advance if isinstance(advance, NotCovered) else Compiled(advance, name)
         advance = products.compile_for(target, build=self.build, recordings=self.recordings)
-        gradients = ", gradients in TF32" if posterior_of(target).dtype == "float32" else ""
+        gradients = ", gradients in TF32" if posterior_behind(target).dtype == "float32" else ""
         gradients += "" if self.recordings is None else ", full gradients as CUDA graphs"
         name = f"{_PRODUCTS}{gradients} ({why_not_on_chip})"
-        kernels = PassKernels.of(network, posterior_of(target).dtype, self.build)
+        kernels = PassKernels.of(network, posterior_behind(target).dtype, self.build)
         kick = partial(products.kick, kernels=kernels)
         return advance if isinstance(advance, NotCovered) else Compiled(advance, name, kick)

@@ -16,7 +16,7 @@ from rayfbnn.kernels.numbers import (
     numbers_of_posterior,
 )
 from rayfbnn.kernels.plan import NetworkPlan
-from rayfbnn.kernels.target_cache import posterior_of
+from rayfbnn.kernels.target_cache import posterior_behind
 from rayfbnn.model.marginal.precisions import with_columns
 from rayfbnn.model.marginal.targets import WithoutOutputs, WithoutPrecisions
 from rayfbnn.state import Target, Trajectory
@@ -71,7 +71,7 @@ def _of_posterior(
     network: NetworkPlan,
 ) -> ChipData:
     n_chains, precisions = len(trajectory.position), trajectory.precisions
-    posterior = posterior_of(target)
+    posterior = posterior_behind(target)
     check_trajectory(trajectory, posterior, network.n_parameters)
     check_posterior(posterior, network, n_chains)
     n_partitions = 1 if order is None else order.shape[1]

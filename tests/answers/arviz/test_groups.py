@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 import rayfbnn
 from rayfbnn.draws.choosing import spread
-from rayfbnn.draws.functions import function_values
+from rayfbnn.draws.functions import network_values
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
@@ -111,7 +111,7 @@ def test_new_data_are_outputs_with_noise_of_their_own_random_numbers(finished: P
     store = Store.open(finished / "run.zarr")
     tree = rayfbnn.to_datatree(store.path, groups=["posterior_predictive"])
     drawn = tree["posterior_predictive"]["targets"]
-    outputs = function_values(committed(store), store.data.inputs).reshape(5, 10, 12, 2)
+    outputs = network_values(committed(store), store.data.inputs).reshape(5, 10, 12, 2)
     sigma = store.read_precisions()[..., store.precision_layout.noise_columns] ** -0.5
     standardized = (drawn.values - store.data.target_center) / store.data.target_scale
     noise = (standardized - outputs) / sigma[:, :, None]

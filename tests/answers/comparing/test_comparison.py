@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rayfbnn.answers.comparing.comparison import Compared, compare
+from rayfbnn.answers.comparing.comparison import Compared, compare_draws
 from rayfbnn.answers.comparing.table import COLUMNS, Comparison
-from rayfbnn.answers.predict import predict
+from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.errors import DataError, StoreMismatchError
 from tests.support.store.data_models import OTHER_MODELS, run_of
 from tests.support.store.standin_store import make_data, make_run, make_spec
@@ -22,7 +22,7 @@ KINDS = ("real", "binary", "class")
 def test_a_store_is_at_no_distance_from_itself(kind: str) -> None:
     run, again = make_run(make_spec(kind)), make_run(make_spec(kind))
     unseen = make_data(run.spec, 9, seed=41)
-    rows, floor = compare(run, {"same": again}, unseen.inputs, unseen.targets)
+    rows, floor = compare_draws(run, {"same": again}, unseen.inputs, unseen.targets)
     values = rows["same"].values
     zero = ("w2", "mean_difference") if kind == "real" else ("total_variation", "kl")
     for name in (
@@ -42,8 +42,8 @@ def test_scores_are_those_of_predict(kind: str) -> None:
     run, other = make_run(make_spec(kind)), make_run(make_spec(kind, seed=2), seed=5)
     unseen = make_data(run.spec, 9, seed=41)
     unseen.targets[3, 0] = np.nan
-    rows, _ = compare(run, {"other": other}, unseen.inputs, unseen.targets)
-    summary, of_exact = (predict([run], unseen.inputs, unseen.targets) for run in (other, run))
+    rows, _ = compare_draws(run, {"other": other}, unseen.inputs, unseen.targets)
+    summary, of_exact = (predict_from_draws([run], unseen.inputs, unseen.targets) for run in (other, run))
     for name in ("log_probability", "squared_error" if kind == "real" else "error_rate"):
         assert rows["other"].values[name] == pytest.approx(summary.summary[name])
         assert rows["other"].values[f"{name}_se"] == pytest.approx(summary.summary[f"{name}_se"])
@@ -59,8 +59,8 @@ def test_the_calibration_error_is_the_one_by_hand(kind: str) -> None:
     run, other = make_run(make_spec(kind)), make_run(make_spec(kind, seed=2), seed=5)
     unseen = make_data(run.spec, 40, seed=41)
     unseen.targets[3, 0] = np.nan
-    rows, _ = compare(run, {"other": other}, unseen.inputs, unseen.targets)
-    table, gaps = predict([other], unseen.inputs).table, np.zeros(15)
+    rows, _ = compare_draws(run, {"other": other}, unseen.inputs, unseen.targets)
+    table, gaps = predict_from_draws([other], unseen.inputs).table, np.zeros(15)
     for name, labels in zip(run.spec.data.targets, unseen.targets.T, strict=True):
         for case in np.flatnonzero(~np.isnan(labels)):
             ones = [f"p_{label}" for label in (0, 1, 2)] if kind == "class" else [f"{name}_p"]
@@ -75,16 +75,16 @@ def test_the_calibration_error_is_the_one_by_hand(kind: str) -> None:
 def test_the_expected_error_rate_is_that_of_predict_where_all_targets_are_known(kind: str) -> None:
     run, other = make_run(make_spec(kind)), make_run(make_spec(kind, seed=2), seed=5)
     unseen = make_data(run.spec, 9, seed=41)
-    rows, floor = compare(run, {"other": other}, unseen.inputs, unseen.targets)
-    summary = predict([other], unseen.inputs).summary
+    rows, floor = compare_draws(run, {"other": other}, unseen.inputs, unseen.targets)
+    summary = predict_from_draws([other], unseen.inputs).summary
     for name in ("expected_error_rate", "expected_error_rate_se"):
         assert rows["other"].values[name] == pytest.approx(summary[name])
     assert floor.values["expected_error_rate"] > 0
     table = Comparison("exact.zarr", {**rows, "halves": floor})
     assert "expected error rate" in table.to_text() and "expected_error_rate_se" in table.to_frame()
     unseen.targets[3, 0] = np.nan
-    with_missing, _ = compare(run, {"other": other}, unseen.inputs, unseen.targets)
-    known = predict([other], unseen.inputs, unseen.targets).table
+    with_missing, _ = compare_draws(run, {"other": other}, unseen.inputs, unseen.targets)
+    known = predict_from_draws([other], unseen.inputs, unseen.targets).table
     if kind == "class":  # the only target of the case: it is left out, as of the calibration error
         expected = known["expected_error_rate"].drop(index=3).mean()
         assert with_missing["other"].values["expected_error_rate"] == pytest.approx(expected)
@@ -95,7 +95,7 @@ def test_pieces_of_cases_give_the_same(kind: str) -> None:
     run, other = make_run(make_spec(kind)), make_run(make_spec(kind, seed=2), seed=5)
     unseen = make_data(run.spec, 9, seed=41)
     whole, in_pieces = (
-        compare(run, {"other": other}, unseen.inputs, unseen.targets, memory_bytes=memory)[0]["other"]
+        compare_draws(run, {"other": other}, unseen.inputs, unseen.targets, memory_bytes=memory)[0]["other"]
         for memory in (256e6, 3e4)
     )
     for name, value in whole.values.items():
@@ -105,9 +105,9 @@ def test_pieces_of_cases_give_the_same(kind: str) -> None:
 def test_distances_of_labels_are_those_by_hand() -> None:
     run, other = make_run(make_spec("class")), make_run(make_spec("class", seed=2), seed=5)
     unseen = make_data(run.spec, 9, seed=41)
-    rows, _ = compare(run, {"other": other}, unseen.inputs, unseen.targets)
+    rows, _ = compare_draws(run, {"other": other}, unseen.inputs, unseen.targets)
     labels = ["p_0", "p_1", "p_2"]
-    p, q = (predict([run], unseen.inputs).table[labels].to_numpy() for run in (run, other))
+    p, q = (predict_from_draws([run], unseen.inputs).table[labels].to_numpy() for run in (run, other))
     assert rows["other"].values["total_variation"] == pytest.approx(np.abs(p - q).sum(axis=1).mean() / 2)
     assert rows["other"].values["kl"] == pytest.approx((p * np.log(p / q)).sum(axis=1).mean())
     assert rows["other"].values["agreement"] == (p.argmax(axis=1) == q.argmax(axis=1)).mean()
@@ -119,8 +119,8 @@ def test_the_crps_of_one_draw_is_that_of_its_gaussian() -> None:
     run = make_run(spec, n_draws=2)
     run.store.positions[:], run.store.precisions[:] = run.store.positions[:, :1], run.store.precisions[:, :1]
     unseen = make_data(spec, 9, seed=41)
-    rows, _ = compare(run, {"one": run}, unseen.inputs, unseen.targets)
-    table = predict([run], unseen.inputs).table
+    rows, _ = compare_draws(run, {"one": run}, unseen.inputs, unseen.targets)
+    table = predict_from_draws([run], unseen.inputs).table
     scores = []
     for target, name in enumerate(spec.data.targets):
         mean, sd = table[f"{name}_mean"].to_numpy(), table[f"{name}_sd"].to_numpy()
@@ -132,7 +132,7 @@ def test_the_crps_of_one_draw_is_that_of_its_gaussian() -> None:
 @pytest.mark.parametrize("model", OTHER_MODELS, ids=lambda model: model.get("hazard", model["kind"]))
 def test_every_data_model_can_be_compared(model: dict[str, str]) -> None:
     run, inputs, targets = run_of(model)
-    rows, floor = compare(run, {"same": run}, inputs, targets)
+    rows, floor = compare_draws(run, {"same": run}, inputs, targets)
     assert rows["same"].values["w2"] == 0 < floor.values["w2"]
     assert 0 <= rows["same"].values["coverage"] <= 1
     assert rows["same"].values["crps"] > 0
@@ -144,7 +144,7 @@ def test_the_floor_shrinks_as_draws_are_added() -> None:
     for n_draws in (25, 1600):
         run = make_run(make_spec("binary", chains=2), n_draws=n_draws)
         unseen = make_data(run.spec, 30, seed=41)
-        floors.append(compare(run, {}, unseen.inputs, unseen.targets)[1].values["total_variation"])
+        floors.append(compare_draws(run, {}, unseen.inputs, unseen.targets)[1].values["total_variation"])
     assert 3 < floors[0] / floors[1] < 20
 
 
@@ -152,20 +152,20 @@ def test_other_posteriors_are_refused() -> None:
     run, other = make_run(make_spec()), make_run(make_spec(model__noise="0.4:4"))
     unseen = make_data(run.spec, 9, seed=41)
     with pytest.raises(StoreMismatchError, match="noise"):
-        compare(run, {"other": other}, unseen.inputs, unseen.targets)
+        compare_draws(run, {"other": other}, unseen.inputs, unseen.targets)
 
 
 def test_cases_without_targets_are_refused() -> None:
     run = make_run(make_spec())
     unseen = make_data(run.spec, 9, seed=41)
     with pytest.raises(DataError, match="known target"):
-        compare(run, {}, unseen.inputs, np.full_like(unseen.targets, np.nan))
+        compare_draws(run, {}, unseen.inputs, np.full_like(unseen.targets, np.nan))
 
 
 def test_the_table_says_the_same_in_every_form() -> None:
     run, other = make_run(make_spec()), make_run(make_spec(seed=2), seed=5)
     unseen = make_data(run.spec, 9, seed=41)
-    rows, floor = compare(run, {"hmc": run, "bbb": other}, unseen.inputs, unseen.targets)
+    rows, floor = compare_draws(run, {"hmc": run, "bbb": other}, unseen.inputs, unseen.targets)
     table = Comparison("hmc", {**rows, "halves of hmc": floor}, ("R-hat is 1.2",))
     document, frame = json.loads(table.to_json()), table.to_frame()
     assert document["reference"] == "hmc" and not document["ok"]

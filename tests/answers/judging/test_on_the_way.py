@@ -15,7 +15,7 @@ import scipy.signal
 import scipy.stats
 
 from rayfbnn import api
-from rayfbnn.answers.diagnostics import diagnose
+from rayfbnn.answers.diagnostics import diagnose_draws
 from rayfbnn.answers.effective import ess_bulk, ess_tail, rhat
 from rayfbnn.answers.judging.chain_average import AverageError, error_of_moments
 from rayfbnn.answers.judging.on_the_way import PARTS, is_on_its_way, move_apart
@@ -127,7 +127,7 @@ def test_predictions_of_a_linear_model_that_hardly_leaves_its_start_are_not_usab
     """The chains agree to a few per cent of the predictive standard deviation."""
     spec = linear_spec(chains=8, iterations=200, stepsize=stepsize)
     api.sample(spec, tmp_path / "run.zarr", data=linear_data(), workers=0, progress=False)
-    verdict = diagnose(committed(Store.open(tmp_path / "run.zarr")), decisive="predictions").predictions
+    verdict = diagnose_draws(committed(Store.open(tmp_path / "run.zarr")), decisive="predictions").predictions
     mean, sd = exact_outputs()
     off = api.predict(tmp_path / "run.zarr", data=linear_data()).table["y_mean"].to_numpy() - mean
     assert np.sqrt(np.mean((off / sd) ** 2)) > 10

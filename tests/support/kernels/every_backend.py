@@ -21,7 +21,7 @@ from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, block_bytes
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.plan import NetworkPlan
-from rayfbnn.kernels.target_cache import KernelTarget, posterior_of
+from rayfbnn.kernels.target_cache import KernelTarget, posterior_behind
 from rayfbnn.model.marginal.regression import Regression
 from rayfbnn.model.marginal.targets import WithoutOutputs, WithoutPrecisions, marginal
 from rayfbnn.model.sampled import SampledPosterior
@@ -152,7 +152,7 @@ class InBlocks(CudaAdvance):
     def _launch_plan(self, target: KernelTarget, network: NetworkPlan) -> LaunchPlan | NotCovered:
         if isinstance(target, WithoutOutputs):
             return super()._launch_plan(target, network)
-        size = posterior_of(target).inputs.itemsize
+        size = posterior_behind(target).inputs.itemsize
         return LaunchPlan("block", 64, 32, block_bytes(network, 32, 64, size))
 
 
@@ -170,7 +170,7 @@ class InProducts(CudaAdvance):
             advance = products_marginal.compile_for(target.marginal, build=build, tile_bytes=tile_bytes)
             return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip)
         advance = products.compile_for(target, recordings=self.recordings, build=build, tile_bytes=tile_bytes)
-        kernels = PassKernels.of(network, posterior_of(target).dtype, build)
+        kernels = PassKernels.of(network, posterior_behind(target).dtype, build)
         kick = partial(products.kick, kernels=kernels, tile_bytes=tile_bytes)
         return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip, kick)
 
