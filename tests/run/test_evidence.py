@@ -117,7 +117,7 @@ DYNAMIC = [{"iterations": 1, "operations": [{"op": "dynamic", "steps": 3, "steps
         ({}, {"power": 0.0}, "power: must be above 0"),
         ({}, {"power": math.nan}, "power: must be above 0"),
         ({"chains": 1}, {}, "chains: a standard error needs at least 2 runs"),
-        ({"temperature": 2}, {}, "temperature: a marginal likelihood is .*, got 2"),
+        ({"temperature": 2}, {}, "temperature: the marginal likelihood is .*, got 2"),
         ({"phase": DYNAMIC}, {}, "needs exact updates .* got dynamic; use hybrid"),
     ],
 )

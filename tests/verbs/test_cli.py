@@ -169,7 +169,7 @@ def test_verify_exits_with_1_and_names_the_file(folder: Path, tmp_path: Path) ->
         (("sample", "run.toml", "new.zarr", "--nothing"), 2, "--nothing"),
         (("sample", "run.toml", "none/new.zarr"), 2, "there is no folder"),
         (("resume", "none.zarr"), 2, "none.zarr"),
-        (("resume", "run.zarr", "--iterations", "3"), 2, "not shorter"),
+        (("resume", "run.zarr", "--iterations", "3"), 2, "iterations: must be at least 10"),
         (("predict", "run.zarr", "--data", "none.csv"), 2, "no such file: none.csv"),
         (("predict", "run.zarr"), 2, "--data"),
         (("reject", "run.toml", "new.zarr", "--draws", "0"), 2, "draws: must be at least 1"),
