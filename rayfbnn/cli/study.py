@@ -101,7 +101,7 @@ def add(path: Folder, seeds: Seeds) -> None:
 
     study = Study.open(path)
     added = ", ".join(map(str, study.add(_seeds(seeds))))
-    tell(f"{study.typed}: added the seeds {added}; go on with: rayfbnn study run {study.typed}")
+    tell(f"{study.typed}: added the seeds {added}; continue with: rayfbnn study run {study.typed}")
 
 
 @command

@@ -29,12 +29,12 @@ def _run(status: Status) -> str:
 
 def _driver(status: Status) -> str:
     if status.driver is None:
-        return "nobody is at work" if status.complete else "nobody is at work; go on with: rayfbnn resume"
+        return "nobody is at work" if status.complete else "nobody is at work; continue with: rayfbnn resume"
     if status.at_work is None:
         return f"the last driver was {status.driver}; this machine cannot tell whether it is still at work"
     if status.at_work:
         return f"at work: {status.driver}"
-    return f"nobody is at work: {status.driver} was killed; go on with: rayfbnn resume"
+    return f"nobody is at work: {status.driver} was killed; continue with: rayfbnn resume"
 
 
 def _row(batch: BatchStatus, status: Status) -> tuple[str, ...]:

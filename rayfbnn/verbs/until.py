@@ -162,7 +162,7 @@ def _line(number: int, verdict: RoundVerdict, store: Store, reason: str) -> str:
         decision = f"going on to {verdict.next_iterations} iterations"
     else:
         command = f"rayfbnn resume {store.path} --until ok --max-time TIME"
-        decision = f"not ok, since {reason}; the time is over; go on with: {command}"
+        decision = f"not ok, since {reason}; the time is over; continue with: {command}"
     return (
         f"round {number}: {verdict.draws} draws in each chain, {duration(verdict.seconds)},"
         f" predictions {verdict.predictions}, hyperparameters {verdict.hyperparameters}: {decision}"

@@ -142,7 +142,7 @@ def test_a_copy_has_the_seconds_of_its_blocks_and_no_times_of_commits(tmp_path: 
     assert {one.seconds_of_block for one in status.batches} == {BLOCK}
     assert {one.seconds_since_commit for one in status.batches} == {None}
     assert status_text(status).splitlines()[-1].split()[3:5] == ["unknown", "30"]
-    assert "nobody is at work; go on with" in status_text(status)
+    assert "nobody is at work; continue with" in status_text(status)
 
 
 @pytest.mark.parametrize("is_run_on", [False, True])

@@ -228,11 +228,14 @@ def test_an_interrupted_run_exits_with_130_and_says_how_to_go_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt("go on with: rayfbnn resume run.zarr")
+        raise KeyboardInterrupt("continue with: rayfbnn resume run.zarr")
 
     monkeypatch.setattr(api, "resume", stop)
     result = rayfbnn("resume", folder / "run.zarr")
-    assert (result.exit_code, result.stderr) == (130, "rayfbnn resume: go on with: rayfbnn resume run.zarr\n")
+    assert (result.exit_code, result.stderr) == (
+        130,
+        "rayfbnn resume: continue with: rayfbnn resume run.zarr\n",
+    )
 
 
 def test_a_lack_of_memory_exits_with_1_and_a_message(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def test_a_run_that_is_not_ok_in_time_ends_with_3_and_is_resumed_to_the_same_dra
     result = rayfbnn("sample", tmp_path / "run.toml", run, *arguments, "--max-time", "0.001s")
     assert result.exit_code == 3, result.output
     assert "not ok, since " in result.stderr
-    assert "the time is over; go on with: rayfbnn resume" in result.stderr
+    assert "the time is over; continue with: rayfbnn resume" in result.stderr
     (record,) = Store.open(run).verdicts.all()
     assert record.decisive == "all" and not record.ok and record.next_iterations is None
     api.resume(run, **HERE)  # type: ignore[arg-type]
