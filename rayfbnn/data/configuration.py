@@ -55,7 +55,7 @@ class ColumnKeys(Protocol):
 
     @property
     def shuffle(self) -> bool | None:
-        """Whether the cases are put into a random order."""
+        """True if the cases are put into a random order."""
         ...
 
 
@@ -108,7 +108,7 @@ class TableConfiguration(Protocol):
 
     @property
     def targets_are_labels(self) -> bool:
-        """Whether the targets are labels."""
+        """True if the targets are labels."""
         ...
 
     @property

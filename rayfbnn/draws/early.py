@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.view import POSITIONS, PRECISIONS, STARTS, Draws, chain_numbers, committed, of_source
+from rayfbnn.draws.view import (
+    POSITIONS,
+    PRECISIONS,
+    STARTS,
+    Draws,
+    chain_numbers,
+    committed,
+    of_source,
+    of_store,
+)
 from rayfbnn.errors import StoreError
 
 if TYPE_CHECKING:
@@ -55,7 +64,10 @@ def committed_or_early(store: Store) -> Draws:
     draws from the posterior, and `early_phase` of the result is the phase's number. StoreError if the run has
     no such states either.
     """
-    if store.kind != "mcmc" or store.committed_draws > 0:
+    n_draws = store.committed_draws
+    if n_draws > 0:
+        return of_store(store, n_draws)
+    if store.kind != "mcmc":
         return committed(store)
     records = [store.commits.all(batch) for batch in range(store.n_batches)]
     ends = np.cumsum([phase.iterations for phase in store.spec.phase])
