@@ -105,5 +105,5 @@ class OpenStore:
 
     def committed(self, section: Section) -> int:
         """Return the number of draws of a section that every chain has."""
-        batches = [self.commits.progress(batch) for batch in range(self.header.n_batches)]
+        batches = self.commits.progress_of(range(self.header.n_batches))
         return min(batch.draws if section == "posterior" else batch.warmup_draws for batch in batches)

@@ -162,8 +162,8 @@ class Store:
         path = place_of(path)
         fs = storage_of(path) if fs is None else fs
         store = Store(OpenStore.from_files(fs, path, headers_only=headers_only))
-        for batch in range(store.n_batches if check_records else 0):
-            store.opened.rows.refresh(batch)
+        if check_records:
+            store.opened.rows.refresh_all()
         return store
 
     # Properties of the run.
@@ -265,8 +265,12 @@ class Store:
         return self.opened.header.batch_chains(batch)
 
     def progress(self, batch: int) -> BatchProgress:
-        """Return the progress of a batch. This reads only one folder and one small file."""
+        """Return the progress of a batch. This reads at most one folder and two small files."""
         return self.opened.commits.progress(batch)
+
+    def all_progress(self) -> list[BatchProgress]:
+        """Return the progress of every batch; a bucket is asked for all of them at once."""
+        return self.opened.commits.progress_of(range(self.n_batches))
 
     @property
     def seconds(self) -> float | None:
@@ -274,8 +278,7 @@ class Store:
 
         Work lost in a kill does not count. Two workers at once take two seconds each second.
         """
-        batches = [self.progress(batch) for batch in range(self.n_batches)]
-        totals = [progress.totals for progress in batches if progress.blocks]
+        totals = [progress.totals for progress in self.all_progress() if progress.blocks]
         is_known = all(SECONDS in summary for summary in totals)
         return sum(summary[SECONDS] for summary in totals) if is_known else None
 
@@ -307,8 +310,8 @@ class Store:
 
     def updates(self) -> RunUpdates:
         """Return acceptances and divergences of all batches so far, kept and warm-up apart."""
-        batches = [self.updates_until(self.last_record(batch)) for batch in range(self.n_batches)]
-        return sum(batches, RunUpdates())
+        lasts = self.opened.commits.lasts(range(self.n_batches))
+        return sum(map(self.updates_until, lasts), RunUpdates())
 
     def state_after(self, record: Record) -> ChainState | None:
         """Read the state after a block; None if the block has no state (exact draws)."""
@@ -403,7 +406,7 @@ class Store:
         """
         with self._locked():
             problems = differences(self.spec.with_iterations(spec.phase[-1].iterations), spec)
-            sampled = max(self.progress(batch).iteration for batch in range(self.n_batches))
+            sampled = max(progress.iteration for progress in self.all_progress())
             if spec.total_iterations < sampled:
                 problems.append(
                     f"draws: {sampled} iterations are sampled, but {n_draws} draws would be fewer"

@@ -18,10 +18,14 @@ def finish(store: OpenStore) -> OpenStore:
     """
     _sweep(store)
     store = finish_extension(store)
-    for batch in range(store.header.n_batches):
+    batches = range(store.header.n_batches)
+    seen = store.commits.look(batches)
+
+    def finish_batch(batch: int) -> None:
         with suppress(StoreCorruptError, StoreReadError):  # whoever reads the batch gets the error
-            store.commits.advance(batch)
-            store.commits.remove_gathered(batch)
+            store.commits.finish(batch, seen.get(batch))
+
+    store.fs.each(finish_batch, batches)
     return store
 
 

@@ -9,7 +9,10 @@ from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import ArrayPlan, Header, chunk_rows
 from rayfbnn.store.checking.consistency import check_record
 from rayfbnn.store.records import BatchProgress, Record, Section
+from rayfbnn.store.segments.known import Seen
 from rayfbnn.store.segments.log import CommitLog
+
+_BATCHES_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,25 @@ class RowDigests:
         known = self._batches.get(batch)
         return [] if known is None else known.chunks.get((section == "warmup", number), [])
 
-    def refresh(self, batch: int) -> None:
-        """Read the new records; StoreCorruptError if one is damaged, lost or out of place."""
+    def refresh_all(self) -> None:
+        """Read the new records of all batches, as `refresh` does for one.
+
+        A store may claim any number of batches, so only some are looked at before they are checked.
+        """
+        for first in range(0, self._header.n_batches, _BATCHES_AT_ONCE):
+            batches = range(first, min(first + _BATCHES_AT_ONCE, self._header.n_batches))
+            seen = self._commits.look(batches)
+            for batch in batches:
+                self.refresh(batch, seen.get(batch))
+
+    def refresh(self, batch: int, seen: Seen | None = None) -> None:
+        """Read the new records; StoreCorruptError if one is damaged, lost or out of place.
+
+        seen  as in CommitLog.records
+        """
         known = self._batches.setdefault(batch, _Batch())
         try:
-            self._read_on(batch, known)
+            self._read_on(batch, known, seen)
         except StoreCorruptError:
             if not known.n_records:
                 raise
@@ -99,10 +116,10 @@ class RowDigests:
         known = self._batches.get(batch)
         return () if known is None else known.tail
 
-    def _read_on(self, batch: int, known: _Batch) -> None:
+    def _read_on(self, batch: int, known: _Batch, seen: Seen | None = None) -> None:
         tail: list[Record] = []
         progress = known.progress
-        for record in self._commits.records(batch, first=known.n_records, previous=known.last):
+        for record in self._commits.records(batch, first=known.n_records, previous=known.last, seen=seen):
             check_record(record, progress, self._header, self._plans, self._commits.files.file_of(record))
             progress = record.progress
             if record.segment is None:

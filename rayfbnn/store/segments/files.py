@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rayfbnn.errors import StoreCorruptError
@@ -62,13 +63,16 @@ class BlockFiles:
 
     def numbers(self, batch: int) -> tuple[set[int], set[int]]:
         """Return the numbers in the names of a batch's files: of blocks, and of first blocks of segments."""
-        try:
-            names = self._fs.listdir(self.folder(batch))
-        except FileNotFoundError:
-            raise StoreCorruptError(f"{self.folder(batch)}: missing: the commits of batch {batch}") from None
-        matches = [match for name in names if (match := NAME.fullmatch(name))]
-        blocks, segments = ({int(match[1]) for match in matches if match[2] == kind} for kind in _KINDS)
-        return blocks, segments
+        return self.numbers_of([batch])[batch]
+
+    def numbers_of(self, batches: Sequence[int]) -> dict[int, tuple[set[int], set[int]]]:
+        """Return the numbers of several batches, which a slow storage lists at once."""
+        folders = {batch: self.folder(batch) for batch in batches}
+        names = self._fs.listdirs(folders.values())
+        for batch, folder in folders.items():
+            if folder not in names:
+                raise StoreCorruptError(f"{folder}: missing: the commits of batch {batch}")
+        return {batch: _numbers(names[folder]) for batch, folder in folders.items()}
 
     def listed(self, batch: int) -> list[int]:
         """Return the first blocks of all files in order, including blocks that a segment stands for."""
@@ -159,6 +163,12 @@ class BlockFiles:
         """Remove a block that a segment stands for, and forget its arrays."""
         self._contents.pop(record.digest, None)
         self._fs.unlink(self.file_of(record), below=self._root)
+
+
+def _numbers(names: Iterable[str]) -> tuple[set[int], set[int]]:
+    matches = [match for name in names if (match := NAME.fullmatch(name))]
+    blocks, segments = ({int(match[1]) for match in matches if match[2] == kind} for kind in _KINDS)
+    return blocks, segments
 
 
 def missing(path: Place, batch: int, block: int) -> MissingFile:

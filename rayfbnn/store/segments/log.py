@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -12,8 +12,11 @@ from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import COMMITS, DISCARDED
 from rayfbnn.store.checking.heads import HEAD, Head, read_head, write_head
 from rayfbnn.store.records import BatchProgress, Record, RunUpdates
+from rayfbnn.store.segments.ahead import look_ahead
 from rayfbnn.store.segments.files import NAME, BlockFiles, MissingFile, missing
+from rayfbnn.store.segments.known import KnownRecords, Seen
 from rayfbnn.store.segments.payload import PayloadLayout
+from rayfbnn.store.segments.sums import UpdateSums
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Result, Storage
 
@@ -36,9 +39,8 @@ class CommitLog:
     ) -> None:
         self._fs, self._root, self._store = fs, root, store
         self.files = BlockFiles(fs, root, store, layout, headers_only=headers_only)
-        self._single: dict[tuple[int, int], Record] = {}  # blocks in no segment, by batch and number
-        self._segments: dict[tuple[int, int], Record] = {}  # segments, by batch and first block
-        self._updates: dict[int, tuple[Record, RunUpdates]] = {}  # by batch: last record in the sum, sum
+        self._known = KnownRecords(self.files)
+        self._sums = UpdateSums()
 
     def lock(self, batch: int) -> AbstractContextManager[None]:
         """Hold the lock for writing a block, because a worker believed dead may still write the same one."""
@@ -54,25 +56,7 @@ class CommitLog:
 
     def n_blocks(self, batch: int) -> int:
         """Return the number of blocks of a batch."""
-        return self._count(batch, self.head(batch), *self.files.numbers(batch))
-
-    def _count(self, batch: int, head: Head, blocks: set[int], segments: set[int]) -> int:
-        """Return the number of blocks by the names of the files, but at least the number in the head.
-
-        The head may be behind: by one block after a crash, and by more if a worker believed dead has put back
-        an older one. A block that a segment stands for may still be there.
-        """
-        n_blocks = self._n_in_segments(batch, segments)
-        while n_blocks in blocks:
-            n_blocks += 1
-        return max(n_blocks, head.blocks)
-
-    def _n_in_segments(self, batch: int, segments: set[int]) -> int:
-        """Return the number of the first block that is in no segment."""
-        number = 0
-        while number in segments:
-            number = self._segment(batch, number).block + 1
-        return number
+        return self._known.n_blocks(self._seen(batch))
 
     def blocks(self, batch: int) -> list[int]:
         """Return the first blocks of all records in order, without blocks that a segment stands for."""
@@ -96,12 +80,15 @@ class CommitLog:
 
     def read(self, batch: int, block: int) -> Record:
         """Read the record that ends with a block: the block itself, or the segment that it closes."""
-        return self._again(lambda: self._read(batch, block, self.files.numbers(batch)[1]))
+        return self._again(self._closing, batch, block)
+
+    def _closing(self, batch: int, block: int, *, seen: Seen | None) -> Record:
+        return self._read(batch, block, (self.files.numbers(batch) if seen is None else seen[1:])[1])
 
     def _read(self, batch: int, block: int, segments: set[int]) -> Record:
         number = 0
         while number in segments and number <= block:
-            record = self._segment(batch, number)
+            record = self._known.segment(batch, number)
             if record.block == block:
                 return record
             number = record.block + 1
@@ -132,36 +119,37 @@ class CommitLog:
         """Return every record of a batch, each checked against the one before it."""
         return self.records(batch)
 
-    def records(self, batch: int, *, first: int = 0, previous: str = "") -> list[Record]:
+    def records(
+        self, batch: int, *, first: int = 0, previous: str = "", seen: Seen | None = None
+    ) -> list[Record]:
         """Return the records of a batch from block `first` on, each checked against the one before it.
 
         previous  digest of the block before it; StoreCorruptError if that block is gone
+        seen      what `look` has just seen of the batch, if it was called
         """
         try:
-            records = self._again(lambda: self._records(batch, first, previous))
+            records = self._again(self._records, batch, first, previous, seen=seen)
         except StoreCorruptError:
-            if not self._forget(batch):
+            if not self._known.forget(batch):
                 raise
             # A repair may have set aside blocks that were read before, and a run may have replaced them.
-            records = self._again(lambda: self._records(batch, first, previous))
+            records = self._again(self._records, batch, first, previous)
         for record in records:
-            self._add_updates(record)
+            self._sums.add(record)
         return records
 
-    def _records(self, batch: int, first: int, previous: str) -> list[Record]:
-        head = self.head(batch)
-        blocks, segments = self.files.numbers(batch)
-        n_blocks = self._count(batch, head, blocks, segments)
+    def _records(self, batch: int, first: int, previous: str, *, seen: Seen | None) -> list[Record]:
+        seen = self._seen(batch) if seen is None else seen
+        head, _, segments = seen
+        n_blocks = self._known.n_blocks(seen)
         if n_blocks < first:
             raise missing(self.files.file(batch, n_blocks), batch, n_blocks)
-        start = max(first, self._n_in_segments(batch, segments))
-        single = sorted(number for number in blocks if start <= number < n_blocks)
-        self._fs.each(partial(self._single_block, batch), single)
+        self._fs.each(partial(self._known.block, batch), self._known.unread_blocks(seen, first=first))
         records: list[Record] = []
         number = first
         while number < n_blocks:
             is_segment = number in segments
-            record = self._segment(batch, number) if is_segment else self._single_block(batch, number)
+            record = (self._known.segment if is_segment else self._known.block)(batch, number)
             path = self.files.file_of(record)
             if record.previous != previous:
                 before = f"the commit of block {number - 1} of batch {batch}"
@@ -170,90 +158,80 @@ class CommitLog:
             previous, number = record.last_digest, record.block + 1
             records.append(record)
             if is_segment:
-                self._forget_single(batch, below=number)
+                self._known.forget_single(batch, below=number)
         return records
 
-    def _single_block(self, batch: int, block: int) -> Record:
-        """Return the record of a block that is in no segment; it is read once."""
-        if (batch, block) not in self._single:
-            self._single[batch, block] = self.files.read_block(batch, block)
-        return self._single[batch, block]
+    def look(self, batches: Sequence[int]) -> dict[int, Seen]:
+        """Read what is new in several batches at once, if the storage is slow, for `records`."""
+        return look_ahead(self._fs, self.files, self._known, self.head, batches)
 
-    def _segment(self, batch: int, first_block: int) -> Record:
-        """Return the record of a segment; it is read once."""
-        if (batch, first_block) not in self._segments:
-            self._segments[batch, first_block] = self.files.read_segment(batch, first_block)
-        return self._segments[batch, first_block]
-
-    def _forget_single(self, batch: int, *, below: int) -> None:
-        """Forget the blocks that are now in a segment."""
-        for key in [key for key in self._single if key[0] == batch and key[1] < below]:
-            del self._single[key]
-
-    def _forget(self, batch: int) -> bool:
-        """Forget all records of a batch; True if there were any."""
-        known = [(kept, key) for kept in (self._single, self._segments) for key in kept if key[0] == batch]
-        for kept, key in known:
-            del kept[key]
-        return bool(known)
+    def _seen(self, batch: int) -> Seen:
+        """Read the head of a batch and the names of its files, in this order."""
+        head = self.head(batch)
+        return Seen(head, *self.files.numbers(batch))
 
     def last(self, batch: int) -> Record | None:
         """Return the last record of a batch; None before its first block."""
-        head = self.head(batch)
-        known = self._single.get((batch, head.blocks - 1))
-        is_last = (batch, head.blocks) not in self._single
-        if known is not None and known.digest == head.last and is_last:
-            return known
-        record = self._again(lambda: self._last(batch, head))
+        return self.lasts([batch])[0]
+
+    def lasts(self, batches: Sequence[int]) -> list[Record | None]:
+        """Return the last record of each batch; None before its first block.
+
+        The head of a batch is always read. If it names a record that was read before, nothing else is.
+        """
+        heads = self._fs.each(self.head, batches)
+        known = [self._known.last(head) for head in heads]
+        unknown = [head for head, record in zip(heads, known, strict=True) if record is None]
+        numbers = self.files.numbers_of([head.batch for head in unknown])
+        found = self._fs.each(lambda head: self._found(Seen(head, *numbers[head.batch])), unknown)
+        others = iter(found)
+        return [next(others) if record is None else record for record in known]
+
+    def _found(self, seen: Seen) -> Record | None:
+        """Return the last record of a batch, by its head and the names of its files."""
+        record = self._again(self._last, seen.head, seen=seen)
         if record is None:
             return None
         if record.segment is None:
-            self._single[batch, record.block] = record
-        head.check(record, self.files.file_of(record))
+            self._known.add(record)
+        seen.head.check(record, self.files.file_of(record))
         return record
 
-    def _last(self, batch: int, head: Head) -> Record | None:
-        """Read the last record of a batch; this lists its folder once."""
-        blocks, segments = self.files.numbers(batch)
-        n_blocks = self._count(batch, head, blocks, segments)
-        return self._read(batch, n_blocks - 1, segments) if n_blocks else None
+    def _last(self, head: Head, *, seen: Seen | None) -> Record | None:
+        """Read the last record of a batch; without `seen` its folder is listed."""
+        seen = Seen(head, *self.files.numbers(head.batch)) if seen is None else seen
+        n_blocks = self._known.n_blocks(seen)
+        return self._read(head.batch, n_blocks - 1, seen.segments) if n_blocks else None
 
-    def _again(self, read: Callable[[], Result]) -> Result:
-        """Return the result of `read`, repeated while files are missing because a driver gathers them."""
+    def _again(self, read: Callable[..., Result], *arguments: object, seen: Seen | None = None) -> Result:
+        """Return the result of `read`, repeated while files are missing because a driver gathers them.
+
+        Only the first attempt relies on what was `seen` before.
+        """
         for _ in range(_ATTEMPTS - 1):
             try:
-                return read()
+                return read(*arguments, seen=seen)
             except MissingFile:
-                continue
-        return read()
+                seen = None
+        return read(*arguments, seen=None)
 
     def progress(self, batch: int) -> BatchProgress:
-        """Return the progress of a batch. This reads only one folder and one small file."""
-        last = self.last(batch)
-        return BatchProgress() if last is None else last.progress
+        """Return the progress of a batch. This reads at most one folder and two small files."""
+        return self.progress_of([batch])[0]
+
+    def progress_of(self, batches: Sequence[int]) -> list[BatchProgress]:
+        """Return the progress of several batches; a slow storage lists their folders once."""
+        return [BatchProgress() if last is None else last.progress for last in self.lasts(batches)]
 
     def updates_until(self, last: Record | None) -> RunUpdates:
         """Return the acceptances and divergences of a batch up to its record `last`."""
         if last is None:
             return RunUpdates()
-        if self._is_summed(last):
-            return self._updates[last.batch][1]
-        self._add_updates(last)
-        if not self._is_summed(last):
-            records = [record for record in self.all(last.batch) if record.block <= last.block]
-            self._updates[last.batch] = last, sum((record.updates for record in records), RunUpdates())
-        return self._updates[last.batch][1]
-
-    def _add_updates(self, record: Record) -> None:
-        """Add a record's updates to the sum of its batch if it is the next one."""
-        summed, updates = self._updates.get(record.batch, (None, RunUpdates()))
-        if record.previous == ("" if summed is None else summed.last_digest):
-            self._updates[record.batch] = record, updates + record.updates
-
-    def _is_summed(self, last: Record) -> bool:
-        """Return True if the sum of the updates of a batch ends with this record."""
-        summed = self._updates.get(last.batch)
-        return summed is not None and summed[0].last_digest == last.last_digest
+        self._sums.add(last)
+        updates = self._sums.until(last)
+        if updates is not None:
+            return updates
+        return self._sums.replace([record for record in self.all(last.batch) if record.block <= last.block])
 
     def advance(self, batch: int) -> None:
         """Let the head of a batch name its last block. The caller holds the lock of the batch or the store.
@@ -261,9 +239,11 @@ class CommitLog:
         The new name becomes durable with the next record. Until then a power loss may bring back the previous
         head, which is one block behind.
         """
-        head = self.head(batch)
-        n_blocks = self._count(batch, head, *self.files.numbers(batch))
-        if n_blocks > head.blocks:
+        self._advance(self._seen(batch))
+
+    def _advance(self, seen: Seen) -> None:
+        batch, n_blocks = seen.head.batch, self._known.n_blocks(seen)
+        if n_blocks > seen.head.blocks:
             last = self.read(batch, n_blocks - 1)
             self._fs.write_atomic(self.head_file(batch), Head.from_record(last).to_bytes())
 
@@ -272,18 +252,23 @@ class CommitLog:
 
         Returns False, and removes the block, if a segment stands for its number, because others went ahead.
         """
-        if record.block < self._n_in_segments(record.batch, self.files.numbers(record.batch)[1]):
+        if record.block < self._known.n_in_segments(record.batch, self.files.numbers(record.batch)[1]):
             self.files.remove(record)
             return False
-        self._single[record.batch, record.block] = record
+        self._known.add(record)
         self._fs.write_atomic(self.head_file(record.batch), Head.from_record(record).to_bytes())
         return True
 
-    def remove_gathered(self, batch: int) -> None:
-        """Remove blocks that a crash left although a segment stands for them, under the store's lock."""
-        blocks, segments = self.files.numbers(batch)
-        end = self._n_in_segments(batch, segments)
-        for number in sorted(number for number in blocks if number < end):
+    def finish(self, batch: int, seen: Seen | None = None) -> None:
+        """Finish what a crash left of a batch, under the store's lock.
+
+        The head then names the last block, and blocks that a segment stands for are gone; `seen` as in
+        `records`.
+        """
+        seen = self._seen(batch) if seen is None else seen
+        self._advance(seen)
+        end = self._known.n_in_segments(batch, seen.segments)
+        for number in sorted(number for number in seen.blocks if number < end):
             self._fs.unlink(self.files.file(batch, number), below=self._root)
 
     def set_head(self, batch: int, n_blocks: int) -> None:
@@ -297,7 +282,7 @@ class CommitLog:
         The last goes first, so a crash leaves a prefix. Unreadable files and files out of place are set aside
         too. Before that the head is set back, because it must not name a missing block.
         """
-        self._forget(batch)
+        self._known.forget(batch)
         folder = self._root / COMMITS / DISCARDED
         for needed in (folder, self.files.folder(batch)):
             self._fs.mkdir(needed)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
@@ -30,7 +30,6 @@ from rayfbnn.store.storage.lease import SECONDS, Lease
 from rayfbnn.store.storage.places import ObjectPath, Place
 from rayfbnn.store.storage.protocol import MOST_BYTES, Holds, IsOurs, Item, Result
 
-_AT_ONCE = 16  # requests
 _ATTEMPTS = 20  # to replace a chunk that others replace at the same time
 _CREATING = ".creating"  # marks a store that is being created
 _UNFIT = "{}: this object store ignores {} of a put, and draws could be lost; use another one"
@@ -39,6 +38,8 @@ _METADATA = "zarr.json"  # the root object of every store
 
 class ObjectStorage:
     """Storage in one bucket. A BucketError becomes a StoreError."""
+
+    at_once = 16
 
     def __init__(self, bucket: Bucket, *, lease_seconds: float = SECONDS) -> None:
         """Keep the bucket, and the lease time of drivers, in seconds."""
@@ -80,6 +81,21 @@ class ObjectStorage:
         """Return the names one level below a place, in order; there may be none."""
         with _translated("list", place, StoreReadError):
             return self._bucket.names(_key(place))
+
+    def listdirs(self, places: Collection[Place]) -> dict[Place, list[str]]:
+        """Return the names one level below each of some places in one folder, in order.
+
+        A listing has up to 1,000 keys, so all keys of the folder together take few requests.
+        """
+        if len(places) < 2:
+            return {place: self.listdir(place) for place in places}
+        names: dict[str, set[str]] = {_key(place): set() for place in places}
+        folder = next(iter(places)).parent
+        below = len(_key(folder)) + 1
+        for key in self._keys(folder):
+            name, _, rest = key[below:].partition("/")
+            names.get(key[: below + len(name)], set()).add(rest.partition("/")[0])
+        return {place: sorted(names[_key(place)]) for place in places}
 
     def exists(self, place: Place) -> bool:
         """Return True if there is an object with this key, or below it."""
@@ -287,7 +303,10 @@ class ObjectStorage:
 
     def _at_once(self, calls: Iterable[tuple[Any, ...]]) -> list[Any]:
         """Make the calls in threads, wait for all, and return their results or raise the first error."""
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
+        calls = list(calls)
+        if len(calls) == 1:
+            return [function(*arguments) for function, *arguments in calls]
+        with ThreadPoolExecutor(self.at_once) as threads:
             answers = [threads.submit(*call) for call in calls]
         return [answer.result() for answer in answers]
 

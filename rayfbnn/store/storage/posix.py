@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -31,6 +31,8 @@ _counter = count()
 
 class FileSystem:
     """Storage on a disk. An OSError becomes a StoreError, except FileNotFoundError for reads."""
+
+    at_once = 1
 
     def __init__(self, calls: SystemCalls | None = None) -> None:
         self._calls = SystemCalls() if calls is None else calls
@@ -64,7 +66,7 @@ class FileSystem:
     def check_folders(self, places: Iterable[Place]) -> None:
         """Raise StoreCorruptError if one of the places exists but is not a folder, such as a link."""
         for place in places:
-            if self.exists(place) and not self.is_directory(place):
+            if not self.is_directory(place) and self.exists(place):
                 raise StoreCorruptError(
                     f"{place}: is a link or a file; folders of a store or a study must be ordinary folders"
                 )
@@ -72,13 +74,21 @@ class FileSystem:
     def check_files(self, places: Iterable[Place]) -> None:
         """Raise StoreCorruptError if one of the places exists but is not a file, such as a link."""
         for place in places:
-            if self.exists(place) and not self._calls.is_file(_local(place)):
+            if not self._calls.is_file(_local(place)) and self.exists(place):
                 raise StoreCorruptError(f"{place}: is not a file but a link, a pipe, a device or a folder")
 
     def listdir(self, place: Place) -> list[str]:
         """Return the names in a folder, in order."""
         with translated("list", place):
             return sorted(self._again(lambda: self._calls.listdir(_local(place))))
+
+    def listdirs(self, places: Collection[Place]) -> dict[Place, list[str]]:
+        """Return the names in each of some folders, in order; missing folders are left out."""
+        names = {}
+        for place in places:
+            with suppress(FileNotFoundError):
+                names[place] = self.listdir(place)
+        return names
 
     def _again(self, action: Callable[[], Result]) -> Result:
         """Return the result of an action, which is tried three times if its error may pass."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -27,7 +27,11 @@ class Storage(Protocol):
     A failure is a StoreError that names the file: StoreReadError for reads, StoreFullError without space.
     Only reads raise FileNotFoundError, for a missing file or folder. An object store has no folders: every
     folder exists and may be empty, and the methods that make or sync one do nothing.
+
+    at_once  number of requests that are made at once, because each takes long; 1 on a disk
     """
+
+    at_once: int
 
     def read(self, place: Place, *, at_most: int = MOST_BYTES) -> bytes:
         """Return the content of a file; FileNotFoundError if there is none.
@@ -57,6 +61,10 @@ class Storage(Protocol):
 
     def listdir(self, place: Place) -> list[str]:
         """Return the names in a folder, in order."""
+        ...
+
+    def listdirs(self, places: Collection[Place]) -> dict[Place, list[str]]:
+        """Return the names in each of some folders of one folder, in order; missing folders are left out."""
         ...
 
     def exists(self, place: Place) -> bool:
