@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.data import Dataset, Source, is_path, read_training
 from rayfbnn.data.paths import check_on_disk
-from rayfbnn.errors import ConfigError, StoreExistsError
+from rayfbnn.errors import ConfigError, StoreError, StoreExistsError, StoreFormatError
 from rayfbnn.output.whole_file import check_takes_files
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.root import store_around
+from rayfbnn.store.root import root_document, store_around
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, is_address, place_of
 from rayfbnn.store.store import Store
@@ -118,14 +118,28 @@ def check_new_path(path: Place) -> None:
     """Raise an error unless a store can be created at `path`; nothing is ever replaced."""
     if not isinstance(path, Path):
         if storage_of(path).is_taken(path):
+            _check_is_no_other_format(path)
             raise StoreExistsError(f"{path}: already exists; resume it, or give a new address")
         return
     if os.path.lexists(path):
+        _check_is_no_other_format(path)
         raise StoreExistsError(f"{path}: already exists; resume it, or give a new path")
     check_folder(path)
     store = store_around(path)
     if store is not None:
         raise ConfigError(f"{path}: lies inside the store {store}; give a path outside it")
+
+
+def _check_is_no_other_format(path: Place) -> None:
+    """Raise StoreExistsError if a store of another format is at `path`, because it cannot be resumed."""
+    try:
+        root_document(storage_of(path), path)
+    except StoreFormatError as exc:
+        raise StoreExistsError(
+            f"{exc}, or give a new {'path' if isinstance(path, Path) else 'address'}"
+        ) from exc
+    except StoreError:  # whatever else is there, it is in the way
+        return
 
 
 def check_folder(path: Path) -> None:
