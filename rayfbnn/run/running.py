@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 
 from rayfbnn.markup import tables
 from rayfbnn.run.cores import n_cores
+from rayfbnn.run.driving.gathering import Gathering
 from rayfbnn.run.executor import Executor, InProcess
 from rayfbnn.run.json_log import JsonLog
 from rayfbnn.run.on_ray.executor import RayExecutor
@@ -25,7 +26,6 @@ from rayfbnn.run.sampler import Progress
 from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
 from rayfbnn.store.store import Store
 
-_BLOCKS_BETWEEN_LOOKS = 64
 _log = logging.getLogger(__name__)
 
 LogFormat: TypeAlias = Literal["text", "json"]
@@ -114,17 +114,19 @@ def run_to_end(store: Store, options: RunOptions, *, deadline: float = math.inf)
                 stop_on_signal(partial(executor.request_stop, GRACE_SECONDS), shown.note),
                 _stop_at(executor, deadline),
                 _observers(store, executor, options) as observers,
+                Gathering(store) as gathering,
             ):
                 reported_kernels: set[str] = set()
                 for latest in run_rounds(store, executor):
                     show_progress(store, shown, reported_kernels, latest)
                     for observer in observers:
                         observer.update(latest)
-                    gather_full_chunks(store, latest)
+                    gathering.update(latest)
                 failures = executor.failures
-                gather_all(store)  # in this context, because a scheduler's second signal must not end it
+                gathering.all()  # in this context, because a scheduler's second signal must not end it
         else:
-            gather_all(store)
+            with Gathering(store) as gathering:
+                gathering.all()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(store)) from None
     if unfinished_batches(store, total) and time.monotonic() < deadline:
@@ -140,29 +142,6 @@ def run_rounds(store: Store, executor: Executor) -> Iterator[Progress]:
     executor is asked to stop.
     """
     return chain.from_iterable(_rounds(store, executor))
-
-
-def gather_full_chunks(store: Store, latest: Progress) -> None:
-    """Gather the blocks of a batch if its latest commit may have filled a chunk."""
-    if latest.committed and _may_have_full_chunk(store, latest.batch):
-        store.gather(latest.batch)
-
-
-def _may_have_full_chunk(store: Store, batch: int) -> bool:
-    """Return True at the end of a chunk or of a section, and otherwise at every 64th block."""
-    progress = store.progress(batch)
-    at_end = (progress.draws, progress.warmup_draws)
-    planned = (store.spec.kept_draws, store.spec.warmup_draws)
-    is_full = any(
-        n and (n % store.draws_per_chunk == 0 or n == all_) for n, all_ in zip(at_end, planned, strict=True)
-    )
-    return is_full or progress.blocks % _BLOCKS_BETWEEN_LOOKS == 0
-
-
-def gather_all(store: Store) -> None:
-    """Gather everything that the batches have committed, because Zarr readers see only chunks."""
-    for batch in range(store.n_batches):
-        store.gather(batch, everything=True)
 
 
 def _rounds(store: Store, executor: Executor) -> Iterator[Iterator[Progress]]:
@@ -187,7 +166,7 @@ def publish_finished_rounds(store: Store) -> None:
 
 def unfinished_batches(store: Store, iteration: int) -> list[int]:
     """Return the numbers of the batches that have not committed `iteration` iterations yet."""
-    return [batch for batch in range(store.n_batches) if store.progress(batch).iteration < iteration]
+    return [batch for batch, done in enumerate(store.all_progress()) if done.iteration < iteration]
 
 
 def _executor(store: Store, n_batches: int, options: RunOptions) -> Executor:
@@ -255,7 +234,7 @@ def show_progress(store: Store, shown: Display, reported_kernels: set[str], prog
 
 
 def _how_to_go_on(store: Store) -> str:
-    done = min(store.progress(batch).iteration for batch in range(store.n_batches))
+    done = min(progress.iteration for progress in store.all_progress())
     return (
         f"stopped: {done} of {store.spec.total_iterations} iterations of every chain are committed;"
         f" continue with: rayfbnn resume {store.path}"

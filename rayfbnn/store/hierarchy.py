@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -255,6 +256,7 @@ class _Files(MutableMapping[str, Any]):
         self._fs, self._root, self._plans, self._metadata = fs, root, plans, metadata
         self._checker, self._tail = check, tail
         self._kept: dict[str, tuple[int, bytes]] = {}  # recently read chunks: known draws, bytes
+        self._lock = threading.Lock()  # for changes of `_kept`, because a driver gathers in threads
         self.writing = ""
         self.written: dict[str, bytes] = {}
 
@@ -279,8 +281,9 @@ class _Files(MutableMapping[str, Any]):
         if self._tail is None or plan.dims[:2] != ("chain", "draw"):
             return self._read_twice(plan, key)
         needed = plan.chunks[1] if n_draws is None else n_draws
-        if key in self._kept and self._kept[key][0] >= needed:
-            return self._kept[key][1]
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] >= needed:
+            return kept[1]
         is_there, later, n_known = self._tail.in_chunk(plan, key)
         raw = self._with_later(plan, key, is_there, later) if later else self._read_twice(plan, key)
         self._keep(key, n_known, raw)
@@ -288,11 +291,12 @@ class _Files(MutableMapping[str, Any]):
 
     def _keep(self, key: str, n_draws: int, raw: bytes) -> None:
         """Keep a chunk with so many known draws, and drop the oldest ones."""
-        self._kept.pop(key, None)
-        n_bytes = len(raw) + sum(len(other) for _, other in self._kept.values())
-        while self._kept and n_bytes > _KEPT_BYTES:
-            n_bytes -= len(self._kept.pop(next(iter(self._kept)))[1])
-        self._kept[key] = n_draws, raw
+        with self._lock:
+            self._kept.pop(key, None)
+            n_bytes = len(raw) + sum(len(other) for _, other in self._kept.values())
+            while self._kept and n_bytes > _KEPT_BYTES:
+                n_bytes -= len(self._kept.pop(next(iter(self._kept)))[1])
+            self._kept[key] = n_draws, raw
 
     def _with_later(self, plan: ArrayPlan, key: str, is_there: bool, later: Sequence[ChunkRows]) -> bytes:
         """Return a chunk together with the draws in the files of blocks."""

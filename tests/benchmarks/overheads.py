@@ -38,13 +38,14 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # keeps Ray on 
 from machine import ROOT, append, conditions, heading  # noqa: E402, after the threads are set
 
 from rayfbnn.data import read_dataset  # noqa: E402
+from rayfbnn.run.driving.gathering import Gathering  # noqa: E402
 from rayfbnn.run.executor import Executor, InProcess  # noqa: E402
 from rayfbnn.run.kernel import kernel_name  # noqa: E402
 from rayfbnn.run.on_ray.executor import RayExecutor  # noqa: E402
 from rayfbnn.run.on_ray.worker import Worker  # noqa: E402
 from rayfbnn.run.progress import display  # noqa: E402
 from rayfbnn.run.resuming import set_length  # noqa: E402
-from rayfbnn.run.running import gather_all, gather_full_chunks, run_rounds  # noqa: E402
+from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.run.sampler import Progress  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
@@ -140,12 +141,12 @@ def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> St
     store = Store.for_run(folder / "run.zarr", spec, data, kernel=kernel, draws_per_chunk=10_000)
     kept_from, is_last = time.time(), len(spec.phase) - 1
 
-    with store.lock(), InProcess() as executor:
+    with store.lock(), InProcess() as executor, Gathering(store) as gathering:
         for progress in run_rounds(store, executor):
             if progress.phase < is_last:
                 kept_from = time.time()
         seconds_per_draw = (time.time() - kept_from) / (FIRST_ITERATIONS * batches)
-        gather_all(store)
+        gathering.all()
         set_length(store, FIRST_ITERATIONS + max(10, int(arguments.seconds / seconds_per_draw)))
     return store
 
@@ -205,15 +206,15 @@ def run(store: Store, make: Callable[[], Executor], *, show: bool) -> dict[str, 
     """Run a store to its end; return the seconds in all, for starting workers, and for showing progress."""
     shown, seconds_shown, processor_shown = display(store, show=show), 0.0, 0.0
     started, process_began = time.time(), 0.0  # at the first iteration or soon after
-    with store.lock(), shown, make() as executor:
+    with store.lock(), shown, make() as executor, Gathering(store) as gathering:
         for progress in executor.run(store.path, range(store.n_batches)):
             process_began = process_began or time.process_time()
             before, processor = time.time(), time.thread_time()
             shown.update(progress)
             seconds_shown += time.time() - before
             processor_shown += time.thread_time() - processor
-            gather_full_chunks(store, progress)
-        gather_all(store)
+            gathering.update(progress)
+        gathering.all()
         done, process_done = time.time(), time.process_time()
     return {
         "begun": started,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -37,6 +38,7 @@ class BlockFiles:
         self.layout = layout
         self._headers_only = headers_only
         self._contents: dict[str, memoryview] = {}  # recently read arrays, by digest of the record
+        self._lock = threading.Lock()  # for changes of `_contents`, because a driver gathers in threads
 
     def folder(self, batch: int) -> Place:
         """Return the folder of a batch's commits."""
@@ -93,14 +95,15 @@ class BlockFiles:
 
     def content(self, record: Record) -> memoryview:
         """Return the arrays in the file of a record; MissingFile if its block has been gathered."""
-        if record.digest not in self._contents:
+        kept = self._contents.get(record.digest)
+        if kept is None:
             path = self.file_of(record)
             again, payload = self._content(path, record.batch, record.first_block)
             if again.digest != record.digest:
                 raise StoreCorruptError(f"{path}: was replaced by another record while it was read")
             self._keep(record.digest, payload)
             return payload
-        return self._contents[record.digest]
+        return kept
 
     def _read(self, path: Place, batch: int, first_block: int) -> Record:
         """Read the record in a file, and check the arrays after it unless only headers are wanted."""
@@ -147,10 +150,11 @@ class BlockFiles:
 
     def _keep(self, digest: str, payload: memoryview) -> None:
         """Keep the arrays of a block, because every array of draws asks for them; drop the oldest ones."""
-        n_bytes = len(payload) + sum(map(len, self._contents.values()))
-        while self._contents and n_bytes > _KEPT_BYTES:
-            n_bytes -= len(self._contents.pop(next(iter(self._contents))))
-        self._contents[digest] = payload
+        with self._lock:
+            n_bytes = len(payload) + sum(map(len, self._contents.values()))
+            while self._contents and n_bytes > _KEPT_BYTES:
+                n_bytes -= len(self._contents.pop(next(iter(self._contents))))
+            self._contents[digest] = payload
 
     def publish(self, record: Record, payload: bytes) -> Record | None:
         """Publish a block or segment, durably, and return its record; None if the name is taken."""
@@ -161,7 +165,8 @@ class BlockFiles:
 
     def remove(self, record: Record) -> None:
         """Remove a block that a segment stands for, and forget its arrays."""
-        self._contents.pop(record.digest, None)
+        with self._lock:
+            self._contents.pop(record.digest, None)
         self._fs.unlink(self.file_of(record), below=self._root)
 
 
