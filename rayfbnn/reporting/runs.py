@@ -113,7 +113,7 @@ class ReportedRun:
         if self.draws.kind != "mcmc":
             return ""
         store = self.draws.store
-        done = min(store.progress(batch).iteration for batch in range(store.n_batches))
+        done = min(progress.iteration for progress in store.all_progress())
         if done >= spec.total_iterations:
             return ""
         return f"The run is not finished: iteration {done:,} of {spec.total_iterations:,}."

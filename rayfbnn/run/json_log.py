@@ -122,4 +122,4 @@ class JsonLog:
 
     def _done(self) -> int:
         """Return the number of iterations that every chain has committed."""
-        return min(self._store.progress(batch).iteration for batch in range(self._store.n_batches))
+        return min(progress.iteration for progress in self._store.all_progress())

@@ -83,7 +83,7 @@ def compare_data(store: Store, data: Source | None) -> None:
 def check_length(store: Store, iterations: int) -> None:
     """Raise ConfigError if the last phase would be shorter than the part of it already sampled."""
     planned = store.spec.phase[-1].iterations
-    furthest = max(store.progress(batch).iteration for batch in range(store.n_batches))
+    furthest = max(progress.iteration for progress in store.all_progress())
     sampled = furthest - (store.spec.total_iterations - planned)
     if iterations < min(planned, sampled):
         raise ConfigError(

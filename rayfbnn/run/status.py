@@ -133,7 +133,11 @@ def status_of(store: Store, now: float | None = None) -> Status:
     now = time.time() if now is None else now
     total = store.spec.total_iterations
     made = store.fs.modified(store.path / METADATA)
-    courses = [_course(store, batch, made, now) for batch in range(store.n_batches)]
+    seen = store.commits.look(range(store.n_batches))
+    courses = [
+        _course(store, store.commits.records(batch, seen=seen.get(batch)), batch, made, now)
+        for batch in range(store.n_batches)
+    ]
     batches = tuple(course.status for course in courses)
     complete = all(batch.iteration >= total for batch in batches)
     driver = _driver(store, is_copied=any(course.is_copied for course in courses))
@@ -160,10 +164,9 @@ def driver_of(store: Store) -> tuple[str | None, bool | None]:
     return status.driver, status.at_work
 
 
-def _course(store: Store, batch: int, made: float, now: float) -> _Course:
+def _course(store: Store, records: list[Record], batch: int, made: float, now: float) -> _Course:
     chains = store.batch_chains(batch)
     common = {"batch": batch, "first_chain": chains[0], "last_chain": chains[-1]}
-    records = list(store.commits.all(batch))
     if not records:
         return _Course(BatchStatus(**common, iteration=0, draws=0))
     last = records[-1]

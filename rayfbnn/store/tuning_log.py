@@ -20,6 +20,7 @@ from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING
 from rayfbnn.store.checking.documents import TuningDocument, as_document
 from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
 from rayfbnn.store.rounds import Round, n_finished, n_rounds, round_of, rounds
+from rayfbnn.store.segments.known import Seen
 from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
@@ -198,19 +199,27 @@ class TuningLog:
 
     def _measured(self, tuning_round: Round) -> dict[Tunable, Measured]:
         """Return the sums of the measurements in a round over all batches and their blocks."""
-        blocks = [record for batch in range(self._n_batches) for record in self._blocks(tuning_round, batch)]
+        seen = self._commits.look(range(self._n_batches))
+        blocks = [
+            record
+            for batch in range(self._n_batches)
+            for record in self._blocks(tuning_round, batch, seen.get(batch))
+        ]
         return {
             operation: reduce(Measured.__add__, (measured_from(record.tuning[place]) for record in blocks))
             for place, operation in enumerate(tuning_round.operations)
         }
 
-    def _blocks(self, tuning_round: Round, batch: int) -> list[Record]:
-        """Return a batch's records of the blocks in a round; StoreError unless they cover it."""
+    def _blocks(self, tuning_round: Round, batch: int, seen: Seen | None) -> list[Record]:
+        """Return a batch's records of the blocks in a round; StoreError unless they cover it.
+
+        seen  as in CommitLog.records
+        """
         records: list[Record] = []
-        block = self._commits.n_blocks(batch)
+        block = self._commits.n_blocks(batch, seen)
         while block and (not records or records[-1].first_iteration > tuning_round.first):
             if (batch, block) not in self._commits_cache:
-                self._commits_cache[batch, block] = self._commits.read(batch, block - 1)
+                self._commits_cache[batch, block] = self._commits.read(batch, block - 1, seen)
             record = self._commits_cache[batch, block]
             block = record.first_block
             if record.first_iteration <= tuning_round.last:

@@ -111,7 +111,7 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
 
 def _done(store: Store) -> int:
     """Return the number of iterations that all chains have completed."""
-    return min(store.progress(batch).iteration for batch in range(store.n_batches))
+    return min(progress.iteration for progress in store.all_progress())
 
 
 def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rayfbnn import api
+from rayfbnn.data import read_dataset
 from rayfbnn.describe.schedule import describe_schedule, describe_tuning
 from rayfbnn.errors import ConfigError, StoreCorruptError
 from rayfbnn.mcmc import schedule
@@ -30,6 +31,7 @@ from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small, small_spec
+from tests.support.store.buckets import PLACE, MemoryBucket, storage
 from tests.support.store.disks import MemoryDisk
 from tests.support.store.tuned_run import run
 
@@ -483,3 +485,20 @@ def test_stores_without_automatic_settings_have_no_records_of_them(tmp_path: Pat
     assert not (store.path / "commits/tuning").exists()
     assert b"tuning" not in (store.path / "commits/batch0000/000000.block").read_bytes()
     assert math.isfinite(store.read_stat("accepted").sum())
+
+
+def test_a_round_of_many_batches_takes_one_listing(tmp_path: Path) -> None:
+    spec = tuned_spec(tmp_path, chains=6, chains_per_batch=1)
+    bucket = MemoryBucket()
+    store = Store.for_run(PLACE, spec, read_dataset(spec), kernel="plain NumPy", fs=storage(bucket))
+    run(store)
+    expected = [store.fs.read(store.tuning.file(number)) for number in range(2)]
+    listings: list[str] = []
+    names, keys = bucket.names, bucket.keys
+    bucket.keys = lambda key: listings.append(key) or keys(key)  # type: ignore[method-assign, func-returns-value]
+    bucket.names = lambda key: listings.append(key) or names(key)  # type: ignore[method-assign, func-returns-value]
+    again = Store.open(PLACE, fs=storage(bucket), check_records=False)
+    for number in range(2):
+        listings.clear()
+        assert again.tuning.content(number) == expected[number]
+        assert len(listings) == 1

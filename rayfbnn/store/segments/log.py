@@ -54,9 +54,9 @@ class CommitLog:
         """Read the head of a batch."""
         return read_head(self._fs, self.files.folder(batch), self._store, batch)
 
-    def n_blocks(self, batch: int) -> int:
-        """Return the number of blocks of a batch."""
-        return self._known.n_blocks(self._seen(batch))
+    def n_blocks(self, batch: int, seen: Seen | None = None) -> int:
+        """Return the number of blocks of a batch; `seen` as in `records`."""
+        return self._known.n_blocks(self._seen(batch) if seen is None else seen)
 
     def blocks(self, batch: int) -> list[int]:
         """Return the first blocks of all records in order, without blocks that a segment stands for."""
@@ -78,12 +78,19 @@ class CommitLog:
         first_blocks = self.blocks(batch)
         return self.files.read_first(batch, first_blocks[-1]).block + 1 if first_blocks else 0
 
-    def read(self, batch: int, block: int) -> Record:
-        """Read the record that ends with a block: the block itself, or the segment that it closes."""
-        return self._again(self._closing, batch, block)
+    def read(self, batch: int, block: int, seen: Seen | None = None) -> Record:
+        """Read the record that ends with a block: the block itself, or the segment that it closes.
+
+        seen  as in `records`; a record that `look` has read is not read again
+        """
+        return self._again(self._closing, batch, block, seen=seen)
 
     def _closing(self, batch: int, block: int, *, seen: Seen | None) -> Record:
-        return self._read(batch, block, (self.files.numbers(batch) if seen is None else seen[1:])[1])
+        if seen is None:
+            return self._read(batch, block, self.files.numbers(batch)[1])
+        if block >= self._known.n_in_segments(batch, seen.segments):
+            return self._known.block(batch, block)
+        return self._read(batch, block, seen.segments)
 
     def _read(self, batch: int, block: int, segments: set[int]) -> Record:
         number = 0
