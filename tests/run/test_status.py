@@ -373,9 +373,11 @@ def test_the_seconds_of_blocks_are_printed_and_in_json(tmp_path: Path) -> None:
 def test_watching_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     half_done(tmp_path)
     pauses: list[float] = []
+    sleep = jobs.time.sleep
 
     def run_on(seconds: float) -> None:
         pauses.append(seconds)
+        jobs.time.sleep = sleep  # the run itself may wait for the lock of a batch
         api.resume(tmp_path / "run.zarr", workers=0, progress=False)
 
     monkeypatch.setattr(jobs.time, "sleep", run_on)
