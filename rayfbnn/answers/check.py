@@ -11,8 +11,7 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.answers.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
-from rayfbnn.answers.known import known
-from rayfbnn.answers.reasons import listed
+from rayfbnn.answers.wording import known, listed
 from rayfbnn.arrays import Array
 from rayfbnn.draws.agreement import check_same_posterior
 from rayfbnn.draws.quantities import quantities

@@ -21,7 +21,7 @@ from rayfbnn.answers.judging.verdicts import (
     judge_hyperparameters,
     judge_predictions,
 )
-from rayfbnn.answers.known import known
+from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import is_of_predictions, quantities
 from rayfbnn.draws.view import Draws

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.answers.effective import pareto_k
-from rayfbnn.answers.known import known
+from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.fits import FitSummary, fit_summary
 from rayfbnn.markup import tables

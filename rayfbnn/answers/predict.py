@@ -13,7 +13,7 @@ import scipy.special
 
 from rayfbnn.answers.contributions import check_contributions, contribution_columns
 from rayfbnn.answers.effective import mcse_mean
-from rayfbnn.answers.known import known
+from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.agreement import check_independent, check_same_posterior
 from rayfbnn.draws.outputs import activation_bytes, output_blocks

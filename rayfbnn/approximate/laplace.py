@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rayfbnn.approximate.approximation import LOG_EVIDENCE, Dtype, Fit, FitTarget, State, StepInfo, Timing
-from rayfbnn.approximate.gaussian import draw_by_precision, log_density_by_precision
+from rayfbnn.approximate.distributions import draw_by_precision, log_density_by_precision
 from rayfbnn.approximate.keys import COUNT, STARTS, key
 from rayfbnn.approximate.members import WithMembers, member_weights
 from rayfbnn.approximate.targets import CurvedTarget

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from rayfbnn.approximate.adam import adam, cosine_rate
 from rayfbnn.approximate.approximation import LOG_EVIDENCE, Fit, FitTarget, State, StepInfo, Timing
-from rayfbnn.approximate.distributions import Factorised
-from rayfbnn.approximate.gaussian import pruned
+from rayfbnn.approximate.distributions import Factorised, pruned
 from rayfbnn.approximate.keys import COUNT, POSITIVE, SHARE, Limits, key
 from rayfbnn.approximate.members import WithMembers
 from rayfbnn.approximate.targets import ApproximatedTarget

@@ -1,18 +1,42 @@
-"""Training cases as arrays, with standardisation, checks and a hash."""
+"""Training cases as arrays, with standardisation, checks, a digest and a random order."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.digest import CasesDigest
 from rayfbnn.errors import DataError
 from rayfbnn.model.inputs import pieces_of, slices_of_cases
+from rayfbnn.streams import SHARED, Purpose, Streams
+
+
+class CasesDigest:
+    """SHA-256 of names, shape and values in order, independent of the file they came from.
+
+    All inputs must be added before all targets, each (n_cases, ...) in any number of pieces.
+    """
+
+    def __init__(self, input_names: Sequence[str], target_names: Sequence[str], n_cases: int) -> None:
+        """Begin with the names and the total number of cases."""
+        names = {"inputs": list(input_names), "targets": list(target_names), "cases": n_cases}
+        self._digest = hashlib.sha256(json.dumps(names, sort_keys=True).encode())
+
+    def add(self, values: Array) -> None:
+        """Add the values of some cases, (n, n_inputs) or (n, n_targets) float64."""
+        values = np.where(np.isnan(values), np.nan, values + 0.0)  # one NaN of many; + 0.0 turns -0 into 0
+        self._digest.update(np.ascontiguousarray(values, dtype="<f8").data)
+
+    def hexdigest(self) -> str:
+        """Return the digest of all values added so far, as 64 hexadecimal digits."""
+        return self._digest.hexdigest()
+
 
 INPUTS_TOGETHER = "inputs together"
 """The value of data.standardize that divides all inputs by one number."""
@@ -224,3 +248,30 @@ def _check_range(
             f"{source}: row {first + row + 1}, column {names[column]}: {what} is beyond {limit:.2g}, too"
             f" large for {dtype} arithmetic; {advice}"
         )
+
+
+@lru_cache(maxsize=1)
+def order_of_cases(n_cases: int) -> Array:
+    """Return each case's row in the table, counted from 0: a random permutation, (n_cases,) int64.
+
+    The order depends on the number of cases alone, so runs with the same cases and other seeds have the same
+    order. The array is read-only, because it is cached for the next call.
+    """
+    streams = Streams(0, np.array([SHARED], dtype=np.uint64))
+    order: Array = streams.permutation(n_cases, Purpose.SHUFFLE)[0]
+    order.flags.writeable = False
+    return order
+
+
+def shuffled(dataset: Dataset) -> Dataset:
+    """Return the cases of a table in the order of `order_of_cases`."""
+    return _taken(dataset, order_of_cases(dataset.n_cases))
+
+
+def unshuffled(dataset: Dataset) -> Dataset:
+    """Return shuffled cases in the original order of their table."""
+    return _taken(dataset, np.argsort(order_of_cases(dataset.n_cases)))
+
+
+def _taken(dataset: Dataset, rows: Array) -> Dataset:
+    return replace(dataset, inputs=dataset.inputs[rows], targets=dataset.targets[rows])

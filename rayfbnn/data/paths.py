@@ -1,12 +1,15 @@
-"""Checks paths before they are opened, and suggests names for a path that does not exist."""
+"""Paths that a user names, checked before they are opened as ordinary files."""
 
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from rayfbnn.errors import ConfigError
 
@@ -45,3 +48,25 @@ def near_paths(path: Path, suffixes: Sequence[str]) -> str:
         return ""
     near = difflib.get_close_matches(path.name, names, n=_MAX_NAMES, cutoff=0.5) or names[:_MAX_NAMES]
     return f" (the folder has {', '.join(near)})" if near else ""
+
+
+def open_ordinary(path: Path) -> BinaryIO:
+    """Open a file for reading without blocking; raise OSError if it is not an ordinary file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.ENODEV, "is not an ordinary file")
+        return os.fdopen(descriptor, "rb")
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+def read_at_most(path: Path, most: int) -> bytes | None:
+    """Return the content of an ordinary file, or None if it has more than `most` bytes."""
+    with open_ordinary(path) as file:
+        content = file.read(most + 1)
+    return content if len(content) <= most else None

@@ -117,7 +117,7 @@ def hybrid(
     partition_order : str   "cyclic", or None for a random permutation, see `orders.drawn_order`
     jump : int              only every jump-th state is considered; L and W then count these states
     stepsize, stepsize_jitter : float      factor on target.stepsizes, see `stepsizes.jittered_stepsize`
-    scales : floats         a further factor for each group of coordinates, see tuning/scaling.py; or empty
+    scales : floats         a further factor for each group of coordinates, see stepsizes.py; or empty
     advance : runs a piece of the trajectory; a compiled kernel may replace `leapfrog.advance`, and may run
         the whole update, see WholeHybrid
     measuring : measures the trajectory for tuning; the info is then a MeasuredInfo

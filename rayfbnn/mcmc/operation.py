@@ -127,7 +127,7 @@ class Settings:
     stepsize  factor on the heuristic stepsizes
     steps     number of steps of a trajectory
     longest   number of steps of a measured trajectory; it may exceed `steps` to test longer trajectories
-    scales    factors on the stepsizes of the groups of coordinates (mcmc/tuning/scaling.py); empty for none
+    scales    factors on the stepsizes of the groups of coordinates (mcmc/stepsizes.py); empty for none
     """
 
     stepsize: float

@@ -1,4 +1,4 @@
-"""Files of results: each is written completely or not at all, and an error is reported in one line."""
+"""Writes files of results, each complete or not at all, without formulas that a spreadsheet would run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from rayfbnn.errors import NO_SPACE, ConfigError, OutputError, OutputFullError, RayFBNNError
+from rayfbnn.numerals import read_number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Errors that persist until another path is given; any other error may be temporary.
 _WRONG_PATH = {
@@ -133,3 +137,34 @@ def _create(path: Path) -> BinaryIO:
     """Open a new file, never an existing one or the target of a link."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
     return os.fdopen(os.open(path, flags, 0o666), "wb")
+
+
+_BEGINS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def without_formulas(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with an apostrophe before each name and text that a spreadsheet would run.
+
+    Names of columns and labels come from data files. A spreadsheet treats text that begins with =, +, -, @, a
+    tab or a carriage return as a formula, and text after an apostrophe as plain text. Numbers are not
+    changed.
+    """
+    import pandas as pd
+
+    safe = {
+        name: column if pd.api.types.is_numeric_dtype(column) else column.map(_harmless)
+        for name, column in table.items()
+    }
+    result = pd.DataFrame(safe, index=table.index)
+    result.columns = [_harmless(name) for name in table.columns]
+    return result
+
+
+def _harmless(value: object) -> object:
+    if not isinstance(value, str) or not value.startswith(_BEGINS):
+        return value
+    try:
+        read_number(value)
+    except ValueError:
+        return f"'{value}"
+    return value

@@ -1,24 +1,149 @@
-"""The picture of predictions against actual targets, and an overview that adds the state of the chains."""
+"""Pictures of predictions against actual targets: calibration, residuals, and an overview."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rayfbnn.answers.calibration import labelled, places
+import numpy as np
+import pandas as pd
+
+from rayfbnn.answers.calibration import BINS, Places, labelled, places, reliability, share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import sigmas
-from rayfbnn.pictures.calibrated import draw_numbers, draw_probability_histogram, draw_reliability
 from rayfbnn.pictures.chains import draw_ess, draw_rhat, draw_traces
 from rayfbnn.pictures.figures import Figure, blank_figure, save, styled
-from rayfbnn.pictures.panels import draw_predicted
+from rayfbnn.pictures.panels import (
+    BLUE,
+    CHAIN_COLOURS,
+    GREY,
+    SKY,
+    Axes,
+    draw_predicted,
+    opacity,
+    set_log_scale,
+)
 from rayfbnn.pictures.selection import least_converged, log_densities, worst_of_each
 
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.draws.view import Draws
+
+_MAX_LABELS = len(CHAIN_COLOURS)  # that have separate lines
+
+
+def draw_pit(axis: Axes, places: Places) -> None:
+    """Draw the histogram of places within predictive distributions, which is flat if these are calibrated.
+
+    If predictions are calibrated, 95 % of the bars end in the grey band.
+    """
+    shares = places.histogram()
+    edges = np.linspace(0, 1, BINS + 1)
+    low, high = share_limits(len(places.low), 1 / BINS)
+    axis.bar(edges[:-1], BINS * shares, width=1 / BINS, align="edge", color=BLUE, lw=0)
+    axis.axhspan(BINS * low, BINS * high, color=GREY, alpha=0.3, lw=0, zorder=2)
+    axis.axhline(1, color="black", lw=0.8)
+    axis.set(xlim=(0, 1), xlabel="place in the predictive distribution (PIT)", ylabel="density")
+
+
+def draw_coverage(axis: Axes, places: Places) -> None:
+    """Draw the share of cases in central intervals by the interval's probability."""
+    levels = np.linspace(0.02, 0.98, 49)
+    limits = np.array([share_limits(len(places.low), level) for level in levels])
+    axis.fill_between(levels, limits[:, 0], limits[:, 1], color=GREY, alpha=0.18, lw=0)
+    axis.plot([0, 1], [0, 1], color="black", lw=0.8)
+    axis.plot(levels, places.coverage(levels), color=BLUE, lw=1.6)
+    axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="probability of the central interval", ylabel="share inside")
+
+
+def draw_reliability(axis: Axes, by_label: dict[str, tuple[Array, Array]]) -> None:
+    """Draw the share of cases that have a label by its predicted probability.
+
+    If predictions are calibrated, 95 % of the points lie within the bars. More than eight labels share one
+    line.
+    """
+    if len(by_label) > _MAX_LABELS:
+        probability, happened = map(np.concatenate, zip(*by_label.values(), strict=True))
+        by_label = {"all labels": (probability, happened)}
+    axis.plot([0, 1], [0, 1], color="black", lw=0.8)
+    for number, (words, (probability, happened)) in enumerate(by_label.items()):
+        bins = reliability(probability, happened)
+        colour = CHAIN_COLOURS[number]
+        axis.vlines(bins["predicted"], bins["low"], bins["high"], color=colour, lw=4, alpha=0.25)
+        axis.plot(bins["predicted"], bins["observed"], "o-", color=colour, ms=4, label=words)
+    axis.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="predicted probability", ylabel="share observed")
+    axis.legend(loc="upper left")
+
+
+def draw_probability_histogram(axis: Axes, by_label: dict[str, tuple[Array, Array]]) -> None:
+    """Draw the histogram of predicted probabilities, for all labels together."""
+    every = np.concatenate([probability for probability, _ in by_label.values()])
+    axis.hist(every, bins=np.linspace(0, 1, BINS + 1), color=BLUE, alpha=0.75)
+    axis.set(xlim=(-0.02, 1.02), xlabel="predicted probability", ylabel="predictions")
+
+
+def draw_actual(axis: Axes, median: Array, actual: Array, name: str, *, are_times: bool = False) -> None:
+    """Draw actual values against predicted ones; times on logarithmic axes, hollow where censored.
+
+    median, actual  (n_cases,), without missing values
+    """
+    is_censored = (actual < 0) if are_times else np.zeros(len(actual), dtype=bool)
+    values = np.abs(actual) if are_times else actual
+    both = np.append(values, median)
+    ends = [both.min(), both.max()] if both.size else []
+    if are_times and both.size:
+        set_log_scale(axis, "x")
+        set_log_scale(axis, "y")
+    axis.plot(ends, ends, color="black", lw=0.8, zorder=1)
+    points: dict[str, Any] = {
+        "marker": "o",
+        "ls": "",
+        "color": BLUE,
+        "alpha": opacity(len(values)),
+        "ms": 3.2,
+    }
+    axis.plot(median[~is_censored], values[~is_censored], mew=0, zorder=2, **points)
+    if is_censored.any():
+        hollow = {**points, "mfc": "none", "mew": 0.8}
+        axis.plot(median[is_censored], values[is_censored], zorder=2, label="censored", **hollow)
+        axis.legend(loc="upper left")
+    axis.set_ylabel(f"actual {name}")
+
+
+def draw_scores(axis: Axes, median: Array, places: Places, *, are_times: bool = False) -> None:
+    """Draw the normal scores of targets by their predicted value; 95 % should lie in the band.
+
+    median  (n_cases,), of the cases with known places
+    """
+    scores = places.scores
+    axis.axhspan(-1.96, 1.96, color=SKY, alpha=0.2, lw=0, zorder=0)
+    axis.axhline(0, color="black", lw=0.6, zorder=1)
+    if are_times and len(median):
+        set_log_scale(axis, "x")
+    axis.plot(median, scores, "o", ms=2.6, mew=0, color=BLUE, alpha=opacity(len(scores)), zorder=2)
+    reach = 1.08 * max(2.6, float(np.abs(scores).max(initial=0)))
+    axis.set_ylim(-reach, reach)
+    axis.set_ylabel("normal score")
+
+
+def draw_numbers(
+    axes: Array, table: pd.DataFrame, actual: Array, places: Places, name: str, *, are_times: bool
+) -> None:
+    """Draw counts or times by their predicted medians above, and their normal scores below.
+
+    actual  (n_cases,), NaN where missing; places  of the cases that are not missing
+    """
+    above, below = axes
+    is_known = ~np.isnan(actual)
+    median = table[f"{name}_median"].to_numpy()[is_known]
+    draw_actual(above, median, actual[is_known], name, are_times=are_times)
+    draw_scores(below, median, places, are_times=are_times)
+    n = int(is_known.sum())
+    inside = f", {100 * float(places.coverage([0.8])[0]):.0f} % in their 80 % interval" if n else ""
+    above.set_title(f"{name}: {n:,} cases{inside}")
+    below.set_xlabel(f"predicted {name} (median)")
 
 
 @styled

@@ -9,15 +9,15 @@ import numpy as np
 from rayfbnn.answers.calibration import LEVELS, Places, labelled, reliability, share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.markup import tables
-from rayfbnn.pictures.calibrated import (
+from rayfbnn.pictures.panels import BLUE, Axes, draw_survival
+from rayfbnn.pictures.predicted import (
     draw_coverage,
     draw_pit,
     draw_probability_histogram,
     draw_reliability,
 )
-from rayfbnn.pictures.panels import BLUE, Axes, draw_survival
 from rayfbnn.pictures.survival import curves_by_draw, has_survival_curves
-from rayfbnn.reporting.pictures import beside, picture
+from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
 
 _TIMES = 60  # number of times for a survival curve

@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.markup import tables
 from rayfbnn.pictures.panels import CHAIN_COLOURS, GREY, Axes, set_log_scale
-from rayfbnn.reporting.pictures import beside, picture
+from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
 
 _MAX_VALUES = 6

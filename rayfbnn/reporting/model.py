@@ -5,8 +5,7 @@ from __future__ import annotations
 import html
 import math
 
-from rayfbnn.describe.configuration import describe, sigma_range
-from rayfbnn.describe.words import noise_in_words, prior_in_words
+from rayfbnn.describe.configuration import describe, noise_in_words, prior_in_words, sigma_range
 from rayfbnn.markup import tables
 from rayfbnn.reporting.runs import ReportedRun
 

@@ -1,13 +1,17 @@
-"""The page: its sections in a template with a table of contents and a style sheet."""
+"""The page: a template for its sections, with a table of contents, a style sheet, pictures in its colours."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 
 from rayfbnn.errors import ConfigError
+from rayfbnn.pictures import panels
+from rayfbnn.pictures.figures import STYLE, figure_with_axes, in_force, to_svg
+from rayfbnn.pictures.panels import Axes
 from rayfbnn.version import __version__
 
 
@@ -46,3 +50,43 @@ def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:
         style=(folder / "style.css").read_text(encoding="utf-8"),
         version=__version__,
     )
+
+
+_STYLE = STYLE | {"svg.fonttype": "none", "svg.hashsalt": "rayfbnn", "path.simplify_threshold": 0.5}
+# The names are those of the style sheet, which has a light and a dark value for each.
+_COLOURS = {
+    "#000000": "currentColor",
+    "#ffffff": "var(--page)",
+    "#e6e6e6": "var(--line)",
+    panels.BLUE.lower(): "var(--blue)",
+    panels.ORANGE.lower(): "var(--orange)",
+    panels.GREEN.lower(): "var(--green)",
+    panels.RED.lower(): "var(--red)",
+    panels.PURPLE.lower(): "var(--purple)",
+    panels.SKY.lower(): "var(--sky)",
+    panels.YELLOW.lower(): "var(--yellow)",
+    panels.GREY.lower(): "var(--grey)",
+}
+
+
+def picture(
+    draw: Callable[[Axes], None], *, alt: str, caption: str = "", width: float = 3.6, height: float = 2.7
+) -> str:
+    """Return a figure of HTML with one panel, drawn by `draw` on its axes.
+
+    alt            description for readers who cannot see the picture
+    width, height  in inches of 96 pixels, if the window is wide enough
+    """
+    with in_force(_STYLE):
+        figure, axes = figure_with_axes(1, 1, width=width, height=height)
+        draw(axes[0, 0])
+        svg = to_svg(figure, _COLOURS)
+    label = f'<svg role="img" aria-label="{html.escape(alt)}" '
+    below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    size = f"max-width: {96 * width:.0f}px"
+    return f'<figure style="{size}">{svg.replace("<svg ", label, 1)}{below}</figure>'
+
+
+def beside(pictures: list[str]) -> str:
+    """Return pictures in rows, with as many in each row as fit the window."""
+    return f'<div class="pictures">{"".join(pictures)}</div>' if pictures else ""

@@ -13,7 +13,7 @@ from rayfbnn.draws.quantities import sigmas
 from rayfbnn.markup import tables
 from rayfbnn.pictures.panels import BLUE, Axes, draw_relevance
 from rayfbnn.pictures.selection import largest, of_inputs, relevance_groups
-from rayfbnn.reporting.pictures import beside, picture
+from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
 
 _MAX_COLUMNS = 60

@@ -9,9 +9,9 @@ import numpy as np
 from rayfbnn.answers.calibration import Places
 from rayfbnn.arrays import Array
 from rayfbnn.markup import tables
-from rayfbnn.pictures.calibrated import draw_actual, draw_scores
 from rayfbnn.pictures.panels import Axes
-from rayfbnn.reporting.pictures import beside, picture
+from rayfbnn.pictures.predicted import draw_actual, draw_scores
+from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.runs import ReportedRun, labels_of
 
 _SURPRISES = 8

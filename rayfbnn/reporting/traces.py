@@ -11,7 +11,7 @@ from rayfbnn.markup import tables
 from rayfbnn.pictures.chains import describe_quantity, draw_rank_differences, draw_trace
 from rayfbnn.pictures.panels import Axes
 from rayfbnn.pictures.selection import least_converged, log_densities
-from rayfbnn.reporting.pictures import beside, picture
+from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
 
 _ROWS = 6

@@ -7,7 +7,7 @@ from functools import partial
 from rayfbnn.answers.fit_diagnosis import diagnose_fit
 from rayfbnn.markup import tables
 from rayfbnn.pictures.objective import draw_objective
-from rayfbnn.reporting.pictures import picture
+from rayfbnn.reporting.page import picture
 from rayfbnn.reporting.runs import ReportedRun
 
 _ROWS = 15

@@ -1,12 +1,85 @@
-"""The message that carries chains from part to part."""
+"""The message that carries chains from part to part, with the itinerary of its visits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from rayfbnn.arrays import Array
-from rayfbnn.ring.itinerary import Itinerary
 from rayfbnn.ring.questions import Question
+
+Kind: TypeAlias = Literal["partial", "full", "gradient", "question", "part"]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One visit to a part.
+
+    drift     whether positions move at the start of the visit
+    kick      factor on the stepsize in the change of the momentum; 0 for no change
+    is_asked  whether the part answers the message's question, after the kick
+    """
+
+    part: int
+    drift: bool
+    kick: float
+    is_asked: bool
+
+
+@dataclass(frozen=True)
+class Itinerary:
+    """The visits of a message, in order. Each part is asked once, at the final position of the chains.
+
+    kind       "partial"   n_steps multi-leaps with the gradients of E_k = prior + n_parts * (data terms of k)
+               "full"      n_steps leapfrog steps; the parts add shares of a kick in turn, at one position
+               "gradient"  one whole kick by every part, without a step
+               "question"  the question alone
+               "part"      the question alone, to part `first` alone
+    direction  +1 or -1: partial gradients come in the order 0, direction, 2 direction, ... modulo n_parts
+
+    With a = the parts in this order, a multi-leap is that of `mcmc.leapfrog.advance`. It ends at part 0,
+    where the next one begins, so their two half kicks become one.
+    """
+
+    kind: Kind
+    n_parts: int
+    n_steps: int = 0
+    direction: Literal[1, -1] = 1
+    first: int = 0
+
+    @property
+    def n_kicks(self) -> int:
+        """Number of visits that change the momentum."""
+        match self.kind:
+            case "partial":
+                return self.n_steps * self.n_parts + 1
+            case "full":
+                return (self.n_steps + 1) * self.n_parts
+            case "gradient":
+                return self.n_parts
+            case _:
+                return 0
+
+    def __len__(self) -> int:
+        if self.kind == "part":
+            return 1
+        if self.kind == "partial":  # the last kick is at the first part that is asked
+            return self.n_kicks + self.n_parts - 1
+        return max(self.n_kicks, self.n_parts)
+
+    def visit(self, number: int) -> Visit:
+        """Return the visit with this number, counted from 0."""
+        if self.kind == "part":
+            return Visit(self.first, False, 0.0, True)
+        part = self.direction * number % self.n_parts
+        is_asked = number >= len(self) - self.n_parts
+        if self.kind == "partial":
+            kick = 0.0 if number >= self.n_kicks else 0.5 if number in (0, self.n_kicks - 1) else 1.0
+            return Visit(part, 0 < number < self.n_kicks, kick, is_asked)
+        if self.kind == "full":
+            is_half = number < self.n_parts or is_asked
+            return Visit(part, number > 0 and part == 0, 0.5 if is_half else 1.0, is_asked)
+        return Visit(part, False, 1.0 if self.kind == "gradient" else 0.0, is_asked)
 
 
 @dataclass(frozen=True)

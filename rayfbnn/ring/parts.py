@@ -14,8 +14,7 @@ from rayfbnn.model.marginal.targets import WithoutPrecisions, marginal
 from rayfbnn.model.parts import cases_of_part, posterior_of_chains, posterior_of_part
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates.noise_sums import Residuals
-from rayfbnn.ring.itinerary import Visit
-from rayfbnn.ring.message import Message
+from rayfbnn.ring.message import Message, Visit
 from rayfbnn.ring.questions import Kick
 from rayfbnn.state import Trajectory
 

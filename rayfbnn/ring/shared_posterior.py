@@ -16,7 +16,7 @@ from rayfbnn.model.marginal.targets import WithoutPrecisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, noise_sums, random_grid
 from rayfbnn.ring.questions import DataEnergy, SquaredResiduals, TDensities, TPrecisions
-from rayfbnn.ring.ring import Ring
+from rayfbnn.ring.rounds import Ring
 from rayfbnn.state import ChainState, Marginal, Target, Trajectory
 from rayfbnn.streams import Streams
 

@@ -12,7 +12,7 @@ from rayfbnn.arrays import Array, array_namespace, copies_to_host, to_host
 from rayfbnn.mcmc.energy import not_finite
 from rayfbnn.mcmc.operation import Operation, Tunable, unrolled
 from rayfbnn.mcmc.schedule import IterationInfo
-from rayfbnn.mcmc.tuning.measured import Measured
+from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.run.blocks import BlockPlan
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState

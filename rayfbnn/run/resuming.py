@@ -6,10 +6,10 @@ import logging
 from socket import gethostname
 
 from rayfbnn.data import Source, first_difference, is_path, read_training_file
-from rayfbnn.data.shuffling import unshuffled
+from rayfbnn.data.dataset import unshuffled
 from rayfbnn.errors import ConfigError, StoreMismatchError
 from rayfbnn.kernels import choose
-from rayfbnn.run.kernel import kernel_name
+from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.store.store import Store
 from rayfbnn.version import __version__

@@ -15,9 +15,9 @@ from socket import gethostname
 from typing import Literal, TypeAlias
 
 from rayfbnn.markup import tables
-from rayfbnn.run.cores import n_cores
-from rayfbnn.run.driving.gathering import Gathering
+from rayfbnn.run.gathering import Gathering
 from rayfbnn.run.executor import Executor, InProcess
+from rayfbnn.run.hardware import n_cores
 from rayfbnn.run.json_log import JsonLog
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.metrics import RayMetrics

@@ -17,8 +17,7 @@ from rayfbnn.mcmc.heatbath import Heatbath, Negate
 from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.selftest.calculations import Judgement
-from rayfbnn.selftest.exactness import LEVEL, is_exact, ks_p_value, square_p_value
-from rayfbnn.selftest.pivots import joint_p_values
+from rayfbnn.selftest.pivots import LEVEL, is_exact, joint_p_values, ks_p_value, square_p_value
 from rayfbnn.selftest.problems import PROBLEMS, Dtype, exact_start
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams

@@ -15,14 +15,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from rayfbnn import api
+from rayfbnn.answers.judging.chain_average import MIN_CHAINS
+from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.answers.serving.predictor import Predictor
 from rayfbnn.draws.early import committed_or_early, early_warning
 from rayfbnn.errors import ConfigError
 from rayfbnn.sklearn.configuration import configuration, configuration_to_resume
-from rayfbnn.sklearn.errors import as_value_errors, refuse_parameters
+from rayfbnn.sklearn.conversions import as_value_errors, inputs_table, refuse_parameters, training_table
 from rayfbnn.sklearn.stores import TemporaryStore
-from rayfbnn.sklearn.tables import inputs_table, training_table
-from rayfbnn.sklearn.verdicts import warn_unless_ok
 from rayfbnn.store.storage.places import is_address, place_of
 from rayfbnn.store.store import Store
 
@@ -238,3 +238,31 @@ def _predictor(path: Path) -> Predictor:
     run = committed_or_early(Store.open(path))
     max_mcse = _MAX_MCSE if run.early_phase is None else 0
     return Predictor.from_draws(run, max_mcse=max_mcse, dtype="float64")
+
+
+def warn_unless_ok(verdict: Verdict, estimator: str, *, iterations: int, stacklevel: int) -> None:
+    """Issue a ConvergenceWarning with advice if the predictions are not usable.
+
+    estimator   the estimator's name, for the message
+    iterations  length of the run's last phase
+    stacklevel  stacklevel of `warnings.warn`, counted from the caller
+    """
+    if not verdict.ok:
+        message = f"{estimator}: {verdict.warning}. {what_to_do(verdict, iterations)}"
+        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel + 1)
+
+
+def what_to_do(verdict: Verdict, iterations: int) -> str:
+    """Return the advice of a verdict in terms of an estimator's parameters."""
+    if verdict.is_stuck:  # neither more chains nor more draws help
+        return "What to do: fit again with other settings; verdict_.advice lists them."
+    error = verdict.error
+    steps = []
+    if error is not None and error.chains < MIN_CHAINS:
+        steps.append(f"set chains={MIN_CHAINS} or more, because fewer cannot be judged")
+    elif verdict.grade == "not usable" and error is not None and not error.is_moving:
+        enough = error.chains_that_would_do
+        steps.append("use more chains" if enough is None else f"set chains={enough}")
+    longer = verdict.iterations or 2 * iterations
+    steps.append(f"set iterations={longer} (with warm_start=True the draws so far are kept)")
+    return f"What to do: {'; or '.join(steps)}; verdict_ has the reasons and more advice."

@@ -12,8 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.sklearn.base import BayesianNetwork
-from rayfbnn.sklearn.errors import as_value_errors
-from rayfbnn.sklearn.tables import inputs_table, target_names
+from rayfbnn.sklearn.conversions import as_value_errors, inputs_table, target_names
 
 if TYPE_CHECKING:
     from rayfbnn.arrays import Array

@@ -15,7 +15,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.connections import with_tables
-from rayfbnn.spec.default_network import DEFAULT_HIDDEN, default_priors
+from rayfbnn.spec.defaults import DEFAULT_HIDDEN, default_priors
 from rayfbnn.spec.messages import short
 from rayfbnn.spec.network_keys import short_names
 from rayfbnn.spec.text import plain, read_toml

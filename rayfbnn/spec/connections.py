@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rayfbnn.data.opening import read_at_most
-from rayfbnn.data.paths import check_on_disk
+from rayfbnn.data.paths import check_on_disk, read_at_most
 from rayfbnn.data.sizes import check_parquet_size
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.memory import bytes_text

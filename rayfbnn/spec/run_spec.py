@@ -21,11 +21,16 @@ from rayfbnn.mcmc.operation import AUTO
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
-from rayfbnn.spec.column_checks import check_columns
 from rayfbnn.spec.connections import with_tables
-from rayfbnn.spec.default_network import HIDDEN_OF_MANY, default_hidden, default_noise, default_priors
-from rayfbnn.spec.defaults import FEW_CHAINS_PER_BATCH, default_phases, is_large_table
-from rayfbnn.spec.known_keys import known_keys
+from rayfbnn.spec.defaults import (
+    FEW_CHAINS_PER_BATCH,
+    HIDDEN_OF_MANY,
+    default_hidden,
+    default_noise,
+    default_phases,
+    default_priors,
+    is_large_table,
+)
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.methods import (
     Method,
@@ -36,11 +41,16 @@ from rayfbnn.spec.methods import (
     keys_of_phases,
 )
 from rayfbnn.spec.model_keys import ModelKeys, check_model, read_model
-from rayfbnn.spec.network_checks import check_gradient, check_network
-from rayfbnn.spec.network_keys import NetworkKeys, read_network
+from rayfbnn.spec.name_checks import check_columns, known_keys
+from rayfbnn.spec.network_keys import NetworkKeys, check_gradient, check_network, read_network
 from rayfbnn.spec.operations import StrictModel
-from rayfbnn.spec.parts_checks import automatic_parts, check_parts
-from rayfbnn.spec.schedule_checks import check_partitions, check_schedule, tuning_phases
+from rayfbnn.spec.schedule_checks import (
+    automatic_parts,
+    check_partitions,
+    check_parts,
+    check_schedule,
+    tuning_phases,
+)
 from rayfbnn.spec.sections import Count, DataSpec, InitialSpec, PhaseSpec
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
 
@@ -54,7 +64,7 @@ class RunSpec(StrictModel):
     model and network are the records that are sampled. model_keys and network_keys are the sections [model]
     and [network] as written; `to_dict`, `to_json` and `to_toml` return them in this form. A configuration
     without any [[phase]] has the phases of spec/defaults.py, the last with `iterations`, as if they had been
-    written. Without [network] or its priors, it has those of spec/default_network.py.
+    written. Without [network] or its priors, it has those of spec/defaults.py.
 
     The network's inputs may depend on the training cases: inputs may be left out or be patterns, text becomes
     several inputs, and the number of classes may follow from the labels. `resolved` returns the configuration

@@ -14,8 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rayfbnn.data.opening import read_at_most
-from rayfbnn.data.paths import check_on_disk, near_paths
+from rayfbnn.data.paths import check_on_disk, near_paths, read_at_most
 from rayfbnn.errors import ConfigError
 from rayfbnn.memory import bytes_text
 from rayfbnn.spec.messages import RIGHT, short

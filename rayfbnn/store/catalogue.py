@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.shuffling import order_of_cases
+from rayfbnn.data.dataset import order_of_cases
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionLayout
 
 if TYPE_CHECKING:

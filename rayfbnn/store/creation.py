@@ -15,10 +15,10 @@ from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Header, array_plans
 from rayfbnn.store.checking.documents import MOST_VALUES, values_in
 from rayfbnn.store.checking.heads import Head, batch_folder, write_head
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
-from rayfbnn.store.limits import Length, check_size
 from rayfbnn.store.metadata import is_draw_coordinate
 from rayfbnn.store.records import seal_of
 from rayfbnn.store.root import FORMAT, LOCK
+from rayfbnn.store.sizes import Length, check_size
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import MOST_BYTES, Storage
 from rayfbnn.version import __version__

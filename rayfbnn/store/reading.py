@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
-from rayfbnn.data.digest import CasesDigest
+from rayfbnn.data.dataset import CasesDigest
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.model.inputs import pieces_of

@@ -16,16 +16,14 @@ from rayfbnn.errors import StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
-from rayfbnn.store import creation, reading, unfinished
+from rayfbnn.store import creation, extension, reading
 from rayfbnn.store.catalogue import Kind, StateShapes
 from rayfbnn.store.checking.repair import repair
 from rayfbnn.store.checking.verify import verify
+from rayfbnn.store.extension import VerdictLog
 from rayfbnn.store.hierarchy import Hierarchy
-from rayfbnn.store.lengthening import extension
-from rayfbnn.store.lengthening.verdict_log import VerdictLog
 from rayfbnn.store.locking import locked
 from rayfbnn.store.opened import OpenStore
-from rayfbnn.store.planned import new_header
 from rayfbnn.store.records import (
     SECONDS,
     BatchProgress,
@@ -39,6 +37,7 @@ from rayfbnn.store.root import Root
 from rayfbnn.store.segments.appending import append
 from rayfbnn.store.segments.gathering import gather
 from rayfbnn.store.segments.log import CommitLog
+from rayfbnn.store.sizes import new_header
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, place_of
 from rayfbnn.store.storage.protocol import Storage
@@ -383,7 +382,7 @@ class Store:
         with locked(self.fs, self.path):
             self._is_locked = True
             try:
-                self.opened = unfinished.finish(self.opened)
+                self.opened = extension.finish(self.opened)
                 yield
             finally:
                 self._is_locked = False
@@ -417,7 +416,7 @@ class Store:
                 return
             extension.check_longer(self.fs, self.path, self.root, spec, n_draws)
             extension.publish_extension(self.fs, self.path, self.root, spec, n_draws)
-            self.opened = unfinished.finish_extension(self.opened)
+            self.opened = extension.finish_extension(self.opened)
 
     def verify(self) -> VerifyReport:
         """Check every file against its checksum and its record; problems are listed, not raised."""

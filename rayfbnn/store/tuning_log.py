@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.mcmc.operation import AUTO, Settings, Tunable, Tuning
 from rayfbnn.mcmc.tuning.choosing import settings_after
-from rayfbnn.mcmc.tuning.measured import Measured
+from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.mcmc.tuning.settings import first_settings, lengths, with_steps
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING
 from rayfbnn.store.checking.documents import TuningDocument, as_document

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError, RayFBNNError, StoreExistsError
-from rayfbnn.run.kernel import kernel_name
+from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.storage.building import hidden_name
 from rayfbnn.store.storage.homes import storage_of

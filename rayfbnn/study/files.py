@@ -10,11 +10,10 @@ from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.run.running import unfinished_batches
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, as_typed, place_of
-from rayfbnn.study.documents import AdditionDocument, LookDocument
 from rayfbnn.study.looks import Due, Look, due_look, take_look
 from rayfbnn.study.members import FAILURES, FOLDER, Member, Members
 from rayfbnn.study.plan import FILE, Configuration, Plan, checked_seeds, lengths, numbered_seeds
-from rayfbnn.study.records import RecordLog
+from rayfbnn.study.sealed import AdditionDocument, LookDocument, RecordLog
 
 _ADDITIONS, _LOOKS = "additions", "looks"
 _OURS = (FILE, FOLDER, FAILURES, _ADDITIONS, _LOOKS)

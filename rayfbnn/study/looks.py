@@ -14,8 +14,8 @@ from rayfbnn.draws.quantities import quantities
 from rayfbnn.draws.view import of_store
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.store import Store
-from rayfbnn.study.documents import LookDocument
 from rayfbnn.study.rule import Judged, Rule, judge, reasons
+from rayfbnn.study.sealed import LookDocument
 
 Action: TypeAlias = Literal["stop", "continue", "end"]
 

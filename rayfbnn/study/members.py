@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Literal
 
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreExistsError, StoreMismatchError
-from rayfbnn.run.kernel import kernel_name
+from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.store.checking.documents import as_document
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
@@ -18,8 +18,8 @@ from rayfbnn.store.storage.building import hidden_name
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.store import Store
-from rayfbnn.study.documents import FailureDocument
 from rayfbnn.study.plan import Configuration, Plan
+from rayfbnn.study.sealed import FailureDocument
 
 FOLDER, FAILURES = "members", "failures"
 _NAME = re.compile(r"\.?c(\d{4})-s(\d{10})\.zarr(\.log\.jsonl|\.creating)?", re.ASCII)

@@ -14,8 +14,8 @@ from rayfbnn.store.checking.documents import as_document
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
-from rayfbnn.study.documents import FORMAT_VERSION, LARGEST_SEED, MOST_SEEDS, PlanDocument
 from rayfbnn.study.rule import Rule
+from rayfbnn.study.sealed import FORMAT_VERSION, LARGEST_SEED, MOST_SEEDS, PlanDocument
 from rayfbnn.version import __version__
 
 FILE = "study.json"

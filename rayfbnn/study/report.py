@@ -10,8 +10,7 @@ from rayfbnn.data import Source
 from rayfbnn.markup import tables
 from rayfbnn.output.whole_file import whole_file
 from rayfbnn.pictures.panels import Axes
-from rayfbnn.reporting.page import Section, check_installed, page
-from rayfbnn.reporting.pictures import beside, picture
+from rayfbnn.reporting.page import Section, beside, check_installed, page, picture
 from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.looks import Look
 from rayfbnn.study.members import Member

@@ -11,8 +11,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.study.drift import LEAST_DRAWS, Drift, find_drift
-from rayfbnn.study.nested import nested_rhat_of_scores, rank_scores
+from rayfbnn.study.agreement import LEAST_DRAWS, Drift, find_drift, nested_rhat_of_scores, rank_scores
 
 MOST_LOOKS = 1000
 _MOST_NAMED = 3  # members that are named for a quantity outside the limits

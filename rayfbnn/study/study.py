@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source
-from rayfbnn.run.cores import n_cores
+from rayfbnn.run.hardware import n_cores
 from rayfbnn.store.storage.places import place_of
 from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.plan import checked_seeds, numbered_seeds

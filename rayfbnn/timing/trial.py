@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rayfbnn.mcmc.operation import AUTO, Settings, Tunable
 from rayfbnn.output.whole_file import output_errors
 from rayfbnn.run.executor import InProcess
-from rayfbnn.run.kernel import kernel_name
+from rayfbnn.run.hardware import kernel_name
 from rayfbnn.run.running import run_rounds
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.rounds import Round, n_rounds, rounds

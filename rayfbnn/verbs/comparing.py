@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.judging.heat import heat_warning
+from rayfbnn.answers.judging.advice import heat_warning
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases, read_training
 from rayfbnn.draws.fits import fit_summary

@@ -21,8 +21,7 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
     workers  number of worker processes; 0 for a run in this process
     """
     from rayfbnn.describe.forecast import describe_fit_forecast, describe_forecast
-    from rayfbnn.timing.fits import fit_forecast
-    from rayfbnn.timing.forecast import START_OF_WORKERS, forecast
+    from rayfbnn.timing.forecast import START_OF_WORKERS, fit_forecast, forecast
 
     measure = forecast if spec.fit is None else fit_forecast
     try:

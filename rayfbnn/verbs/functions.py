@@ -39,7 +39,7 @@ def function_values(
         Dimensions chain, draw, case and function. `values.quantile([0.05, 0.95], dim=("chain", "draw"))`
         gives a band of 90 % around each function.
     """
-    from rayfbnn.answers.arviz.functions import labelled_functions
+    from rayfbnn.answers.arviz.computed import labelled_functions
     from rayfbnn.draws.choosing import thinned
 
     if draws is not None:

@@ -82,7 +82,7 @@ def reject(
     """
     from rayfbnn.kernels import choose
     from rayfbnn.mcmc.rejection import rejection_draws
-    from rayfbnn.run.exact import exact_blocks
+    from rayfbnn.run.independent_draws import exact_blocks
     from rayfbnn.run.progress import show_rejection
     from rayfbnn.run.sampler import build_posterior
 
@@ -148,7 +148,7 @@ def prior(
     RunSummary
         Number of draws.
     """
-    from rayfbnn.run.prior_draws import prior_blocks
+    from rayfbnn.run.independent_draws import prior_blocks
     from rayfbnn.run.sampler import build_posterior
 
     place = place_given(path)
@@ -229,7 +229,7 @@ def _store_independent_draws(
     path: Place, spec: RunSpec, dataset: Dataset, kind: Kind, draws: int, blocks: Iterable[Block]
 ) -> None:
     """Create a complete store with one chain of draws of the kind "exact" or "prior", or no store at all."""
-    from rayfbnn.run.kernel import kernel_name
+    from rayfbnn.run.hardware import kernel_name
 
     Store.create(
         path,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rayfbnn.data import Source, read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
-from rayfbnn.run.cores import n_cores
+from rayfbnn.run.hardware import n_cores
 from rayfbnn.store.storage.places import is_address
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import Spec, check_counts, check_device, place_given, read_run_data, read_spec
@@ -263,8 +263,7 @@ def bench(
         A row for each network or kind of trajectory and each kernel; for a configuration an estimate.
     """
     from rayfbnn.timing.results import BenchResult
-    from rayfbnn.timing.shapes import STANDARD_SHAPES
-    from rayfbnn.timing.steps import rows_of_shapes
+    from rayfbnn.timing.steps import STANDARD_SHAPES, rows_of_shapes
 
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
-from rayfbnn.output.formulas import without_formulas
-from rayfbnn.output.whole_file import whole_file, whole_files
+from rayfbnn.output.whole_file import whole_file, whole_files, without_formulas
 from rayfbnn.store.storage.places import as_typed
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
@@ -152,7 +151,7 @@ def diagnose(
     """
     from rayfbnn.answers.diagnostics import diagnose_draws
     from rayfbnn.answers.fit_diagnosis import diagnose_fit
-    from rayfbnn.answers.judging.heat import heat_warning
+    from rayfbnn.answers.judging.advice import heat_warning
     from rayfbnn.draws.choosing import without_first
     from rayfbnn.draws.view import committed
 
@@ -283,13 +282,13 @@ def _pictures(
     cases  predictions with their inputs and targets, if any are given
     """
     from rayfbnn.answers.diagnostics import Diagnosis
-    from rayfbnn.pictures import along_input, convergence, objective, predicted, relevance, survival
+    from rayfbnn.pictures import along_input, chains, objective, predicted, relevance, survival
 
     pictures = []
     if isinstance(diagnosis, Diagnosis):
         pictures = [
-            convergence.traces_and_ranks(run, folder / "traces.png"),
-            convergence.rhat_and_ess(diagnosis, folder / "convergence.png"),
+            chains.traces_and_ranks(run, folder / "traces.png"),
+            chains.rhat_and_ess(diagnosis, folder / "convergence.png"),
         ]
     if run.kind == "approximate":
         pictures = [objective.objective_by_step(run, folder / "objective.png")]

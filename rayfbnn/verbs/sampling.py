@@ -1,4 +1,4 @@
-"""The verbs that run Markov chains: sample and resume."""
+"""The verbs that run Markov chains: sample (which also fits approximations) and resume."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
-from rayfbnn.run.cores import n_cores
+from rayfbnn.run.hardware import n_cores
 from rayfbnn.spec.messages import WEIGHTS_REFUSED
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
@@ -20,15 +20,16 @@ from rayfbnn.verbs.arguments import (
     read_run_data,
     read_spec,
 )
-from rayfbnn.verbs.fitting import check_can_fit, new_fit
 from rayfbnn.verbs.forecasting import forecast_text
 from rayfbnn.verbs.until import Until, check_can_go_on, read_until, run_until
 
 if TYPE_CHECKING:
     from rayfbnn.answers.judging.verdicts import Decisive
+    from rayfbnn.data import Dataset
     from rayfbnn.run.running import LogFormat, RunOptions, RunSummary
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.storage.places import Place
+    from rayfbnn.verbs.until import Until
 
 
 def sample(
@@ -180,8 +181,7 @@ def new_store(
     place: Place, spec: RunSpec, data: Source | None, goal: Until | None, options: RunOptions
 ) -> Store:
     """Check everything, create the store of a run, and return it."""
-    from rayfbnn.run.gpus import n_gpus
-    from rayfbnn.run.kernel import kernel_name
+    from rayfbnn.run.hardware import kernel_name, n_gpus
     from rayfbnn.run.on_ray.cluster import check_ray
     from rayfbnn.run.progress import show_text
 
@@ -249,3 +249,36 @@ def _check_is_run(store: Store) -> None:
     if store.kind in ("exact", "prior"):
         content = {"exact": "exact draws of `reject`", "prior": "draws of `prior`"}[store.kind]
         raise ConfigError(f"{store.path}: holds {content}, which are complete; there is nothing to resume")
+
+
+def new_fit(place: Place, spec: RunSpec, dataset: Dataset) -> Store:
+    """Create the store of a fit, before its first step; ConfigError if the method does not apply."""
+    from rayfbnn.run.fitting.fits import checked_state_shapes
+    from rayfbnn.run.fitting.fitter import DRAWS_AT_ONCE
+    from rayfbnn.run.hardware import kernel_name
+
+    return Store.create(
+        place,
+        spec=spec,
+        data=dataset,
+        kernel=kernel_name(spec),
+        kind="approximate",
+        n_draws=spec.kept_draws,
+        chains=spec.chains,
+        chains_per_batch=spec.chains_per_batch,
+        draws_per_block=min(DRAWS_AT_ONCE, spec.kept_draws),
+        fit_state=checked_state_shapes(spec, dataset),
+    )
+
+
+def check_can_fit(spec: RunSpec, goal: Until | None) -> None:
+    """Raise ConfigError if a fit is asked for something that only runs of Markov chains can do."""
+    if spec.fit is None:
+        return
+    if goal is not None:
+        raise ConfigError(f"until: only for runs of Markov chains; {spec.method} is an approximation")
+    if spec.n_parts > 1:
+        raise ConfigError(
+            f"data.parts: {spec.method} needs all cases in one place, got {spec.n_parts}; it must be 1 (or"
+            " left out)"
+        )

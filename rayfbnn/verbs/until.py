@@ -12,7 +12,7 @@ from rayfbnn.describe.results import duration
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
 from rayfbnn.run.resuming import set_length
-from rayfbnn.store.lengthening.verdict_log import RoundVerdict
+from rayfbnn.store.extension import RoundVerdict
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import check_decisive
 

@@ -15,7 +15,7 @@ import scipy.stats
 from rayfbnn.answers.check import check_draws, compare_quantities
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreMismatchError
-from rayfbnn.selftest.exactness import ks_distance
+from rayfbnn.selftest.pivots import ks_distance
 from tests.support.store.standin_store import make_data, make_run, make_spec, normal
 
 SPEC = make_spec()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.answers.judging.modes import mode_sentences, modes
-from rayfbnn.answers.reasons import numbered
+from rayfbnn.answers.wording import numbered
 from rayfbnn.arrays import Array
 from tests.support.store.standin_store import normal
 

@@ -25,9 +25,9 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleSigmas
 from rayfbnn.mcmc.rejection import rejection_draws
 from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.ring.dividing import divided
 from rayfbnn.ring.shared_posterior import RingAdvance
-from rayfbnn.run.exact import exact_blocks
+from rayfbnn.run.in_parts import divided
+from rayfbnn.run.independent_draws import exact_blocks
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import Advance
 from rayfbnn.store.records import Block

@@ -11,7 +11,7 @@ from rayfbnn.approximate import propagation as module
 from rayfbnn.approximate.propagation import Propagation, _bytes_of_sites
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.model.approximation import bound
+from rayfbnn.model.approximation import posterior as approximated
 from rayfbnn.model.approximation.posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.streams import Purpose
@@ -109,7 +109,7 @@ def test_a_logistic_weight_has_its_known_approximation(known: tuple[float, ...])
     ],
 )
 def test_a_wrong_bound_is_seen(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bound, "logistic_factor", mutant(bound, (old, new)).logistic_factor)
+    monkeypatch.setattr(approximated, "logistic_factor", mutant(approximated, (old, new)).logistic_factor)
     assert not error_of_known(*KNOWN[0]) < 1e-3
 
 
@@ -211,14 +211,14 @@ def test_the_bound_is_below_the_logistic_factor_and_touches_it() -> None:
     f = m[:, None] + np.sqrt(v)[:, None] * points
     for y in (0.0, 1.0):
         exact = np.log((np.exp(y * f - np.logaddexp(0, f)) * weights).sum(axis=1) / weights.sum())
-        ours = bound.logistic_factor(np.full(3, y), m, v).log_z
+        ours = approximated.logistic_factor(np.full(3, y), m, v).log_z
         assert (ours <= exact + 1e-12).all()
         assert ours[2] == pytest.approx(exact[2], abs=1e-6)
 
 
 def test_the_factor_at_a_point_has_the_numbers_of_the_corrected_formulas() -> None:
     """At zeta = 1.1, m = 0.7, v = 1.3, y = 1."""
-    lam = float(bound.curvature_of_bound(np.array(1.1)))
+    lam = float(approximated.curvature_of_bound(np.array(1.1)))
     by_mean = (1 - 0.5 - 2 * lam * 0.7) / (1 + 2 * lam * 1.3)
     assert by_mean == pytest.approx(0.262968, abs=1e-6)
     assert 0.5 * (by_mean**2 - 2 * lam / (1 + 2 * lam * 1.3)) == pytest.approx(-0.053214, abs=1e-6)

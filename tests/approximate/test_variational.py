@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.approximate import variational as module
-from rayfbnn.approximate.gaussian import log_density_diagonal, pruned
+from rayfbnn.approximate.distributions import log_density_diagonal, pruned
 from rayfbnn.approximate.variational import Variational, VariationalFit
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError

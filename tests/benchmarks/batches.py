@@ -36,7 +36,7 @@ from rayfbnn.model.approximation.posterior import ApproximatedPosterior  # noqa:
 from rayfbnn.state import ChainState, Trajectory  # noqa: E402
 from rayfbnn.streams import Streams  # noqa: E402
 from rayfbnn.timing import steps as step_times  # noqa: E402
-from rayfbnn.timing.shapes import generated_posterior  # noqa: E402
+from rayfbnn.timing.steps import generated_posterior  # noqa: E402
 
 SHAPES = {"2-16-2/200": (50, 100, 200), "784-100-10/5000": (100, 500)}
 CHAINS = 8

@@ -48,7 +48,7 @@ from rayfbnn.model.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.model.sampled import SampledPosterior  # noqa: E402
 from rayfbnn.state import Advance, Trajectory  # noqa: E402
 from rayfbnn.streams import Purpose
-from rayfbnn.timing import results, shapes
+from rayfbnn.timing import results
 from rayfbnn.timing import steps as step_times
 
 # Shape, chains and steps of a trajectory; long trajectories where launches would otherwise dominate.
@@ -76,7 +76,7 @@ NOISE = "0.1:0.2"
 
 def measure(shape: str, chains: int, n_steps: int, *, dtype: results.Dtype, repeats: int) -> dict[str, Any]:
     """Microseconds per step and chain, steps a second, and GFLOP/s of each code on one shape."""
-    posterior = shapes.generated_posterior(shape, dtype=dtype, device="gpu")
+    posterior = step_times.generated_posterior(shape, dtype=dtype, device="gpu")
     operations = step_times.floating_point_operations(posterior)
     runs = {
         name: partial(event_seconds, trajectory(posterior, advance, chains, n_steps), repeats)
@@ -94,7 +94,7 @@ def measure_marginal(
     shape: str, chains: int, n_steps: int, *, dtype: results.Dtype, repeats: int
 ) -> dict[str, Any]:
     """Times of hybrid-marginal with the robot arm's priors, for a gradient of a trajectory, without rates."""
-    made_up = shapes.generated_posterior(shape, dtype=dtype, device="gpu")
+    made_up = step_times.generated_posterior(shape, dtype=dtype, device="gpu")
     priors = {name: PriorSpec.parse(text, key=name) for name, text in ROBOT_ARM.items()}
     model = ModelSpec("real", PriorSpec.parse(NOISE, key="noise"))
     network = replace(made_up.network, priors=priors)
@@ -124,7 +124,7 @@ def measure_iterations(
     shape: str, chains: int, n_steps: int, *, dtype: results.Dtype, repeats: int
 ) -> dict[str, Any]:
     """Times of whole iterations for a step of their trajectories, with a window and without."""
-    posterior = shapes.generated_posterior(shape, dtype=dtype, device="gpu")
+    posterior = step_times.generated_posterior(shape, dtype=dtype, device="gpu")
     state, _ = step_times.started(posterior, chains)
     random = DeviceStreams(1, cupy.arange(chains, dtype=cupy.uint64), 1)
     runs = {}

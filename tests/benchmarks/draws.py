@@ -55,7 +55,7 @@ from rayfbnn.mcmc.operation import gradient_evaluations, unrolled  # noqa: E402
 from rayfbnn.mcmc.operations import Rescale  # noqa: E402
 from rayfbnn.model.updates.rescaling import orbits_along  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
-from rayfbnn.run.kernel import kernel_name  # noqa: E402
+from rayfbnn.run.hardware import kernel_name  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.run.sampler import acceptance_by_operation, build_posterior  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402

@@ -23,8 +23,8 @@ from rayfbnn.kernels import choose  # noqa: E402
 from rayfbnn.mcmc.orders import drawn_order  # noqa: E402
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec  # noqa: E402
 from rayfbnn.model.sampled import SampledPosterior  # noqa: E402
-from rayfbnn.ring.dividing import divided  # noqa: E402
 from rayfbnn.ring.shared_posterior import RingAdvance  # noqa: E402
+from rayfbnn.run.in_parts import divided  # noqa: E402
 from rayfbnn.state import Advance, Target, Trajectory  # noqa: E402
 from rayfbnn.streams import Purpose, Streams  # noqa: E402
 

@@ -28,7 +28,7 @@ from machine import PEERS, append, conditions, heading, peers_python, pin  # noq
 from rayfbnn.arrays import Array  # noqa: E402
 from rayfbnn.model.sampled import SampledPosterior  # noqa: E402
 from rayfbnn.state import Advance, ChainState, Trajectory  # noqa: E402
-from rayfbnn.timing import results, shapes  # noqa: E402
+from rayfbnn.timing import results  # noqa: E402
 from rayfbnn.timing import steps as step_times  # noqa: E402
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -146,8 +146,8 @@ def measure(
     shape: str, dtype: results.Dtype, jax: Jax | None, arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """All rows of one shape."""
-    posterior = shapes.generated_posterior(shape, dtype=dtype)
-    (n_in, *hidden, _), n_cases = shapes.parsed_shape(shape)
+    posterior = step_times.generated_posterior(shape, dtype=dtype)
+    (n_in, *hidden, _), n_cases = step_times.parsed_shape(shape)
     most = max(1, arguments.memory // (max([n_in, *hidden]) * n_cases))
     many = sorted({min(chains, most) for chains in arguments.chains})
     few = sorted({min(chains, most) for chains in arguments.jax_chains})
@@ -207,7 +207,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--shapes", nargs="+", default=list(shapes.STANDARD_SHAPES))
+    parser.add_argument("--shapes", nargs="+", default=list(step_times.STANDARD_SHAPES))
     parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=["float32", "float64"])
     parser.add_argument("--chains", type=int, nargs="+", default=[16, 256, 4096], help="of both")
     parser.add_argument(

@@ -41,7 +41,7 @@ from rayfbnn.draws.functions import network_values  # noqa: E402
 from rayfbnn.draws.quantities import is_of_predictions  # noqa: E402
 from rayfbnn.draws.view import committed  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
-from rayfbnn.run.kernel import kernel_name  # noqa: E402
+from rayfbnn.run.hardware import kernel_name  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402

@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402, after the threads are set
 from machine import append, conditions, heading  # noqa: E402
 
 from rayfbnn.data import read_training  # noqa: E402
-from rayfbnn.run.kernel import kernel_name  # noqa: E402
+from rayfbnn.run.hardware import kernel_name  # noqa: E402
 from rayfbnn.run.sampler import Sampler  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402

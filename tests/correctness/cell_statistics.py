@@ -12,8 +12,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.model import sampled
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.ring.dividing import divided
 from rayfbnn.ring.shared_posterior import RingAdvance
+from rayfbnn.run.in_parts import divided
 from rayfbnn.selftest.pivots import joint_p_values
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams

@@ -10,7 +10,7 @@ import scipy.stats
 from rayfbnn.api import show
 from rayfbnn.data import read_dataset
 from rayfbnn.describe.configuration import describe, sigma_range
-from rayfbnn.describe.kernels import device_kernels
+from rayfbnn.describe.schedule import device_kernels
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cpu import extension as cpu
@@ -153,7 +153,7 @@ def test_a_store_shows_whether_it_was_begun_with_graphs(
     spec = small_spec(tmp_path, device="gpu", network__hidden=[{"units": 100, "activation": "tanh"}])
     store = make_store(tmp_path / "run.zarr", spec)
     monkeypatch.delenv(choose.VARIABLE)
-    monkeypatch.setattr("rayfbnn.describe.kernels.gpu_is_available", lambda: False)
+    monkeypatch.setattr("rayfbnn.describe.schedule.gpu_is_available", lambda: False)
     assert kernel_lines(show(store.path)) == [f"leapfrog steps: {line}"]
     name, _ = device_kernels(spec, store.data, [], store.root.kernel, 1_000)
     assert name.startswith(f"CUDA, products over all chains, gradients in TF32{words} (")
@@ -199,7 +199,7 @@ def test_a_device_is_not_said_to_run_what_its_kernels_do_not_cover() -> None:
 
 
 def test_what_depends_on_a_device_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfbnn.describe.kernels.gpu_is_available", lambda: False)
+    monkeypatch.setattr("rayfbnn.describe.schedule.gpu_is_available", lambda: False)
     lines = kernel_lines(robot_arm('device="gpu"', MARGINAL))
     assert [line.split(": ")[1] for line in lines] == [GRAPHS, LAUNCHES]
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from rayfbnn.errors import WorkerError
 from rayfbnn.ring import home
-from rayfbnn.ring.itinerary import Itinerary
-from rayfbnn.ring.message import Key, Message
+from rayfbnn.ring.message import Itinerary, Key, Message
 from rayfbnn.ring.questions import DataEnergy
 from rayfbnn.ring.transport import InProcess
 from tests.support import problems

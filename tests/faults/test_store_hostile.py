@@ -18,8 +18,8 @@ import xarray  # noqa: F401  so that each process below has it
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from rayfbnn.store.extension import RoundVerdict
 from rayfbnn.store.hierarchy import planned_chunks, text_chunk
-from rayfbnn.store.lengthening.verdict_log import RoundVerdict
 from rayfbnn.store.segments.payload import joined
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store

@@ -20,7 +20,7 @@ _DECIDING = (
     *("answers/predict.py", "answers/predictive.py", "answers/diagnostics.py", "answers/check.py"),
     *("answers/calibration.py", "answers/effective.py", "draws/thinning.py", "answers/judging/*.py"),
     *("answers/comparing/scores.py", "answers/comparing/distances.py", "answers/comparing/comparison.py"),
-    *("study/rule.py", "study/nested.py", "run/collecting.py"),
+    *("study/rule.py", "study/agreement.py", "run/collecting.py"),
     *("store/segments/files.py", "store/segments/log.py"),
 )
 _LEFT_ALONE = {"annotation", "returns", "decorator_list"}

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from rayfbnn import api
-from rayfbnn.output.formulas import without_formulas
+from rayfbnn.output.whole_file import without_formulas
 from tests.support.small import small
 
 

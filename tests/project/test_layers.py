@@ -65,7 +65,7 @@ HOMES = {
     "cupy": {"arrays.py", "kernels/"},
     "cupyx": {"arrays.py", "kernels/"},
     "tomllib": {"spec/text.py"},
-    "pydantic": {"spec/", "store/checking/documents.py", "study/documents.py"},
+    "pydantic": {"spec/", "store/checking/documents.py", "study/sealed.py"},
     "typer": {"cli/"},
     "jinja2": {"reporting/page.py"},
     "matplotlib": {"pictures/figures.py"},

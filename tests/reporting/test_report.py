@@ -94,7 +94,7 @@ def store_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are made, but not laid out and written, which takes most of the time."""
-    monkeypatch.setattr("rayfbnn.reporting.pictures.to_svg", lambda *_: '<svg viewBox="0 0 1 1"></svg>')
+    monkeypatch.setattr("rayfbnn.reporting.page.to_svg", lambda *_: '<svg viewBox="0 0 1 1"></svg>')
 
 
 class Page(HTMLParser):

@@ -16,10 +16,10 @@ from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.hybrid import hybrid
 from rayfbnn.mcmc.hybrid_marginal import hybrid_marginal
 from rayfbnn.mcmc.orders import drawn_order, reversed_order
-from rayfbnn.ring.dividing import divided
-from rayfbnn.ring.itinerary import Itinerary
+from rayfbnn.ring.message import Itinerary
+from rayfbnn.ring.rounds import Star
 from rayfbnn.ring.shared_posterior import RingAdvance
-from rayfbnn.ring.star import Star
+from rayfbnn.run.in_parts import divided
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support import problems

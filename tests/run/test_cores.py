@@ -9,7 +9,7 @@ import pytest
 
 import rayfbnn
 from rayfbnn.run import running
-from rayfbnn.run.cores import n_cores
+from rayfbnn.run.hardware import n_cores
 from rayfbnn.timing import runs as run_times
 from rayfbnn.timing import steps as step_times
 from tests.support.small import make_store, small_spec

@@ -15,10 +15,10 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data import Dataset, read_training
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.run.kernel import kernel_name
+from rayfbnn.run.hardware import kernel_name
 from rayfbnn.run.sampler import Sampler, build_posterior, posterior_of_run
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.planned import chunk_cases
+from rayfbnn.store.sizes import chunk_cases
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from tests.support.small import small, small_spec

@@ -17,15 +17,12 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import OPERATIONS as ALL_OPERATIONS
 from rayfbnn.model.parts import posterior_of_part
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.ring.dividing import divided
 from rayfbnn.ring.home import Home
-from rayfbnn.ring.owner import Owner
-from rayfbnn.ring.ring import Ring
+from rayfbnn.ring.rounds import Ring, Star
 from rayfbnn.ring.shared_posterior import SharedPosterior
-from rayfbnn.ring.star import Star
-from rayfbnn.ring.transport import InProcess
+from rayfbnn.ring.transport import InProcess, Owner
 from rayfbnn.run import sampler
-from rayfbnn.run.in_parts import home_of_run, parts_of_run
+from rayfbnn.run.in_parts import divided, home_of_run, parts_of_run
 from rayfbnn.run.sampler import posterior_of_run
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store

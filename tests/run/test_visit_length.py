@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.describe.parts import describe_parts
-from rayfbnn.run.visit_length import visit_length
+from rayfbnn.describe.data import describe_parts
+from rayfbnn.run.in_parts import visit_length
 from rayfbnn.spec import RunSpec
 from tests.support.small import SMALL, small_spec
 

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from rayfbnn.answers.judging.chain_average import AverageError
 from rayfbnn.answers.judging.verdicts import Verdict
-from rayfbnn.sklearn.verdicts import warn_unless_ok, what_to_do
+from rayfbnn.sklearn.base import warn_unless_ok, what_to_do
 
 ERROR = AverageError(
     mean=0.3, mean_bound=0.5, sd=math.nan, sd_bound=math.nan, drift=0.0, has_drift=False, chains=8, cases=10

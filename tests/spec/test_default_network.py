@@ -19,7 +19,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.spec import RunSpec
-from rayfbnn.spec.default_network import default_priors
+from rayfbnn.spec.defaults import default_priors
 from rayfbnn.store.store import Store
 from tests.support.problems import MODELS, parse, streams
 

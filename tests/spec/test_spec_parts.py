@@ -10,14 +10,14 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.data import read_dataset
-from rayfbnn.data.shuffling import order_of_cases, shuffled, unshuffled
+from rayfbnn.data.dataset import order_of_cases, shuffled, unshuffled
 from rayfbnn.data.training import read_training
-from rayfbnn.describe.parts import unlike_parts
+from rayfbnn.describe.data import unlike_parts
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.operation import with_inner
 from rayfbnn.spec import RunSpec
-from rayfbnn.spec.parts_checks import automatic_parts
+from rayfbnn.spec.schedule_checks import automatic_parts
 from tests.support.small import SMALL, small, small_spec, write_train
 
 HYBRID = {"op": "hybrid", "steps": 6, "stepsize": 0.3}

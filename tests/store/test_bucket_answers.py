@@ -10,11 +10,10 @@ import pytest
 from rayfbnn.errors import ConfigError, StoreError
 from rayfbnn.store.creation import is_ours
 from rayfbnn.store.storage import bucket as bucket_module
-from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed
+from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, reason, wrong_endpoint
 from rayfbnn.store.storage.lease import Lease
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.storage.places import ObjectPath
-from rayfbnn.store.storage.reasons import reason, wrong_endpoint
 from tests.support.store.answers import BROKEN, CUT, Answer, answering, bucket_at
 
 pytest.importorskip("obstore")

@@ -10,8 +10,7 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.drift import find_drift
-from rayfbnn.study.nested import rank_scores
+from rayfbnn.study.agreement import find_drift, rank_scores
 from rayfbnn.study.rule import Judged, judge, reasons
 from tests.support.model.exact_linear import exact_outputs, linear_data, linear_spec
 from tests.support.pages import ROOT

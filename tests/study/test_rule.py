@@ -8,9 +8,9 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from rayfbnn.study.agreement import nested_rhat, plain_nested_rhat
 from rayfbnn.study.grid import grid
 from rayfbnn.study.looks import Due, Look, due_look
-from rayfbnn.study.nested import nested_rhat, plain_nested_rhat
 from rayfbnn.study.rule import Rule, judge, reasons
 from tests.support.study.simulated import Simulated
 

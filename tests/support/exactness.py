@@ -1,6 +1,6 @@
 """Statistical tests of a sampler that is started at exact draws, taken from the package's `selftest`."""
 
-from rayfbnn.selftest.exactness import (
+from rayfbnn.selftest.pivots import (
     LEVEL,
     LOOKS,
     Values,

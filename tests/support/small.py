@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import read_dataset
-from rayfbnn.run.kernel import kernel_name
+from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem

@@ -13,7 +13,7 @@ from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operation import Operation, Settings, Tuning
 from rayfbnn.mcmc.operations import Heatbath, Hybrid
 from rayfbnn.mcmc.tuning.choosing import settings_after
-from rayfbnn.mcmc.tuning.measured import Measured
+from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.mcmc.tuning.settings import first_settings
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams

@@ -26,7 +26,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.state import Trajectory
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
-from rayfbnn.timing import results, shapes, trajectories, trial
+from rayfbnn.timing import results, trajectories, trial
 from rayfbnn.timing import runs as run_times
 from rayfbnn.timing import steps as step_times
 from tests.support.problems import network, problem
@@ -77,7 +77,7 @@ def test_json_has_the_documented_keys() -> None:
 
 
 def test_the_standard_shapes_are_those_of_the_design() -> None:
-    assert [shapes.parsed_shape(shape) for shape in shapes.STANDARD_SHAPES] == [
+    assert [step_times.parsed_shape(shape) for shape in step_times.STANDARD_SHAPES] == [
         ([1, 8, 1], 100),
         ([2, 16, 2], 200),
         ([10, 100, 1], 1000),
@@ -87,8 +87,8 @@ def test_the_standard_shapes_are_those_of_the_design() -> None:
 
 
 def test_a_made_up_posterior_has_its_shape() -> None:
-    posterior = shapes.generated_posterior("3-4-5-2/6")
-    assert shapes.shape_of(posterior) == "3-4-5-2/6"
+    posterior = step_times.generated_posterior("3-4-5-2/6")
+    assert step_times.shape_of(posterior) == "3-4-5-2/6"
     assert posterior.n_parameters == 3 * 4 + 4 + 4 * 5 + 5 + 5 * 2 + 2
     assert posterior.dtype == "float32"
 
@@ -96,31 +96,31 @@ def test_a_made_up_posterior_has_its_shape() -> None:
 @pytest.mark.parametrize("shape", ["", "2-16-2", "2-16/200", "2-0-2/200", "2-16-2/0", "2-x-2/200", "2--2/9"])
 def test_a_shape_that_is_none_is_refused(shape: str) -> None:
     with pytest.raises(ConfigError, match="shape: must be inputs-hidden"):
-        shapes.parsed_shape(shape)
+        step_times.parsed_shape(shape)
 
 
 def test_operations_are_those_of_the_products() -> None:
-    posterior = shapes.generated_posterior("2-16-2/200")
+    posterior = step_times.generated_posterior("2-16-2/200")
     forward = (2 * 16 + 16) + (16 * 2 + 2)  # multiplications and additions of one case, weights and biases
     assert step_times.floating_point_operations(posterior) == 2 * 200 * (2 * forward + 16 * 2)
 
 
 def test_the_time_of_a_step_is_that_of_a_gradient_of_one_chain(clock: SimpleNamespace) -> None:
-    posterior = shapes.generated_posterior("1-2-1/3")
+    posterior = step_times.generated_posterior("1-2-1/3")
     per_step = step_times.seconds_per_step(posterior, counted(clock, 0.001), chains=3, seconds=1.0)
     assert per_step == pytest.approx(0.001, rel=1e-4)
 
 
 def test_too_many_chains_for_the_memory_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_times, "_MAX_VALUES", 40)
-    rows = step_times.kernel_rows(shapes.generated_posterior("1-4-1/3"), chains=1000, seconds=0.01)
+    rows = step_times.kernel_rows(step_times.generated_posterior("1-4-1/3"), chains=1000, seconds=0.01)
     assert next(rows).chains == 3
 
 
 def test_the_estimate_is_the_time_of_the_run(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     advance = counted(clock, 0.001)
     monkeypatch.setattr(choose, "advance_for", lambda posterior: (advance, "counted"))
-    posterior = shapes.generated_posterior("1-2-1/3", dtype="float64")
+    posterior = step_times.generated_posterior("1-2-1/3", dtype="float64")
     phases: list[tuple[tuple[Operation, ...], int]] = [
         ((SampleSigmas(), Heatbath(), Hybrid(steps=700, stepsize=0.1)), 3),
         ((Repeat(2, (Heatbath(), Hybrid(steps=900, stepsize=0.1, window=5))),), 4),
@@ -153,7 +153,7 @@ def test_updates_are_timed_with_the_random_numbers_of_a_run(monkeypatch: pytest.
             return super().uniform(purpose, *args, **options)
 
     monkeypatch.setattr(choose, "streams_class", lambda device: RecordedStreams)
-    posterior = shapes.generated_posterior("1-2-1/3", dtype="float64")
+    posterior = step_times.generated_posterior("1-2-1/3", dtype="float64")
     times = run_times.UpdateTimes(posterior, chains=2, sigmas=0.5, seconds=1e-3)
     purposes.clear()
     times.update(Heatbath())
@@ -165,7 +165,7 @@ def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pyte
     monkeypatch.setattr(step_times, "repeated", lambda run, *, seconds: [run()])
     seen: dict[str, Any] = {}
     calls: list[tuple[Any, int]] = []
-    chosen, name = choose.advance_for(shapes.generated_posterior("1-2-1/6"))
+    chosen, name = choose.advance_for(step_times.generated_posterior("1-2-1/6"))
 
     def watched(target: Any, *arrays: Any, order: Array | None = None, **settings: Any) -> Any:
         calls.append((target, 1 if order is None else order.shape[1]))
@@ -185,7 +185,7 @@ def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pyte
         Hybrid(steps=5, stepsize=0.1, integrator="fourth-order"),
         Heatbath(),
     )
-    posterior = shapes.generated_posterior("1-2-1/6", dtype="float64")
+    posterior = step_times.generated_posterior("1-2-1/6", dtype="float64")
     rows = step_times.rows_of_operations(posterior, operations, chains=2, seconds=1e-3, report=report)
     names = ["hybrid", "hybrid-marginal over outputs and precisions", "hybrid, 3 partitions"]
     assert list(seen) == [f"1-2-1/6 {name}" for name in [*names, "hybrid, two-stage", "hybrid, fourth-order"]]
@@ -211,7 +211,7 @@ def test_the_estimate_goes_from_the_shortest_to_the_longest_automatic_trajectori
         Hybrid(steps=5, stepsize=0.1, integrator="fourth-order"),
         Heatbath(),
     )
-    posterior = shapes.generated_posterior("1-2-1/6", dtype="float64")
+    posterior = step_times.generated_posterior("1-2-1/6", dtype="float64")
     estimate = run_times.estimate_run(
         posterior, [(operations, 3)], chains=2, chains_per_batch=2, sigmas=0.5, workers=1, seconds=1e-3
     )
@@ -247,7 +247,7 @@ def command(*arguments: object) -> Result:
 
 @pytest.fixture
 def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "STANDARD_SHAPES", ("1-2-1/3",))
+    monkeypatch.setattr(step_times, "STANDARD_SHAPES", ("1-2-1/3",))
 
 
 def test_the_command_prints_json_alone_and_its_progress_elsewhere(few_shapes: None) -> None:
@@ -372,7 +372,7 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_real_clock_is_not_far_off() -> None:
-    posterior = shapes.generated_posterior("2-16-2/200")
+    posterior = step_times.generated_posterior("2-16-2/200")
     state, _ = step_times.started(posterior, 4)
     stepsizes = step_times.STEPSIZE * posterior.stepsizes(state.precisions).astype(np.float32)
     begun = time.perf_counter()

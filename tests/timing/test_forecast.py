@@ -16,7 +16,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.timing import changes, forecast
 from rayfbnn.timing.results import Change, Forecast
 from rayfbnn.timing.runs import UpdateTimes
-from rayfbnn.timing.shapes import generated_posterior
+from rayfbnn.timing.steps import generated_posterior
 from rayfbnn.timing.trajectories import TrajectoryKind
 from tests.support.small import small_spec
 

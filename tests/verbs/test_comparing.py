@@ -17,7 +17,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.run.fitting.fitter import Fitter
 from rayfbnn.store.storage.places import place_of
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.fitting import new_fit
+from rayfbnn.verbs.sampling import new_fit
 from tests.support.output.undrawn import leave_undrawn
 from tests.support.store.standin_store import normal
 

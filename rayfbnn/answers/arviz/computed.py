@@ -1,4 +1,4 @@
-"""The groups of ArviZ that are computed from the draws: pointwise log likelihoods, new data, log priors."""
+"""Labelled arrays computed for ArviZ: statistics, functions, pointwise log likelihoods, log priors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray as xr
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import activation_bytes, output_blocks
+from rayfbnn.draws.quantities import functions_at
+from rayfbnn.draws.view import Draws
+from rayfbnn.mcmc.trajectories import steps_and_stepsize
 from rayfbnn.model import prior
 from rayfbnn.streams import Streams
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from rayfbnn.draws.view import Draws
+    from rayfbnn.store.store import Store
 
 _BLOCK_BYTES = 64e6
 _LEADING = ("chain", "draw")
@@ -141,3 +146,65 @@ def _empty(run: Draws) -> Array:
 
 def _coordinates(run: Draws, numbers: Array) -> dict[str, Array]:
     return {"chain": np.arange(run.n_chains), "draw": numbers}
+
+
+def labelled_functions(run: Draws, inputs: Array) -> xr.DataArray:
+    """Return the functions that a run is judged by, with dimensions chain, draw, case and function.
+
+    inputs  (n_cases, n_inputs) as in the data file
+    """
+    names = run.spec.data_model.function_names(run.data.target_names)
+    return xr.DataArray(
+        functions_at(run, inputs),
+        dims=("chain", "draw", "case", "function"),
+        coords={"function": names},
+    )
+
+
+_RENAMED = {"accepted": "acceptance_rate", "energy_change": "energy_error"}
+_OF_TRAJECTORIES = ("accepted", "energy", "energy_change", "diverged")
+
+
+def sample_stats(store: Store, stored: xr.Dataset, *, is_warmup: bool = False) -> xr.Dataset:
+    """Return the stored statistics with ArviZ's names, and statistics derived from them.
+
+    lp               log density of parameters and precisions given the data, up to a constant: log_prior
+                     plus log_likelihood_total, the latter times the inverse temperature
+    diverging        whether a trajectory of the iteration diverged
+    acceptance_rate  share of the iteration's proposals that were accepted
+    energy_error     change of the energy along the last trajectory
+    n_steps          steps of all trajectories of an iteration, if this number is fixed or tuned
+    step_size        factor on the heuristic stepsizes, if all trajectories of an iteration have the same
+
+    Draws without trajectories, such as those by rejection or from the prior, have only the log densities. The
+    warm-up lacks n_steps and step_size, because they may change there.
+    """
+    total = stored["log_likelihood_total"]
+    lp = total / store.spec.temperature + stored["log_prior"]
+    stats = stored.assign(lp=lp)
+    if store.kind != "mcmc":
+        return stats.drop_vars(_OF_TRAJECTORIES)
+    stats = stats.assign(diverging=stored["diverged"] > 0).drop_vars("diverged").rename(_RENAMED)
+    if is_warmup:
+        return stats
+    for name, values in _settings(store, stored.sizes["draw"]).items():
+        if np.isfinite(values).all():
+            whole = values.astype(np.int64) if name == "n_steps" else values
+            shape = (stored.sizes["chain"], len(whole))
+            stats[name] = ("chain", "draw"), np.broadcast_to(whole, shape)
+    return stats
+
+
+def _settings(store: Store, n_draws: int) -> dict[str, Array]:
+    """Return n_steps and step_size of the first draws of every chain, (n_draws,) each; NaN if unknown."""
+    n_steps, stepsizes, first = [np.empty(0)], [np.empty(0)], 1
+    for phase in store.spec.phase:
+        if phase.keep is True and sum(map(len, n_steps)) < n_draws:
+            steps, stepsize = steps_and_stepsize(phase.operations, store.tuning.at(first))
+            n_steps.append(np.full(phase.iterations, steps))
+            stepsizes.append(np.full(phase.iterations, stepsize))
+        first += phase.iterations
+    return {
+        "n_steps": np.concatenate(n_steps)[:n_draws],
+        "step_size": np.concatenate(stepsizes)[:n_draws],
+    }

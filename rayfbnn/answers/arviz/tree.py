@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.answers.arviz import computed
-from rayfbnn.answers.arviz.statistics import sample_stats
+from rayfbnn.answers.arviz.computed import sample_stats
 from rayfbnn.arrays import Array
 from rayfbnn.draws.agreement import check_same_posterior
 from rayfbnn.draws.choosing import spread

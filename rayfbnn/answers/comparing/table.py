@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rayfbnn.answers.comparing.comparison import Compared
-from rayfbnn.answers.known import known
+from rayfbnn.answers.wording import known
 from rayfbnn.markup import tables
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Advice for a run that has not converged: what to change in its schedule, network or priors."""
+"""Advice on a run that went wrong: what to change in its schedule, network, priors or stepsizes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rayfbnn.mcmc.operation import AUTO, Operation, automatic, with_inner
+import numpy as np
+
+from rayfbnn.mcmc.heatbath import Heatbath
+from rayfbnn.mcmc.hybrid import Hybrid
+from rayfbnn.mcmc.operation import AUTO, Operation, automatic, unrolled, with_inner
+from rayfbnn.mcmc.sghmc import Sghmc
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rayfbnn.spec import RunSpec
+    from rayfbnn.store.store import Store
 
 # Above this R-hat, chains may sit in different modes. R-hat then need not fall as the draws increase.
 RHAT_IN_REACH = 1.1
@@ -146,3 +152,32 @@ def _either(ways: list[str]) -> str:
     if not ways:
         return "other operations"
     return ways[0] if len(ways) == 1 else f"{', '.join(ways[:-1])} or {ways[-1]}"
+
+
+_MOST_HEAT = 1.5
+_STANDARD_ERRORS = 5
+
+
+def heat_warning(store: Store) -> str:
+    """Return a warning if the momentum of `sghmc` after the last blocks is far too large, or "".
+
+    The momentum is standard normal in the posterior, so its mean square should be 1. Steps that are too long
+    and gradients on batches make it larger. The result is "" if other operations draw a new momentum, or
+    if the excess may be due to chance.
+    """
+    operations = unrolled(store.spec.phase[-1].operations) if store.kind == "mcmc" else ()
+    keeps = any(isinstance(each, Sghmc) and each.integrator != "langevin" for each in operations)
+    if not keeps or any(isinstance(each, Heatbath | Hybrid) for each in operations):
+        return ""
+    loaded = [store.load_state(batch) for batch in range(store.n_batches)]
+    momenta = [each[0].momentum.ravel() for each in loaded if each is not None]
+    if not momenta:
+        return ""
+    squares = np.concatenate(momenta).astype(np.float64) ** 2
+    heat = squares.mean()
+    if heat <= max(_MOST_HEAT, 1 + _STANDARD_ERRORS * math.sqrt(2 / len(squares))):
+        return ""
+    return (
+        f"{store.path}: the mean square of the momentum of sghmc is {heat:.3g} but should be 1, so the draws"
+        " are spread too widely; use a smaller stepsize, more friction or larger batches"
+    )

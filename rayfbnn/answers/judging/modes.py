@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from rayfbnn.answers.effective import MIN_DRAWS, mcse_mean
-from rayfbnn.answers.reasons import numbered
+from rayfbnn.answers.wording import numbered
 from rayfbnn.arrays import Array
 
 _FALSE_ALARM_RATE = 0.01

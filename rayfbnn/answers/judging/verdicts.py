@@ -12,8 +12,7 @@ from rayfbnn.answers.effective import MIN_DRAWS
 from rayfbnn.answers.judging import advice
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, AverageError
 from rayfbnn.answers.judging.modes import Mode, mode_sentences
-from rayfbnn.answers.known import known
-from rayfbnn.answers.reasons import listed, numbered
+from rayfbnn.answers.wording import known, listed, numbered
 from rayfbnn.markup import tables
 
 if TYPE_CHECKING:

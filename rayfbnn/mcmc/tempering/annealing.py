@@ -12,8 +12,7 @@ from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.mcmc.operation import Operation
-from rayfbnn.mcmc.tempering.selection import taken
-from rayfbnn.mcmc.tempering.stages import ANNEALING, at_stage
+from rayfbnn.mcmc.tempering.inner import ANNEALING, at_stage, taken
 from rayfbnn.state import Advance, ChainState, TemperedTarget
 from rayfbnn.streams import Streams
 

@@ -16,9 +16,15 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning, gradient_evaluations
 from rayfbnn.mcmc.schedule import ExcursionInfo, build_iteration
-from rayfbnn.mcmc.tempering.ladder import check_inner, check_ladder, describe_ladder
-from rayfbnn.mcmc.tempering.selection import put_back, taken
-from rayfbnn.mcmc.tempering.stages import LAST_STAGE, at_stage
+from rayfbnn.mcmc.tempering.inner import (
+    LAST_STAGE,
+    at_stage,
+    check_inner,
+    check_ladder,
+    describe_ladder,
+    put_back,
+    taken,
+)
 from rayfbnn.state import Advance, ChainState, TemperedTarget, Update
 from rayfbnn.streams import Purpose, Streams
 

@@ -13,8 +13,7 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
 from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning, gradient_evaluations, unrolled
 from rayfbnn.mcmc.schedule import Iteration, build_iteration
-from rayfbnn.mcmc.tempering.ladder import check_inner, check_ladder, describe_ladder
-from rayfbnn.mcmc.tempering.stages import at_stage
+from rayfbnn.mcmc.tempering.inner import at_stage, check_inner, check_ladder, describe_ladder
 from rayfbnn.state import Advance, ChainState, HMCInfo, TemperedTarget, Update
 from rayfbnn.streams import Purpose, Streams
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from rayfbnn.mcmc.operation import AUTO, Settings, Tunable
-from rayfbnn.mcmc.tuning.measured import BITS, Measured, ratio
-from rayfbnn.mcmc.tuning.scaling import scales_from
+from rayfbnn.mcmc.stepsizes import scales_from
+from rayfbnn.mcmc.tuning.measuring import BITS, Measured, ratio
 from rayfbnn.mcmc.tuning.settings import first_settings, with_steps
 
 TARGET_ACCEPTANCE = 0.8

@@ -1,27 +1,92 @@
-"""Measurements of trajectories at several lengths, as if they had stopped there.
-
-A round is a number of iterations of every chain with the same settings. The measurements of its trajectories
-are summed in whole numbers (measured.py). The order and the grouping of chains, blocks or workers therefore
-cannot change a bit. The settings of the next round are a function of the sums of all earlier rounds
-(choosing.py).
-"""
+"""Measurements of trajectories at several lengths, as if they had stopped there, and sums over them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operation import AUTO, Settings, Tunable, Tuning
-from rayfbnn.mcmc.tuning.measured import Measured, fixed_point_sums
-from rayfbnn.mcmc.tuning.scaling import mean_squares
+from rayfbnn.mcmc.stepsizes import mean_squares
 from rayfbnn.mcmc.tuning.settings import lengths
 from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory, Update
+
+BITS = 40  # the unit of the sums is 2**-40
+_LARGEST = 2.0**50  # the limit for a single value; the sum of 2**12 values of this size still fits 63 bits
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Sums over trajectories. All but the two counts are in units of 2**-40.
+
+    trajectories  the number of trajectories
+    lengths       the numbers of steps at the measurements
+    acceptance    for each length, the sum of a = min(1, exp(-change in energy))
+    jumps         for each length and each quantity, the sum of a times the squared change of the quantity
+    sums, squares for each quantity, the sum of its values and of the squares at the start of trajectories
+    slopes        for each group, the sum of stepsizes.mean_squares; empty unless scales are automatic
+    diverged      the number of trajectories that met an energy that was not finite
+    """
+
+    trajectories: int
+    lengths: tuple[int, ...]
+    acceptance: tuple[int, ...]
+    jumps: tuple[tuple[int, ...], ...] = ()
+    sums: tuple[int, ...] = ()
+    squares: tuple[int, ...] = ()
+    slopes: tuple[int, ...] = ()
+    diverged: int = 0
+
+    def __add__(self, other: Measured) -> Measured:
+        """Add the sums of two measurements, up to the longest length that both have."""
+        n = min(len(self.lengths), len(other.lengths))
+        return Measured(
+            self.trajectories + other.trajectories,
+            self.lengths[:n],
+            _added(self.acceptance, other.acceptance),
+            tuple(_added(*pair) for pair in zip(self.jumps, other.jumps, strict=False)),
+            _added(self.sums, other.sums),
+            _added(self.squares, other.squares),
+            _added(self.slopes, other.slopes),
+            self.diverged + other.diverged,
+        )
+
+    def mean_acceptance(self, length: int) -> float:
+        """Return the mean acceptance probability of trajectories of this many steps."""
+        return ratio(self.acceptance[self.lengths.index(length)], self.trajectories)
+
+    @property
+    def diverged_share(self) -> float:
+        """The share of trajectories that diverged."""
+        return self.diverged / self.trajectories
+
+
+def _added(ours: Sequence[int], theirs: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(ours, theirs, strict=False))
+
+
+def ratio(numerator: int, denominator: int) -> float:
+    """Divide a sum in units of 2**-40 by a whole number, rounding only once."""
+    return numerator / (denominator << BITS)
+
+
+def fixed_point_sums(values: Array) -> tuple[int, ...]:
+    """Sum values (n_chains, n) over the chains, as whole numbers in units of 2**-40.
+
+    Each value is rounded first, and then whole numbers are summed. The result therefore does not depend on
+    the order. A value that is not finite counts as 0.
+    """
+    xp = array_namespace(values)
+    values = xp.clip(xp.where(xp.isfinite(values), values, 0.0), -_LARGEST, _LARGEST)
+    whole = xp.floor(values)
+    parts = xp.rint((values - whole) * 2.0**BITS)
+    high, low = (to_host(part.astype(xp.int64).sum(axis=0)) for part in (whole, parts))
+    return tuple((int(a) << BITS) + int(b) for a, b in zip(high, low, strict=True))
 
 
 @runtime_checkable
@@ -103,7 +168,7 @@ class Probe:
     trajectory measures all lengths.
 
     measured  the sums over the chains, set when the trajectory has been run; unset without lengths
-    slopes    scaling.mean_squares at the start of the trajectory, (n_chains, n_groups), if requested
+    slopes    stepsizes.mean_squares at the start of the trajectory, (n_chains, n_groups), if requested
     """
 
     measured: Measured

@@ -38,7 +38,7 @@ class DataModel(ABC):
     has_noise           whether noise precisions are sampled
     has_labels          whether targets are labels with probabilities instead of numbers
     are_times           whether targets are times, which are negative if censored
-    usual_bias          width of the default prior of the outputs' biases (spec/default_network.py)
+    usual_bias          width of the default prior of the outputs' biases (spec/defaults.py)
     usual_relevance     alpha of the default sigma of each input; infinite if inputs share a sigma
     usual_iterations    default number of iterations of `hybrid` to keep
     usual_marginal_iterations  default number of iterations of `hybrid-marginal` to keep

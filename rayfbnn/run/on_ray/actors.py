@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from rayfbnn.run.on_ray.division import Division
+from rayfbnn.run.on_ray.transport import Division
 from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.store.storage.places import Place
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.mcmc.tuning.measured import BITS
+from rayfbnn.mcmc.tuning.measuring import BITS
 
 MOST_VALUES = 3_000_000  # in a JSON file: each takes up to a hundred bytes once it is parsed
 MOST_CHAINS = 1_000_000
@@ -119,7 +119,7 @@ class ExtensionDocument(Document):
 
 
 class MeasuredDocument(Document):
-    """Sums over measured trajectories, see `mcmc.tuning.measured.Measured`."""
+    """Sums over measured trajectories, see `mcmc.tuning.measuring.Measured`."""
 
     trajectories: Annotated[int, Field(ge=1, le=2**53)]
     lengths: Annotated[list[Count], Field(min_length=1, max_length=100)]
@@ -222,7 +222,7 @@ class HeadDocument(Document):
 
 
 class VerdictDocument(Document):
-    """A verdict on a run in rounds, see `lengthening.verdict_log.RoundVerdict`."""
+    """A verdict on a run in rounds, see `extension.RoundVerdict`."""
 
     store: Digest
     number: Whole

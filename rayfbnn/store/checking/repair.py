@@ -10,7 +10,7 @@ from rayfbnn.errors import StoreCorruptError, StoreMismatchError
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING, VERDICTS
 from rayfbnn.store.checking.heads import HEAD
 from rayfbnn.store.checking.verify import verify
-from rayfbnn.store.lengthening.verdict_log import VerdictLog
+from rayfbnn.store.extension import VerdictLog
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Problem, VerifyReport
 from rayfbnn.version import __version__

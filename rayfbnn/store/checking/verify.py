@@ -14,8 +14,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_rows
 from rayfbnn.store.checking.consistency import check_record
+from rayfbnn.store.extension import VerdictLog
 from rayfbnn.store.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
-from rayfbnn.store.lengthening.verdict_log import VerdictLog
 from rayfbnn.store.locking import read_holder
 from rayfbnn.store.metadata import (
     check_draws,

@@ -17,7 +17,7 @@ from itertools import groupby
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc.tuning.measured import Measured
+from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.store.catalogue import ArrayPlan, chunk_rows
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Record, Segment

@@ -18,9 +18,8 @@ from pathlib import Path
 from types import TracebackType
 
 from rayfbnn.errors import StoreBusyError, StoreError, StoreExistsError, StoreForeignError
-from rayfbnn.store.storage.os_errors import NO_FOLDER, translated
 from rayfbnn.store.storage.protocol import PARTIAL, IsOurs
-from rayfbnn.store.storage.system_calls import SystemCalls
+from rayfbnn.store.storage.system_calls import NO_FOLDER, SystemCalls, translated
 
 PROBE = "probe"
 MARKER = re.compile(rf"\.creating\.[0-9a-f]{{32}}{re.escape(PARTIAL)}", re.ASCII)

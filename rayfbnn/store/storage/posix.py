@@ -17,10 +17,9 @@ from pathlib import Path
 
 from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreExistsError
 from rayfbnn.store.storage.building import MARKER, PROBE, TEMPORARY, Building
-from rayfbnn.store.storage.os_errors import translated
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import MOST_BYTES, PARTIAL, Holds, IsOurs, Item, Result
-from rayfbnn.store.storage.system_calls import SystemCalls
+from rayfbnn.store.storage.system_calls import SystemCalls, translated
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 # Errors that may be gone when a file is read again, such as those of a network file system.

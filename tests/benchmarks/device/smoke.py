@@ -30,7 +30,6 @@ from rayfbnn.mcmc.hybrid import hybrid, whole_hybrid_of
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose, Streams
-from rayfbnn.timing import shapes
 from rayfbnn.timing import steps as step_times
 from tests.benchmarks.machine import append, conditions
 
@@ -69,7 +68,7 @@ def against_array_code(
 
 def started(shape: str, chains: int) -> tuple[SampledPosterior, Trajectory]:
     """A posterior of random numbers on the device, and the start of a trajectory there."""
-    posterior = shapes.generated_posterior(shape, dtype="float32", device="gpu")
+    posterior = step_times.generated_posterior(shape, dtype="float32", device="gpu")
     state, _ = step_times.started(posterior, chains)
     stepsizes = (step_times.STEPSIZE * posterior.stepsizes(state.precisions)).astype(posterior.dtype)
     return posterior, Trajectory(state.position, state.momentum, state.precisions, stepsizes)

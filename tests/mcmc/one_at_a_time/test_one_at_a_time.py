@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc.one_at_a_time import doubling, metropolis_1, slice_1
+from rayfbnn.mcmc.one_at_a_time import metropolis_1, slice_1
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Metropolis1, Slice1
 from rayfbnn.state import ChainState
@@ -150,7 +150,7 @@ DOUBLING_MUTANTS = {
 @pytest.mark.parametrize("name", DOUBLING_MUTANTS)
 def test_mutant_of_doubling_is_killed(name: str) -> None:
     changed = mutant(slice_1)
-    changed.doubled = mutant(doubling, DOUBLING_MUTANTS[name]).doubled  # type: ignore[attr-defined]
+    changed.doubled = mutant(slice_1, DOUBLING_MUTANTS[name]).doubled  # type: ignore[attr-defined]
     exact, operations = CONFIGURATIONS["slice-1 doubling"]
     options = {"schedule": schedule_with(changed)}
     assert not stays_exact(exact, operations, name="slice-1 doubling", n_chains=QUICK // 4, **options)
@@ -159,7 +159,7 @@ def test_mutant_of_doubling_is_killed(name: str) -> None:
 def test_looking_at_every_half_stays_exact() -> None:
     """This mutant is equivalent: if both ends of such a half are outside, doubling would have ended there."""
     changed = mutant(slice_1)
-    always = mutant(doubling, ("is_apart |= halving & (", "is_apart |= halving | ("))
+    always = mutant(slice_1, ("is_apart |= halving & (", "is_apart |= halving | ("))
     changed.doubled = always.doubled  # type: ignore[attr-defined]
     exact, operations = CONFIGURATIONS["slice-1 doubling"]
     options = {"schedule": schedule_with(changed)}

@@ -17,7 +17,7 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, SampleNoise
 from rayfbnn.mcmc.tempering import annealing
 from rayfbnn.mcmc.tempering.annealing import inverse_temperatures, normaliser
-from rayfbnn.mcmc.tempering.stages import ANNEALING, LAST_STAGE, at_stage
+from rayfbnn.mcmc.tempering.inner import ANNEALING, LAST_STAGE, at_stage
 from rayfbnn.model import posterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior

@@ -25,7 +25,7 @@ from rayfbnn.mcmc.operations import (
     SimulatedTempering,
     TemperedTransition,
 )
-from rayfbnn.mcmc.tempering import selection, simulated_tempering, stages, tempered_transition
+from rayfbnn.mcmc.tempering import inner, simulated_tempering, tempered_transition
 from rayfbnn.mcmc.tempering.simulated_tempering import Direction
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
@@ -342,10 +342,10 @@ def test_chains_are_put_back_where_they_were_taken_from() -> None:
     streams = Streams(1, np.arange(5, dtype=np.uint64))
     state = ChainState(*(streams.normal(Purpose.PROPOSAL, (3,), index=index) for index in range(3)))
     chosen = np.array([True, False, True, True, False])
-    part, random = selection.taken(state, streams, chosen)
+    part, random = inner.taken(state, streams, chosen)
     assert random.chains.tolist() == [0, 2, 3]
     changed = replace(part, position=part.position + 1)
-    whole = selection.put_back(state, changed, chosen)
+    whole = inner.put_back(state, changed, chosen)
     assert np.array_equal(whole.position, state.position + chosen[:, None])
     assert np.array_equal(whole.momentum, state.momentum)
 
@@ -367,4 +367,4 @@ def test_inner_operations_of_two_temperings_share_no_random_numbers() -> None:
     iteration(ChainState(np.ones((2, 1)), np.ones((2, 1)), np.ones((2, 1))), streams)
     assert len(seen) == len(set(seen)) == 2 + 2 * 2 * 2 * 2
     assert (4, 0) in seen and (4, 3) in seen
-    assert max(operation for _, operation in seen) < 2**17 * (stages.LAST_STAGE + 1)
+    assert max(operation for _, operation in seen) < 2**17 * (inner.LAST_STAGE + 1)

@@ -16,12 +16,11 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operation import Settings, Tuning, automatic
 from rayfbnn.mcmc.operations import Heatbath, Hybrid
 from rayfbnn.mcmc.trajectories import trajectory_length
-from rayfbnn.mcmc.tuning import choosing, measured, measuring
-from rayfbnn.mcmc.tuning.measured import Measured
-from rayfbnn.mcmc.tuning.measuring import Probe
+from rayfbnn.mcmc.tuning import choosing, measuring
+from rayfbnn.mcmc.tuning.measuring import Measured, Probe
 from rayfbnn.state import Trajectory
 from tests.support.kernels.trajectories import end_of
-from tests.support.mutants import importing, mutant
+from tests.support.mutants import mutant
 from tests.support.targets import ANHARMONIC, banana, gaussian, wall
 from tests.support.tuning import AUTOMATIC, ONE, Scaled, frozen, start, streams, tuned
 
@@ -129,8 +128,8 @@ def test_a_mutant_of_the_probe_is_seen(bug: tuple[str, str]) -> None:
 
 
 def test_sums_without_their_fractions_are_seen() -> None:
-    wrong = mutant(measured, ("(int(a) << BITS) + int(b)", "(int(a) << BITS)"))
-    assert difference_from_separate_trajectories(importing(measuring, wrong)) > 1e-3
+    wrong = mutant(measuring, ("(int(a) << BITS) + int(b)", "(int(a) << BITS)"))
+    assert difference_from_separate_trajectories(wrong) > 1e-3
 
 
 def test_a_measured_update_is_the_update() -> None:

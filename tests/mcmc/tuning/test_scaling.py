@@ -12,10 +12,11 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import stepsizes
 from rayfbnn.mcmc.operations import Hybrid
-from rayfbnn.mcmc.tuning import choosing, scaling
-from rayfbnn.mcmc.tuning.measured import Measured
-from rayfbnn.mcmc.tuning.scaling import group_sizes, of_coordinates, scales_from
+from rayfbnn.mcmc.stepsizes import group_sizes, of_coordinates, scales_from
+from rayfbnn.mcmc.tuning import choosing
+from rayfbnn.mcmc.tuning.measuring import Measured
 from tests.support.mutants import mutant
 from tests.support.problems import problem
 from tests.support.problems import streams as problem_streams
@@ -67,8 +68,8 @@ def measured_scales(module: ModuleType) -> tuple[float, ...]:
     ],
 )
 def test_a_mutant_of_the_slopes_is_seen(bug: tuple[str, str]) -> None:
-    assert measured_scales(scaling) == pytest.approx(WIDTHS, rel=0.05)
-    assert measured_scales(mutant(scaling, bug)) != pytest.approx(WIDTHS, rel=0.05)
+    assert measured_scales(stepsizes) == pytest.approx(WIDTHS, rel=0.05)
+    assert measured_scales(mutant(stepsizes, bug)) != pytest.approx(WIDTHS, rel=0.05)
 
 
 def test_groups_without_slopes_are_held() -> None:
@@ -135,7 +136,7 @@ def test_groups_of_a_posterior_are_its_own(over: Any) -> None:
     views = layout.views(squares[:, : layout.n_parameters])
     expected = [view.reshape(len(view), -1).mean(axis=1) for view in views.values()]
     expected += list(squares[:, layout.n_parameters :].T)
-    measured_squares = scaling.mean_squares(target, state.position, precisions)
+    measured_squares = stepsizes.mean_squares(target, state.position, precisions)
     np.testing.assert_allclose(measured_squares, np.stack(expected, axis=1), rtol=1e-6)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rayfbnn.errors import StoreMismatchError, WorkerError
-from rayfbnn.run import gpus, resuming
+from rayfbnn.run import hardware, resuming
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray import executor
 from rayfbnn.run.on_ray.executor import RayExecutor
@@ -32,9 +32,9 @@ def ray_with(gpus: int) -> StandinRay:
 def test_a_run_uses_the_gpus_that_it_has_workers_for(
     monkeypatch: pytest.MonkeyPatch, workers: int | None, address: str | None, expected: int
 ) -> None:
-    monkeypatch.setattr(gpus, "gpus_here", lambda: 4)
-    monkeypatch.setattr(gpus, "connect", lambda workers, address: (ray_with(8), False))
-    assert gpus.n_gpus(workers, address) == expected
+    monkeypatch.setattr(hardware, "gpus_here", lambda: 4)
+    monkeypatch.setattr(hardware, "connect", lambda workers, address: (ray_with(8), False))
+    assert hardware.n_gpus(workers, address) == expected
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,13 @@ from typing import Any
 import pytest
 
 from rayfbnn.ring.message import Message
-from rayfbnn.run import visit_length
+from rayfbnn.run import in_parts
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray import owners
-from rayfbnn.run.on_ray.division import Division, RemoteOwner
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.nodes import look_at_nodes
-from rayfbnn.run.on_ray.parts_worker import PartsWorker
-from rayfbnn.run.on_ray.transport import RayTransport
-from rayfbnn.run.on_ray.worker import Worker
+from rayfbnn.run.on_ray.transport import Division, RayTransport, RemoteOwner
+from rayfbnn.run.on_ray.worker import PartsWorker, Worker
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
 from tests.support.model.runs import MODELS, spec_of
@@ -109,7 +107,7 @@ class HomeOfStar(Worker):
     """A home that asks all owners at once, however short visits are."""
 
     def __init__(self, *arguments: Any) -> None:
-        visit_length._LEAST_SECONDS_OF_STAR = 0.0
+        in_parts._LEAST_SECONDS_OF_STAR = 0.0
         super().__init__(*arguments)
 
 
@@ -117,7 +115,7 @@ class HomeOfStar(Worker):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_star_of_several_workers_gives_the_draws_of_one(name: str, tmp_path: Path) -> None:
     store, alone = two_stores(name, tmp_path, iterations=8)
-    assert visit_length.visit_length(store.spec, 12).n_batches < N_PARTS
+    assert in_parts.visit_length(store.spec, 12).n_batches < N_PARTS
     run(store, workers=N_PARTS, worker_class=HomeOfStar)
     assert_same_draws(store.path, alone)
 

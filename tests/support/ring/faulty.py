@@ -16,11 +16,10 @@ from rayfbnn.mcmc.hybrid import hybrid
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring import home as home_module
 from rayfbnn.ring.message import Message
-from rayfbnn.ring.owner import Owner
 from rayfbnn.ring.parts import Part, parts_of
-from rayfbnn.ring.ring import Ring
+from rayfbnn.ring.rounds import Ring
 from rayfbnn.ring.shared_posterior import RingAdvance, SharedPosterior
-from rayfbnn.ring.transport import Transport
+from rayfbnn.ring.transport import Owner, Transport
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
 from tests.support import problems

@@ -9,7 +9,7 @@ from rayfbnn.data import read_dataset
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.storage.places import place_of
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.fitting import new_fit
+from rayfbnn.verbs.sampling import new_fit
 from tests.support.small import small, write_train
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -9,8 +9,7 @@ import numpy as np
 import scipy.signal
 
 from rayfbnn.arrays import Array
-from rayfbnn.study.drift import find_drift
-from rayfbnn.study.nested import plain_nested_rhat
+from rayfbnn.study.agreement import find_drift, plain_nested_rhat
 from rayfbnn.study.rule import Judged, Rule, judge, reasons
 
 

@@ -1,7 +1,8 @@
-"""Names and numbers written out in a sentence."""
+"""How results write names or numbers, in sentences or in JSON."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 _NAMED = 3
@@ -22,3 +23,8 @@ def numbered(chains: Sequence[int]) -> str:
     if len(words) == 1:
         return f"chain {words[0]}"
     return f"chains {', '.join(words[:-1])} and {words[-1]}"
+
+
+def known(value: float) -> float | None:
+    """Return the number unchanged, or None (null) if it is not finite."""
+    return value if math.isfinite(value) else None

@@ -1,14 +1,17 @@
-"""Converts the cases that scikit-learn passes to an estimator to DataFrames with named columns."""
+"""Conversions between scikit-learn and this package: cases become DataFrames, errors get other types."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import validate_data
 
 from rayfbnn.arrays import Array
+from rayfbnn.errors import RayFBNNError
+from rayfbnn.spec.messages import WEIGHTS_REFUSED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,3 +88,23 @@ def training_table(inputs: pd.DataFrame, targets: dict[str, Array]) -> pd.DataFr
     import pandas as pd
 
     return pd.concat([inputs, pd.DataFrame(targets)], axis=1)
+
+
+@contextmanager
+def as_value_errors() -> Iterator[None]:
+    """Turn errors about invalid input into ValueError, which scikit-learn expects."""
+    try:
+        yield
+    except RayFBNNError as exc:
+        if exc.exit_code != 2:
+            raise
+        raise ValueError(str(exc)) from exc
+
+
+def refuse_parameters(parameters: Mapping[str, Any]) -> None:
+    """Raise ValueError with the reason for `sample_weight`, and TypeError for unknown parameters."""
+    if parameters.get("sample_weight") is not None:
+        raise ValueError(f"sample_weight: {WEIGHTS_REFUSED}")
+    unknown = [name for name in parameters if name != "sample_weight"]
+    if unknown:
+        raise TypeError(f"fit() got an unexpected keyword argument '{unknown[0]}'")

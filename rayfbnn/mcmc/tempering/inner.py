@@ -1,11 +1,34 @@
-"""Checks of the settings shared by simulated tempering and tempered transitions."""
+"""What the updates through temperatures share: ladders, inner operations, and the chains that take part."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
+from rayfbnn.arrays import Array
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Streams
+
+_STAGE = 2**17
+# No run reaches this stage, and so a run and its evidence share no random numbers even with the same seed.
+ANNEALING = 2**15 - 1
+LAST_STAGE = ANNEALING - 1
+
+
+def at_stage(streams: Streams, stage: int, *, first_operation: int) -> Streams:
+    """Return the streams of inner operations at one stage; stages count from 1.
+
+    The number of an operation in a stream has 32 bits. The lower 17 distinguish all operations of an
+    iteration, including nested ones; a configuration has at most 100,000 of them. The upper 15 are the stage,
+    which distinguishes the repetitions of an inner operation.
+
+    first_operation  the number of the first inner operation
+    """
+    assert 0 < stage <= ANNEALING and first_operation < _STAGE
+    return replace(streams, operation=stage * _STAGE + first_operation)
+
 
 _MOST_LEVELS = 10_000
 
@@ -44,3 +67,18 @@ def check_inner(
 def describe_ladder(inverse_temperatures: tuple[float, ...]) -> str:
     """List the inverse temperatures in one line."""
     return f"inverse temperatures {', '.join(f'{b:g}' for b in inverse_temperatures)}"
+
+
+def taken(state: ChainState, streams: Streams, chosen: Array) -> tuple[ChainState, Streams]:
+    """Return the state and streams of the chains that `chosen` selects, by a mask or by indices."""
+    part = ChainState(state.position[chosen], state.momentum[chosen], state.precisions[chosen])
+    return part, replace(streams, chains=streams.chains[chosen])
+
+
+def put_back(state: ChainState, part: ChainState, chosen: Array) -> ChainState:
+    """Return a copy of the state with the chains that `chosen` selects replaced by the chains of `part`."""
+    whole = ChainState(state.position.copy(), state.momentum.copy(), state.precisions.copy())
+    whole.position[chosen] = part.position
+    whole.momentum[chosen] = part.momentum
+    whole.precisions[chosen] = part.precisions
+    return whole

@@ -1,1 +1,0 @@
-"""What a driver does beside its loop."""

@@ -1,1 +1,0 @@
-"""A longer run: the extension itself, and the record of the verdicts that led to it."""
