@@ -38,8 +38,8 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # keeps Ray on 
 from machine import ROOT, append, conditions, heading  # noqa: E402, after the threads are set
 
 from rayfbnn.data import read_dataset  # noqa: E402
-from rayfbnn.run.gathering import Gathering  # noqa: E402
 from rayfbnn.run.executor import Executor, InProcess  # noqa: E402
+from rayfbnn.run.gathering import Gathering  # noqa: E402
 from rayfbnn.run.hardware import kernel_name  # noqa: E402
 from rayfbnn.run.on_ray.executor import RayExecutor  # noqa: E402
 from rayfbnn.run.on_ray.worker import Worker  # noqa: E402
