@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.special
 
-from rayfbnn.answers.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
 from rayfbnn.answers.wording import known, listed
 from rayfbnn.arrays import Array
 from rayfbnn.draws.agreement import check_same_posterior
 from rayfbnn.draws.quantities import quantities
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.markup import tables
+from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfbnn.answers.effective import MIN_DRAWS, ess_bulk, ess_tail, mcse_mean, rhat
 from rayfbnn.answers.judging.advice import iterations_that_would_do
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, average_error
 from rayfbnn.answers.judging.modes import Mode, modes
@@ -26,6 +25,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import is_of_predictions, quantities
 from rayfbnn.draws.view import Draws
 from rayfbnn.markup import tables
+from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_tail, mcse_mean, rhat
 from rayfbnn.store.storage.places import as_typed
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfbnn.answers.effective import pareto_k
 from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.fits import FitSummary, fit_summary
 from rayfbnn.markup import tables
+from rayfbnn.reduce.effective import pareto_k
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,32 +9,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.special
 
 from rayfbnn.answers.contributions import check_contributions, contribution_columns
-from rayfbnn.answers.effective import mcse_mean
 from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.agreement import check_independent, check_same_posterior
-from rayfbnn.draws.outputs import activation_bytes, output_blocks
-from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.draws.view import Draws
-from rayfbnn.errors import ConfigError, DataError, StoreError
+from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.markup import tables
-from rayfbnn.model.prior import noise_precisions
+from rayfbnn.model.likelihood.records import QUANTILES
+from rayfbnn.reduce.executors import Executor, InProcess
+from rayfbnn.reduce.predictive import Cases, Summary, summaries
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rayfbnn.answers.judging.verdicts import Verdict
-    from rayfbnn.draws.view import Draws
-    from rayfbnn.model.likelihood.data_model import DataModel
-    from rayfbnn.model.likelihood.records import Predictive
+    from rayfbnn.data import Dataset
 
 MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate", "expected_error_rate")
 _ROWS_SHOWN = 10  # in a notebook
 _FAR = 100.0  # times the reach of the training cases; vague priors can give infinities nearer than that
-_SQUARE_IS_LARGE = 1e15  # float32 holds the sums of squares of smaller outputs
 
 
 @dataclass(frozen=True)
@@ -94,6 +89,7 @@ def predict_from_draws(
     targets: Array | None = None,
     *,
     contributions: bool = False,
+    executor: Executor | None = None,
     memory_bytes: float = 256e6,
 ) -> Prediction:
     """Predict targets at new inputs, averaged over all draws of one or several runs of the same posterior.
@@ -115,15 +111,16 @@ def predict_from_draws(
     mean over a case's targets of 1 - max_k p_k for labels (binary: of min(p, 1 - p)), and of one minus the
     probability of the mode for counts. It is given for every case, whether its targets are known or not.
 
-    Cases are processed in chunks and draws in blocks. Memory grows with the number of draws only by the needs
-    of one case: 8 bytes a draw for an output, and 8 for a noise sigma.
+    The draws are read in several passes, and only sums over them are kept. Memory does not grow with the
+    number of draws.
 
     Parameters
     ----------
     inputs : (n_cases, n_inputs)      as in the data file
     targets : (n_cases, n_targets)    as in the data file
     contributions : bool              adds the columns of `contribution_columns` to the table
-    memory_bytes : float              approximate memory to use at once
+    executor                          runs the tasks; this process unless given
+    memory_bytes : float              approximate memory for sums
     """
     import pandas as pd
 
@@ -132,25 +129,22 @@ def predict_from_draws(
     if contributions:
         check_contributions(runs)
     inputs, targets = _checked(runs[0], inputs, targets)
-    n_draws = sum(run.total for run in runs)
-    model, n_targets = runs[0].spec.data_model, runs[0].data.n_targets
-    sigmas = np.concatenate([noise_sigmas(run).reshape(-1, run.total) for run in runs], axis=1)
-    # Half of the memory for the outputs of all draws, a quarter for a block of draws, the rest for copies.
-    per_case = 8 if model.has_labels else 8 * n_draws * _n_values(model, n_targets)
-    network = runs[0].spec.network
-    per_case = max(per_case, 4 * model.n_cells * activation_bytes(network, runs[0].spec.dtype))
-    cases_at_once = max(1, int(memory_bytes / 2 / per_case))
-    tables = []
-    for first in range(0, len(inputs), cases_at_once):
-        cases = slice(first, first + cases_at_once)
-        chunk = (inputs[cases], None if targets is None else targets[cases])
-        tables.append(_predict_chunk(runs, *chunk, sigmas=sigmas, block_bytes=memory_bytes / 4))
+    data, model = runs[0].data, runs[0].spec.data_model
+    cases = Cases((inputs - data.input_center) / data.input_scale, _standardized(targets, data))
+    parts = summaries(
+        runs,
+        cases,
+        executor=executor or InProcess(),
+        quantiles={} if model.has_labels else QUANTILES,
+        memory_bytes=memory_bytes,
+    )
+    tables = [_table(runs[0], summary, None if targets is None else targets[at]) for at, summary in parts]
     table = pd.concat(tables, ignore_index=True)
     if contributions:
         columns = contribution_columns(runs, inputs, memory_bytes=memory_bytes)
         table = _with_columns(table, columns)
     _check_far_cases(table, inputs, targets, runs[0])
-    summary = _summary(table, n_draws)
+    summary = _summary(table, sum(run.total for run in runs))
     phase = runs[0].early_phase
     if phase is not None:
         table["early_phase"] = summary["early_phase"] = phase
@@ -219,135 +213,51 @@ def _checked(run: Draws, inputs: Array, targets: Array | None) -> tuple[Array, A
     return inputs, targets
 
 
-def _n_values(model: DataModel, n_targets: int) -> int:
-    """Return the number of values that a draw gives for a case: its outputs, or one for each cell."""
-    return model.n_cells if model.n_cells > 1 else model.n_outputs(n_targets)
+def _standardized(targets: Array | None, data: Dataset) -> Array | None:
+    return None if targets is None else (targets - data.target_center) / data.target_scale
 
 
-def _predict_chunk(
-    runs: Sequence[Draws],
-    inputs: Array,
-    targets: Array | None,
-    *,
-    sigmas: Array,
-    block_bytes: float,
-) -> pd.DataFrame:
-    """Return the rows of the table for some cases, in one pass over all draws."""
+def _table(run: Draws, summary: Summary, targets: Array | None) -> pd.DataFrame:
+    """Return the rows of the table for some cases; targets (n_cases, n_targets) are as on file."""
     import pandas as pd
 
-    data, model = runs[0].data, runs[0].spec.data_model
-    reduced = _reduce_draws(runs, inputs, targets, block_bytes)
-    if reduced.outputs is None:
-        columns = dict(zip(model.probability_columns(data.target_names), reduced.mean.T, strict=True))
-        expected_errors: Array | None = model.expected_errors(reduced.mean)
+    data, model = run.data, run.spec.data_model
+    if model.has_labels:
+        columns = dict(zip(model.probability_columns(data.target_names), summary.mean.T, strict=True))
+        expected: Array | None = model.expected_errors(summary.mean)
     else:
-        predicted = model.predict(reduced.outputs, sigmas[None], data.targets)
-        columns = _scaled_columns(predicted, runs)
-        expected_errors = predicted.expected_errors
-    expected = {} if expected_errors is None else {"expected_error_rate": expected_errors.mean(axis=1)}
+        columns = _scaled_columns(run, summary)
+        expected = None if summary.mass is None else 1 - summary.mass
     errors = {} if targets is None else model.errors(columns, targets, data.target_names)
     labels = model.label_columns(columns, data.target_names) if model.has_labels else {}
-    columns |= errors | expected | labels
+    columns |= errors
+    if expected is not None:
+        columns["expected_error_rate"] = expected.mean(axis=1)
+    columns |= labels
     if targets is not None:
         is_observed = ~np.isnan(targets)
         log_scale = (is_observed * np.log(data.target_scale)).sum(axis=1)
-        log_probability = reduced.log_probability - log_scale
-        columns["log_probability"] = np.where(is_observed.any(axis=1), log_probability, np.nan)
+        columns["log_probability"] = np.where(
+            is_observed.any(axis=1), summary.log_probability - log_scale, np.nan
+        )
     return pd.DataFrame(columns)
 
 
-def _scaled_columns(predicted: Predictive, runs: Sequence[Draws]) -> dict[str, Array]:
+def _scaled_columns(run: Draws, summary: Summary) -> dict[str, Array]:
     """Return the columns of each target in turn, on the data file's scale, (n_cases,) each."""
-    data, scaled = runs[0].data, {}
-    error = {"mean_mcse": _mean_mcse(predicted.draw_means, runs)}
+    data, quantiles = run.data, dict(summary.quantiles)
+    named = {"mean": summary.mean, "median": quantiles.pop("median")}
+    if summary.modes is not None:
+        named["mode"] = summary.modes
+    named |= {"sd": summary.sd, **quantiles, "mean_mcse": summary.mcse}
+    named |= {name: values[:, None] for name, values in summary.curves.items()}
+    scaled = {}
     for target, name in enumerate(data.target_names):
         scale, center = data.target_scale[target], data.target_center[target]
-        for column, values in (predicted.columns | error | predicted.more).items():
+        for column, values in named.items():
             is_spread = column in ("sd", "mean_mcse")
             scaled[f"{name}_{column}"] = values[:, target] * scale + (0 if is_spread else center)
     return scaled
-
-
-@dataclass(frozen=True)
-class _Reduced:
-    """The results of all draws at some cases, on the networks' scale.
-
-    log_probability (n_cases,), or None without targets
-    mean            (n_cases, n_labels) mean probabilities, for labels
-    outputs         (n_cases, n_outputs, n_draws), for numbers; one run after the other, each by chain
-    """
-
-    log_probability: Array | None
-    mean: Array = None
-    outputs: Array = None
-
-
-def _reduce_draws(
-    runs: Sequence[Draws], inputs: Array, targets: Array | None, block_bytes: float
-) -> _Reduced:
-    spec, data = runs[0].spec, runs[0].data
-    model = spec.data_model
-    n_cases, n_outputs = len(inputs), _n_values(model, data.n_targets)
-    n_draws = sum(run.total for run in runs)
-    standardized = (inputs - data.input_center) / data.input_scale
-    if targets is not None:
-        targets = (targets - data.target_center) / data.target_scale
-    total, log_sum = np.zeros((n_cases, n_outputs)), np.full(n_cases, -np.inf)
-    kept = None if model.has_labels else np.empty((n_cases, n_outputs, n_draws), dtype=spec.dtype)
-    for run, by_chain in zip(runs, _by_chain(kept, runs), strict=True):
-        for chains, draws, outputs, precisions in output_blocks(run, standardized, memory_bytes=block_bytes):
-            _check_finite(outputs, run)
-            flat = outputs.reshape(-1, n_cases, n_outputs)
-            if targets is not None:
-                noise = noise_precisions(precisions.reshape(len(flat), -1), run.precision_layout)
-                density = model.log_density(flat, targets, noise)
-                log_sum = np.logaddexp(log_sum, scipy.special.logsumexp(density, axis=0))
-            if by_chain is not None:
-                by_chain[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
-            else:
-                total += model.probabilities(flat).sum(axis=0)
-    log_probability = None if targets is None else log_sum - math.log(n_draws)
-    if kept is None:
-        return _Reduced(log_probability, mean=total / n_draws)
-    return _Reduced(log_probability, outputs=kept)
-
-
-def _check_finite(outputs: Array, run: Draws) -> None:
-    """Raise StoreError unless all outputs (n_chains, n_draws, n_cases, n_outputs) are finite."""
-    is_finite = np.isfinite(outputs)
-    if not is_finite.all():
-        n_bad, dtype = int((~is_finite.all(axis=(2, 3))).sum()), run.spec.dtype
-        better = "sample with dtype = float64 or " if dtype == "float32" else "sample with "
-        raise StoreError(
-            f"{run.path}: at least {n_bad} of the draws have outputs that are not finite in {dtype};"
-            f" {better}less vague priors (larger alphas, smaller widths)"
-        )
-
-
-def _by_chain(kept: Array | None, runs: Sequence[Draws]) -> list[Array]:
-    """Return each run's part of `kept` (n_cases, n_outputs, n_draws) as a view (..., n_chains, n_draws)."""
-    if kept is None:
-        return [None] * len(runs)
-    ends = np.cumsum([run.total for run in runs])
-    return [
-        kept[:, :, end - run.total : end].reshape(*kept.shape[:2], run.n_chains, run.n_draws)
-        for run, end in zip(runs, ends, strict=True)
-    ]
-
-
-def _mean_mcse(outputs: Array, runs: Sequence[Draws]) -> Array:
-    """Return the Monte Carlo error of means over draws, (n_cases, n_outputs); NaN below 4 draws a chain.
-
-    The chains of all runs are taken together, each cut to its last draws, as many as the shortest run has.
-    Runs that disagree therefore make the error larger. The draws left out are assumed to be like the others.
-    """
-    n_common = min(run.n_draws for run in runs)
-    pieces = [part[..., part.shape[-1] - n_common :] for part in _by_chain(outputs, runs)]
-    chains = np.concatenate(pieces, axis=2) if len(pieces) > 1 else pieces[0]
-    if max(chains.max(initial=0), -chains.min(initial=0)) > _SQUARE_IS_LARGE:
-        chains = chains.astype(np.float64)
-    share = chains.shape[2] * n_common / outputs.shape[2]
-    return mcse_mean(chains) * math.sqrt(share)
 
 
 def _summary(table: pd.DataFrame, n_draws: int) -> dict[str, float]:

@@ -48,7 +48,7 @@ def output_blocks(
     for chains, draws in run.blocks_in_memory(n_values, memory_bytes):
         positions = run.positions(chains, draws)
         if at_modes is None:
-            outputs = _outputs(posterior, positions, inputs, memory_bytes / 2)
+            outputs = network_outputs(posterior, positions, inputs, memory_bytes / 2)
         else:
             starts = run.starts(chains, draws)
             outputs = outputs_about_modes(posterior, at_modes, starts, positions, inputs)
@@ -99,8 +99,12 @@ def posterior_of(run: Draws) -> Posterior:
     return posterior
 
 
-def _outputs(posterior: Posterior, positions: Array, inputs: Array, memory_bytes: float) -> Array:
-    """Evaluate each draw like a chain, some at once: (n_chains, n_draws, n_cases, n_outputs)."""
+def network_outputs(posterior: Posterior, positions: Array, inputs: Array, memory_bytes: float) -> Array:
+    """Evaluate each draw like a chain, some at once: (n_chains, n_draws, n_cases, n_outputs).
+
+    positions  (n_chains, n_draws, n_parameters)
+    inputs     (n_cases, n_inputs), standardised
+    """
     flat = np.ascontiguousarray(positions, dtype=posterior.dtype).reshape(-1, posterior.n_parameters)
     outputs = np.empty((len(flat), posterior.network.outputs, len(inputs)), dtype=posterior.dtype)
     bytes_of_one = activation_bytes(posterior.network, posterior.dtype) * len(inputs)

@@ -13,11 +13,11 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
-from rayfbnn.answers.effective import mcse_mean
 from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout
+from rayfbnn.reduce.effective import mcse_mean
 from tests.support.store.standin_store import MemoryStore, endless, make_data, make_run, make_spec, view
 
 N_TEST = 9
@@ -82,7 +82,7 @@ def test_real_table_equals_brute_force(changes: dict[str, str]) -> None:
                 where = {"loc": f[:, :, case], "scale": s[:, :, case]}
                 mixture = family(**where) if math.isinf(df) else family(df, **where)
                 assert table[f"{name}_{column}"][case] == pytest.approx(
-                    mixture_quantile(p, mixture), abs=1e-6
+                    mixture_quantile(p, mixture), rel=1e-6, abs=1e-6
                 )
         log_joint += noise.logpdf((targets[:, target] - f) / s) - np.log(s)
     log_probability = scipy.special.logsumexp(log_joint, axis=(0, 1)) - math.log(outputs[..., 0, 0].size)

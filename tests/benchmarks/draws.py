@@ -46,7 +46,6 @@ import numpy as np  # noqa: E402, after the threads are set
 import small_problems  # noqa: E402
 from machine import PEERS, ROOT, append, conditions, heading, peers_python, pin  # noqa: E402
 
-from rayfbnn.answers.effective import MIN_DRAWS, ess_bulk, rhat  # noqa: E402
 from rayfbnn.arrays import Array  # noqa: E402
 from rayfbnn.data import read_dataset  # noqa: E402
 from rayfbnn.draws.quantities import quantities  # noqa: E402
@@ -54,6 +53,7 @@ from rayfbnn.draws.view import committed  # noqa: E402
 from rayfbnn.mcmc.operation import gradient_evaluations, unrolled  # noqa: E402
 from rayfbnn.mcmc.operations import Rescale  # noqa: E402
 from rayfbnn.model.updates.rescaling import orbits_along  # noqa: E402
+from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, rhat  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
 from rayfbnn.run.hardware import kernel_name  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402

@@ -35,11 +35,11 @@ from scipy import special  # noqa: E402
 from table_problems import TABLES, Table  # noqa: E402
 
 import rayfbnn  # noqa: E402
-from rayfbnn.answers.effective import MIN_DRAWS  # noqa: E402
 from rayfbnn.data import read_training  # noqa: E402
 from rayfbnn.draws.functions import network_values  # noqa: E402
 from rayfbnn.draws.quantities import is_of_predictions  # noqa: E402
 from rayfbnn.draws.view import committed  # noqa: E402
+from rayfbnn.reduce.effective import MIN_DRAWS  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
 from rayfbnn.run.hardware import kernel_name  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402

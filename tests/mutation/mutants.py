@@ -18,7 +18,7 @@ _DECIDING = (
     *("model/**/*.py", "mcmc/**/*.py", "approximate/*.py", "ring/*.py", "streams.py"),
     *("data/dataset.py", "data/encode.py", "data/learning.py"),
     *("answers/predict.py", "answers/predictive.py", "answers/diagnostics.py", "answers/check.py"),
-    *("answers/calibration.py", "answers/effective.py", "draws/thinning.py", "answers/judging/*.py"),
+    *("answers/calibration.py", "reduce/effective.py", "draws/thinning.py", "answers/judging/*.py"),
     *("answers/comparing/scores.py", "answers/comparing/distances.py", "answers/comparing/comparison.py"),
     *("study/rule.py", "study/agreement.py", "run/collecting.py"),
     *("store/segments/files.py", "store/segments/log.py"),

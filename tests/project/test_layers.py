@@ -37,7 +37,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ring": SAMPLED,
     "run": SAMPLED | {"approximate", "ring", "spec", "data", "store", "markup", "output"},
     "draws": BASE | {"model", "approximate", "spec", "data", "store"},
-    "answers": BASE | {"model", "mcmc", "approximate", "spec", "data", "store", "draws", "markup", "output"},
+    "reduce": BASE | {"model", "kernels", "spec", "data", "store", "draws"},
+    "answers": BASE
+    | {"model", "mcmc", "approximate", "spec", "data", "store", "draws", "reduce", "markup", "output"},
     "pictures": BASE | {"model", "spec", "data", "store", "draws", "answers", "output"},
     "describe": SAMPLED
     | {"approximate", "spec", "data", "store", "run", "draws", "answers", "timing", "selftest"},

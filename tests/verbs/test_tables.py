@@ -79,7 +79,8 @@ def test_a_store_without_an_encoding_predicts_from_tables(tmp_path: Path) -> Non
     """Stores had none before tables could have anything but numbers."""
     spec = small_spec(tmp_path)
     store = make_store(tmp_path / "run.zarr", spec)
-    run_to_end(store, RunOptions(workers=0, progress=False))
+    with store.lock():
+        run_to_end(store, RunOptions(workers=0, progress=False))
     assert Store.open(store.path).spec.encoding is None
     api.sample(spec, tmp_path / "new.zarr", workers=0, progress=False)
     table = pd.read_csv(tmp_path / "train.csv")

@@ -8,9 +8,9 @@ from functools import cache
 
 import numpy as np
 
-from rayfbnn.answers.effective import MIN_DRAWS, mcse_mean
 from rayfbnn.answers.wording import numbered
 from rayfbnn.arrays import Array
+from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
 
 _FALSE_ALARM_RATE = 0.01
 # Two normal densities of equal spread and weight have two peaks if their means differ by more than this.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rayfbnn.answers.effective import MIN_DRAWS
 from rayfbnn.answers.judging import advice
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, AverageError
 from rayfbnn.answers.judging.modes import Mode, mode_sentences
 from rayfbnn.answers.wording import known, listed, numbered
 from rayfbnn.markup import tables
+from rayfbnn.reduce.effective import MIN_DRAWS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.effective import MIN_DRAWS, mcse_mean
 from rayfbnn.arrays import Array
 from rayfbnn.draws.choosing import evenly_spaced, spread
 from rayfbnn.draws.outputs import outputs_by_case
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.errors import ConfigError
+from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws

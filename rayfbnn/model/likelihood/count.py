@@ -12,9 +12,10 @@ from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel, error_rate
 from rayfbnn.model.likelihood.missing import without_missing
-from rayfbnn.model.likelihood.records import QUANTILES, Predictive, TargetRange
+from rayfbnn.model.likelihood.records import TargetRange
 from rayfbnn.streams import Purpose, Streams
 
+_MAX_LOG_RATE_OF_SUMS = math.log(1e300)  # SciPy's incomplete gamma function is NaN from 3e305
 _MAX_LOG_RATE = math.log(1e15)  # limit for draws: much larger whole numbers are not exact in float64
 
 
@@ -25,6 +26,8 @@ class CountTargets(DataModel):
     kind = "count"
     usual_bias = 10.0  # rates may be of any size
     usual_iterations = 15_000
+    quantile_scale = "whole"
+    has_modes = True
 
     @classmethod
     def from_spec(cls, model: ModelSpec) -> CountTargets:
@@ -89,24 +92,18 @@ class CountTargets(DataModel):
             rates = np.exp(outputs.astype(np.float64))
         return rates, rates
 
-    def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
-        """Describe mixtures of Poisson distributions, including the modes."""
-        # Imported here because sampling does not need SciPy.
-        from rayfbnn.model.mixtures.poisson import mixture_mass, mixture_modes
+    def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
+        """Return sums over draws of P(Y <= k) and of P(Y = k) at counts k."""
+        rates = np.exp(np.minimum(outputs.astype(np.float64), _MAX_LOG_RATE_OF_SUMS))
+        k = values[:, :, None]
+        cdf = special_functions(rates).gammaincc(k + 1, rates).sum(axis=2)
+        return np.stack([cdf, self.mass(outputs, values), np.full_like(cdf, np.nan)])
 
-        targets = range(outputs.shape[1])
-        with np.errstate(over="ignore", invalid="ignore"):
-            rates = np.exp(outputs.astype(np.float64))
-            mean = rates.mean(axis=2)
-            sd = np.sqrt(rates.var(axis=2) + mean)  # the Poisson variance is the rate
-        quantiles = self.quantiles(outputs, noise_sigmas, list(QUANTILES.values()))
-        named = dict(zip(QUANTILES, quantiles, strict=True))
-        low, high = named["q01"], named["q99"]
-        modes = [mixture_modes(outputs[:, target], low[:, target], high[:, target]) for target in targets]
-        mass = [mixture_mass(outputs[:, target], modes[target]) for target in targets]
-        median = named.pop("median")
-        columns = {"mean": mean, "median": median, "mode": np.stack(modes, axis=1), "sd": sd, **named}
-        return Predictive(columns, draw_means=rates, expected_errors=1 - np.stack(mass, axis=1))
+    def mass(self, outputs: Array, counts: Array) -> Array:
+        """Return sums over draws of the probability of counts, (n_cases, n_targets)."""
+        from rayfbnn.model.mixtures.poisson import mass_sums
+
+        return mass_sums(outputs, counts[:, :, None])
 
     def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
         """Return P(Y <= y - 1) and P(Y <= y)."""

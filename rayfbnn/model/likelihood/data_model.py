@@ -19,7 +19,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.missing import apply_weights, observed_weights, without_missing
-from rayfbnn.model.likelihood.records import GaussianTargets, Predictive, TargetRange
+from rayfbnn.model.likelihood.records import GaussianTargets, QuantileScale, TargetRange
 from rayfbnn.streams import Streams
 
 
@@ -346,19 +346,58 @@ class DataModel(ABC):
         """Return mean and variance of a target given each draw, (n_cases, n_values, n_draws) each.
 
         For labels, these are the probability p of each label and p (1 - p). The arguments are as in
-        `predict`.
+        `target_moments`.
         """
         p = np.moveaxis(self.probabilities(np.moveaxis(outputs, 1, -1)), -1, 1)
         return p, p * (1 - p)
 
-    def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
-        """Describe the predictive distribution of each target, if targets are not labels.
+    # The predictive distribution is an equally weighted mixture over draws. Its description consists of sums
+    # over the draws, which reduce/ adds up in parts.
 
-        outputs          (n_cases, n_outputs, n_draws), or for several cells (n_cases, n_cells, n_draws)
-        noise_sigmas     (1, n_targets, n_draws), on the network's scale; no targets without noise
-        training_targets (n_training_cases, n_targets)
+    quantile_scale: ClassVar[QuantileScale] = "linear"
+    """Where `rayfbnn.reduce.search` looks for quantiles of targets that are numbers."""
+    has_modes: ClassVar[bool] = False
+    """Whether predictions of targets that are numbers include the most probable value."""
+
+    def target_moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
+        """Return mean and variance of the target itself given each draw, as `moments` does.
+
+        They differ from `moments` for times, which are not replaced by their logarithms, and for t noise
+        without a variance, which is infinite.
+
+        outputs       (n_cases, n_outputs, n_draws), or for several cells (n_cases, n_cells, n_draws)
+        noise_sigmas  (1, n_targets, n_draws), on the network's scale; no targets without noise
+        """
+        return self.moments(outputs, noise_sigmas)
+
+    def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
+        """Return sums over draws of F, f and f' at a value of each target, (3, n_cases, n_targets).
+
+        F is the distribution function given a draw. f and f' are its derivatives by the value, or by its
+        logarithm if `quantile_scale` is "log". For whole numbers f is the probability of the value, and f' is
+        NaN.
+
+        outputs, noise_sigmas  as in `target_moments`
+        values                 (n_cases, n_targets)
         """
         raise NotImplementedError
+
+    def mass(self, outputs: Array, values: Array) -> Array:
+        """Return sums over draws of the probability of a value of each target, if `has_modes`.
+
+        outputs  as in `target_moments`; values and result (n_cases, n_targets)
+        """
+        raise NotImplementedError
+
+    has_curves: ClassVar[bool] = False
+    """Whether predictions have the further columns of `curves`."""
+
+    def curves(self, outputs: Array, training_targets: Array) -> dict[str, Array]:
+        """Return sums over draws of further columns of a table, by name, (n_cases,) each.
+
+        training_targets  (n_training_cases, n_targets)
+        """
+        return {}
 
     def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
         """Return P(Y < y) and P(Y <= y) for each target y, averaged over draws, if targets are numbers.
@@ -366,7 +405,7 @@ class DataModel(ABC):
         The two are equal if targets have a density. For a censored time they are P(T <= y) and 1, because the
         event comes later than y. Both are (n_cases, n_targets), and NaN for missing targets.
 
-        outputs, noise_sigmas  as in `predict`
+        outputs, noise_sigmas  as in `target_moments`
         targets                (n_cases, n_targets), on the network's scale
         """
         raise NotImplementedError
@@ -374,15 +413,15 @@ class DataModel(ABC):
     def draw_means(self, outputs: Array, noise_sigmas: Array) -> Array:
         """Return the mean of a target given each draw, (n_cases, n_values, n_draws).
 
-        For labels, this is the probability p of each label. The arguments are as in `predict`.
+        For labels, this is the probability p of each label. The arguments are as in `target_moments`.
         """
         return self.moments(outputs, noise_sigmas)[0]
 
     def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
         """Return quantiles of the predictive distribution, (n_probabilities, n_cases, n_targets).
 
-        outputs and noise_sigmas are as in `predict`; probabilities are strictly between 0 and 1. Labels have
-        no quantiles.
+        outputs and noise_sigmas are as in `target_moments`; probabilities are strictly between 0 and 1.
+        Labels have no quantiles.
         """
         raise NotImplementedError
 

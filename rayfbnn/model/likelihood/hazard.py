@@ -109,6 +109,25 @@ class Hazard:
         lived = np.maximum(np.minimum(times[:, None, None], ends) - starts, 0.0)
         return np.asarray(np.exp(-(np.exp(v) * lived).sum(axis=2)).mean(axis=1))
 
+    def distribution(self, log_hazard: Array, times: Array) -> Array:
+        """Return sums over draws of F = P(T <= t) and its derivatives by log t, (3, n_cases).
+
+        With the hazard h at t, they are f = t h S and f' = f (1 - t h) within a piece, where S = 1 - F.
+
+        log_hazard  (n_cases, n_draws, n_pieces)
+        times       (n_cases,)
+        """
+        v = _clipped(log_hazard)
+        starts = np.array(self.piece_starts)
+        ends = np.append(starts[1:], np.inf)
+        lived = np.maximum(np.minimum(times[:, None, None], ends) - starts, 0.0)
+        survival = np.exp(-(np.exp(v) * lived).sum(axis=2))
+        piece = np.searchsorted(starts, times, side="right") - 1
+        rate = np.exp(v[np.arange(len(v)), :, piece]) * times[:, None]
+        density = survival * rate
+        sums = [1 - survival, density, density * (1 - rate)]
+        return np.stack([np.nan_to_num(part).sum(axis=1) for part in sums])
+
     def time_quantiles(self, log_hazard: Array, probabilities: Sequence[float]) -> Array:
         """Return the times t with P(T <= t) = p over all draws, (n_cases, n_probabilities).
 

@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.likelihood.records import QUANTILES, GaussianTargets, Predictive
+from rayfbnn.model.likelihood.records import GaussianTargets
 from rayfbnn.model.prior import log_scale_free_normaliser
 from rayfbnn.model.updates import gibbs
 from rayfbnn.streams import Purpose, Streams
@@ -129,16 +129,20 @@ class RealTargets(DataModel):
     def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
         return cumulative_real(outputs, noise_sigmas, self.alpha, targets)
 
-    def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
-        """Describe mixtures of Gaussian or t distributions, including the noise."""
-        return predict_real(outputs, noise_sigmas, self.alpha)
+    def target_moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
+        """Return the outputs as means, and the variance of the noise, infinite for t noise with df <= 2."""
+        means, variances = self.moments(outputs, noise_sigmas)
+        return means, variances if self.alpha > 2 else np.full_like(variances, np.inf)
+
+    def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
+        return distribution_real(outputs, noise_sigmas, values, self.alpha)
 
     def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
         return quantiles_real(outputs, noise_sigmas, probabilities, self.alpha)
 
 
 def cumulative_real(outputs: Array, sigmas: Array, df: float, targets: Array) -> tuple[Array, Array]:
-    """Return the distribution function of the mixtures of `predict_real` at the targets, twice.
+    """Return the distribution function of the mixtures over all draws at the targets, twice.
 
     targets  (n_cases, n_targets)
     """
@@ -150,27 +154,18 @@ def cumulative_real(outputs: Array, sigmas: Array, df: float, targets: Array) ->
     return mean, mean
 
 
-def predict_real(outputs: Array, sigmas: Array, df: float) -> Predictive:
-    """Describe mixtures of Gaussian distributions, or of t distributions with finite `df`.
+def distribution_real(outputs: Array, sigmas: Array, values: Array, df: float) -> Array:
+    """Return the sums of `DataModel.distribution` for Gaussian noise, or for t noise with finite df.
 
-    The mean is the mean of the outputs, even if t noise has no mean (df <= 1). The standard deviation is
-    infinite for df <= 2.
-
-    outputs (n_cases, n_targets, n_draws); sigmas (n_cases or 1, n_targets, n_draws)
+    sigmas  (n_cases or 1, n_targets, n_draws)
     """
-    noise_variance = math.inf if df <= 2 else df / (df - 2) if math.isfinite(df) else 1.0
-    # Case by case, because all cases at once would need a second array of every draw's outputs.
-    variance = np.stack([case.var(axis=1, dtype=np.float64) for case in outputs])
-    sd = np.sqrt(variance + noise_variance * np.square(sigmas).mean(axis=2))
-    quantiles = quantiles_real(outputs, sigmas, list(QUANTILES.values()), df)
-    named = dict(zip(QUANTILES, quantiles, strict=True))
-    mean = outputs.mean(axis=2, dtype=np.float64)
-    columns = {"mean": mean, "median": named.pop("median"), "sd": sd, **named}
-    return Predictive(columns, draw_means=outputs)
+    from rayfbnn.model.mixtures.gaussian import component_sums
+
+    return component_sums(values[:, :, None], outputs, sigmas, df)
 
 
 def quantiles_real(outputs: Array, sigmas: Array, probabilities: Sequence[float], df: float) -> Array:
-    """Return quantiles of the mixtures of `predict_real`, (n_probabilities, n_cases, n_targets)."""
+    """Return quantiles of the mixtures over all draws, (n_probabilities, n_cases, n_targets)."""
     # Imported here because sampling does not need SciPy.
     from rayfbnn.model.mixtures.gaussian import mixture_quantiles
 

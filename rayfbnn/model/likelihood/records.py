@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from rayfbnn.arrays import Array
 
 QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
 """The quantiles of a predictive distribution in a table, by column name."""
+
+QuantileScale: TypeAlias = Literal["linear", "log", "whole"]
+"""Where quantiles are searched: among all numbers, logarithms of times, or whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +36,3 @@ class GaussianTargets:
 
     precisions: Array
     targets: Array
-
-
-@dataclass(frozen=True)
-class Predictive:
-    """The predictive distributions at some cases, each an equally weighted mixture over the draws.
-
-    All values are on the network's scale, and (n_cases, n_targets) unless stated otherwise.
-
-    columns     statistics by name, in the order of the table: mean, median, sd and the other quantiles
-    draw_means  (n_cases, n_targets, n_draws): the mean given each draw, used for the Monte Carlo error of
-                the predictive mean
-    more        columns that follow that error in the table
-    expected_errors  probability that the guess of `error_rate` is wrong; None without a guess
-    """
-
-    columns: dict[str, Array]
-    draw_means: Array
-    more: dict[str, Array] = field(default_factory=dict)
-    expected_errors: Array | None = None

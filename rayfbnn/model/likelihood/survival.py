@@ -16,7 +16,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.hazard import Hazard
-from rayfbnn.model.likelihood.records import QUANTILES, Predictive, TargetRange
+from rayfbnn.model.likelihood.records import TargetRange
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -29,6 +29,8 @@ class SurvivalTargets(DataModel):
     required = {"hazard": '"constant" or "piecewise"'}
     has_single_target = True
     are_times = True
+    quantile_scale = "log"
+    has_curves = True
     usual_bias = 10.0  # times may be in any unit
     usual_iterations = 10_000
 
@@ -171,28 +173,28 @@ class SurvivalTargets(DataModel):
             log_times = np.log(self.hazard.mean_times(outputs.swapaxes(1, 2)))[:, None]
         return log_times, np.full_like(log_times, np.pi**2 / 6)
 
-    def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
-        """Describe mixtures of survival times, and their survival curve.
-
-        The curve is P(T > t) at the time points of the hazard. For a constant hazard, it is given at the
-        quartiles of the training times.
-        """
+    def target_moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
+        """Return the mean time and the variance of the time, not of its logarithm."""
         log_hazard = outputs.swapaxes(1, 2)
         times = self.hazard.mean_times(log_hazard)
-        mean = times.mean(axis=1)
-        squares = self.hazard.second_moments(log_hazard).mean(axis=1)
-        quantiles = self.quantiles(outputs, noise_sigmas, list(QUANTILES.values()))[:, :, 0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            variances = np.maximum(self.hazard.second_moments(log_hazard) - times**2, 0)
+        return times[:, None], variances[:, None]
+
+    def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
+        """Return sums over draws of P(T <= t) and its derivatives by log t."""
+        return self.hazard.distribution(outputs.swapaxes(1, 2), values[:, 0])[:, :, None]
+
+    def curves(self, outputs: Array, training_targets: Array) -> dict[str, Array]:
+        """Return sums over draws of P(T > t).
+
+        The points are those of the hazard. For a constant hazard, they are the quartiles of the training
+        times.
+        """
+        log_hazard = outputs.swapaxes(1, 2)
         points = self._curve_times(training_targets)
-        curve = self.hazard.survival_curve(log_hazard, points)
-        named = dict(zip(QUANTILES, quantiles, strict=True))
-        sd = np.sqrt(np.maximum(squares - mean**2, 0))
-        columns = {"mean": mean, "median": named.pop("median"), "sd": sd, **named}
-        more = {f"survival_{time:.6g}": values for time, values in zip(points, curve.T, strict=True)}
-        return Predictive(
-            columns={name: values[:, None] for name, values in columns.items()},
-            draw_means=times[:, None],
-            more={name: values[:, None] for name, values in more.items()},
-        )
+        curve = self.hazard.survival_curve(log_hazard, points) * log_hazard.shape[1]
+        return {f"survival_{time:.6g}": values for time, values in zip(points, curve.T, strict=True)}
 
     def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
         died = 1 - self.hazard.survival_at(outputs.swapaxes(1, 2), np.abs(targets[:, 0]))[:, None]

@@ -62,6 +62,21 @@ def mixture_quantiles(means: Array, scales: Array, probabilities: Array, *, df: 
     raise AssertionError(f"{pending.size} quantiles not found in {_MAX_ROUNDS} rounds of bisection")
 
 
+def component_sums(values: Array, means: Array, scales: Array, df: float = math.inf) -> Array:
+    """Return sums over components of F((x - m) / s) and its first two derivatives by x, (3, ...).
+
+    values, means, scales  (..., n_components), or broadcast to that; the scales are positive
+    """
+    inverse = 1.0 / np.asarray(scales, dtype=np.float64)
+    z = (values - means) * inverse
+    cdf, density = _cdf_and_density(z, df)
+    density = density * inverse
+    slope = -density * z * inverse
+    if math.isfinite(df):
+        slope *= (df + 1) / (df + np.square(z))
+    return np.stack([part.sum(axis=-1) for part in (cdf, density, slope)])
+
+
 def _start(means: Array, scales: Array, component_quantiles: Array) -> tuple[Array, Array, Array]:
     """Return the bracket and a first guess, (n_mixtures, n_probabilities) each.
 

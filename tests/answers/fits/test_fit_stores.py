@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from rayfbnn import api
-from rayfbnn.answers.effective import pareto_k
 from rayfbnn.answers.fit_diagnosis import FitDiagnosis, drifts
 from rayfbnn.cli import app
 from rayfbnn.draws.fits import fit_summary
@@ -19,6 +18,7 @@ from rayfbnn.draws.members import with_members
 from rayfbnn.draws.outputs import outputs_by_case, posterior_of
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import StoreError, StoreMismatchError
+from rayfbnn.reduce.effective import pareto_k
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams

@@ -1,0 +1,103 @@
+"""Reads the draws of a reduction in units, and keeps the last ones in memory for the next passes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.draws.linear import is_linear
+from rayfbnn.draws.view import Draws
+from rayfbnn.model.prior import noise_precisions
+
+_KEPT_BYTES = 192e6  # of draws that the next passes of a process may use again
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Draws that one task reads: those of some chains in one chunk of a run's store.
+
+    run            number of the run among those that are pooled
+    chains, draws  slices of step 1 with both ends
+    """
+
+    run: int
+    chains: tuple[int, int]
+    draws: tuple[int, int]
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws of all chains together."""
+        return (self.chains[1] - self.chains[0]) * (self.draws[1] - self.draws[0])
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some draws in memory, one chain after the other.
+
+    positions   (n_draws, n_parameters) in the dtype of the run, in C order
+    noise       (n_draws, n_targets): the precision of the noise of each target; no targets without noise
+    starts      (n_draws,): the start of each draw of an approximation that is linear about modes, else None
+    """
+
+    positions: Array
+    noise: Array
+    starts: Array | None
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @cached_property
+    def sigmas(self) -> Array:
+        """Standard deviations of the noise, (n_draws, n_targets)."""
+        return self.noise**-0.5
+
+    def some(self, at: slice) -> Block:
+        """Return the draws of a slice."""
+        return Block(self.positions[at], self.noise[at], None if self.starts is None else self.starts[at])
+
+
+def units_of(runs: Sequence[Draws]) -> Iterator[Unit]:
+    """Yield the units of all runs in their fixed order, which depends only on the stores."""
+    for number, run in enumerate(runs):
+        for chains, draws in run.chunks():
+            yield Unit(number, (chains.start, chains.stop), (draws.start, draws.stop))
+
+
+class Reader:
+    """Reads units of the runs of a reduction, and keeps as many as fit into some memory."""
+
+    def __init__(self, runs: Sequence[Draws], *, kept_bytes: float = _KEPT_BYTES) -> None:
+        self.runs = runs
+        self._kept: OrderedDict[Unit, Block] = OrderedDict()
+        self._free = kept_bytes
+
+    def block(self, unit: Unit) -> Block:
+        """Return the draws of a unit."""
+        if unit in self._kept:
+            self._kept.move_to_end(unit)
+            return self._kept[unit]
+        run, at = self.runs[unit.run], (slice(*unit.chains), slice(*unit.draws))
+        positions = run.positions(*at)
+        dtype = run.spec.dtype
+        precisions = run.precisions(*at)
+        block = Block(
+            np.ascontiguousarray(positions, dtype=dtype).reshape(-1, positions.shape[-1]),
+            noise_precisions(precisions.reshape(unit.n_draws, -1), run.precision_layout),
+            run.starts(*at).reshape(-1) if is_linear(run) else None,
+        )
+        self._keep(unit, block)
+        return block
+
+    def _keep(self, unit: Unit, block: Block) -> None:
+        size = block.positions.nbytes + block.noise.nbytes
+        while self._kept and size > self._free:
+            _, old = self._kept.popitem(last=False)
+            self._free += old.positions.nbytes + old.noise.nbytes
+        if size <= self._free:
+            self._kept[unit] = block
+            self._free -= size

@@ -1,0 +1,87 @@
+"""Successive draws of a chain summed in pieces, from which the Monte Carlo error of a mean follows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.draws.view import Draws
+from rayfbnn.reduce.blocks import Unit
+from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
+
+_ALL_CHAINS = 2048  # pieces of all chains together, where chains have more than the least number
+_LEAST = 16  # pieces of a chain with as many draws
+_MOST = 64
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The division of all chains of all runs into pieces of successive draws.
+
+    The pieces of a run end with its last draw and have the same length in all runs; only the first piece of a
+    chain may be shorter. Means over pieces keep the correlation between distant draws, and the disagreement
+    between chains. From them the error of the mean is estimated as it would be from the draws.
+
+    length    draws of a piece
+    n_draws   draws of a chain, for each run
+    n_chains  for each run
+    """
+
+    length: int
+    n_draws: tuple[int, ...]
+    n_chains: tuple[int, ...]
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[Draws]) -> Pieces:
+        """Return pieces that are so long that a chain has at least 16 where it has as many draws."""
+        n_draws, n_chains = (tuple(getattr(run, name) for run in runs) for name in ("n_draws", "n_chains"))
+        per_chain = min(max(_ALL_CHAINS // sum(n_chains), _LEAST), _MOST)
+        return cls(max(1, min(n_draws) // per_chain), n_draws, n_chains)
+
+    @property
+    def _per_chain(self) -> list[int]:
+        return [-(-n // self.length) for n in self.n_draws]
+
+    @property
+    def n_pieces(self) -> int:
+        """Number of pieces of all chains."""
+        return sum(n * pieces for n, pieces in zip(self.n_chains, self._per_chain, strict=True))
+
+    def numbers_of(self, unit: Unit) -> Array:
+        """Return the number of the piece of each draw of a unit, (n_draws,); they never decrease."""
+        before = sum(n * m for n, m in list(zip(self.n_chains, self._per_chain, strict=True))[: unit.run])
+        of_chain, n_draws = self._per_chain[unit.run], self.n_draws[unit.run]
+        chains, draws = np.arange(*unit.chains)[:, None], np.arange(*unit.draws)
+        piece = of_chain - 1 - (n_draws - 1 - draws) // self.length
+        return (before + chains * of_chain + piece).reshape(-1)
+
+    def rows_of(self, unit: Unit) -> Array:
+        """Return the numbers of the pieces that a unit has draws of, in order."""
+        return np.unique(self.numbers_of(unit))
+
+    def mcse_of_mean(self, sums: Array) -> Array:
+        """Return the Monte Carlo standard error of means over all draws; NaN below 4 draws a chain.
+
+        The chains of all runs are taken together, each cut to its last pieces, as many as the shortest run
+        has. Runs that disagree therefore make the error larger. The draws left out are assumed to be like the
+        others.
+
+        sums  (n_pieces, ...) over the draws of each piece
+        """
+        n_common = min(self.n_draws) // self.length
+        if n_common < MIN_DRAWS:
+            return np.full(sums.shape[1:], math.nan)
+        chains, first = [], 0
+        for n_chains, of_chain in zip(self.n_chains, self._per_chain, strict=True):
+            of_run = sums[first : first + n_chains * of_chain]
+            chains.append(of_run.reshape(n_chains, of_chain, *sums.shape[1:])[:, of_chain - n_common :])
+            first += n_chains * of_chain
+        means = np.concatenate(chains) if len(chains) > 1 else chains[0]
+        total = sum(n * m for n, m in zip(self.n_chains, self.n_draws, strict=True))
+        share = sum(self.n_chains) * n_common * self.length / total
+        values = np.moveaxis(means, (0, 1), (-2, -1)) / self.length
+        return np.asarray(mcse_mean(np.ascontiguousarray(values)) * math.sqrt(share))

@@ -1,0 +1,132 @@
+"""The networks of a block of draws at a tile of cases, and sums over the draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.draws.linear import is_linear, modes, outputs_about_modes
+from rayfbnn.draws.outputs import activation_bytes, network_outputs, posterior_of
+from rayfbnn.draws.view import Draws
+from rayfbnn.errors import StoreError
+from rayfbnn.reduce.blocks import Block
+
+_MEMORY_BYTES = 16e6  # at most: larger blocks only wait for memory
+_COPIES = 6  # of a block's outputs, in float64, held at once
+
+
+class Tile:
+    """One run's networks at some cases; its sums are over the draws of a block."""
+
+    def __init__(self, run: Draws, inputs: Array, *, memory_bytes: float = _MEMORY_BYTES) -> None:
+        """Take standardised inputs, (n_cases, n_inputs), and the memory for networks at work."""
+        self._run, self._posterior = run, posterior_of(run)
+        self._modes = modes(run) if is_linear(run) else None
+        self.model, self.n_cases = run.spec.data_model, len(inputs)
+        self._inputs = self.model.cell_inputs(inputs)
+        of_layers = activation_bytes(run.spec.network, run.spec.dtype)
+        of_outputs = 8 * _COPIES * run.spec.network.outputs
+        self._memory_bytes = min(memory_bytes, _MEMORY_BYTES)
+        self._draws_at_once = max(1, int(self._memory_bytes / (len(self._inputs) * (of_layers + of_outputs))))
+
+    def outputs(self, block: Block) -> Array:
+        """Return the outputs of each draw, (n_draws, n_cases, n_outputs), or (..., n_cells) for cells."""
+        if self._modes is None:
+            outputs = network_outputs(
+                self._posterior, block.positions[None], self._inputs, self._memory_bytes
+            )
+        else:
+            assert block.starts is not None
+            starts, positions = block.starts[None], block.positions[None]
+            outputs = outputs_about_modes(self._posterior, self._modes, starts, positions, self._inputs)
+        return outputs.reshape(len(block), self.n_cases, -1)
+
+    def parts(self, block: Block) -> Iterator[tuple[slice, Block, Array]]:
+        """Yield draws of a block in bounded memory, with their outputs."""
+        for first in range(0, len(block), self._draws_at_once):
+            at = slice(first, min(first + self._draws_at_once, len(block)))
+            some = block.some(at)
+            yield at, some, self.outputs(some)
+
+    def add_moments(
+        self, block: Block, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
+    ) -> None:
+        """Add the mean m and the variance u of each target given each draw.
+
+        Parameters
+        ----------
+        pieces : (n_draws,)    numbers of the pieces that the draws belong to, without gaps from the first
+        shift : (n_values, n_cases)
+        sums                   of m - shift by piece, (n_pieces, n_values, n_cases), and of (m - shift)**2 and
+                               u, (n_values, n_cases) each
+        """
+        by_piece, squares, variances = sums
+        for at, some, outputs in self.parts(block):
+            self._check_finite(outputs)
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean, variance = self.model.target_moments(*by_draw(outputs, some))
+                excess = np.asarray(np.moveaxis(mean, 2, 0), dtype=np.float64).swapaxes(1, 2) - shift
+                starts = np.flatnonzero(np.diff(pieces[at], prepend=-1))
+                by_piece[pieces[at][starts]] += np.add.reduceat(excess, starts, axis=0)
+                squares += np.square(excess).sum(axis=0)
+                variances += variance.sum(axis=2, dtype=np.float64).T
+
+    def add_scores(self, block: Block, targets: Array, maxima: Array, scaled: Array) -> None:
+        """Add the joint density of each case's targets: log sum = maxima + log(scaled), (n_cases,) each.
+
+        targets  (n_cases, n_targets), standardised
+        """
+        for _, some, outputs in self.parts(block):
+            density = self.model.log_density(outputs, targets, some.noise)
+            largest = np.maximum(maxima, density.max(axis=0))
+            with np.errstate(invalid="ignore"):
+                before = np.where(np.isneginf(maxima), 0.0, np.exp(maxima - largest))
+                added = np.where(np.isneginf(largest), 0.0, np.exp(density - largest).sum(axis=0))
+            scaled *= before
+            scaled += added
+            maxima[...] = largest
+
+    def add_distribution(self, block: Block, guesses: Array, sums: Array) -> None:
+        """Add F, f and f' at guesses (n_guesses, n_cases, n_targets) to sums, (3, *guesses.shape)."""
+        for _, some, outputs in self.parts(block):
+            given = by_draw(outputs, some)
+            for number, values in enumerate(guesses):
+                sums[:, number] += self.model.distribution(*given, values)
+
+    def add_mass(self, block: Block, counts: Array, sums: Array) -> None:
+        """Add the probabilities of counts (n_counts, n_cases, n_targets) to sums of the same shape."""
+        for _, some, outputs in self.parts(block):
+            outputs, _ = by_draw(outputs, some)
+            for number, values in enumerate(counts):
+                sums[number] += self.model.mass(outputs, values)
+
+    def curves(self, block: Block) -> dict[str, Array]:
+        """Return sums over draws of the data model's further columns, by name, (n_cases,) each."""
+        if not self.model.has_curves:
+            return {}
+        total: dict[str, Array] = {}
+        for _, some, outputs in self.parts(block):
+            for name, sums in self.model.curves(by_draw(outputs, some)[0], self._run.data.targets).items():
+                total[name] = total.get(name, 0.0) + sums
+        return total
+
+    def _check_finite(self, outputs: Array) -> None:
+        """Raise StoreError unless all outputs (n_draws, n_cases, n_outputs) are finite."""
+        if math.isfinite(float(np.abs(outputs).sum(dtype=np.float64))):
+            return
+        n_bad, dtype = int((~np.isfinite(outputs).all(axis=(1, 2))).sum()), self._run.spec.dtype
+        if n_bad == 0:
+            return
+        better = "sample with dtype = float64 or " if dtype == "float32" else "sample with "
+        raise StoreError(
+            f"{self._run.path}: at least {n_bad} of the draws have outputs that are not finite in {dtype};"
+            f" {better}less vague priors (larger alphas, smaller widths)"
+        )
+
+
+def by_draw(outputs: Array, block: Block) -> tuple[Array, Array]:
+    """Return outputs (n_cases, n_outputs, n_draws), and sigmas of the noise (1, n_targets, n_draws)."""
+    return np.moveaxis(outputs, 0, 2), np.ascontiguousarray(block.sigmas.T)[None]
