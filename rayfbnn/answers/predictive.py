@@ -9,10 +9,11 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.linear import check_own_networks
-from rayfbnn.draws.outputs import activation_bytes, outputs_by_case, posterior_of
-from rayfbnn.draws.quantities import noise_sigmas
+from rayfbnn.draws.outputs import activation_bytes, posterior_of
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.prior import noise_precisions
+from rayfbnn.reduce.executors import InProcess
+from rayfbnn.reduce.predictive import Cases, Summary, summaries
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
@@ -28,13 +29,9 @@ def predictive_mean(run: Draws, inputs: Array, *, memory_bytes: float = 256e6) -
 
     inputs  (n_cases, n_inputs) as in the data file
     """
-    model, data = run.spec.data_model, run.data
-    parts = [
-        model.draw_means(outputs, sigmas).mean(axis=2, dtype=np.float64)
-        for _, outputs, sigmas in _parts(run, inputs, memory_bytes)
-    ]
-    mean = np.concatenate(parts)
-    return mean if model.has_labels else mean * data.target_scale + data.target_center
+    mean = np.concatenate([summary.mean for summary in _summaries(run, inputs, {}, memory_bytes)])
+    data = run.data
+    return mean if run.spec.data_model.has_labels else mean * data.target_scale + data.target_center
 
 
 def predictive_quantiles(
@@ -56,10 +53,12 @@ def predictive_quantiles(
         raise ConfigError(
             f"quantiles: {model.kind} targets are labels and have no quantiles; ask for probabilities"
         )
-    quantiles = np.empty((len(probabilities), len(inputs), data.n_targets))
-    for cases, outputs, sigmas in _parts(run, inputs, memory_bytes):
-        quantiles[:, cases] = model.quantiles(outputs, sigmas, probabilities)
-    return quantiles * data.target_scale + data.target_center
+    wanted = {str(number): probability for number, probability in enumerate(probabilities)}
+    parts = [
+        np.stack([summary.quantiles[name] for name in wanted])
+        for summary in _summaries(run, inputs, wanted, memory_bytes)
+    ]
+    return np.concatenate(parts, axis=1) * data.target_scale + data.target_center
 
 
 def predictive_sample(run: Draws, inputs: Array, n_samples: int, *, seed: int) -> Array:
@@ -88,16 +87,20 @@ def predictive_sample(run: Draws, inputs: Array, n_samples: int, *, seed: int) -
     return samples * data.target_scale + data.target_center
 
 
-def _parts(run: Draws, inputs: Array, memory_bytes: float) -> Iterator[tuple[slice, Array, Array]]:
-    """Yield blocks of cases, their outputs (n_cases, n_outputs, n_draws), and the sigmas of the noise."""
-    model = run.spec.data_model
-    sigmas = noise_sigmas(run).reshape(1, -1, run.total)
-    per_case = 8 * run.total * max(model.n_cells, run.spec.network.outputs)
-    at_once = max(1, int(memory_bytes / 2 / per_case))
-    for first in range(0, len(inputs), at_once):
-        cases = slice(first, first + at_once)
-        outputs = outputs_by_case(run, _standardized(run, inputs[cases]), memory_bytes=memory_bytes / 4)
-        yield cases, outputs.reshape(*outputs.shape[:2], run.total), sigmas
+def _summaries(
+    run: Draws, inputs: Array, quantiles: dict[str, float], memory_bytes: float
+) -> Iterator[Summary]:
+    cases = Cases(_standardized(run, inputs))
+    executor = InProcess()
+    for _, summary in summaries(
+        [run],
+        cases,
+        executor=executor,
+        quantiles=quantiles,
+        with_modes=False,
+        memory_bytes=memory_bytes,
+    ):
+        yield summary
 
 
 def _standardized(run: Draws, inputs: Array) -> Array:

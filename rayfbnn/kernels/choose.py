@@ -7,12 +7,14 @@ from socket import gethostname
 
 import numpy as np
 
-from rayfbnn.arrays import array_namespace
+from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels.array_code import ArrayCode
 from rayfbnn.kernels.backend import Backend, Compiled, NotCovered
 from rayfbnn.kernels.cpu import advance as cpu
 from rayfbnn.kernels.cpu import extension
+from rayfbnn.kernels.cpu import reducing as cpu_reducing
+from rayfbnn.kernels.cpu.reducing import CompiledReducer
 from rayfbnn.kernels.cpu.streams import CompiledStreams
 from rayfbnn.kernels.cuda import advance as cuda
 from rayfbnn.kernels.cuda.streams import DeviceStreams
@@ -88,6 +90,15 @@ def _compiled_on(device: str, target: Target, recorded: str | None, max_shared_b
             return compiled
         refusal = compiled if number == 0 else refusal
     return Compiled(leapfrog.advance, ARRAY_CODE[device].name_with(refusal))
+
+
+def reducer_for(posterior: Posterior, inputs: Array) -> CompiledReducer | None:
+    """Return the compiled sums over draws at inputs (n_cases, n_inputs), or None for array code."""
+    for backend in _candidates(cpu.backends(), None):
+        if backend.check(posterior) is None:
+            found = cpu_reducing.reducer(posterior, inputs, backend.keyword)
+            return None if isinstance(found, NotCovered) else found
+    return None
 
 
 def streams_class(device: str) -> type[Streams]:

@@ -1,17 +1,18 @@
-"""Who runs the tasks of a reduction: this process, the cores of this machine, or a Ray cluster."""
+"""Who runs the tasks of a reduction: this process, or Ray on this machine or on a cluster."""
 
 from __future__ import annotations
 
-from collections import deque
+import pickle
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.blocks import Reader
+from rayfbnn.run.on_ray.tasks import Tasks
 
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
-_AHEAD = 3  # jobs for each worker that are under way or whose results wait for earlier ones
 
 
 class Executor(Protocol):
@@ -40,50 +41,39 @@ class InProcess:
             yield function(self._reader, job)
 
 
-class Cores:
-    """Runs the tasks in processes of this machine. Use it as a context manager, which ends them.
+class OnRay:
+    """Runs the tasks on Ray's workers, of this machine or of a cluster. Use it as a context manager.
 
-    The processes start anew, without the threads and handles of this one, and open the stores themselves.
+    The workers open the stores themselves. A task whose worker dies is run again by another one.
     """
 
-    def __init__(self, n_workers: int, runs: Sequence[Draws]) -> None:
-        import multiprocessing
-        from concurrent.futures import ProcessPoolExecutor
+    def __init__(self, workers: int | None, address: str | None) -> None:
+        """Start Ray here with some workers, one for each core if None, or join a cluster."""
+        self._tasks = Tasks(workers, address)
+        self._shared: tuple[Sequence[Draws], str, Any] | None = None
 
-        self._runs, self._n_workers = runs, n_workers
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(
-            n_workers, mp_context=context, initializer=_start_worker, initargs=(runs,)
-        )
-
-    def __enter__(self) -> Cores:
+    def __enter__(self) -> OnRay:
+        self._tasks.__enter__()
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._tasks.__exit__(kind, error, traceback)
 
     def map(
         self, function: Callable[[Reader, _Job], _Result], runs: Sequence[Draws], jobs: Sequence[_Job]
     ) -> Iterator[_Result]:
-        """Yield the result of each job in order; a few jobs for each worker are under way at a time."""
-        assert runs is self._runs
-        waiting: deque[Any] = deque()
-        for job in jobs:
-            waiting.append(self._pool.submit(_run, function, job))
-            if len(waiting) >= _AHEAD * self._n_workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        """Yield the result of each job in order."""
+        if self._shared is None or self._shared[0] is not runs:
+            self._shared = runs, uuid.uuid4().hex, self._tasks.share(pickle.dumps(list(runs)))
+        _, token, reference = self._shared
+        yield from self._tasks.map(_run, (function, token, reference), jobs)
 
 
-_reader: Reader | None = None  # of a worker process
+_readers: dict[str, Reader] = {}  # of a worker process, by the token of the reduction
 
 
-def _start_worker(runs: Sequence[Draws]) -> None:
-    global _reader
-    _reader = Reader(runs)
-
-
-def _run(function: Callable[[Reader, _Job], _Result], job: _Job) -> _Result:
-    assert _reader is not None
-    return function(_reader, job)
+def _run(function: Callable[[Reader, _Job], _Result], token: str, runs: bytes, job: _Job) -> _Result:
+    if token not in _readers:
+        _readers.clear()
+        _readers[token] = Reader(pickle.loads(runs))
+    return function(_readers[token], job)

@@ -132,8 +132,7 @@ class _Work:
         mean = (first.shift + excess).T
         found: dict[str, Any] = {"curves": {name: sums / n for name, sums in first.curves.items()}}
         if quantiles:
-            width = np.where(np.isfinite(variance), variance, between + 1).T
-            found["quantiles"] = self._quantiles(quantiles, mean, np.sqrt(width))
+            found["quantiles"] = self._quantiles(quantiles, mean, np.sqrt(variance).T)
         if with_modes:
             found["modes"], found["mass"] = self._modes(
                 found["quantiles"][min(quantiles, key=quantiles.__getitem__)],
@@ -174,16 +173,17 @@ class _Work:
                 shift.append(run.spec.data_model.target_moments(*by_draw(outputs, block))[0][:, :, 0].T)
         return np.nan_to_num(np.concatenate(shift, axis=1).astype(np.float64), posinf=0.0, neginf=0.0)
 
-    def _quantiles(self, wanted: dict[str, float], mean: Array, spread: Array) -> dict[str, Array]:
-        scale = self._runs[0].spec.data_model.quantile_scale
-        search = QuantileSearch(list(wanted.values()), mean, spread, scale=scale)
-        while len(pending := search.pending_cases):
-            guesses = search.guesses(pending)
-            sums = np.zeros((3, *guesses.shape))
-            self._add_sums(_distribution_sums, pending, guesses, sums)
-            search.improve(pending, sums, self._n_draws)
-        found = search.guesses(np.arange(len(self._cases)))
-        return dict(zip(wanted, found, strict=True))
+    def _quantiles(self, wanted: dict[str, float], mean: Array, sd: Array) -> dict[str, Array]:
+        spec = self._runs[0].spec
+        search = QuantileSearch(
+            list(wanted.values()), mean, sd, scale=spec.data_model.quantile_scale, dtype=spec.dtype
+        )
+        for of_round in search.rounds():
+            for guesses in of_round:
+                sums = np.zeros((3, *guesses.values.shape))
+                self._add_sums(_distribution_sums, guesses.cases, guesses.values, sums)
+                search.improve(guesses, sums, self._n_draws)
+        return dict(zip(wanted, search.values, strict=True))
 
     def _modes(self, low: Array, high: Array) -> tuple[Array, Array]:
         """Return the most probable count between low and high and its probability, (n_cases, n_targets)."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.special
@@ -12,13 +13,30 @@ from rayfbnn.arrays import Array
 from rayfbnn.model.likelihood.records import QuantileScale
 
 _CLOSE = 5e-3  # standard deviations that a last step of Halley's method, which cubes the error, may have
-_PATIENCE = 6  # rounds before every second one bisects: Halley's steps are slow between far modes
+_PROGRESS = 0.5  # a round without it is followed by a bisection: Halley's steps are slow between far modes
+_SLACK = 1e-5
+_NEAR_ROUNDS = 8
+_TINY = 1e-299
 _MAX_ROUNDS = 300  # a float64 bracket shrinks to neighbouring numbers in fewer rounds
 _FAR = 1e3  # wider brackets are halved by order of magnitude
 _LARGEST_LOG = 690.0
-_LARGEST_COUNT = 1e300
+_LARGEST_COUNT = 4e300  # rates are at most 1e300
 _MAX_FIRST = 4096  # candidates for a mode
 _CANDIDATES = 17  # for a mode, in later rounds
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """Some guesses at quantiles of some cases.
+
+    cases   (n_some_cases,) numbers
+    values  (n_guesses, n_some_cases, n_targets) on the scale of the targets
+    place   where they stand in the arrays of the search
+    """
+
+    cases: Array
+    values: Array
+    place: tuple[Array, ...]
 
 
 class QuantileSearch:
@@ -38,74 +56,125 @@ class QuantileSearch:
     """
 
     def __init__(
-        self, probabilities: Sequence[float], mean: Array, spread: Array, *, scale: QuantileScale
+        self,
+        probabilities: Sequence[float],
+        mean: Array,
+        sd: Array,
+        *,
+        scale: QuantileScale,
+        dtype: str = "float64",
     ) -> None:
-        """Start from a Gaussian with the mean and the standard deviation, (n_cases, n_targets) each."""
-        self._scale = scale
-        self._probabilities = np.asarray(probabilities)[:, None, None]
-        self._goals = scipy.special.ndtri(self._probabilities)
-        with np.errstate(divide="ignore"):
-            center = np.log(mean) if scale == "log" else mean
-        center = np.nan_to_num(center, nan=0.0, posinf=_LARGEST_LOG, neginf=-_LARGEST_LOG)
-        usable = np.isfinite(spread) & (spread > 0)
-        width = np.ones_like(center) if scale == "log" else np.where(usable, spread, 1 + np.abs(center))
-        shape = (len(self._probabilities), *center.shape)
-        self._width = np.broadcast_to(width, shape).copy()
-        self.x = self._allowed(center + self._width * self._goals)
-        self._low, self._high = np.full(shape, -np.inf), np.full(shape, np.inf)
+        """Start from a Gaussian with the mean and the standard deviation, (n_cases, n_targets) each.
+
+        A quantile is at most sqrt((1 - p) / p) standard deviations below the mean, and at most
+        sqrt(p / (1 - p)) above it (Cantelli's inequality), which gives the first bracket.
+
+        sd     of the distribution; infinite or NaN if it has none
+        dtype  the type in which sums are computed; guesses among all numbers are rounded to it
+        """
+        self._scale, self._dtype = scale, np.dtype(dtype)
+        self._probabilities = p = np.asarray(probabilities)[:, None, None]
+        self._goals = scipy.special.ndtri(p)
+        known = np.isfinite(sd) & np.isfinite(mean)
+        mean, sd = np.where(known, mean, 0.0), np.where(known, sd, 1.0)
+        low, high = mean - sd * np.sqrt((1 - p) / p), mean + sd * np.sqrt(p / (1 - p))
+        slack = _SLACK * (np.abs(mean) + sd)  # for rounding
+        self._low, self._high = (
+            np.where(known, x, end) for x, end in ((low - slack, -np.inf), (high + slack, np.inf))
+        )
+        guess = mean + sd * self._goals
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if scale == "log":
+                guess = (
+                    np.log(np.maximum(mean, _TINY))
+                    + np.minimum(sd / np.maximum(mean, _TINY), 1) * self._goals
+                )
+                self._low = np.log(np.maximum(self._low, _TINY))
+                self._high = np.log(np.maximum(self._high, _TINY))
         if scale == "whole":
-            self._low[:] = -1.0
+            self._low, self._high = np.maximum(np.floor(self._low), -1.0), np.ceil(self._high)
+        shape = guess.shape
+        self._width = np.broadcast_to(np.ones_like(sd) if scale == "log" else sd, shape)
+        self._residual = np.full(shape, np.inf)
+        self._low, self._high = (
+            np.broadcast_to(self._low, shape).copy(),
+            np.broadcast_to(self._high, shape).copy(),
+        )
+        self.x = np.clip(self._allowed(guess), self._low, self._high)
         self.is_done = np.zeros(shape, dtype=bool)
         self._round = 0
 
     @property
-    def pending_cases(self) -> Array:
-        """Numbers of the cases with a quantile that is not found yet."""
-        if self._round == _MAX_ROUNDS:
-            raise AssertionError(f"{(~self.is_done).sum()} quantiles not found in {_MAX_ROUNDS} rounds")
-        return np.flatnonzero(~self.is_done.all(axis=(0, 2)))
+    def values(self) -> Array:
+        """The guesses on the scale of the targets, (n_probabilities, n_cases, n_targets)."""
+        return np.exp(self.x) if self._scale == "log" else self.x
 
-    def guesses(self, cases: Array) -> Array:
-        """Return the guesses for some cases on the scale of the targets."""
-        return np.exp(self.x[:, cases]) if self._scale == "log" else self.x[:, cases]
+    def rounds(self) -> Iterator[list[Guesses]]:
+        """Yield the guesses of each round until all quantiles are found; `improve` must be called with each.
 
-    def improve(self, cases: Array, sums: Array, n_draws: int) -> None:
-        """Improve the guesses for some cases.
+        Cases with as many quantiles to find are together, so that no sums are computed in vain.
+        """
+        for self._round in range(_MAX_ROUNDS):
+            n_pending = (~self.is_done).sum(axis=0).max(axis=1)  # (n_cases,)
+            counts = [int(count) for count in np.unique(n_pending) if count > 0]
+            if not counts:
+                return
+            yield [self._guesses(np.flatnonzero(n_pending == count), count) for count in counts]
+        raise AssertionError(f"{(~self.is_done).sum()} quantiles not found in {_MAX_ROUNDS} rounds")
 
-        sums  (3, n_probabilities, n_some_cases, n_targets): of F, f and f' over the draws at `guesses`; f
-              is the density on the working scale, or the probability of a count, for which f' is NaN
+    def _guesses(self, cases: Array, count: int) -> Guesses:
+        which = np.argsort(self.is_done[:, cases], axis=0, kind="stable")[:count]
+        place = which, cases[:, None], np.arange(self.is_done.shape[2])
+        return Guesses(cases, self.values[place], place)
+
+    def improve(self, guesses: Guesses, sums: Array, n_draws: int) -> None:
+        """Improve some guesses.
+
+        sums  (3, *guesses.values.shape): of F, f and f' over the draws; f is the density on the working
+              scale, or the probability of a count, for which f' is NaN
         """
         with np.errstate(all="ignore"):
-            self._improve(cases, *(sums / n_draws))
-        self._round += 1
+            self._improve(guesses.place, *(sums / n_draws))
 
-    def _improve(self, cases: Array, cdf: Array, density: Array, slope: Array) -> None:
-        at = (slice(None), cases)
+    def _improve(self, at: tuple[Array, ...], cdf: Array, density: Array, slope: Array) -> None:
         x, was_done = self.x[at], self.is_done[at]
-        is_above = cdf >= self._probabilities
+        probabilities, goals = self._probabilities[at[0], 0, 0], self._goals[at[0], 0, 0]
+        is_above = cdf >= probabilities
         low, high = np.where(is_above, self._low[at], x), np.where(is_above, x, self._high[at])
-        residual, step, rate = _halley(cdf, self._goals, density, slope)
+        residual, step, rate = _halley(cdf, goals, density, slope)
         proposal = x + step
         if self._scale == "whole":
-            proposal = np.clip(np.floor(proposal), low + 1, high - 1)
-        bisects = self._round >= _PATIENCE and self._round % 2 == 0
-        is_taken = (proposal >= low) & (proposal <= high) & (not bisects)  # False if the step is NaN
-        outside = x + np.where(np.isinf(high), 1.0, -1.0) * self._width[at] * 2.0**self._round
+            is_near = (proposal >= low - 1) & (proposal <= high + 1)
+            proposal = np.where(is_near, np.clip(np.floor(proposal), low + 1, high - 1), np.nan)
+        has_progress = np.abs(residual) < _PROGRESS * self._residual[at]
+        is_taken = (proposal >= low) & (proposal <= high) & has_progress  # False if the step is NaN
+        reach = self._width[at] * 2.0**self._round
+        if self._round > _NEAR_ROUNDS:  # no end in sight: by order of magnitude
+            reach = np.maximum(reach, np.minimum(np.abs(x), _LARGEST_COUNT**0.6) ** 1.5)
+        outside = x + np.where(np.isinf(high), reach, -reach)
         middle = np.where(np.isinf(low) | np.isinf(high), outside, _middle(low, high))
         if self._scale == "whole":
+            is_taken &= (proposal > low) & (proposal < high)
             is_close, is_narrow = np.zeros_like(was_done), high - low <= np.maximum(1, np.spacing(high))
         else:
             is_close = is_taken & (np.abs(residual) < _CLOSE) & (np.abs(step) * rate < _CLOSE)
-            is_narrow = high - low <= 4 * np.spacing(np.maximum(np.abs(low), np.abs(high)))
+            ends = np.maximum(np.abs(low), np.abs(high)).astype(self._dtype)
+            is_narrow = high - low <= 4 * np.spacing(ends)
         new = np.where(is_narrow, high, self._allowed(np.where(is_taken, proposal, middle)))
-        for kept, value in ((self.x, new), (self._low, low), (self._high, high)):
+        new = np.where(is_close, proposal, new)
+        # After a bisection any step is progress.
+        reached = np.where(is_taken, np.abs(residual), np.inf)
+        for kept, value in ((self.x, new), (self._low, low), (self._high, high), (self._residual, reached)):
             kept[at] = np.where(was_done, kept[at], value)
         self.is_done[at] = was_done | is_narrow | is_close
 
     def _allowed(self, x: Array) -> Array:
         if self._scale == "whole":
             return np.clip(np.floor(x), 0, _LARGEST_COUNT)
-        return np.clip(x, -_LARGEST_LOG, _LARGEST_LOG) if self._scale == "log" else x
+        if self._scale == "log":
+            return np.clip(x, -_LARGEST_LOG, _LARGEST_LOG)
+        with np.errstate(over="ignore"):
+            return x.astype(self._dtype).astype(np.float64)
 
 
 def most_probable(mass: Callable[[Array], Array], low: Array, high: Array) -> tuple[Array, Array]:

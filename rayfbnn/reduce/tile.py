@@ -12,6 +12,7 @@ from rayfbnn.draws.linear import is_linear, modes, outputs_about_modes
 from rayfbnn.draws.outputs import activation_bytes, network_outputs, posterior_of
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import StoreError
+from rayfbnn.kernels.choose import reducer_for
 from rayfbnn.reduce.blocks import Block
 
 _MEMORY_BYTES = 16e6  # at most: larger blocks only wait for memory
@@ -27,6 +28,7 @@ class Tile:
         self._modes = modes(run) if is_linear(run) else None
         self.model, self.n_cases = run.spec.data_model, len(inputs)
         self._inputs = self.model.cell_inputs(inputs)
+        self._compiled = reducer_for(self._posterior, self._inputs) if self._modes is None else None
         of_layers = activation_bytes(run.spec.network, run.spec.dtype)
         of_outputs = 8 * _COPIES * run.spec.network.outputs
         self._memory_bytes = min(memory_bytes, _MEMORY_BYTES)
@@ -34,7 +36,9 @@ class Tile:
 
     def outputs(self, block: Block) -> Array:
         """Return the outputs of each draw, (n_draws, n_cases, n_outputs), or (..., n_cells) for cells."""
-        if self._modes is None:
+        if self._compiled is not None:
+            outputs = self._compiled.outputs(block.positions).swapaxes(1, 2)
+        elif self._modes is None:
             outputs = network_outputs(
                 self._posterior, block.positions[None], self._inputs, self._memory_bytes
             )
@@ -63,6 +67,9 @@ class Tile:
         sums                   of m - shift by piece, (n_pieces, n_values, n_cases), and of (m - shift)**2 and
                                u, (n_values, n_cases) each
         """
+        if self._compiled is not None and self._compiled.has_moments:
+            if self._add_compiled_moments(block, pieces, shift, sums):
+                return
         by_piece, squares, variances = sums
         for at, some, outputs in self.parts(block):
             self._check_finite(outputs)
@@ -74,11 +81,35 @@ class Tile:
                 squares += np.square(excess).sum(axis=0)
                 variances += variance.sum(axis=2, dtype=np.float64).T
 
+    def _add_compiled_moments(
+        self, block: Block, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
+    ) -> bool:
+        """Add the moments by compiled code, and return True; False if an output is not finite."""
+        assert self._compiled is not None
+        by_piece, squares, variances = (np.zeros_like(part) for part in sums)
+        self._compiled.add_moments(block.positions, pieces, shift, (by_piece, squares, variances))
+        excess, n = by_piece.sum(axis=0), len(block)
+        if not np.isfinite(excess).all() or np.isnan(variances).any():
+            return False
+        if self.model.has_noise:
+            means = np.zeros((1, block.noise.shape[1], n))
+            variances += self.model.target_moments(means, block.sigmas.T[None])[1].sum(axis=2).T
+        elif self.model.has_labels:  # p - p**2
+            variances += (excess + n * shift) - (squares + 2 * shift * excess + n * shift**2)
+        elif self.model.has_modes:
+            variances += excess + n * shift
+        for total, part in zip(sums, (by_piece, squares, variances), strict=True):
+            total += part
+        return True
+
     def add_scores(self, block: Block, targets: Array, maxima: Array, scaled: Array) -> None:
         """Add the joint density of each case's targets: log sum = maxima + log(scaled), (n_cases,) each.
 
         targets  (n_cases, n_targets), standardised
         """
+        if self._compiled is not None:
+            self._compiled.add_scores(block.positions, block.noise, targets, maxima, scaled)
+            return
         for _, some, outputs in self.parts(block):
             density = self.model.log_density(outputs, targets, some.noise)
             largest = np.maximum(maxima, density.max(axis=0))
@@ -91,6 +122,11 @@ class Tile:
 
     def add_distribution(self, block: Block, guesses: Array, sums: Array) -> None:
         """Add F, f and f' at guesses (n_guesses, n_cases, n_targets) to sums, (3, *guesses.shape)."""
+        if self._compiled is not None and self._compiled.has_distribution:
+            added = np.zeros(np.swapaxes(sums, 2, 3).shape)
+            self._compiled.add_distribution(block.positions, block.sigmas, guesses.swapaxes(1, 2), added)
+            sums += added.swapaxes(2, 3)
+            return
         for _, some, outputs in self.parts(block):
             given = by_draw(outputs, some)
             for number, values in enumerate(guesses):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
@@ -164,6 +164,10 @@ class Store:
         if check_records:
             store.opened.rows.refresh_all()
         return store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the place of the store, which the process that unpickles it opens."""
+        return Store.open, (self.path,)
 
     # Properties of the run.
 

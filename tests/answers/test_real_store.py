@@ -45,7 +45,7 @@ def test_store_and_memory_give_the_same_tables(kind: str, tmp_path: Path) -> Non
     store = committed(Store.open(write(tmp_path / "run.zarr", memory.store).path))
     unseen = make_data(memory.spec, 5, seed=41)
     there, here = (predict_from_draws([draws], unseen.inputs, unseen.targets) for draws in (store, memory))
-    np.testing.assert_allclose(there.table, here.table, rtol=1e-9)
+    np.testing.assert_allclose(there.table, here.table, rtol=1e-5)
     stored, kept = (diagnose_draws(draws).quantities for draws in (store, memory))
     # A sigma's last bit decides the ranks of the two values about the median, which are equally far from it.
     np.testing.assert_allclose(stored.pop("rhat"), kept.pop("rhat"), atol=0.01)

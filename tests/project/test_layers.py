@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ring": SAMPLED,
     "run": SAMPLED | {"approximate", "ring", "spec", "data", "store", "markup", "output"},
     "draws": BASE | {"model", "approximate", "spec", "data", "store"},
-    "reduce": BASE | {"model", "kernels", "spec", "data", "store", "draws"},
+    "reduce": BASE | {"model", "kernels", "spec", "data", "store", "draws", "run"},
     "answers": BASE
     | {"model", "mcmc", "approximate", "spec", "data", "store", "draws", "reduce", "markup", "output"},
     "pictures": BASE | {"model", "spec", "data", "store", "draws", "answers", "output"},

@@ -19,6 +19,8 @@ _PATIENCE = (
 _FAR = 1e3  # brackets wider than this are halved by order of magnitude
 _MAX_ROUNDS = 300  # a float64 bracket shrinks to neighbouring numbers in fewer rounds
 _TABLE_STEPS = 1 << 16
+_TAIL_CELLS = 4096
+_NORMAL_REACH = 9.0  # the tail beyond has a probability of 1e-19
 
 
 @np.errstate(over="ignore", invalid="ignore")  # squares may overflow under vague priors
@@ -178,6 +180,49 @@ def _cdf_and_density(z: Array, df: float) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=4)
+def t_tail_cubics(df: float) -> tuple[Array, float]:
+    """Return cubics of the upper tail 1 - F of the t distribution for compiled code.
+
+    Cell k has the cubic in u * rate - k, where u = asinh(z / sqrt(df)) is not negative. The coefficients are
+    (n_cells, 4), and 1 / rate is the width of a cell. The error is below 1e-9 where df is at least 1/2.
+    """
+    reach = 45.0 / min(df, 1.0)
+    step = reach / _TAIL_CELLS
+    s = np.linspace(0, reach, _TAIL_CELLS + 1)
+    with np.errstate(over="ignore"):
+        values = scipy.special.stdtr(df, -math.sqrt(df) * np.sinh(s))
+    return _cubics(values, -step * _t_density(s, df)), 1 / step
+
+
+@lru_cache(maxsize=1)
+def normal_tail_cubics() -> tuple[Array, float]:
+    """Return cubics of the upper tail 1 - F of the standard normal, as `t_tail_cubics` in u = z.
+
+    The error is below 1e-13.
+    """
+    step = _NORMAL_REACH / _TAIL_CELLS
+    z = np.linspace(0, _NORMAL_REACH, _TAIL_CELLS + 1)
+    density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+    return _cubics(scipy.special.ndtr(-z), -step * density), 1 / step
+
+
+def _t_density(s: Array, df: float) -> Array:
+    """Return the density of s = asinh(z / sqrt(df))."""
+    log_constant = scipy.special.gammaln((df + 1) / 2) - scipy.special.gammaln(df / 2) - math.log(math.pi) / 2
+    return np.exp(log_constant - df * (np.logaddexp(s, -s) - math.log(2)))
+
+
+def _cubics(values: Array, slopes: Array) -> Array:
+    """Return coefficients of Hermite's cubics between grid points, (n_cells, 4).
+
+    values, slopes  (n_cells + 1,), the slopes per cell
+    """
+    rise = np.diff(values)
+    before, after = slopes[:-1], slopes[1:]
+    return np.stack([values[:-1], before, 3 * rise - 2 * before - after, before + after - 2 * rise], axis=1)
+
+
+@lru_cache(maxsize=4)
 def _t_table(df: float) -> Callable[[Array], tuple[Array, Array]]:
     """Return the t distribution by interpolation: `stdtr` takes 150 ns a value, too long for 10**9 values.
 
@@ -189,20 +234,10 @@ def _t_table(df: float) -> Callable[[Array], tuple[Array, Array]]:
     step = 2 * reach / _TABLE_STEPS
     s = np.linspace(-reach, reach, _TABLE_STEPS + 1)
     log_constant = scipy.special.gammaln((df + 1) / 2) - scipy.special.gammaln(df / 2) - math.log(math.pi) / 2
-    log_cosh = np.logaddexp(s, -s) - math.log(2)
-    slopes = step * np.exp(log_constant - df * log_cosh)
+    slopes = step * _t_density(s, df)
     with np.errstate(over="ignore"):
         values = scipy.special.stdtr(df, math.sqrt(df) * np.sinh(s))
-    rise = np.diff(values)
-    coefficients = np.stack(
-        [
-            values[:-1],
-            slopes[:-1],
-            3 * rise - 2 * slopes[:-1] - slopes[1:],
-            slopes[:-1] + slopes[1:] - 2 * rise,
-        ],
-        axis=1,
-    )
+    coefficients = _cubics(values, slopes)
     root = math.sqrt(df)
 
     def cdf_and_density(z: Array) -> tuple[Array, Array]:

@@ -122,5 +122,17 @@ NB_MODULE(_cpu, module) {
             nb::arg("first_batch"), nb::arg("n_steps"),
             nb::arg("n_draws"), nb::arg("is_antithetic"), nb::arg("decays"), nb::arg("schedule"),
             nb::arg("place"), nb::arg("chains").noconvert(), nb::arg("log_widths").noconvert(),
-            nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert());
+            nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert())
+        .def(
+            "outputs", &Kernel::outputs, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("outputs").noconvert())
+        .def(
+            "add_moments", &Kernel::add_moments, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("pieces").noconvert(), nb::arg("shift").noconvert(), 
+            nb::arg("sums").noconvert(), nb::arg("squares").noconvert(), nb::arg("variances").noconvert())
+        .def(
+            "add_scores", &Kernel::add_scores, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("noise").none(), 
+            nb::arg("normalisers").noconvert(), nb::arg("targets").noconvert(), nb::arg("weights").none(), 
+            nb::arg("maxima").noconvert(), nb::arg("scaled").noconvert())
+        .def(
+            "add_distribution", &Kernel::add_distribution, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("sigmas").none(), 
+            nb::arg("guesses").noconvert(), nb::arg("table").none(), nb::arg("table_rate"), nb::arg("sums").noconvert());
 }

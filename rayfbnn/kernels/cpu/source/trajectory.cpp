@@ -5,6 +5,7 @@
 // instantiate, and that copy must not hold instructions that another machine lacks.
 #include "trajectory.hpp"
 
+#include "reduction.hpp"
 #include "steps/friction.hpp"
 #include "steps/leapfrog.hpp"
 #include "steps/shuffles.hpp"
@@ -20,7 +21,9 @@ void run_all(const Job& job) {
 
 template <class S>
 void run(const Job& job) {
-    if (job.friction)
+    if (job.reduction)
+        Reducer<S>(job).run();
+    else if (job.friction)
         run_all<FrictionSteps<S>>(job);
     else if (job.variational)
         run_all<VariationalStep<S>>(job);

@@ -112,6 +112,36 @@ struct Regression {
     long targets_step;
 };
 
+// Sums over the networks of Job::n_chains draws at the cases, instead of steps; reduction.hpp. Sums are added to what
+// their arrays have, whose last axis is the cases.
+struct Reduction {
+    enum Kind { OUTPUTS, MOMENTS, SCORES, DISTRIBUTION };
+    Kind kind;
+    void* outputs = nullptr;  // (n_draws, n_outputs, n_cases)
+
+    // Moments: of a value's mean m given a draw, m - shift by piece, its square, and the variance of the noise.
+    int n_values = 0;
+    const int* pieces = nullptr;    // (n_draws,)
+    const double* shift = nullptr;  // (n_values, n_cases)
+    double* sums = nullptr;         // (n_pieces, n_values, n_cases); of a distribution (3, n_guesses, n_targets, n_cases)
+    double *squares = nullptr, *variances = nullptr;  // (n_values, n_cases)
+
+    // Scores: the density of the targets of each case.
+    const double *noise = nullptr, *normalisers = nullptr;  // (n_draws, n_targets); noise is null without noise
+    const double *targets = nullptr, *weights = nullptr;    // (n_rows, n_cases) and (n_targets, n_cases), or null
+    double *maxima = nullptr, *scaled = nullptr;            // (n_cases,)
+
+    // Distributions: F, f and f' at guesses.
+    const double* sigmas = nullptr;  // (n_draws, n_targets), of real targets
+    int n_guesses = 0;
+    const void* guesses = nullptr;  // (n_guesses, n_targets, n_cases)
+    // (n_cells, 4): 1 - F by cubics in the place within cells of u >= 0 that are 1 / table_rate wide. For t noise u is
+    // asinh(z / sqrt(df)), and for Gaussian noise z, where a table is needed in double only.
+    const double* table = nullptr;
+    int n_cells = 0;
+    double table_rate = 0;
+};
+
 // The functions sgemm and dgemm of BLAS, with Fortran's conventions.
 typedef void (*Gemm)(
     const char*, const char*, const int*, const int*, const int*, const void*, const void*, const int*,
@@ -154,6 +184,7 @@ struct Job {
     long targets_step, weights_step;
     const Friction* friction;        // or null
     const Variational* variational;  // or null
+    const Reduction* reduction;      // or null
 
     void* new_position;         // (n_chains, n_parameters)
     void* new_momentum;         // (n_chains, n_parameters)

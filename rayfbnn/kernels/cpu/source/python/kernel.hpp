@@ -251,7 +251,90 @@ class Kernel {
         run(job);
     }
 
+    // The functions below evaluate the networks of draws, positions (n_draws, n_parameters), at all cases, and add sums
+    // over the draws to their last arguments, as Reduction describes.
+
+    void outputs(const Input& positions, const Output& outputs) const {
+        Reduction wanted{Reduction::OUTPUTS};
+        wanted.outputs = data_of(outputs, "outputs", real(), {chains_of(positions), size_t(units_.back()), cases()});
+        reduce(wanted, positions);
+    }
+
+    void add_moments(
+        const Input& positions, const Input& pieces, const Input& shift, const Output& sums, const Output& squares,
+        const Output& variances) const {
+        require(network_.model != 5, "model: survival times have no moments here");
+        Reduction wanted{Reduction::MOMENTS};
+        const size_t n = chains_of(positions), n_pieces = sums.ndim() > 0 ? sums.shape(0) : 0;
+        const size_t n_values = network_.model == 6 ? units_.back() / 2 : units_.back();
+        wanted.n_values = int(n_values);
+        wanted.pieces = static_cast<const int*>(data_of(pieces, "pieces", nb::dtype<int32_t>(), {n}));
+        for (size_t k = 0; k < n; ++k)
+            require(wanted.pieces[k] >= 0 && size_t(wanted.pieces[k]) < n_pieces, "pieces: must be numbers of sums");
+        wanted.shift = doubles(shift, "shift", {n_values, cases()});
+        wanted.sums = doubles(sums, "sums", {n_pieces, n_values, cases()});
+        wanted.squares = doubles(squares, "squares", {n_values, cases()});
+        wanted.variances = doubles(variances, "variances", {n_values, cases()});
+        reduce(wanted, positions);
+    }
+
+    void add_scores(
+        const Input& positions, nb::object noise, const Input& normalisers, const Input& targets, nb::object weights,
+        const Output& maxima, const Output& scaled) const {
+        Reduction wanted{Reduction::SCORES};
+        const size_t n = chains_of(positions), n_rows = network_.n_rows, n_targets = network_.n_targets;
+        require(noise.is_none() == (network_.model > 1), "noise: must be given for real targets, and only for these");
+        if (!noise.is_none()) wanted.noise = doubles(nb::cast<Input>(noise, false), "noise", {n, n_targets});
+        wanted.normalisers = doubles(normalisers, "normalisers", {n, n_targets});
+        wanted.targets = doubles(targets, "targets", {n_rows, cases()});
+        if (!weights.is_none())
+            wanted.weights = doubles(nb::cast<Input>(weights, false), "weights", {n_targets, cases()});
+        wanted.maxima = doubles(maxima, "maxima", {cases()});
+        wanted.scaled = doubles(scaled, "scaled", {cases()});
+        reduce(wanted, positions);
+    }
+
+    void add_distribution(
+        const Input& positions, nb::object sigmas, const Input& guesses, nb::object table, double table_rate,
+        const Output& sums) const {
+        const int model = network_.model;
+        require(model <= 1 || model == 6, "model: only real targets have a distribution here");
+        Reduction wanted{Reduction::DISTRIBUTION};
+        const size_t n = chains_of(positions), n_targets = network_.n_targets;
+        const size_t n_guesses = guesses.ndim() > 0 ? guesses.shape(0) : 0;
+        require(sigmas.is_none() == (model > 1), "sigmas: must be given for common noise, and only for this");
+        if (!sigmas.is_none()) wanted.sigmas = doubles(nb::cast<Input>(sigmas, false), "sigmas", {n, n_targets});
+        wanted.n_guesses = int(n_guesses);
+        wanted.guesses = data_of(guesses, "guesses", real(), {n_guesses, n_targets, cases()});
+        require(
+            table.is_none() == (model != 1 && !is_double_),
+            "table: must be given for t noise and in double precision, and only for these");
+        if (!table.is_none()) {
+            const Input cubics = nb::cast<Input>(table, false);
+            const size_t n_cells = cubics.ndim() > 0 ? cubics.shape(0) : 0;
+            require(n_cells > 0 && table_rate > 0, "table: must have cells");
+            wanted.table = doubles(cubics, "table", {n_cells, 4});
+            wanted.n_cells = int(n_cells), wanted.table_rate = table_rate;
+        }
+        wanted.sums = doubles(sums, "sums", {3, n_guesses, n_targets, cases()});
+        reduce(wanted, positions);
+    }
+
    private:
+    size_t cases() const { return size_t(n_cases_); }
+
+    void reduce(const Reduction& wanted, const Input& positions) const {
+        Job job = job_;
+        const size_t n = chains_of(positions);
+        require(
+            !has_batches_ && job.n_partitions == 1 && !job.rows && features_.empty(),
+            "reductions are of whole networks at all cases");
+        job.n_chains = int(n);
+        job.position = data_of(positions, "positions", real(), {n, size_t(network_.n_parameters)});
+        job.reduction = &wanted;
+        run(job);
+    }
+
     nb::dlpack::dtype real() const { return is_double_ ? nb::dtype<double>() : nb::dtype<float>(); }
     int width() const { return is_double_ ? kernels_->double_width : kernels_->float_width; }
     size_t real_bytes() const { return is_double_ ? 8 : 4; }

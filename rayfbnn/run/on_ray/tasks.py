@@ -1,0 +1,75 @@
+"""Runs pure functions as Ray tasks, which Ray repeats if a worker or a node dies."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any, Self
+
+from rayfbnn.errors import RayFBNNError, WorkerError
+from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, connect, first_line, stop_ray
+from rayfbnn.run.on_ray.output import result_alone_on_stdout
+
+_AHEAD = 3  # tasks for each worker that are under way, or whose results wait for those of earlier ones
+_RETRIES = 20  # for each task, after deaths of workers or nodes
+
+
+class Tasks:
+    """Workers of Ray on this machine or on a cluster; a context manager, which stops what it started."""
+
+    def __init__(self, workers: int | None, address: str | None) -> None:
+        """Start Ray here with some workers, one for each core if None, or join a cluster."""
+        self._context = ExitStack()
+        self._ray, self._is_ours = connect(workers, address)
+        environment = {} if self._is_ours else WORKER_ENVIRONMENT
+        self._options: dict[str, Any] = {"num_cpus": 1, "max_retries": _RETRIES}
+        if environment:
+            self._options["runtime_env"] = {"env_vars": environment}
+        n_cores = int(self._ray.cluster_resources().get("CPU", 1))
+        self.n_workers = n_cores if workers is None else workers
+
+    def __enter__(self) -> Self:
+        self._context.enter_context(result_alone_on_stdout())
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        with self._context:
+            if self._is_ours:
+                stop_ray(self._ray)
+
+    def share(self, value: object) -> Any:
+        """Return a reference to a value, which tasks get instead of the reference."""
+        return self._ray.put(value)
+
+    def map(
+        self, function: Callable[..., Any], shared: tuple[Any, ...], jobs: Iterable[Any]
+    ) -> Iterator[Any]:
+        """Yield function(*shared, job) for each job, in order.
+
+        The function must not change anything: Ray may run it twice. Its errors are raised here. WorkerError
+        if its workers die again and again.
+        """
+        remote = self._ray.remote(function).options(**self._options)
+        waiting: deque[Any] = deque()
+        try:
+            for job in jobs:
+                waiting.append(remote.remote(*shared, job))
+                if len(waiting) >= _AHEAD * self.n_workers:
+                    yield self._result(waiting.popleft())
+            while waiting:
+                yield self._result(waiting.popleft())
+        finally:
+            for reference in waiting:  # after an error or an interruption
+                self._ray.cancel(reference, force=True)
+
+    def _result(self, reference: Any) -> Any:
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as exc:
+            cause = exc.cause if hasattr(exc, "cause") else None
+            if isinstance(cause, RayFBNNError):
+                raise cause from None
+            raise
+        except self._ray.exceptions.RayError as exc:
+            raise WorkerError(f"a task of the reduction failed on Ray: {first_line(exc)}") from exc

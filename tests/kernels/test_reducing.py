@@ -1,0 +1,186 @@
+"""Sums over draws in compiled code, compared with NumPy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels.backend import NotCovered
+from rayfbnn.kernels.cpu import extension
+from rayfbnn.kernels.cpu.reducing import CompiledReducer, reducer
+from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.model.posterior import Posterior
+
+SETS = extension.instruction_sets()
+pytestmark = pytest.mark.skipif(not SETS, reason="needs the compiled extension")
+
+INPUTS, DRAWS = 3, 150  # more draws than are summed in single precision
+T_DF = 3.0
+MODELS: dict[str, tuple[ModelSpec, int]] = {
+    "gaussian": (ModelSpec("real", noise=PriorSpec(0.2)), 2),
+    "t": (ModelSpec("real", noise=PriorSpec(0.2, (math.inf, math.inf, T_DF))), 2),
+    "heteroscedastic": (ModelSpec("heteroscedastic", noise_floor=0.05), 4),
+    "binary": (ModelSpec("binary"), 2),
+    "class": (ModelSpec("class", classes=3), 3),
+    "count": (ModelSpec("count"), 2),
+    "survival": (ModelSpec("survival"), 1),
+}
+REAL = ("gaussian", "t", "heteroscedastic")
+
+
+def network(n_outputs: int, kind: str) -> NetworkSpec:
+    prior = PriorSpec(1.0)
+    if kind == "linear":
+        return NetworkSpec(INPUTS, n_outputs, (), {"io": prior, "bo": prior})
+    layers = (LayerSpec(5, "tanh"),) if kind == "one" else (LayerSpec(9, "softplus"), LayerSpec(4, "tanh"))
+    spec = NetworkSpec(INPUTS, n_outputs, layers)
+    return NetworkSpec(INPUTS, n_outputs, layers, dict.fromkeys(spec.possible_groups(), prior))
+
+
+class Problem:
+    """A posterior with random draws of its parameters, and cases to predict."""
+
+    def __init__(self, model: str, *, kind: str = "one", dtype: Any = "float64", n_cases: int = 37) -> None:
+        spec, n_outputs = MODELS[model]
+        self.rng = np.random.default_rng(len(model) + n_cases)
+        self.n_targets = {"class": 1, "survival": 1}.get(model, 2)
+        self.inputs = self.rng.normal(size=(n_cases, INPUTS))
+        self.targets = self._targets(model, n_cases)
+        self.posterior = Posterior.from_spec(
+            network(n_outputs, kind), spec, self.inputs[:4], self.targets[:4], dtype=dtype
+        )
+        self.model = self.posterior.data_model
+        self.positions = self.rng.normal(size=(DRAWS, self.posterior.n_parameters)).astype(dtype) / 2
+        n_noise = self.n_targets if self.model.has_noise else 0
+        self.noise = self.rng.gamma(2.0, size=(DRAWS, n_noise)) + 0.1
+        self.tolerance = 1e-10 if dtype == "float64" else 2e-4
+
+    def _targets(self, model: str, n_cases: int) -> Array:
+        shape = (n_cases, self.n_targets)
+        if model in REAL:
+            targets = self.rng.normal(size=shape)
+        elif model == "survival":
+            targets = self.rng.gamma(1.0, size=shape) * np.where(self.rng.uniform(size=shape) < 0.3, -1, 1)
+        else:
+            targets = self.rng.integers(3 if model in ("class", "count") else 2, size=shape).astype(float)
+        if self.n_targets > 1 and n_cases > 6:
+            targets[5, 1] = targets[6] = np.nan
+        return targets
+
+    @property
+    def outputs(self) -> Array:
+        """Outputs (n_cases, n_outputs, n_draws) by array code."""
+        return np.moveaxis(self.posterior.outputs(self.positions, self.inputs), 0, 2)
+
+    @property
+    def sigmas(self) -> Array:
+        return self.noise**-0.5
+
+    def compiled(self, instruction_set: str) -> CompiledReducer:
+        found = reducer(self.posterior, self.inputs, instruction_set)
+        assert not isinstance(found, NotCovered)
+        return found
+
+
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("kind", "n_cases"), [("one", 1), ("two", 37), ("two", 3000), ("linear", 16)])
+def test_outputs(kind: str, n_cases: int, dtype: str, instruction_set: str) -> None:
+    problem = Problem("gaussian", kind=kind, dtype=dtype, n_cases=n_cases)
+    outputs = problem.compiled(instruction_set).outputs(problem.positions)
+    expected = np.moveaxis(problem.outputs, 2, 0).swapaxes(1, 2)
+    np.testing.assert_allclose(outputs, expected, atol=1e-12 if dtype == "float64" else 1e-5)
+
+
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "survival"])
+def test_moments(model: str, dtype: str, instruction_set: str) -> None:
+    problem = Problem(model, dtype=dtype)
+    pieces = np.repeat([0, 1, 3], [20, 80, 50])
+    mean = problem.model.target_moments(problem.outputs, problem.sigmas.T[None])[0]  # (cases, values, draws)
+    shift = problem.rng.normal(size=mean.shape[1::-1])
+    sums, squares, variances = np.ones((4, *shift.shape)), np.ones(shift.shape), np.ones(shift.shape)
+    compiled = problem.compiled(instruction_set)
+    for part in (slice(0, 90), slice(90, DRAWS)):
+        compiled.add_moments(problem.positions[part], pieces[part], shift, (sums, squares, variances))
+    excess = np.moveaxis(mean, 2, 0).swapaxes(1, 2) - shift
+    expected = np.stack([excess[pieces == piece].sum(axis=0) for piece in range(4)])
+    tolerance = {"rtol": problem.tolerance, "atol": problem.tolerance}
+    np.testing.assert_allclose(sums, 1 + expected, **tolerance)
+    np.testing.assert_allclose(squares, 1 + np.square(excess).sum(axis=0), **tolerance)
+    of_noise = np.zeros(shift.shape)
+    if model == "heteroscedastic":
+        of_noise = problem.model.target_moments(problem.outputs, problem.sigmas)[1].sum(axis=2).T
+    np.testing.assert_allclose(variances, 1 + of_noise, **tolerance)
+
+
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("model", MODELS)
+def test_scores(model: str, dtype: str, instruction_set: str) -> None:
+    problem = Problem(model, dtype=dtype)
+    maxima, scaled = np.full(37, -np.inf), np.zeros(37)
+    compiled = problem.compiled(instruction_set)
+    for part in (slice(0, 1), slice(1, DRAWS)):
+        compiled.add_scores(problem.positions[part], problem.noise[part], problem.targets, maxima, scaled)
+    outputs = np.moveaxis(problem.outputs, 2, 0)
+    density = problem.model.log_density(outputs, problem.targets, problem.noise)
+    expected = scipy.special.logsumexp(density, axis=0)
+    np.testing.assert_allclose(
+        maxima + np.log(scaled), expected, rtol=problem.tolerance, atol=problem.tolerance
+    )
+
+
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("model", REAL)
+def test_distributions(model: str, dtype: str, instruction_set: str) -> None:
+    problem = Problem(model, dtype=dtype, n_cases=70)
+    guesses = problem.rng.normal(size=(3, 2, 70)) * 2
+    guesses[0, 0, :4] = [-1e4, 1e4, 0.0, -30.0]
+    sums = np.ones((3, *guesses.shape))
+    sigmas = problem.sigmas if model != "heteroscedastic" else np.empty((DRAWS, 0))
+    compiled = problem.compiled(instruction_set)
+    for part in (slice(0, 30), slice(30, DRAWS)):
+        compiled.add_distribution(problem.positions[part], sigmas[part], guesses, sums)
+    exact = 2e-4 if dtype == "float32" else 1e-10
+    for number, values in enumerate(guesses):
+        expected = problem.model.distribution(problem.outputs, sigmas.T[None], values.T)
+        np.testing.assert_allclose(sums[0, number].T - 1, expected[0], atol=exact)
+        np.testing.assert_allclose(sums[1, number].T - 1, expected[1], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(sums[2, number].T - 1, expected[2], rtol=5e-3, atol=5e-2)
+
+
+@pytest.mark.parametrize("model", ["binary", "class", "count"])
+def test_outputs_that_are_not_finite_are_seen(model: str) -> None:
+    problem = Problem(model, dtype="float32")
+    problem.positions[7] = 1e30
+    shape = (problem.compiled(SETS[0]).n_outputs, 37)
+    sums = np.zeros((1, *shape)), np.zeros(shape), np.zeros(shape)
+    problem.compiled(SETS[0]).add_moments(problem.positions, np.zeros(DRAWS), np.zeros(shape), sums)
+    assert np.isnan(sums[2]).any()
+
+
+def test_arrays_of_other_shapes_and_types_are_refused() -> None:
+    problem = Problem("gaussian", dtype="float32")
+    compiled = problem.compiled(SETS[0])
+    shape = (2, 37)
+    sums = np.zeros((1, *shape)), np.zeros(shape), np.zeros(shape)
+    with pytest.raises(TypeError, match="positions: must be of dtype float32"):
+        compiled.outputs(problem.positions.astype(np.float64))
+    with pytest.raises(ValueError, match="positions: must be C-contiguous"):
+        compiled.outputs(np.asfortranarray(problem.positions))
+    with pytest.raises(ValueError, match="pieces: must be numbers of sums"):
+        compiled.add_moments(problem.positions, np.ones(DRAWS), np.zeros(shape), sums)
+    with pytest.raises(ValueError, match="shift: must have the shape"):
+        compiled.add_moments(problem.positions, np.zeros(DRAWS), np.zeros((2, 36)), sums)
+    with pytest.raises(ValueError, match="sums: must have the shape"):
+        compiled.add_distribution(
+            problem.positions, problem.sigmas, np.zeros((5, *shape)), np.zeros((3, 4, *shape))
+        )
