@@ -26,15 +26,19 @@ Wrong input raises ConfigError or DataError, which name the key, the value, and 
 error that is not a bug is a RayFBNNError (rayfbnn/errors.py).
 """
 
+from rayfbnn.verbs.benchmarking import bench
+from rayfbnn.verbs.checking import check, diagnose, verify
 from rayfbnn.verbs.comparing import compare
 from rayfbnn.verbs.functions import function_values
-from rayfbnn.verbs.independent import evidence, prior, reject
-from rayfbnn.verbs.inspection import bench, open, show, status, to_datatree, verify
 from rayfbnn.verbs.jobs import sample_or_resume
+from rayfbnn.verbs.opening import open, to_datatree
+from rayfbnn.verbs.plotting import plot
+from rayfbnn.verbs.predicting import predict
 from rayfbnn.verbs.reporting import report
-from rayfbnn.verbs.results import check, diagnose, plot, predict
 from rayfbnn.verbs.sampling import resume, sample
 from rayfbnn.verbs.serving import export, load
+from rayfbnn.verbs.showing import show, status
+from rayfbnn.verbs.without_chains import evidence, prior, reject
 
 __all__ = [
     "bench",

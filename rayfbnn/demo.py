@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rayfbnn import api
-from rayfbnn.describe.results import diagnosis_text, prediction_text
+from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
 from rayfbnn.output.whole_file import whole_file, whole_files

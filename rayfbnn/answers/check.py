@@ -12,8 +12,8 @@ import scipy.special
 
 from rayfbnn.answers.wording import known, listed
 from rayfbnn.arrays import Array
-from rayfbnn.draws.agreement import check_same_posterior
 from rayfbnn.draws.quantities import quantities
+from rayfbnn.draws.same_posterior import check_same_posterior
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.markup import tables
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean

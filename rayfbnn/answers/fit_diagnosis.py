@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
-from rayfbnn.draws.fits import FitSummary, fit_summary
+from rayfbnn.draws.stored_fit import FitSummary, fit_summary
 from rayfbnn.markup import tables
 from rayfbnn.reduce.effective import pareto_k
 

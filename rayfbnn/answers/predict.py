@@ -13,11 +13,11 @@ import numpy as np
 from rayfbnn.answers.contributions import check_contributions, contribution_columns
 from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
-from rayfbnn.draws.agreement import check_independent, check_same_posterior
+from rayfbnn.draws.same_posterior import check_independent, check_same_posterior
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.markup import tables
-from rayfbnn.model.likelihood.records import QUANTILES
+from rayfbnn.model.likelihood.target_records import QUANTILES
 from rayfbnn.reduce.executors import Executor, InProcess
 from rayfbnn.reduce.predictive import Cases, Summary, summaries
 

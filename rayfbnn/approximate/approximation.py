@@ -15,7 +15,7 @@ import numpy as np
 
 from rayfbnn.approximate.distributions import Distribution
 from rayfbnn.approximate.keys import DRAWS, STARTS, key, limits_of
-from rayfbnn.approximate.targets import CurvedTarget, PropagatedTarget
+from rayfbnn.approximate.target_protocols import CurvedTarget, PropagatedTarget
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.state import Advance

@@ -12,7 +12,7 @@ from rayfbnn.approximate.adam import adam, cosine_rate
 from rayfbnn.approximate.approximation import Approximation, Fit, FitTarget, State, StepInfo, Timing
 from rayfbnn.approximate.distributions import Points
 from rayfbnn.approximate.keys import COUNT, DRAWS, POSITIVE, SHARE, STARTS, Limits, key
-from rayfbnn.approximate.targets import ApproximatedTarget
+from rayfbnn.approximate.target_protocols import ApproximatedTarget
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.state import Advance, Target
 from rayfbnn.streams import Purpose, Streams

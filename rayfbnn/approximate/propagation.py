@@ -11,8 +11,8 @@ import numpy as np
 from rayfbnn.approximate.approximation import LOG_EVIDENCE, OBJECTIVE, Fit, FitTarget, State, StepInfo, Timing
 from rayfbnn.approximate.distributions import Factorised
 from rayfbnn.approximate.keys import COUNT, Limits, key
-from rayfbnn.approximate.members import WithMembers
-from rayfbnn.approximate.targets import PropagatedTarget
+from rayfbnn.approximate.starts import WithMembers
+from rayfbnn.approximate.target_protocols import PropagatedTarget
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.memory import check_memory
 from rayfbnn.state import Advance

@@ -11,8 +11,8 @@ from rayfbnn.approximate.adam import adam, cosine_rate
 from rayfbnn.approximate.approximation import LOG_EVIDENCE, Fit, FitTarget, State, StepInfo, Timing
 from rayfbnn.approximate.distributions import Factorised, pruned
 from rayfbnn.approximate.keys import COUNT, POSITIVE, SHARE, Limits, key
-from rayfbnn.approximate.members import WithMembers
-from rayfbnn.approximate.targets import ApproximatedTarget
+from rayfbnn.approximate.starts import WithMembers
+from rayfbnn.approximate.target_protocols import ApproximatedTarget
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.state import Advance, CaseBatches, Target
 from rayfbnn.streams import Purpose, Streams

@@ -9,7 +9,7 @@ from rayfbnn.cli import results  # isort: split
 
 from rayfbnn.cli import inspection  # isort: split
 
-from rayfbnn.cli import independent  # isort: split
+from rayfbnn.cli import without_chains  # isort: split
 
 from rayfbnn.cli import comparing  # isort: split
 
@@ -26,11 +26,11 @@ __all__ = [
     "app",
     "comparing",
     "demonstration",
-    "independent",
     "inspection",
     "jobs",
     "main",
     "results",
     "sampling",
     "study",
+    "without_chains",
 ]

@@ -12,7 +12,7 @@ import typer
 
 from rayfbnn.cli.parameters import AsJson, RunStore, Set
 from rayfbnn.cli.program import command
-from rayfbnn.describe import results
+from rayfbnn.describe import verb_results
 from rayfbnn.errors import CheckFailed
 from rayfbnn.output.printing import answer
 
@@ -45,7 +45,7 @@ def verify(
     if as_json:
         answer(json.dumps(asdict(report), default=str))
     else:
-        answer(results.verification_text(report, repair=repair, dry_run=dry_run))
+        answer(verb_results.verification_text(report, repair=repair, dry_run=dry_run))
     if report.read_errors or (report.problems and (dry_run or not repair)):
         raise typer.Exit(1)
 
@@ -68,7 +68,7 @@ def bench(
     result = api.bench(
         spec, data=data, set=set or (), device=device, chains=chains, quick=quick, progress=progress
     )
-    answer(result.to_json() if as_json else results.bench_text(result))
+    answer(result.to_json() if as_json else verb_results.bench_text(result))
 
 
 @command
@@ -76,7 +76,7 @@ def selftest(device: str = "cpu", seed: int = 1, chains: int = 10_000) -> None:
     """The exit code is 1 if a test fails."""
     from rayfbnn.selftest.selftest import selftest as run_selftest
 
-    answer(results.FINDING_HEADER)
+    answer(verb_results.FINDING_HEADER)
     findings = run_selftest(device=device, seed=seed, chains=chains, report=_print_finding)
     failed = [f"{finding.test} of {finding.subject}" for finding in findings if not finding.ok]
     if failed:
@@ -86,4 +86,4 @@ def selftest(device: str = "cpu", seed: int = 1, chains: int = 10_000) -> None:
 
 
 def _print_finding(finding: Finding) -> None:
-    answer(results.finding_text(finding))
+    answer(verb_results.finding_text(finding))

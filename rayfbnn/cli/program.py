@@ -14,7 +14,7 @@ import typer
 
 from rayfbnn import __version__
 from rayfbnn.cli.descriptions import VERBS, described
-from rayfbnn.describe import results
+from rayfbnn.describe import verb_results
 from rayfbnn.errors import NO_SPACE, RayFBNNError
 from rayfbnn.output.printing import answer, guard_streams, say, tell
 from rayfbnn.run.signals import START_AGAIN, code_of_stopped, interrupt_on_signal
@@ -119,7 +119,7 @@ def _paragraphs(text: str) -> str:
 
 def print_run(summary: RunSummary, as_json: bool) -> None:
     """Print the summary of a run, as text or as one JSON object."""
-    tell(json.dumps(asdict(summary)) if as_json else results.run_text(summary))
+    tell(json.dumps(asdict(summary)) if as_json else verb_results.run_text(summary))
 
 
 def main() -> None:

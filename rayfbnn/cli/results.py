@@ -9,7 +9,7 @@ import typer
 
 from rayfbnn.cli.parameters import AsJson, DataFile, Decisive, RunStore, RunStores, utf8
 from rayfbnn.cli.program import NOT_CONVERGED, command
-from rayfbnn.describe import results
+from rayfbnn.describe import verb_results
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import answer, tell
 
@@ -29,7 +29,7 @@ def predict(
     if contributions and out is None:
         raise ConfigError("contributions: needs a file for the table of predictions; give one with --out")
     prediction = api.predict(path, data=data, out=out, contributions=contributions, skip=skip)
-    text = prediction.to_json() if as_json else results.prediction_text(prediction)
+    text = prediction.to_json() if as_json else verb_results.prediction_text(prediction)
     if out is None:
         answer(text)
     else:
@@ -59,7 +59,7 @@ def diagnose(
         min_ess=min_ess,
         skip=skip,
     )
-    answer(diagnosis.to_json() if as_json else results.diagnosis_text(diagnosis))
+    answer(diagnosis.to_json() if as_json else verb_results.diagnosis_text(diagnosis))
     if not diagnosis.ok:
         raise typer.Exit(NOT_CONVERGED)
 

@@ -80,7 +80,7 @@ def run(
 ) -> None:
     """The exit code is 0 if all members agree, 3 if they do not and no look is left, 75 for another start."""
     from rayfbnn.study import Study
-    from rayfbnn.study.status import study_text
+    from rayfbnn.study.study_status import study_text
 
     with start_again("study run"):
         status = Study.open(path).run(
@@ -107,7 +107,7 @@ def add(path: Folder, seeds: Seeds) -> None:
 @command
 def status(path: Folder, as_json: AsJson = False) -> None:
     from rayfbnn.study import Study
-    from rayfbnn.study.status import study_text
+    from rayfbnn.study.study_status import study_text
 
     current = Study.open(path).status()
     more = {"ok": current.ok, "drivers": current.drivers(), "drivers_perhaps": current.drivers(None)}
@@ -118,7 +118,7 @@ def status(path: Folder, as_json: AsJson = False) -> None:
 def diagnose(paths: Folders, configuration: int = 0, as_json: AsJson = False) -> None:
     """The exit code is 3 if the rule does not allow the study to stop."""
     from rayfbnn.study import Study
-    from rayfbnn.study.status import look_text
+    from rayfbnn.study.study_status import look_text
 
     first, *others = [Study.open(path) for path in paths]
     look = first.diagnose(configuration, others=others)
@@ -135,7 +135,7 @@ def predict(
     out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
-    from rayfbnn.describe.results import prediction_text
+    from rayfbnn.describe.verb_results import prediction_text
     from rayfbnn.study import Study
 
     first, *others = [Study.open(path) for path in paths]

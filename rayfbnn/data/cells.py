@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.files import is_whole
-from rayfbnn.data.tables import Table, short
+from rayfbnn.data.raw_table import Table, short
+from rayfbnn.data.table_files import is_whole
 from rayfbnn.errors import DataError
 from rayfbnn.numerals import has_other_digits, read_number
 

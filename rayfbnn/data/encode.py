@@ -11,8 +11,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.labels import level_numbers
-from rayfbnn.data.missing import check_none_missing, missing_rows
-from rayfbnn.data.tables import Table, near_name
+from rayfbnn.data.missing_inputs import check_none_missing, missing_rows
+from rayfbnn.data.raw_table import Table, near_name
 from rayfbnn.errors import DataError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rayfbnn.data.files import read_table
-from rayfbnn.data.tables import Table, listed
+from rayfbnn.data.raw_table import Table, listed
+from rayfbnn.data.table_files import read_table
 from rayfbnn.errors import DataError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells, level_text, number_text
-from rayfbnn.data.configuration import TableConfiguration
-from rayfbnn.data.tables import Table, listed
+from rayfbnn.data.raw_table import Table, listed
+from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.errors import DataError
 
 _MAX_LABELS = 100  # more, with more than one for every two cases, are taken for numbers or free text

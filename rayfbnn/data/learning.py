@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayfbnn.data.cells import Cells, level_text
-from rayfbnn.data.configuration import TableConfiguration
 from rayfbnn.data.dataset import scaled_inputs
 from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.input_columns import Selection, select_inputs
 from rayfbnn.data.labels import learn_labels, level_numbers, levels_of
-from rayfbnn.data.missing import check_none_missing
-from rayfbnn.data.selection import Selection, select_inputs
-from rayfbnn.data.tables import Table, short
+from rayfbnn.data.missing_inputs import check_none_missing
+from rayfbnn.data.raw_table import Table, short
+from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.errors import DataError
 
 # A column of text with more levels than this, and more than one for every two cases, is free text or an

@@ -7,14 +7,14 @@ from typing import TypeVar
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.configuration import TableConfiguration
 from rayfbnn.data.dataset import Dataset, make_dataset, shuffled
 from rayfbnn.data.encode import encode_inputs, encode_targets
 from rayfbnn.data.encoding import Encoding
 from rayfbnn.data.frames import Source, as_table
+from rayfbnn.data.input_columns import is_pattern
 from rayfbnn.data.learning import learn_encoding
-from rayfbnn.data.selection import is_pattern
-from rayfbnn.data.tables import Table
+from rayfbnn.data.raw_table import Table
+from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.errors import ConfigError, DataError
 
 AnyConfiguration = TypeVar("AnyConfiguration", bound=TableConfiguration)

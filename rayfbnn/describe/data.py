@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.model.parts import cases_of_part
+from rayfbnn.model.part_posterior import cases_of_part
 from rayfbnn.run.in_parts import visit_length
 from rayfbnn.spec import RunSpec
 

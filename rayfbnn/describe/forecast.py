@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rayfbnn.describe.results import duration
+from rayfbnn.describe.verb_results import duration
 
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
-    from rayfbnn.timing.results import Forecast
+    from rayfbnn.timing.measured_times import Forecast
 
 _LONG_TO_WAIT = 30.0  # seconds before the first draw
 

@@ -32,7 +32,7 @@ from rayfbnn.model.marginal.output_layer import feeds_outputs
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.run.sampler import acceptance_by_operation, build_posterior
 from rayfbnn.spec import PhaseSpec, RunSpec
-from rayfbnn.store.rounds import Round, rounds
+from rayfbnn.store.tuning_rounds import Round, rounds
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:

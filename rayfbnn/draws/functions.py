@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.choosing import first_draws
 from rayfbnn.draws.linear import check_own_networks
 from rayfbnn.draws.outputs import activation_bytes, output_blocks, posterior_of
+from rayfbnn.draws.subsets import first_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.model.network import Buffers, forward, input_rows

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.choosing import with_draws
 from rayfbnn.draws.linear import is_linear
+from rayfbnn.draws.subsets import with_draws
 from rayfbnn.draws.view import POSITIONS, PRECISIONS, STARTS, Draws, Source
 
 _CHAINS_AT_ONCE = 16

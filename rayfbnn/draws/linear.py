@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.fits import fit_summary
+from rayfbnn.draws.stored_fit import fit_summary
 from rayfbnn.errors import StoreError
 from rayfbnn.model.approximation.curvature import linear_outputs
 from rayfbnn.model.network import input_rows

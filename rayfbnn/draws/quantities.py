@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.choosing import evenly_spaced
 from rayfbnn.draws.outputs import output_blocks, sigmas_of_columns
+from rayfbnn.draws.subsets import evenly_spaced
 from rayfbnn.draws.view import Draws
 
 _DENSITIES = ("log_likelihood", "log_prior")

@@ -12,7 +12,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.kernels.array_code import ArrayCode
 from rayfbnn.kernels.backend import Backend, Compiled, NotCovered
 from rayfbnn.kernels.cpu import advance as cpu
-from rayfbnn.kernels.cpu import extension
+from rayfbnn.kernels.cpu import compiled_module
 from rayfbnn.kernels.cpu import reducing as cpu_reducing
 from rayfbnn.kernels.cpu.reducing import CompiledReducer
 from rayfbnn.kernels.cpu.streams import CompiledStreams
@@ -105,7 +105,7 @@ def streams_class(device: str) -> type[Streams]:
     """Return the fastest class of streams on a device. All classes draw the same bits as uniform numbers."""
     if device != "cpu":
         return DeviceStreams
-    return CompiledStreams if extension.has_uniforms() and _keyword() != "plain" else Streams
+    return CompiledStreams if compiled_module.has_uniforms() and _keyword() != "plain" else Streams
 
 
 def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: str) -> str:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.kernels.plan import (
+from rayfbnn.kernels.network_plan import (
     ACTIVATION_CODES,
     MODEL_CODES,
     IntegratedPlan,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.mcmc.friction.steps import Integration, factors_of, friction_steps_of
+from rayfbnn.mcmc.friction.friction_steps import Integration, factors_of, friction_steps_of
 from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning
 from rayfbnn.mcmc.stepsizes import check_stepsize
 from rayfbnn.state import (

@@ -11,13 +11,13 @@ from typing import Literal, Self, TypeAlias
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model import prior, quantities, stepsize
+from rayfbnn.model import prior, stepsize, tuning_quantities
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
-from rayfbnn.model.blocks import Blocks
+from rayfbnn.model.case_blocks import Blocks
 from rayfbnn.model.inputs import pieces_of, rows_and_mean_squares
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.likelihood.missing import apply_weights
+from rayfbnn.model.likelihood.missing_targets import apply_weights
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.network import Buffers, backward, forward, input_rows
 from rayfbnn.model.wiring import Wiring
@@ -99,7 +99,7 @@ class Posterior:
         targets  (n_cases, n_targets), NaN if missing
         keep     returns the columns to keep in ascending order, given the number of columns and where each
                  case begins (`starts`). The posterior then has the inputs of these columns and the targets of
-                 all cases, for use by model/parts.py. Its own density has no meaning
+                 all cases, for use by model/part_posterior.py. Its own density has no meaning
         """
         targets = xp.asarray(targets)
         n_cases = n_columns = targets.shape[0]
@@ -247,13 +247,13 @@ class Posterior:
         return self.parameter_layout.group_sizes
 
     def quantities(self, position: Array, precisions: Array) -> Array:
-        """Return the functions of the state that tuning uses to judge trajectories; see quantities.py."""
+        """Return the functions of the state that tuning uses to judge trajectories."""
         xp = array_namespace(position)
-        columns = quantities.some_columns(self.inputs.shape[1])
+        columns = tuning_quantities.some_columns(self.inputs.shape[1])
         inputs = xp.ascontiguousarray(self.inputs[:, columns])
         outputs = forward(position, inputs, self.wiring, buffers=Buffers()).outputs
-        sigmas = quantities.sigmas(position, self.parameter_layout, self.precision_layout)
-        return xp.concatenate([sigmas, quantities.scaled_outputs(outputs, self.target_scale)], axis=1)
+        sigmas = tuning_quantities.sigmas(position, self.parameter_layout, self.precision_layout)
+        return xp.concatenate([sigmas, tuning_quantities.scaled_outputs(outputs, self.target_scale)], axis=1)
 
     def outputs(self, position: Array, inputs: Array) -> Array:
         """Return the outputs (n_chains, n_cases, n_outputs) at inputs (n_cases, n_inputs)."""
@@ -297,7 +297,7 @@ class Posterior:
         """The standard deviation of real targets, or 1 for others. On a device the host waits for it."""
         if not self.data_model.is_real:
             return 1.0
-        return quantities.scale_of_targets(self.targets, self.observed)
+        return tuning_quantities.scale_of_targets(self.targets, self.observed)
 
     @cached_property
     def rows_by_case(self) -> Array:

@@ -12,9 +12,9 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import adjustments, sigmas
+from rayfbnn.pictures.chosen_quantities import least_converged, log_densities
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import BLUE, CHAIN_COLOURS, GREY, RED, SKY, Axes, logarithmic
-from rayfbnn.pictures.selection import least_converged, log_densities
 
 if TYPE_CHECKING:
     import pandas as pd

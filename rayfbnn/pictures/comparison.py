@@ -12,7 +12,7 @@ import numpy as np
 from rayfbnn.answers.comparing.table import Comparison
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
-from rayfbnn.draws.members import with_members
+from rayfbnn.draws.weighted_starts import with_members
 from rayfbnn.pictures.figures import Figure, blank_figure, save, styled
 from rayfbnn.pictures.panels import (
     CHAIN_COLOURS,

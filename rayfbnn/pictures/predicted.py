@@ -13,6 +13,7 @@ from rayfbnn.answers.calibration import BINS, Places, labelled, places, reliabil
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.pictures.chains import draw_ess, draw_rhat, draw_traces
+from rayfbnn.pictures.chosen_quantities import least_converged, log_densities, worst_of_each
 from rayfbnn.pictures.figures import Figure, blank_figure, save, styled
 from rayfbnn.pictures.panels import (
     BLUE,
@@ -24,7 +25,6 @@ from rayfbnn.pictures.panels import (
     opacity,
     set_log_scale,
 )
-from rayfbnn.pictures.selection import least_converged, log_densities, worst_of_each
 
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.draws.quantities import sigmas
+from rayfbnn.pictures.chosen_quantities import largest, of_inputs, relevance_groups
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import draw_relevance
-from rayfbnn.pictures.selection import largest, of_inputs, relevance_groups
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws

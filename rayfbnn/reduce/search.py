@@ -10,7 +10,7 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.likelihood.records import QuantileScale
+from rayfbnn.model.likelihood.target_records import QuantileScale
 
 _CLOSE = 5e-3  # standard deviations that a last step of Halley's method, which cubes the error, may have
 _PROGRESS = 0.5  # a round without it is followed by a bisection: Halley's steps are slow between far modes

@@ -18,7 +18,7 @@ from rayfbnn.pictures.predicted import (
 )
 from rayfbnn.pictures.survival import curves_by_draw, has_survival_curves
 from rayfbnn.reporting.page import beside, picture
-from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.reporting.reported_run import ReportedRun
 
 _TIMES = 60  # number of times for a survival curve
 

@@ -10,7 +10,7 @@ from rayfbnn.answers.effects import columns_of
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.markup import tables
-from rayfbnn.reporting.runs import ReportedRun, labels_of
+from rayfbnn.reporting.reported_run import ReportedRun, labels_of
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws

@@ -12,7 +12,7 @@ from rayfbnn.data.encoding import InputColumn
 from rayfbnn.markup import tables
 from rayfbnn.pictures.panels import CHAIN_COLOURS, GREY, Axes, set_log_scale
 from rayfbnn.reporting.page import beside, picture
-from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.reporting.reported_run import ReportedRun
 
 _MAX_VALUES = 6
 _MAX_TICKS = 60

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayfbnn.markup import tables
-from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.reporting.reported_run import ReportedRun
 from rayfbnn.spec.differences import settings
 
 _LEVEL = 0.8

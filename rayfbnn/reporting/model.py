@@ -7,7 +7,7 @@ import math
 
 from rayfbnn.describe.configuration import describe, noise_in_words, prior_in_words, sigma_range
 from rayfbnn.markup import tables
-from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.reporting.reported_run import ReportedRun
 
 
 def model_section(run: ReportedRun) -> str:

@@ -11,10 +11,10 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.markup import tables
+from rayfbnn.pictures.chosen_quantities import largest, of_inputs, relevance_groups
 from rayfbnn.pictures.panels import BLUE, Axes, draw_relevance
-from rayfbnn.pictures.selection import largest, of_inputs, relevance_groups
 from rayfbnn.reporting.page import beside, picture
-from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.reporting.reported_run import ReportedRun
 
 _MAX_COLUMNS = 60
 _MAX_BARS = 20

@@ -9,7 +9,7 @@ import shlex
 import numpy as np
 
 from rayfbnn.markup import tables
-from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.reporting.reported_run import ReportedRun
 from rayfbnn.version import __version__
 
 _REFERENCES = (

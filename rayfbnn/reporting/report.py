@@ -12,8 +12,8 @@ from rayfbnn.reporting.model import model_section
 from rayfbnn.reporting.page import Section, page
 from rayfbnn.reporting.relevance import by_relevance, relevance_section
 from rayfbnn.reporting.repeating import repeating_section
+from rayfbnn.reporting.reported_run import ReportedRun, Tell
 from rayfbnn.reporting.residuals import residuals_section
-from rayfbnn.reporting.runs import ReportedRun, Tell
 from rayfbnn.reporting.traces import traces_section
 from rayfbnn.reporting.verdicts import verdicts_section
 

@@ -12,7 +12,7 @@ from rayfbnn.markup import tables
 from rayfbnn.pictures.panels import Axes
 from rayfbnn.pictures.predicted import draw_actual, draw_scores
 from rayfbnn.reporting.page import beside, picture
-from rayfbnn.reporting.runs import ReportedRun, labels_of
+from rayfbnn.reporting.reported_run import ReportedRun, labels_of
 
 _SURPRISES = 8
 _MAX_CLASSES = 12

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.choosing import thinned
 from rayfbnn.draws.quantities import adjustments, sigmas
+from rayfbnn.draws.subsets import thinned
 from rayfbnn.markup import tables
 from rayfbnn.pictures.chains import describe_quantity, draw_rank_differences, draw_trace
+from rayfbnn.pictures.chosen_quantities import least_converged, log_densities
 from rayfbnn.pictures.panels import Axes
-from rayfbnn.pictures.selection import least_converged, log_densities
 from rayfbnn.reporting.page import beside, picture
-from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.reporting.reported_run import ReportedRun
 
 _ROWS = 6
 _POINTS = 3000  # of one trace, for all chains together

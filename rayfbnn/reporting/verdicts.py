@@ -8,7 +8,7 @@ from rayfbnn.answers.fit_diagnosis import diagnose_fit
 from rayfbnn.markup import tables
 from rayfbnn.pictures.objective import draw_objective
 from rayfbnn.reporting.page import picture
-from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.reporting.reported_run import ReportedRun
 
 _ROWS = 15
 

@@ -10,7 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.energy import finite_or_infinite
-from rayfbnn.model import quantities
+from rayfbnn.model import tuning_quantities
 from rayfbnn.model.layout import NOISE
 from rayfbnn.model.marginal.targets import WithoutPrecisions
 from rayfbnn.model.sampled import SampledPosterior
@@ -44,7 +44,7 @@ class SharedPosterior(SampledPosterior):
 
         inputs  the inputs of the few cases, needed if `whole` does not have those of all cases
         """
-        columns = quantities.some_columns(whole.targets.shape[-1])
+        columns = tuning_quantities.some_columns(whole.targets.shape[-1])
         values = {field.name: getattr(whole, field.name) for field in fields(whole) if field.init}
         kept: dict[str, Any] = {
             "inputs": np.ascontiguousarray(whole.inputs[:, columns] if inputs is None else inputs),

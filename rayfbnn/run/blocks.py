@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.rounds import round_of, rounds
+from rayfbnn.store.tuning_rounds import round_of, rounds
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.operation import AUTO, Tuning, gradient_evaluations
-from rayfbnn.store.rounds import round_of
+from rayfbnn.store.tuning_rounds import round_of
 
 if TYPE_CHECKING:
     from rayfbnn.run.sampler import Progress

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from rayfbnn.markup import tables
 from rayfbnn.run.executor import Executor, InProcess
-from rayfbnn.run.gathering import Gathering
+from rayfbnn.run.gathering_threads import Gathering
 from rayfbnn.run.hardware import n_cores
 from rayfbnn.run.json_log import JsonLog
 from rayfbnn.run.on_ray.executor import RayExecutor

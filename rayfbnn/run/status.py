@@ -18,8 +18,8 @@ from rayfbnn.run.estimate import Pace, current_costs, iterations_by_phase
 from rayfbnn.store.hierarchy import METADATA
 from rayfbnn.store.locking import has_lock_open, read_holder
 from rayfbnn.store.records import SECONDS, Record
-from rayfbnn.store.rounds import round_of
 from rayfbnn.store.store import Store
+from rayfbnn.store.tuning_rounds import round_of
 
 _RECENT = 5  # number of blocks that determine the speed of a batch in a phase
 _QUIET = 5.0  # a batch without a commit for this many times its recent blocks' duration is not at work

@@ -20,7 +20,7 @@ from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.answers.serving.predictor import Predictor
 from rayfbnn.draws.early import committed_or_early, early_warning
 from rayfbnn.errors import ConfigError
-from rayfbnn.sklearn.configuration import configuration, configuration_to_resume
+from rayfbnn.sklearn.configuring import configuration, configuration_to_resume
 from rayfbnn.sklearn.conversions import as_value_errors, inputs_table, refuse_parameters, training_table
 from rayfbnn.sklearn.stores import TemporaryStore
 from rayfbnn.store.storage.places import is_address, place_of

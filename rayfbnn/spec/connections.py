@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rayfbnn.data.file_sizes import check_parquet_size
 from rayfbnn.data.paths import check_on_disk, read_at_most
-from rayfbnn.data.sizes import check_parquet_size
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import NetworkSpec, destination

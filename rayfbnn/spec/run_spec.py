@@ -14,8 +14,8 @@ from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_
 from rayfbnn.approximate.approximation import Approximation
 from rayfbnn.data.dataset import INPUTS_TOGETHER
 from rayfbnn.data.encoding import Encoding
+from rayfbnn.data.input_columns import is_pattern
 from rayfbnn.data.paths import check_on_disk
-from rayfbnn.data.selection import is_pattern
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import AUTO
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec

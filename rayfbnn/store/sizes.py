@@ -17,7 +17,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import ArrayPlan, Header, Kind, StateShapes, array_plans
 from rayfbnn.store.checking.documents import MOST_CHAINS, MOST_DRAWS
 from rayfbnn.store.metadata import metadata_files
-from rayfbnn.store.rounds import rounds
+from rayfbnn.store.tuning_rounds import rounds
 
 _CHUNK_BYTES = 32 * 2**20  # of a chunk of the array with the largest draws
 _CASES_BYTES = 4 * 2**20  # of a chunk of inputs or targets, which a worker holds while it reads the chunk

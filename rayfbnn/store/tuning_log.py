@@ -19,11 +19,11 @@ from rayfbnn.mcmc.tuning.settings import first_settings, lengths, with_steps
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING
 from rayfbnn.store.checking.documents import TuningDocument, as_document
 from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
-from rayfbnn.store.rounds import Round, n_finished, n_rounds, round_of, rounds
 from rayfbnn.store.segments.known import Seen
 from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
+from rayfbnn.store.tuning_rounds import Round, n_finished, n_rounds, round_of, rounds
 
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec

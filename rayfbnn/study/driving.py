@@ -18,7 +18,7 @@ from rayfbnn.output.printing import say
 from rayfbnn.run.running import RunOptions
 from rayfbnn.study.looks import Due
 from rayfbnn.study.members import Member
-from rayfbnn.study.status import look_head
+from rayfbnn.study.study_status import look_head
 from rayfbnn.verbs.sampling import resume
 from rayfbnn.version import __version__
 

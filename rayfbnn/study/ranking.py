@@ -11,8 +11,8 @@ import numpy as np
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
 from rayfbnn.study.merging import stores_with_draws
-from rayfbnn.study.status import status_of_study
-from rayfbnn.verbs.results import predict
+from rayfbnn.study.study_status import status_of_study
+from rayfbnn.verbs.predicting import predict
 
 if TYPE_CHECKING:
     from rayfbnn.study.files import StudyFiles

@@ -12,7 +12,7 @@ from rayfbnn.store.storage.places import place_of
 from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.plan import checked_seeds, numbered_seeds
 from rayfbnn.study.rule import Rule
-from rayfbnn.study.status import StudyStatus, status_of_study
+from rayfbnn.study.study_status import StudyStatus, status_of_study
 from rayfbnn.verbs.arguments import Spec, check_folder, check_options, output_path
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Study(StudyFiles):
         rule
             The rule by which the study stops. The default is `Rule()`.
         """
-        from rayfbnn.study.creation import create_study
+        from rayfbnn.study.create_study import create_study
 
         place = place_of(path)
         if isinstance(place, Path):
@@ -181,7 +181,7 @@ class Study(StudyFiles):
             A CSV file for the table of predictions, one row for each case.
         """
         from rayfbnn.study.merging import stores_with_draws
-        from rayfbnn.verbs.results import predict
+        from rayfbnn.verbs.predicting import predict
 
         return predict(stores_with_draws((self, *others), configuration), data=data, out=out)
 
@@ -206,6 +206,6 @@ class Study(StudyFiles):
         Path
             The page.
         """
-        from rayfbnn.study.report import write_report
+        from rayfbnn.study.html_page import write_report
 
         return write_report(self, output_path(out), data)

@@ -13,9 +13,9 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.spec import RunSpec
-from rayfbnn.timing.runs import UpdateTimes
+from rayfbnn.timing.run_time import UpdateTimes
 from rayfbnn.timing.steps import seconds_per_step
-from rayfbnn.timing.trajectories import TrajectoryKind, trajectory_kinds
+from rayfbnn.timing.trajectory_kinds import TrajectoryKind, trajectory_kinds
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset

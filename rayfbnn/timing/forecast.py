@@ -23,7 +23,7 @@ from rayfbnn.mcmc.operation import (
 )
 from rayfbnn.mcmc.stepsizes import mean_squares
 from rayfbnn.mcmc.tuning.settings import extreme_tunings, first_settings, with_steps
-from rayfbnn.model.approximation.posterior import ApproximatedPosterior
+from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.fitting.fits import (
@@ -37,8 +37,8 @@ from rayfbnn.run.fitting.fits import (
 from rayfbnn.run.sampler import build_posterior, densities_of
 from rayfbnn.spec import RunSpec
 from rayfbnn.timing.changes import changes
-from rayfbnn.timing.results import Change, Forecast
-from rayfbnn.timing.runs import UpdateTimes, with_numbers
+from rayfbnn.timing.measured_times import Change, Forecast
+from rayfbnn.timing.run_time import UpdateTimes, with_numbers
 from rayfbnn.timing.steps import floating_point_operations, timed
 
 if TYPE_CHECKING:

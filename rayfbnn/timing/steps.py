@@ -19,8 +19,8 @@ from rayfbnn.model.marginal.output_layer import feeds_outputs
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, ChainState, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
-from rayfbnn.timing.results import Dtype, Row
-from rayfbnn.timing.trajectories import HYBRID, TrajectoryKind, trajectory_kinds
+from rayfbnn.timing.measured_times import Dtype, Row
+from rayfbnn.timing.trajectory_kinds import HYBRID, TrajectoryKind, trajectory_kinds
 
 # A factor on the heuristic stepsizes. It is stable for all shapes; arithmetic with infinities would be slow.
 STEPSIZE = 0.1

@@ -14,8 +14,8 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.run.running import run_rounds
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.rounds import Round, n_rounds, rounds
 from rayfbnn.store.store import Store
+from rayfbnn.store.tuning_rounds import Round, n_rounds, rounds
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset

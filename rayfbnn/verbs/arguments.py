@@ -62,9 +62,9 @@ def chosen_draws(store: Store, skip: int) -> Draws:
 
     For an approximation, only the draws of the starts that count are returned.
     """
-    from rayfbnn.draws.choosing import without_first
-    from rayfbnn.draws.members import with_members
+    from rayfbnn.draws.subsets import without_first
     from rayfbnn.draws.view import committed
+    from rayfbnn.draws.weighted_starts import with_members
 
     check_counts(least=0, skip=skip)
     return with_members(without_first(committed(store), skip))
@@ -75,9 +75,9 @@ def draws_for_predictions(store: Store, skip: int) -> Draws:
 
     ConfigError for a skip above 0 if no draws are kept.
     """
-    from rayfbnn.draws.choosing import without_first
     from rayfbnn.draws.early import committed_or_early, early_warning
-    from rayfbnn.draws.members import with_members
+    from rayfbnn.draws.subsets import without_first
+    from rayfbnn.draws.weighted_starts import with_members
 
     check_counts(least=0, skip=skip)
     run = committed_or_early(store)
@@ -195,3 +195,9 @@ def check_device(device: str) -> None:
     """Raise ConfigError for "gpu" on a machine without a GPU that CuPy can use."""
     if device == "gpu" and not gpu_is_available():
         raise ConfigError('device: there is no GPU here that CuPy can use, got "gpu"; use "cpu"')
+
+
+def input_files(store: Store, data: Source | None) -> list[Path]:
+    """Return the files that a verb must not overwrite: the file of the training cases, and `data`."""
+    train = store.spec.train_path
+    return ([] if train is None else [train]) + ([Path(data)] if isinstance(data, str | Path) else [])

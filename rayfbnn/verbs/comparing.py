@@ -14,7 +14,7 @@ import numpy as np
 from rayfbnn.answers.judging.advice import heat_warning
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases, read_training
-from rayfbnn.draws.fits import fit_summary
+from rayfbnn.draws.stored_fit import fit_summary
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
@@ -23,7 +23,7 @@ from rayfbnn.run.fitting.fits import checked_state_shapes
 from rayfbnn.run.progress import show_text
 from rayfbnn.spec.methods import METHODS
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.annealing import annealed, check_annealing
+from rayfbnn.verbs.annealed_evidence import annealed, check_annealing
 from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, output_path, read_spec
 from rayfbnn.verbs.jobs import sample_or_resume
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rayfbnn.answers.judging.verdicts import Decisive
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
-    from rayfbnn.verbs.annealing import Annealed
+    from rayfbnn.verbs.annealed_evidence import Annealed
 
 _REFERENCE = "hmc"
 _FEWEST_EFFECTIVE_RUNS = 10.0

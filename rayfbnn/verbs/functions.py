@@ -40,7 +40,7 @@ def function_values(
         gives a band of 90 % around each function.
     """
     from rayfbnn.answers.arviz.computed import labelled_functions
-    from rayfbnn.draws.choosing import thinned
+    from rayfbnn.draws.subsets import thinned
 
     if draws is not None:
         check_counts(least=1, draws=draws)

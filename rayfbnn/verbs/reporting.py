@@ -19,7 +19,7 @@ from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import check_folder, check_output, draws_for_predictions, output_path
 
 if TYPE_CHECKING:
-    from rayfbnn.reporting.runs import Cases
+    from rayfbnn.reporting.reported_run import Cases
 
 
 def report(
@@ -57,7 +57,7 @@ def report(
     """
     from rayfbnn.reporting.page import check_installed
     from rayfbnn.reporting.report import report_html
-    from rayfbnn.reporting.runs import read_run
+    from rayfbnn.reporting.reported_run import read_run
 
     places = [place_of(one) for one in ([path] if isinstance(path, str | Path) else path)]
     if not places:
@@ -93,7 +93,7 @@ def report(
 
 def _cases(store: Store, data: Source | None) -> Cases:
     """Return the cases that predictions are compared with: those of `data`, or the training cases."""
-    from rayfbnn.reporting.runs import Cases
+    from rayfbnn.reporting.reported_run import Cases
 
     if data is None:
         return Cases.chosen_from(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rayfbnn.answers.judging.advice import rounded_up
-from rayfbnn.describe.results import duration
+from rayfbnn.describe.verb_results import duration
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
 from rayfbnn.run.resuming import set_length

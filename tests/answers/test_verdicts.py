@@ -13,7 +13,7 @@ import pytest
 
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
 from rayfbnn.answers.judging.advice import iterations_that_would_do, rounded_up
-from rayfbnn.describe.results import diagnosis_text
+from rayfbnn.describe.verb_results import diagnosis_text
 from tests.support.store.standin_store import make_run, make_spec, normal
 
 FIXED = '[{"op": "sample-sigmas"}, {"op": "heatbath"}, {"op": "hybrid", "steps": 7, "stepsize": 0.3}]'

@@ -39,7 +39,7 @@ from machine import ROOT, append, conditions, heading  # noqa: E402, after the t
 
 from rayfbnn.data import read_dataset  # noqa: E402
 from rayfbnn.run.executor import Executor, InProcess  # noqa: E402
-from rayfbnn.run.gathering import Gathering  # noqa: E402
+from rayfbnn.run.gathering_threads import Gathering  # noqa: E402
 from rayfbnn.run.hardware import kernel_name  # noqa: E402
 from rayfbnn.run.on_ray.executor import RayExecutor  # noqa: E402
 from rayfbnn.run.on_ray.worker import Worker  # noqa: E402

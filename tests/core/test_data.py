@@ -16,7 +16,14 @@ import pandas as pd
 import pytest
 
 from rayfbnn import api
-from rayfbnn.data import first_difference, make_dataset, read_cases, read_dataset, read_training_file, sizes
+from rayfbnn.data import (
+    file_sizes,
+    first_difference,
+    make_dataset,
+    read_cases,
+    read_dataset,
+    read_training_file,
+)
 from rayfbnn.errors import DataError
 from rayfbnn.model.inputs import PIECE_BYTES
 from rayfbnn.spec import RunSpec
@@ -252,7 +259,7 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
 def test_a_small_archive_of_a_huge_file_is_refused_before_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sizes, "_ALWAYS_UNPACKED", 100_000)
+    monkeypatch.setattr(file_sizes, "_ALWAYS_UNPACKED", 100_000)
     (tmp_path / "train.csv.gz").write_bytes(gzip.compress(GOOD.encode() + b"1,2,3\n" * 500_000))
     message = _sample_is_refused(_spec("real", tmp_path, "train.csv.gz"), tmp_path)
     assert "holds more than" in message
@@ -263,7 +270,7 @@ def test_a_small_archive_of_a_huge_file_is_refused_before_it_is_unpacked(
 def test_a_table_that_no_memory_holds_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(sizes, "memory_of_machine", lambda: 100)
+    monkeypatch.setattr(file_sizes, "memory_of_machine", lambda: 100)
     table = pd.read_csv(io.StringIO(GOOD))
     if name == "train.parquet":
         table.to_parquet(tmp_path / name)

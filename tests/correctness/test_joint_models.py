@@ -20,7 +20,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
 from rayfbnn.model import sampled
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.likelihood import count, hazard, heteroscedastic, missing, survival
+from rayfbnn.model.likelihood import count, hazard, heteroscedastic, missing_targets, survival
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
@@ -279,7 +279,7 @@ def test_joint_distribution_stays_with_many_chains(name: str) -> None:
 MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
     "count: twice the rate": (count, "- rate + rows", "- 2 * rate + rows", "count"),
     "count: missing counts are zeros": (
-        missing,
+        missing_targets,
         "    if weights is not None:\n        terms *= weights",
         "    if False:\n        terms *= weights",
         "count, missing",
@@ -333,7 +333,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "missing, t noise of each target",
     ),
     "missing labels count as zeros": (
-        missing,
+        missing_targets,
         "    if weights is not None:\n        terms *= weights",
         "    if False:\n        terms *= weights",
         "missing labels",

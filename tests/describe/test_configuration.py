@@ -13,7 +13,7 @@ from rayfbnn.describe.configuration import describe, sigma_range
 from rayfbnn.describe.schedule import device_kernels
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cpu import extension as cpu
+from rayfbnn.kernels.cpu import compiled_module as cpu
 from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES
 from rayfbnn.spec import RunSpec
 from tests.support.small import make_store, small_spec

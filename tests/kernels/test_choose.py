@@ -11,7 +11,7 @@ import pytest
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cpu import extension as cpu
+from rayfbnn.kernels.cpu import compiled_module as cpu
 from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES, CudaAdvance
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec

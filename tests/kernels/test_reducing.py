@@ -11,12 +11,12 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.kernels.cpu import extension
+from rayfbnn.kernels.cpu import compiled_module
 from rayfbnn.kernels.cpu.reducing import CompiledReducer, reducer
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
 
-SETS = extension.instruction_sets()
+SETS = compiled_module.instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="needs the compiled extension")
 
 INPUTS, DRAWS = 3, 150  # more draws than are summed in single precision

@@ -25,7 +25,7 @@ spec = importlib.util.spec_from_file_location("rayfbnn.kernels.cpu._cpu", sys.ar
 extension = importlib.util.module_from_spec(spec)
 sys.modules[spec.name] = extension
 spec.loader.exec_module(extension)
-from rayfbnn.kernels.cpu import extension as loaded
+from rayfbnn.kernels.cpu import compiled_module as loaded
 assert loaded._cpu is extension
 import pytest
 sys.exit(pytest.main(sys.argv[2:]))

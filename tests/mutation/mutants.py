@@ -14,14 +14,14 @@ from types import CodeType
 from tests.mutation.operators import changes
 
 PACKAGE = Path(__file__).parents[2] / "rayfbnn"
-_DECIDING = (
+DECIDING = (
     *("model/**/*.py", "mcmc/**/*.py", "approximate/*.py", "ring/*.py", "streams.py"),
     *("data/dataset.py", "data/encode.py", "data/learning.py"),
     *("answers/predict.py", "answers/predictive.py", "answers/diagnostics.py", "answers/check.py"),
-    *("answers/calibration.py", "reduce/effective.py", "draws/thinning.py", "answers/judging/*.py"),
+    *("answers/calibration.py", "reduce/effective.py", "draws/subsets.py", "answers/judging/*.py"),
     *("answers/comparing/scores.py", "answers/comparing/distances.py", "answers/comparing/comparison.py"),
     *("study/rule.py", "study/agreement.py", "run/collecting.py"),
-    *("store/segments/files.py", "store/segments/log.py"),
+    *("store/segments/block_files.py", "store/segments/log.py"),
 )
 _LEFT_ALONE = {"annotation", "returns", "decorator_list"}
 _NOT_ENTERED = ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom
@@ -47,7 +47,7 @@ class Mutant:
 
 def chosen() -> list[Mutant]:
     """Return every mutant, in the order of the SHA-256 of its key: the first n are a random sample."""
-    files = sorted({path for pattern in _DECIDING for path in PACKAGE.glob(pattern)})
+    files = sorted({path for pattern in DECIDING for path in PACKAGE.glob(pattern)})
     every = [mutant for file in files for mutant in mutants_of(file.read_text(), _name(file))]
     return sorted(every, key=lambda mutant: hashlib.sha256(f"0 {mutant.key}".encode()).digest())
 

@@ -14,7 +14,7 @@ from rayfbnn.model.marginal import output_layer
 from tests.correctness.cell_statistics import posterior_of
 from tests.correctness.cells import Cell
 from tests.mutation.child import run_tests
-from tests.mutation.mutants import PACKAGE, Mutant, compiled, mutants_of
+from tests.mutation.mutants import DECIDING, PACKAGE, Mutant, compiled, mutants_of
 from tests.mutation.run import EQUIVALENT, in_order, table
 
 SOURCE = '''
@@ -83,6 +83,11 @@ def test_the_tests_with_the_fewest_calls_in_every_file_come_first() -> None:
         )
     ]
     assert [test["test"][-1] for test in in_order(mutant, tests)] == ["3", "1", "2"]
+
+
+@pytest.mark.parametrize("pattern", DECIDING)
+def test_every_pattern_of_deciding_files_names_a_file(pattern: str) -> None:
+    assert any(PACKAGE.glob(pattern))
 
 
 # Bugs that no test saw once: the file, (old, new) in its source, and the test that shows each.

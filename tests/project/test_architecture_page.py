@@ -33,7 +33,7 @@ RECIPES = {
     "data model": (
         r"CountTargets|[\"']count[\"']",
         {
-            "kernels/plan.py",
+            "kernels/network_plan.py",
             "model/likelihood/count.py",
             "model/likelihood/registry.py",
             "selftest/pivots.py",

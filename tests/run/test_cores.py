@@ -10,7 +10,7 @@ import pytest
 import rayfbnn
 from rayfbnn.run import running
 from rayfbnn.run.hardware import n_cores
-from rayfbnn.timing import runs as run_times
+from rayfbnn.timing import run_time as run_times
 from rayfbnn.timing import steps as step_times
 from tests.support.small import make_store, small_spec
 

@@ -11,7 +11,7 @@ import pytest
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cpu import extension as cpu
+from rayfbnn.kernels.cpu import compiled_module as cpu
 from rayfbnn.run.progress import display
 from rayfbnn.run.resuming import compare_kernel
 from rayfbnn.run.running import show_progress

@@ -48,7 +48,7 @@ def sampled_with(*changed: ModuleType) -> Any:
 
 # Files of model/, each after the files that it imports.
 _FILES = (
-    *("layers", "prior", "network", "configured", "wiring", "quantities"),
+    *("layers", "prior", "network", "configured", "wiring", "tuning_quantities"),
     *(
         "updates.hyperbolic",
         "updates.adjustments",
@@ -56,7 +56,7 @@ _FILES = (
         "updates.random_grid",
         "updates.rescaling",
     ),
-    *("marginal.polya_gamma", "likelihood.missing", "likelihood.hazard", "likelihood.real"),
+    *("marginal.polya_gamma", "likelihood.missing_targets", "likelihood.hazard", "likelihood.real"),
     *("likelihood.binary", "likelihood.class_", "likelihood.count", "likelihood.heteroscedastic"),
     *("likelihood.survival", "likelihood.registry", "stepsize", "posterior"),
     *("marginal.precisions", "marginal.regression", "marginal.output_layer", "marginal.auxiliary"),

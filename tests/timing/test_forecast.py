@@ -14,10 +14,10 @@ from rayfbnn.mcmc.operation import Operation, TrajectoryOperation
 from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.spec import RunSpec
 from rayfbnn.timing import changes, forecast
-from rayfbnn.timing.results import Change, Forecast
-from rayfbnn.timing.runs import UpdateTimes
+from rayfbnn.timing.measured_times import Change, Forecast
+from rayfbnn.timing.run_time import UpdateTimes
 from rayfbnn.timing.steps import generated_posterior
-from rayfbnn.timing.trajectories import TrajectoryKind
+from rayfbnn.timing.trajectory_kinds import TrajectoryKind
 from tests.support.small import small_spec
 
 HYBRID = {"op": "hybrid", "steps": 32, "stepsize": "auto", "scaling": "auto"}

@@ -17,7 +17,7 @@ from rayfbnn.model import posterior, sampled
 from rayfbnn.model.marginal import targets
 from rayfbnn.model.network import Activity, forward
 from rayfbnn.streams import Purpose, Streams
-from rayfbnn.timing import runs as run_times
+from rayfbnn.timing import run_time as run_times
 from rayfbnn.timing import steps as step_times
 from rayfbnn.verbs.sampling import sample as rayfbnn_sample
 from tests.support.pages import ROOT, first_problem

@@ -10,9 +10,9 @@ import numpy as np
 from rayfbnn.answers.arviz import computed
 from rayfbnn.answers.arviz.computed import sample_stats
 from rayfbnn.arrays import Array
-from rayfbnn.draws.agreement import check_same_posterior
-from rayfbnn.draws.choosing import spread
 from rayfbnn.draws.held import hold
+from rayfbnn.draws.same_posterior import check_same_posterior
+from rayfbnn.draws.subsets import spread
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
 

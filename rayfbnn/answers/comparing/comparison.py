@@ -21,10 +21,10 @@ from rayfbnn.answers.comparing.scores import (
     scores,
 )
 from rayfbnn.arrays import Array
-from rayfbnn.draws.agreement import check_same_posterior
-from rayfbnn.draws.choosing import halves
-from rayfbnn.draws.members import with_members
 from rayfbnn.draws.quantities import sigmas
+from rayfbnn.draws.same_posterior import check_same_posterior
+from rayfbnn.draws.subsets import halves
+from rayfbnn.draws.weighted_starts import with_members
 from rayfbnn.errors import DataError
 
 if TYPE_CHECKING:

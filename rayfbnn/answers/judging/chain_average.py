@@ -20,9 +20,9 @@ from rayfbnn.answers.judging.on_the_way import (
     squared_error,
 )
 from rayfbnn.arrays import Array
-from rayfbnn.draws.choosing import evenly_spaced, thinned
 from rayfbnn.draws.outputs import output_blocks
 from rayfbnn.draws.quantities import noise_sigmas
+from rayfbnn.draws.subsets import evenly_spaced, thinned
 from rayfbnn.draws.view import Draws
 
 MIN_CHAINS = 4  # with three the confidence bound is 4.4 times the estimate, with two 16 times

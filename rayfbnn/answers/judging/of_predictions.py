@@ -12,8 +12,8 @@ from rayfbnn.answers.judging.chain_average import average_error
 from rayfbnn.answers.judging.modes import modes
 from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, Verdict, judge_predictions
 from rayfbnn.arrays import Array
-from rayfbnn.draws.choosing import thinned
 from rayfbnn.draws.quantities import is_of_predictions, quantities
+from rayfbnn.draws.subsets import thinned
 from rayfbnn.draws.view import Draws
 
 _CASES = 10

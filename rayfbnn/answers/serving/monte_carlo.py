@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.choosing import evenly_spaced, spread
 from rayfbnn.draws.outputs import outputs_by_case
 from rayfbnn.draws.quantities import noise_sigmas
+from rayfbnn.draws.subsets import evenly_spaced, spread
 from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
 

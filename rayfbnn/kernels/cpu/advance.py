@@ -10,14 +10,14 @@ import numpy as np
 from rayfbnn.approximate.variational import CompiledSteps
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import KICK, Compiled, NotCovered
-from rayfbnn.kernels.cpu import extension
-from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, ROWS_FROM, Kernel
+from rayfbnn.kernels.cpu import compiled_module
+from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, ROWS_FROM, Kernel
 from rayfbnn.kernels.cpu.stochastic import CompiledFriction, CompiledVariational
 from rayfbnn.kernels.numbers import ChainNumbers, MarginalNumbers, numbers_of_marginal, numbers_of_posterior
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_behind
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.friction.steps import FrictionSteps
+from rayfbnn.mcmc.friction.friction_steps import FrictionSteps
 from rayfbnn.model.marginal.precisions import with_columns
 from rayfbnn.model.marginal.targets import WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
@@ -46,7 +46,7 @@ class CompiledBackend:
         if isinstance(plan, NotCovered):
             return plan
         if not self.instruction_set:
-            return NotCovered(f"no compiled kernels: {extension.why_none}")
+            return NotCovered(f"no compiled kernels: {compiled_module.why_none}")
         return None
 
     def compile(self, target: Target) -> Compiled | NotCovered:
@@ -57,15 +57,17 @@ class CompiledBackend:
 
 def backends() -> tuple[CompiledBackend, ...]:
     """Return this processor's backends, best first, or a single one that only gives the reason for none."""
-    return tuple(CompiledBackend(name) for name in extension.instruction_sets()) or (CompiledBackend(""),)
+    return tuple(CompiledBackend(name) for name in compiled_module.instruction_sets()) or (
+        CompiledBackend(""),
+    )
 
 
 @dataclass(frozen=True)
 class CompiledAdvance:
     """An `Advance` that runs compiled code for posteriors and their marginals, and array code otherwise.
 
-    instruction_set  one of `extension.instruction_sets()`
-    large_from, blas_from  see the constants in extension.py
+    instruction_set  one of `compiled_module.instruction_sets()`
+    large_from, blas_from  see the constants in compiled_module.py
     block_bytes      memory for the values of one block of cases; 0 leaves the choice to the kernel
     rows_from        bytes of inputs above which kernels do not copy them
     """
@@ -174,7 +176,7 @@ class CompiledAdvance:
         if isinstance(plan, NotCovered):
             return plan
         posterior = posterior_behind(target)
-        return extension.kernel_for(
+        return compiled_module.kernel_for(
             plan,
             posterior.inputs,
             batch=batch,

@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, kernel_for
+from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, kernel_for
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.real import RealTargets

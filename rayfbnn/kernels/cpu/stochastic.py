@@ -11,9 +11,9 @@ import numpy as np
 from rayfbnn.approximate.adam import FIRST_DECAY, SECOND_DECAY, SMALL
 from rayfbnn.approximate.variational import Variational
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.cpu.extension import Kernel
+from rayfbnn.kernels.cpu.compiled_module import Kernel
 from rayfbnn.kernels.numbers import ChainNumbers, numbers_of_posterior
-from rayfbnn.mcmc.friction.steps import Factors
+from rayfbnn.mcmc.friction.friction_steps import Factors
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import CaseBatches, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.cpu import extension
+from rayfbnn.kernels.cpu import compiled_module
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -33,17 +33,17 @@ class CompiledStreams(Streams):
         if first > 0:
             return super().uniform(purpose, shape, index=index, attempt=attempt, first=first)
         values = np.empty((self.n_chains, prod(shape)))
-        extension.write_uniforms(self.place(purpose, index=index, attempt=attempt), self.chains, values)
+        compiled_module.write_uniforms(self.place(purpose, index=index, attempt=attempt), self.chains, values)
         return values.reshape(self.n_chains, *shape)
 
     def single_normal(self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0) -> Array:
         """Draw the numbers of Streams.single_normal to rounding, and those of the kernels bit for bit."""
         values = np.empty((self.n_chains, prod(shape)), dtype=np.float32)
-        extension.write_normals(self.place(purpose, index=index), self.chains, values)
+        compiled_module.write_normals(self.place(purpose, index=index), self.chains, values)
         return values.reshape(self.n_chains, *shape)
 
     def shuffle(self, n: int, purpose: Purpose) -> Array:
         """Draw the permutations of Streams.shuffle."""
         order = np.empty((self.n_chains, n), dtype=np.int32)
-        extension.write_shuffles(self.place(purpose), self.chains, order[None])
+        compiled_module.write_shuffles(self.place(purpose), self.chains, order[None])
         return order

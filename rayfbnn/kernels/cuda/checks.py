@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.model.marginal.targets import WithoutOutputs
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Trajectory

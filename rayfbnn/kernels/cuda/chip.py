@@ -13,7 +13,7 @@ from rayfbnn.kernels.cuda.build import Build, CudaFunction
 from rayfbnn.kernels.cuda.chip_data import Variant, chip_data
 from rayfbnn.kernels.cuda.generate import Launched, regression_constants, source_of
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
-from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import Uniforms, Windows
 from rayfbnn.state import HMCInfo, Target, Trajectory

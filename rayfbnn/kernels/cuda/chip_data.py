@@ -9,13 +9,13 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.cuda.checks import check_posterior, check_regression, check_trajectory, stride
+from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.numbers import (
     ChainNumbers,
     MarginalNumbers,
     numbers_of_marginal,
     numbers_of_posterior,
 )
-from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.target_cache import posterior_behind
 from rayfbnn.model.marginal.precisions import with_columns
 from rayfbnn.model.marginal.targets import WithoutOutputs, WithoutPrecisions

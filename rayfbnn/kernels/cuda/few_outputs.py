@@ -8,10 +8,10 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.cuda.build import Build
-from rayfbnn.kernels.cuda.functions import Functions
 from rayfbnn.kernels.cuda.launch_plan import WARP, few_outputs_plan
+from rayfbnn.kernels.cuda.source_functions import Functions
 from rayfbnn.kernels.cuda.tile import Tile, output_arguments
-from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.network_plan import NetworkPlan
 
 _BLOCKS = 1024  # in a launch, if there are enough cases: several for each place on a device
 

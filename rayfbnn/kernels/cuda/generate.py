@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
-from rayfbnn.kernels.plan import NetworkPlan, RegressionPlan
+from rayfbnn.kernels.network_plan import NetworkPlan, RegressionPlan
 
 _SOURCES = Path(__file__).parent / "source"
 _SHARED = Path(__file__).parent.parent / "shared"

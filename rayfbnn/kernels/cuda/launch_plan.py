@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.kernels.plan import ACTIVATION_CODES, NetworkPlan
+from rayfbnn.kernels.network_plan import ACTIVATION_CODES, NetworkPlan
 
 WARP = 32
 # A thread has 255 registers; this many may hold the units of a case and the gradient of a chain. With three

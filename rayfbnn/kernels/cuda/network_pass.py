@@ -19,8 +19,8 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.cuda import cublas
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.cuda.tile import Tile
+from rayfbnn.kernels.network_plan import LinkPlan, NetworkPlan
 from rayfbnn.kernels.numbers import ChainNumbers
-from rayfbnn.kernels.plan import LinkPlan, NetworkPlan
 from rayfbnn.model.posterior import Posterior
 
 _ALIGNED = 4  # numbers: 16 bytes of float32

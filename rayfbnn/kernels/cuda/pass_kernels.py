@@ -10,10 +10,10 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.cuda.build import Build
 from rayfbnn.kernels.cuda.few_outputs import FewOutputs
-from rayfbnn.kernels.cuda.functions import Functions
 from rayfbnn.kernels.cuda.launch_plan import WARP, stores_slopes, wide_plan
+from rayfbnn.kernels.cuda.source_functions import Functions
 from rayfbnn.kernels.cuda.tile import Tile, output_arguments
-from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.network_plan import NetworkPlan
 
 _CASES_OF_A_THREAD = 4  # as in products.cu
 

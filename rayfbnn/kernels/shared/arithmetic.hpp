@@ -43,7 +43,7 @@
 
 namespace RAYFBNN_NAMESPACE {
 
-// The codes of kernels/plan.py.
+// The codes of kernels/network_plan.py.
 enum Activation { IDENTITY, TANH, SIGMOID, RELU, SOFTPLUS, SOFTPLUS0, SIN };
 enum Model { GAUSSIAN, STUDENT_T, BINARY, CLASS, COUNT, SURVIVAL, HETEROSCEDASTIC };
 

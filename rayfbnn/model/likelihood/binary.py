@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel, error_rate
-from rayfbnn.model.likelihood.records import GaussianTargets, TargetRange
+from rayfbnn.model.likelihood.target_records import GaussianTargets, TargetRange
 from rayfbnn.model.marginal.polya_gamma import polya_gamma
 from rayfbnn.streams import Purpose, Streams
 

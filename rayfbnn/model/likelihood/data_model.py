@@ -18,8 +18,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
-from rayfbnn.model.likelihood.missing import apply_weights, observed_weights, without_missing
-from rayfbnn.model.likelihood.records import GaussianTargets, QuantileScale, TargetRange
+from rayfbnn.model.likelihood.missing_targets import apply_weights, observed_weights, without_missing
+from rayfbnn.model.likelihood.target_records import GaussianTargets, QuantileScale, TargetRange
 from rayfbnn.streams import Streams
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.likelihood.records import GaussianTargets
+from rayfbnn.model.likelihood.target_records import GaussianTargets
 from rayfbnn.model.prior import log_scale_free_normaliser
 from rayfbnn.model.updates import gibbs
 from rayfbnn.streams import Purpose, Streams

@@ -16,7 +16,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.hazard import Hazard
-from rayfbnn.model.likelihood.records import TargetRange
+from rayfbnn.model.likelihood.target_records import TargetRange
 from rayfbnn.streams import Purpose, Streams
 
 

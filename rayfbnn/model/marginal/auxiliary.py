@@ -6,7 +6,7 @@ import math
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior
-from rayfbnn.model.likelihood.records import GaussianTargets
+from rayfbnn.model.likelihood.target_records import GaussianTargets
 from rayfbnn.model.marginal.output_layer import feeds_outputs
 from rayfbnn.model.network import Buffers, forward
 from rayfbnn.model.posterior import Posterior

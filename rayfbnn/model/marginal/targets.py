@@ -15,7 +15,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
-from rayfbnn.model import prior, quantities
+from rayfbnn.model import prior, tuning_quantities
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.marginal import regression
 from rayfbnn.model.marginal.auxiliary import gaussian_targets, output_precisions
@@ -318,10 +318,10 @@ class WithoutOutputs:
         kept = xp.ascontiguousarray(position[:, : self.n_kept])
         phi = self._features(kept)
         m = regression.means(phi, self.regression_at(position))
-        at = phi[:, None][..., quantities.some_columns(marginal.posterior.inputs.shape[1])]
+        at = phi[:, None][..., tuning_quantities.some_columns(marginal.posterior.inputs.shape[1])]
         outputs = xp.matmul(m.swapaxes(2, 3), at).reshape(len(position), marginal.layer.n_outputs, -1)
-        groups = quantities.sigmas(kept, marginal.parameter_layout, marginal.precision_layout)
-        scaled = quantities.scaled_outputs(outputs, marginal.posterior.target_scale)
+        groups = tuning_quantities.sigmas(kept, marginal.parameter_layout, marginal.precision_layout)
+        scaled = tuning_quantities.scaled_outputs(outputs, marginal.posterior.target_scale)
         return xp.concatenate([groups, position[:, self.n_kept :], scaled], axis=1)
 
     def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:

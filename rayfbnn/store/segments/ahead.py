@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.checking.heads import Head
-from rayfbnn.store.segments.files import BlockFiles
+from rayfbnn.store.segments.block_files import BlockFiles
 from rayfbnn.store.segments.known import KnownRecords, Seen
 from rayfbnn.store.storage.protocol import Result, Storage
 

@@ -21,10 +21,10 @@ from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.store.catalogue import ArrayPlan, chunk_rows
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Record, Segment
-from rayfbnn.store.rounds import round_of
 from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.storage.places import Place, key_below
 from rayfbnn.store.tuning_log import measured_from, to_document
+from rayfbnn.store.tuning_rounds import round_of
 
 MOST_BLOCKS = 256  # of a batch; so many are gathered even if no chunk is complete
 _BYTES_AT_ONCE = 16 * 2**20  # of chunks that are written together

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rayfbnn.store.checking.heads import Head
 from rayfbnn.store.records import Record
-from rayfbnn.store.segments.files import BlockFiles
+from rayfbnn.store.segments.block_files import BlockFiles
 
 
 class Seen(NamedTuple):

@@ -13,7 +13,7 @@ from rayfbnn.store.catalogue import COMMITS, DISCARDED
 from rayfbnn.store.checking.heads import HEAD, Head, read_head, write_head
 from rayfbnn.store.records import BatchProgress, Record, RunUpdates
 from rayfbnn.store.segments.ahead import look_ahead
-from rayfbnn.store.segments.files import NAME, BlockFiles, MissingFile, missing
+from rayfbnn.store.segments.block_files import NAME, BlockFiles, MissingFile, missing
 from rayfbnn.store.segments.known import KnownRecords, Seen
 from rayfbnn.store.segments.payload import PayloadLayout
 from rayfbnn.store.segments.sums import UpdateSums

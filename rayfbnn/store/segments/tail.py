@@ -8,7 +8,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.store.catalogue import ArrayPlan, Header, chunk_rows
 from rayfbnn.store.checking.rows import RowDigests
 from rayfbnn.store.records import Section
-from rayfbnn.store.segments.files import MissingFile
+from rayfbnn.store.segments.block_files import MissingFile
 from rayfbnn.store.segments.log import CommitLog
 
 _ATTEMPTS = 5  # to read blocks while a driver gathers them

@@ -10,8 +10,8 @@ import pytest
 from scipy.special import logsumexp
 
 import rayfbnn
-from rayfbnn.draws.choosing import spread
 from rayfbnn.draws.functions import network_values
+from rayfbnn.draws.subsets import spread
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store

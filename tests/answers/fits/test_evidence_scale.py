@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 
 import rayfbnn
 from rayfbnn.answers.fit_diagnosis import FitDiagnosis
-from rayfbnn.describe.results import diagnosis_text
+from rayfbnn.describe.verb_results import diagnosis_text
 from rayfbnn.draws.view import committed
 from rayfbnn.markup import tables
 from rayfbnn.pictures.figures import figure_with_axes

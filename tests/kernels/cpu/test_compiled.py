@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, instruction_sets
-from rayfbnn.kernels.plan import ACTIVATION_CODES
+from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, instruction_sets
+from rayfbnn.kernels.network_plan import ACTIVATION_CODES
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cpu.advance import CompiledAdvance
-from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, instruction_sets
+from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, instruction_sets
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.state import Advance, Trajectory

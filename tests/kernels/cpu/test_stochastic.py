@@ -11,10 +11,10 @@ import pytest
 from rayfbnn.approximate.variational import Variational, VariationalFit
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.cpu.advance import CompiledAdvance
-from rayfbnn.kernels.cpu.extension import instruction_sets
+from rayfbnn.kernels.cpu.compiled_module import instruction_sets
 from rayfbnn.kernels.cpu.streams import CompiledStreams
 from rayfbnn.mcmc.sghmc import sghmc
-from rayfbnn.model.approximation.posterior import ApproximatedPosterior
+from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams

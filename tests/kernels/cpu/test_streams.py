@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from rayfbnn.kernels.choose import streams_class
-from rayfbnn.kernels.cpu import extension
+from rayfbnn.kernels.cpu import compiled_module
 from rayfbnn.kernels.cpu.streams import CompiledStreams
 from rayfbnn.streams import MAX_SEED, Purpose, Streams
 
-pytestmark = pytest.mark.skipif(not extension.has_uniforms(), reason="the extension is not installed")
+pytestmark = pytest.mark.skipif(not compiled_module.has_uniforms(), reason="the extension is not installed")
 CHAINS = np.array([0, 3, 2**32 - 1], dtype=np.uint64)
 
 

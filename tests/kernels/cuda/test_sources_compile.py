@@ -15,7 +15,7 @@ from rayfbnn.kernels.cuda.launch_plan import (
     launch_plan_of_regression,
     wide_plan,
 )
-from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.marginal.targets import marginal
 from rayfbnn.model.sampled import SampledPosterior

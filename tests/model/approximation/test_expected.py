@@ -10,8 +10,8 @@ import scipy.integrate
 import scipy.special
 
 from rayfbnn.model.approximation import expected as module
+from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.approximation.log_concave import precision_moments
-from rayfbnn.model.approximation.posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from tests.support.mutants import mutant
 from tests.support.problems import network, problem, streams

@@ -10,7 +10,7 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.approximation import moments as module
-from rayfbnn.model.approximation.posterior import ApproximatedPosterior
+from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.layout import ParameterLayout
 from rayfbnn.streams import Purpose
@@ -88,9 +88,9 @@ def worst_gradient(
 
 def _with(target: Any, source: ModuleType) -> Any:
     """Return the target with the passes of a changed module."""
-    from rayfbnn.model.approximation import posterior
+    from rayfbnn.model.approximation import approximated_posterior
 
-    changed = importing(posterior, source)
+    changed = importing(approximated_posterior, source)
     kind: Any = changed.ApproximatedPosterior  # type: ignore[attr-defined]
     return kind(**{name: getattr(target, name) for name in target.__dataclass_fields__})
 

@@ -15,7 +15,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model import prior
-from rayfbnn.model.approximation.posterior import ApproximatedPosterior
+from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.updates import gibbs, rectified
 from rayfbnn.streams import Purpose

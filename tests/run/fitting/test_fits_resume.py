@@ -17,7 +17,7 @@ from rayfbnn import api
 from rayfbnn.approximate.variational import VariationalFit
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError
-from rayfbnn.kernels.cpu.extension import instruction_sets
+from rayfbnn.kernels.cpu.compiled_module import instruction_sets
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.fitting.fits import approximation_of, build_fit, posterior_of_fit
 from rayfbnn.run.fitting.fitter import Fitter

@@ -9,7 +9,7 @@ from typing import ClassVar
 from rayfbnn.approximate.approximation import Approximation, Fit, FitTarget, State, StepInfo
 from rayfbnn.approximate.distributions import Points
 from rayfbnn.approximate.keys import DRAWS, Limits, key
-from rayfbnn.approximate.targets import ApproximatedTarget
+from rayfbnn.approximate.target_protocols import ApproximatedTarget
 from rayfbnn.arrays import array_namespace
 from rayfbnn.state import Advance
 from rayfbnn.streams import Streams

@@ -8,11 +8,11 @@ from typing import Any
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import Compiled, NotCovered
 from rayfbnn.kernels.cpu.advance import CompiledAdvance
-from rayfbnn.kernels.cpu.extension import instruction_sets
+from rayfbnn.kernels.cpu.compiled_module import instruction_sets
 from rayfbnn.kernels.cuda.advance import CudaAdvance, CudaBackend
 from rayfbnn.kernels.cuda.chip import ChipKernels
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
-from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.kernels.target_cache import KernelTarget
 from rayfbnn.mcmc.hybrid import WholeHybrid

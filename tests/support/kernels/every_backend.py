@@ -14,13 +14,13 @@ import pytest
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.backend import Backend, Compiled, NotCovered
-from rayfbnn.kernels.cpu.extension import instruction_sets
+from rayfbnn.kernels.cpu.compiled_module import instruction_sets
 from rayfbnn.kernels.cuda import products, products_marginal
 from rayfbnn.kernels.cuda.advance import CudaAdvance, CudaBackend
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, block_bytes
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
-from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.target_cache import KernelTarget, posterior_behind
 from rayfbnn.model.marginal.regression import Regression
 from rayfbnn.model.marginal.targets import WithoutOutputs, WithoutPrecisions, marginal

@@ -8,7 +8,7 @@ from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda.chip import ChipKernels
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, block_bytes
-from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.plan import ACTIVATION_CODES
+from rayfbnn.kernels.network_plan import ACTIVATION_CODES
 from rayfbnn.model.architecture import NetworkSpec, destination
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState

@@ -65,7 +65,7 @@ NB_MODULE(_cpu, module) {
             PyErr_NoMemory();
         }
     });
-    module.doc() = "Compiled trajectories of networks; see extension.py.";
+    module.doc() = "Compiled trajectories of networks; see compiled_module.py.";
     module.def(
         "instruction_sets",
         [] {

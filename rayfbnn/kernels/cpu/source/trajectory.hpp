@@ -9,7 +9,7 @@ namespace rayfbnn {
 // Thrown by the kernels of every instruction set if there is no memory left.
 struct OutOfMemory {};
 
-// A matrix of weights, and perhaps biases, from one layer to another, as kernels/plan.py describes it. A link is_large
+// A matrix of weights, and perhaps biases, from one layer to another, as kernels/network_plan.py describes it. A link is_large
 // if its weights and their gradient do not stay in the first-level cache. A large link uses_blas if BLAS computes its
 // products.
 struct Link {
@@ -30,7 +30,7 @@ struct Integrated {
     double shape, rate;
 };
 
-// The network that kernels/plan.py describes. Its links are ordered by destination.
+// The network that kernels/network_plan.py describes. Its links are ordered by destination.
 struct Network {
     int n_layers;  // inputs and outputs included
     const int* units;

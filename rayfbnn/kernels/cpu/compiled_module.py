@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.network_plan import NetworkPlan
 
 LARGE_FROM = 2000
 """Number of weights at which a matrix and the sums of its gradient no longer fit in cache together."""

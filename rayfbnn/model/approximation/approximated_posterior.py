@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior
-from rayfbnn.model.approximation import curvature, evidence, expected, moments
+from rayfbnn.model.approximation import curvature, evidence_precisions, expected, moments
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.network import Buffers, forward, input_rows
 from rayfbnn.model.sampled import SampledPosterior
@@ -23,7 +23,7 @@ _BYTES_AT_ONCE = 64e6
 
 @dataclass(frozen=True, eq=False)
 class ApproximatedPosterior(SampledPosterior):
-    """A posterior that approximations can be fitted to: an `ApproximatedTarget` of approximate/targets.py."""
+    """A posterior that approximations can be fitted to, as an `ApproximatedTarget`."""
 
     def start(self, streams: Streams) -> tuple[Array, Array]:
         """Draw the start of a fit: parameters (n_chains, n_parameters), and precisions at their prior means.
@@ -105,11 +105,11 @@ class ApproximatedPosterior(SampledPosterior):
 
     def reestimated(
         self, position: Array, precisions: Array, traces: Array, determined: Array, *, is_integrated: bool
-    ) -> evidence.Reestimated:
-        """Return the precisions after one step towards the greatest evidence; see evidence.py."""
+    ) -> evidence_precisions.Reestimated:
+        """Return the precisions after one step towards the greatest evidence; see evidence_precisions.py."""
         b = self._inverse_temperature(n_axes=2)
         squares = self.residual_squares(position)
-        return evidence.reestimated(
+        return evidence_precisions.reestimated(
             position,
             precisions,
             traces,
@@ -132,7 +132,7 @@ class ApproximatedPosterior(SampledPosterior):
     @property
     def log_symmetries(self) -> float:
         """Log of the number of modes that are equivalent by exchange or sign change of hidden units."""
-        return evidence.log_symmetries(self.network)
+        return evidence_precisions.log_symmetries(self.network)
 
     @property
     def why_not_propagated(self) -> str | None:

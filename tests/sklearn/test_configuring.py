@@ -12,7 +12,7 @@ import pytest
 from rayfbnn.data import read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.sklearn import BayesianNetworkRegressor
-from rayfbnn.sklearn.configuration import configuration
+from rayfbnn.sklearn.configuring import configuration
 from rayfbnn.spec import RunSpec
 
 TABLE = pd.DataFrame(np.random.default_rng(3).normal(size=(20, 5)), columns=["a", "b", "c", "d", "y"])

@@ -13,9 +13,9 @@ from rayfbnn.answers.calibration import Places, places
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
 from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.arrays import Array
-from rayfbnn.draws.choosing import evenly_spaced, spread, thinned
 from rayfbnn.draws.early import early_warning
 from rayfbnn.draws.held import hold
+from rayfbnn.draws.subsets import evenly_spaced, spread, thinned
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws

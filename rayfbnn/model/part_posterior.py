@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model.blocks import columns_of_blocks
+from rayfbnn.model.case_blocks import columns_of_blocks
 from rayfbnn.model.network import Buffers
 from rayfbnn.model.posterior import Posterior
 

@@ -21,7 +21,7 @@ from rayfbnn.mcmc.tuning.settings import extreme_tunings
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Streams
-from rayfbnn.timing.results import Cost, RunEstimate
+from rayfbnn.timing.measured_times import Cost, RunEstimate
 from rayfbnn.timing.steps import STEPSIZE, four_digits, repeated, started, steps_within
 
 

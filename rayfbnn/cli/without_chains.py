@@ -11,7 +11,7 @@ import typer
 
 from rayfbnn.cli.parameters import AsJson, RunStore, Set, SpecFile
 from rayfbnn.cli.program import command, print_run
-from rayfbnn.describe import results
+from rayfbnn.describe import verb_results
 from rayfbnn.errors import CheckFailed
 from rayfbnn.output.printing import answer
 
@@ -74,7 +74,7 @@ def evidence(
     evidence = api.evidence(
         spec, data=data, set=set or (), temperatures=temperatures, power=power, progress=progress
     )
-    answer(json.dumps(asdict(evidence)) if as_json else results.evidence_text(evidence))
+    answer(json.dumps(asdict(evidence)) if as_json else verb_results.evidence_text(evidence))
 
 
 @command
@@ -90,6 +90,6 @@ def check(
     from rayfbnn import api
 
     result = api.check(path, exact, false_alarm_rate=false_alarm_rate, cases=cases, skip=skip)
-    answer(result.to_json() if as_json else results.check_text(result))
+    answer(result.to_json() if as_json else verb_results.check_text(result))
     if not result.ok:
         raise CheckFailed("; ".join(result.reasons))

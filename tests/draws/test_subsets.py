@@ -10,8 +10,8 @@ import pytest
 from rayfbnn.answers.diagnostics import diagnose_draws
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
-from rayfbnn.draws.choosing import first_draws, halves, thinned, with_draws, without_first
 from rayfbnn.draws.held import hold
+from rayfbnn.draws.subsets import first_draws, halves, thinned, with_draws, without_first
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, StoreError
 from tests.support.store.standin_store import MemoryStore, make_data, make_run, make_spec, view

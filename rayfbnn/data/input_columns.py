@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from rayfbnn.data.configuration import ColumnKeys
-from rayfbnn.data.tables import Table, listed, short
+from rayfbnn.data.raw_table import Table, listed, short
+from rayfbnn.data.spec_protocols import ColumnKeys
 from rayfbnn.errors import DataError
 
 _LONGEST_PATTERN = 1000  # characters

@@ -15,7 +15,7 @@ from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.looks import Look
 from rayfbnn.study.members import Member
 from rayfbnn.study.ranking import rank
-from rayfbnn.study.status import ConfigurationStatus, StudyStatus, look_head, status_of_study
+from rayfbnn.study.study_status import ConfigurationStatus, StudyStatus, look_head, status_of_study
 from rayfbnn.verbs.arguments import check_output
 
 _SHOWN = 12  # quantities in a table and in a picture; the worst are shown

@@ -65,7 +65,7 @@ class ApproximatedTarget(MinibatchTarget, Protocol):
 
 
 class ReestimatedPrecisions(Protocol):
-    """Precisions after a step towards the largest evidence; see model/approximation/evidence.py."""
+    """Precisions after a step towards the largest evidence (`evidence_precisions.py`)."""
 
     @property
     def precisions(self) -> Array:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rayfbnn.run.running import RunSummary
     from rayfbnn.selftest.selftest import Finding
     from rayfbnn.store.records import VerifyReport
-    from rayfbnn.timing.results import BenchResult, Cost, RunEstimate
+    from rayfbnn.timing.measured_times import BenchResult, Cost, RunEstimate
 
 
 def run_text(summary: RunSummary) -> str:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.file_sizes import check_columns, check_csv_size, check_parquet_size
 from rayfbnn.data.paths import check_on_disk, near_paths, open_ordinary
-from rayfbnn.data.sizes import check_columns, check_csv_size, check_parquet_size
-from rayfbnn.data.tables import Table, short
+from rayfbnn.data.raw_table import Table, short
 from rayfbnn.errors import DataError
 from rayfbnn.memory import bytes_text
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.fits import fit_summary
+from rayfbnn.draws.stored_fit import fit_summary
 from rayfbnn.draws.view import Draws, Source
 
 

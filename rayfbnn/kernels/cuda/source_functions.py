@@ -8,7 +8,7 @@ from typing import Any
 from rayfbnn.kernels.cuda.build import Build, CudaFunction
 from rayfbnn.kernels.cuda.generate import source_of
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
-from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.network_plan import NetworkPlan
 
 
 @dataclass(frozen=True, eq=False)

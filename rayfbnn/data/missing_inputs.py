@@ -9,7 +9,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.data.tables import short
+from rayfbnn.data.raw_table import short
 from rayfbnn.errors import DataError
 
 

@@ -1,0 +1,129 @@
+"""The verb that times this machine: bench."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rayfbnn.data import Source
+from rayfbnn.errors import ConfigError
+from rayfbnn.output.printing import say
+from rayfbnn.run.hardware import n_cores
+from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_run_data, read_spec
+
+if TYPE_CHECKING:
+    from rayfbnn.spec import RunSpec
+    from rayfbnn.timing.measured_times import BenchResult, Row
+
+
+def bench(
+    spec: Spec | None = None,
+    *,
+    data: Source | None = None,
+    set: Sequence[str] = (),
+    device: str | None = None,
+    chains: int | None = None,
+    quick: bool = False,
+    progress: bool = True,
+) -> BenchResult:
+    """Time leapfrog steps on this machine, of standard networks or of a configuration's own trajectories.
+
+    The times are microseconds per step of a chain, by array code and by the kernel that is chosen here. The
+    standard networks are in float32 with generated data. For a configuration the steps are those of its own
+    trajectories, with its network, data, precision and batches, and there is an estimate of the time of the
+    whole run. If the length of trajectories is automatic, the estimate is a range from the shortest to the
+    longest, with a likely time from trying the first rounds of tuning for 20 seconds in a temporary store.
+
+    Parameters
+    ----------
+    spec
+        The configuration: a TOML file. The default is standard networks. From Python also nested
+        dictionaries, or a RunSpec.
+    data, set
+        See `sample`.
+    device
+        "cpu" or "gpu". The default is the device of the configuration, or "cpu".
+    chains
+        Number of chains that advance together, at most the chains of the configuration. The default is a
+        batch of the configuration, or 16, or 4096 on a GPU.
+    quick
+        Leave out the rounds of tuning, and time each standard network for a tenth of a second instead of a
+        second.
+    progress
+        See `sample`.
+
+    Returns
+    -------
+    BenchResult
+        A row for each network or kind of trajectory and each kernel; for a configuration an estimate.
+    """
+    from rayfbnn.timing.measured_times import BenchResult
+    from rayfbnn.timing.steps import STANDARD_SHAPES, rows_of_shapes
+
+    if device not in (None, "cpu", "gpu"):
+        raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
+    if chains is not None:
+        check_counts(least=1, chains=chains)
+    if spec is not None:
+        overrides = list(set)
+        if device is not None:
+            overrides.append(f'device="{device}"')
+        if chains is not None:
+            overrides.append(f"chains_per_batch={chains}")
+        return _bench_run(read_spec(spec, overrides), data, quick=quick, progress=progress)
+    if data is not None:
+        raise ConfigError("data: needs a configuration; give one, or leave it out")
+    if set:
+        raise ConfigError(f"set: needs a configuration, got {set[0]}; give one, or leave it out")
+    device = device or "cpu"
+    check_device(device)
+    chains = chains or (4096 if device == "gpu" else 16)
+    rows = rows_of_shapes(
+        STANDARD_SHAPES,
+        device=device,
+        chains=chains,
+        seconds=0.1 if quick else 1.0,
+        report=partial(_show_row, show=progress),
+    )
+    return BenchResult(device, "float32", rows)
+
+
+def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: bool) -> BenchResult:
+    """Time the trajectories of a configuration, and estimate the time of the whole run."""
+    from rayfbnn.run.sampler import build_posterior
+    from rayfbnn.timing import trial
+    from rayfbnn.timing.measured_times import BenchResult
+    from rayfbnn.timing.run_time import estimate_run
+    from rayfbnn.timing.steps import rows_of_operations
+
+    check_device(spec.device)
+    spec, dataset = read_run_data(spec, data)
+    spec.check_gradient()
+    spec.check_data(dataset.n_cases)
+    posterior = build_posterior(spec, dataset, device=spec.device)
+    operations = [operation for phase in spec.phase for operation in phase.operations]
+    chains = min(spec.chains, spec.chains_per_batch)
+    rows = rows_of_operations(posterior, operations, chains=chains, report=partial(_show_row, show=progress))
+    settings = None
+    if not quick and trial.has_lengths_to_find(spec):
+        if progress:
+            say(f"running the first rounds of tuning for {trial.SECONDS:g} seconds")
+        settings = trial.tried_settings(spec, dataset, seconds=trial.SECONDS)
+    estimate = estimate_run(
+        posterior,
+        [(phase.operations, phase.iterations) for phase in spec.phase],
+        chains=spec.chains,
+        chains_per_batch=chains,
+        sigmas=spec.initial.sigmas,
+        workers=1 if spec.device == "gpu" else n_cores(),
+        tuning_phases=spec.tuning_phases,
+        tried=settings,
+    )
+    return BenchResult(spec.device, spec.dtype, rows, estimate)
+
+
+def _show_row(row: Row, *, show: bool) -> None:
+    """Print a line for a row as it is measured, if the progress is shown."""
+    if show:
+        say(f"{row.shape}, {row.chains} chains, {row.kernel}: {row.us_per_step:g} us")

@@ -1,0 +1,162 @@
+"""The verbs that check a run: diagnose its chains, check its draws against exact ones, verify its files."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfbnn.data import Source, read_cases
+from rayfbnn.errors import ConfigError
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.arguments import (
+    check_counts,
+    check_decisive,
+    chosen_draws,
+)
+
+if TYPE_CHECKING:
+    from rayfbnn.answers.check import CheckResult
+    from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.answers.fit_diagnosis import FitDiagnosis
+    from rayfbnn.answers.judging.verdicts import Decisive
+    from rayfbnn.store.records import VerifyReport
+
+_log = logging.getLogger(__name__)
+
+
+def diagnose(
+    path: str | Path,
+    *,
+    data: Source | None = None,
+    decisive: Decisive = "all",
+    cases: int = 10,
+    max_rhat: float = 1.01,
+    min_ess: float = 400.0,
+    skip: int = 0,
+) -> Diagnosis | FitDiagnosis:
+    """Say whether the chains of a run agree, and whether its predictions and hyperparameters can be used.
+
+    The quantities are sigmas, log densities and the network's outputs at some cases. Single weights are not
+    among them, because units may change places without any change of the function. There are two verdicts: on
+    the predictions (outputs, log likelihood, noise), and on the hyperparameters. Predictions can be usable
+    although chains disagree, if the error of the average over chains is small.
+
+    An approximation is judged by the course of its objective, by the spread of log evidences between starts,
+    and by the Pareto k of the importance weights of its draws.
+
+    Parameters
+    ----------
+    path
+        The store of the run.
+    data
+        Cases at which the network's outputs are compared, instead of the training cases: a CSV or Parquet
+        file with the columns of the inputs. From Python also a DataFrame or an array.
+    decisive
+        See `sample`.
+    cases
+        Number of cases, evenly spaced, at which the network's outputs are compared.
+    max_rhat
+        Largest R-hat that is ok, at least 1.
+    min_ess
+        Smallest effective sample size that is ok, above 0.
+    skip
+        See `predict`.
+
+    Returns
+    -------
+    Diagnosis
+        The table of quantities, the verdicts with advice, and `ok`, with the reasons if it is False. For an
+        approximation a FitDiagnosis, with a table of starts.
+    """
+    from rayfbnn.answers.diagnostics import diagnose_draws
+    from rayfbnn.answers.fit_diagnosis import diagnose_fit
+    from rayfbnn.answers.judging.advice import heat_warning
+    from rayfbnn.draws.subsets import without_first
+    from rayfbnn.draws.view import committed
+
+    check_counts(least=1, cases=cases)
+    if not 1 <= max_rhat < math.inf:
+        raise ConfigError(f"max_rhat: must be a number of at least 1, such as 1.01, got {max_rhat}")
+    if not 0 < min_ess < math.inf:
+        raise ConfigError(f"min_ess: must be a number above 0, such as 400, got {min_ess}")
+    check_decisive(decisive)
+    check_counts(least=0, skip=skip)
+    run = without_first(committed(Store.open(path)), skip)
+    if run.kind == "approximate":
+        return diagnose_fit(run)
+    if warning := heat_warning(run.store):
+        _log.warning("%s", warning)
+    inputs = None if data is None else read_cases(data, run.spec, run.data)[0]
+    return diagnose_draws(
+        run, cases=cases, max_rhat=max_rhat, min_ess=min_ess, inputs=inputs, decisive=decisive
+    )
+
+
+def check(
+    path: str | Path,
+    exact: str | Path,
+    *,
+    false_alarm_rate: float = 1e-3,
+    cases: int = 10,
+    skip: int = 0,
+) -> CheckResult:
+    """Test whether the draws of a run can be from the same distribution as exact draws of its posterior.
+
+    Parameters
+    ----------
+    path
+        The store of the run.
+    exact
+        A store that `reject` made from the same configuration and data.
+    false_alarm_rate
+        Probability, over all quantities together, of reporting a difference that does not exist.
+    cases
+        Number of training cases, evenly spaced, at which the network's outputs are compared.
+    skip
+        See `predict`.
+
+    Returns
+    -------
+    CheckResult
+        The table of tests, and `ok`, with the quantities that differ if it is False.
+    """
+    from rayfbnn.answers.check import check_draws
+    from rayfbnn.draws.view import committed
+
+    if not 0 < false_alarm_rate < 1:
+        raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
+    check_counts(least=1, cases=cases)
+    store, of_exact = Store.open(path), Store.open(exact)
+    return check_draws(
+        chosen_draws(store, skip), committed(of_exact), false_alarm_rate=false_alarm_rate, cases=cases
+    )
+
+
+def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> VerifyReport:
+    """Check every file of a store against its checksum and commit record.
+
+    Parameters
+    ----------
+    path
+        The store.
+    repair
+        Set aside damaged blocks and the blocks after them, which `resume` then computes again. Files are
+        moved to `commits/discarded` in the store and never removed. A store of another version of rayfbnn is
+        refused, since this version could not compute its draws again.
+    dry_run
+        Say what a repair would do, without changing anything.
+
+    Returns
+    -------
+    VerifyReport
+        Number of files checked, every problem that was found (before a repair), and the steps of the repair.
+    """
+    from rayfbnn.store.checking.verify import verify as verify_files
+
+    if dry_run and not repair:
+        raise ConfigError("dry_run: only for a repair; give repair as well")
+    if not repair:
+        return verify_files(path)
+    return Store.open(path, check_records=False).repair(dry_run=dry_run)

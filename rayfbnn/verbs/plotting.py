@@ -1,0 +1,138 @@
+"""The verb that draws the pictures of a store: plot."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfbnn.data import Source, is_path, read_cases
+from rayfbnn.errors import ConfigError
+from rayfbnn.output.whole_file import whole_files
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.arguments import (
+    check_folder,
+    check_output,
+    chosen_draws,
+    input_files,
+    output_path,
+)
+from rayfbnn.verbs.checking import diagnose
+from rayfbnn.verbs.predicting import predict
+
+if TYPE_CHECKING:
+    from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.answers.fit_diagnosis import FitDiagnosis
+    from rayfbnn.answers.predict import Prediction
+    from rayfbnn.arrays import Array
+    from rayfbnn.draws.view import Draws
+
+
+def plot(
+    path: str | Path,
+    *,
+    out: str | Path = "plots",
+    data: Source | None = None,
+    input_name: str | None = None,
+    skip: int = 0,
+) -> list[Path]:
+    """Draw pictures of a run as PNG files: traces, convergence, predictions, relevance of inputs, survival.
+
+    Predictive bands run along one input. Sigmas of inputs are drawn if inputs have their own sigmas, and
+    survival curves for survival targets. For an approximation the objective by step replaces traces and
+    convergence. For draws from the prior there are functions and bands along one input.
+
+    Parameters
+    ----------
+    path
+        The store.
+    out
+        The folder for the pictures; created if it does not exist.
+    data
+        Cases with their targets, for a picture of predictions against these targets, and an overview.
+    input_name
+        Name of the input that the predictive bands run along. The default is the first input.
+    skip
+        See `predict`.
+
+    Returns
+    -------
+    list of Path
+        The files of the pictures.
+    """
+    from rayfbnn.pictures import along_input
+
+    store, folder = Store.open(path), output_path(out)
+    _check_plot_arguments(store, folder, data, input_name)
+    run = chosen_draws(store, skip)
+    if run.kind == "prior":
+        with whole_files(folder):
+            return [
+                along_input.function_lines(run, folder / "functions.png", input_name=input_name),
+                along_input.predictive_bands([run], folder / "bands.png", input_name=input_name),
+            ]
+    cases = None
+    if data is not None:
+        inputs, targets = read_cases(data, run.spec, run.data)
+        if targets is None:
+            named = data if is_path(data) else "the table"
+            raise ConfigError(
+                f"data: {named} has no targets to compare with predictions; add them, or leave it out"
+            )
+        cases = predict(path, data=data, skip=skip), inputs, targets
+    diagnosis = None if run.kind == "approximate" else diagnose(path, skip=skip)
+    with whole_files(folder):
+        return _pictures(run, folder, diagnosis, cases, input_name)
+
+
+def _pictures(
+    run: Draws,
+    folder: Path,
+    diagnosis: Diagnosis | FitDiagnosis | None,
+    cases: tuple[Prediction, Array, Array] | None,
+    input_name: str | None,
+) -> list[Path]:
+    """Draw the pictures of a run or of an approximation, and return their files.
+
+    cases  predictions with their inputs and targets, if any are given
+    """
+    from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.pictures import along_input, chains, objective, predicted, relevance, survival
+
+    pictures = []
+    if isinstance(diagnosis, Diagnosis):
+        pictures = [
+            chains.traces_and_ranks(run, folder / "traces.png"),
+            chains.rhat_and_ess(diagnosis, folder / "convergence.png"),
+        ]
+    if run.kind == "approximate":
+        pictures = [objective.objective_by_step(run, folder / "objective.png")]
+    pictures += [
+        along_input.predictive_bands([run], folder / "bands.png", input_name=input_name),
+    ]
+    if relevance.has_relevance(run):
+        pictures.append(relevance.relevance_of_inputs(run, folder / "relevance.png"))
+    if survival.has_survival_curves(run):
+        pictures.append(survival.survival_curves(run, folder / "survival.png"))
+    if cases is not None:
+        pictures.append(predicted.predicted_against_actual(run, *cases, folder / "predicted.png"))
+        if isinstance(diagnosis, Diagnosis):
+            pictures.append(predicted.overview(run, diagnosis, *cases, folder / "overview.png"))
+    return pictures
+
+
+def _check_plot_arguments(store: Store, folder: Path, data: Source | None, input_name: str | None) -> None:
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise ConfigError(f"out: {folder} is a file; give a folder for the pictures")
+    check_folder(folder / "bands.png" if os.path.isdir(folder) else folder)
+    inputs = input_files(store, data)
+    for path in (folder, *folder.glob("*.png")):  # an old picture may be a link
+        check_output(path, inputs=inputs)
+    if input_name is not None and input_name not in store.data.input_names:
+        names = ", ".join(store.data.input_names)
+        raise ConfigError(f"input_name: the store has no input {input_name}; its inputs are {names}")
+    if data is not None and store.kind == "prior":
+        named = data if is_path(data) else "data"
+        raise ConfigError(
+            f"data: draws from the prior are not compared with actual targets; leave {named} out"
+        )

@@ -1,0 +1,115 @@
+"""The verbs that describe a configuration, a store or a running run: show and status."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfbnn.data import Source, read_training
+from rayfbnn.errors import ConfigError
+from rayfbnn.run.hardware import n_cores
+from rayfbnn.store.storage.places import is_address
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.arguments import Spec, place_given, read_spec
+from rayfbnn.verbs.forecasting import forecast_text
+
+if TYPE_CHECKING:
+    from rayfbnn.run.status import Status
+
+
+def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> str:
+    """Describe a configuration or a store in words: network, priors, schedule and its cost, defaults used.
+
+    The text lists the inputs with the encoding of each column, and the columns that are left out. It names
+    the kernel, the code that runs the trajectories on this machine; for a store this is the kernel that the
+    run started with. For a store it says how far the run is. The columns of the training cases are checked if
+    the file exists.
+
+    Parameters
+    ----------
+    what
+        A configuration (a TOML file), or a store. From Python also nested dictionaries, or a RunSpec.
+    data
+        See `sample`.
+    set
+        See `sample`. The configuration of a store is fixed.
+
+    Returns
+    -------
+    str
+        The description.
+    """
+    from rayfbnn.describe.configuration import describe
+    from rayfbnn.describe.schedule import describe_rounds, describe_tuning
+
+    if isinstance(what, str | Path) and (is_address(what) or os.path.isdir(what)):
+        place = place_given(what)
+        if set:
+            raise ConfigError(
+                f"set: the configuration of the store {place} is fixed, got {set[0]}; leave it out"
+            )
+        if data is not None:
+            raise ConfigError(f"data: the store {place} has its own copy of the training cases; leave it out")
+        store = Store.open(what)
+        return (
+            describe(store.spec, store=store)
+            + "\n"
+            + describe_tuning(store)
+            + describe_rounds(store)
+            + _describe_progress(store)
+        )
+    spec = read_spec(what, set)
+    if data is None and spec.is_resolved and (spec.train_path is None or not os.path.exists(spec.train_path)):
+        return describe(spec)
+    spec, dataset = read_training(spec, data)
+    spec.check_data(dataset.n_cases)
+    return describe(spec, data=dataset) + forecast_text(spec, dataset, workers=n_cores())
+
+
+def _describe_progress(store: Store) -> str:
+    """Return a line for the store and, for a run, one for the progress of each batch of chains."""
+    lines = [
+        f"store: {store.path} ({store.kind}), {store.n_chains} chains, {store.committed_draws} draws each"
+    ]
+    if store.kind == "approximate":
+        lines += [
+            f"  starts {chains[0]}-{chains[-1]}: {min(done, store.spec.phase[0].iterations)} of at most"
+            f" {store.spec.phase[0].iterations} steps"
+            for chains, done in (
+                (store.batch_chains(batch), store.progress(batch).iteration)
+                for batch in range(store.n_batches)
+            )
+        ]
+    if store.kind != "mcmc":
+        return "\n".join(lines)
+    for batch in range(store.n_batches):
+        chains, progress = store.batch_chains(batch), store.progress(batch)
+        updates = store.updates_until(store.last_record(batch))
+        lines.append(
+            f"  chains {chains[0]}-{chains[-1]}: iteration {progress.iteration} of"
+            f" {store.spec.total_iterations}, {progress.draws} draws,"
+            f" divergences {updates.kept.divergences} (warm-up {updates.warmup.divergences})"
+        )
+    return "\n".join(lines)
+
+
+def status(path: str | Path) -> Status:
+    """Say how far a run is, how fast, when it will end, and whether anyone is at work on it.
+
+    Any machine that reads the store can ask, during the run or later. Nothing is locked or changed.
+
+    Parameters
+    ----------
+    path
+        The store of the run.
+
+    Returns
+    -------
+    Status
+        The progress and speed of each batch, and the driver on record.
+    """
+    from rayfbnn.run.status import status_of
+
+    return status_of(Store.open(path, check_records=False, headers_only=True))
