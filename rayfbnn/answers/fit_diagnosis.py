@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from rayfbnn.draws.view import Draws
 
-MAX_PARETO_K = 0.7  # Vehtari et al. (2024): with a larger k a mean by importance weights is unreliable
-MAX_DRIFT = 1.0  # nats, over the last tenth of the steps
-MAX_SPREAD = 2.0  # nats, between the log evidences of starts
+_MAX_PARETO_K = 0.7  # Vehtari et al. (2024): with a larger k a mean by importance weights is unreliable
+_MAX_DRIFT = 1.0  # nats, over the last tenth of the steps
+_MAX_SPREAD = 2.0  # nats, between the log evidences of starts
 _DENSITIES = ("log_likelihood", "log_prior", "log_q")
 _ERRORS = 4.0  # a drift of more standard errors is not due to chance; 1 in 16,000
 _LEAST_BINS = 4  # for an estimate of a drift and its error
@@ -91,11 +91,11 @@ def diagnose_fit(run: Draws) -> FitDiagnosis:
             "pareto_k": [pareto_k(values) for values in log_ratio],
         }
     )
-    is_drifting = (np.abs(drift) > MAX_DRIFT) & (np.abs(drift) > _ERRORS * error)
+    is_drifting = (np.abs(drift) > _MAX_DRIFT) & (np.abs(drift) > _ERRORS * error)
     return FitDiagnosis(
         table,
         _reasons(table, summary, is_drifting, densities["log_q"]),
-        {"max_pareto_k": MAX_PARETO_K, "max_drift": MAX_DRIFT, "max_spread": MAX_SPREAD},
+        {"max_pareto_k": _MAX_PARETO_K, "max_drift": _MAX_DRIFT, "max_spread": _MAX_SPREAD},
     )
 
 
@@ -130,22 +130,22 @@ def _reasons(table: pd.DataFrame, summary: FitSummary, is_drifting: Array, log_q
     n_drifting = int((is_drifting & counts).sum())
     if n_drifting:
         reasons.append(
-            f"the objective of {n_drifting} of {n} starts still changes by more than {MAX_DRIFT:g} over the"
+            f"the objective of {n_drifting} of {n} starts still changes by more than {_MAX_DRIFT:g} over the"
             " last tenth of the steps; take more steps"
         )
     evidence = table["log_evidence"].to_numpy()[counts]
-    if n > 1 and np.isfinite(evidence).all() and np.ptp(evidence) > MAX_SPREAD:
+    if n > 1 and np.isfinite(evidence).all() and np.ptp(evidence) > _MAX_SPREAD:
         reasons.append(
-            f"the log evidences of the starts differ by {np.ptp(evidence):.3g} (at most {MAX_SPREAD:g}),"
+            f"the log evidences of the starts differ by {np.ptp(evidence):.3g} (at most {_MAX_SPREAD:g}),"
             " so that they have found different approximations"
         )
     if not has_density:
         return (*reasons, "single networks have no spread, so that nothing is known of their uncertainty")
     k = table["pareto_k"].to_numpy()[counts]
-    if not (k <= MAX_PARETO_K).all():
+    if not (k <= _MAX_PARETO_K).all():
         worst = "not known" if np.isnan(k).any() else f"{k.max():.3g}"
         reasons.append(
-            f"Pareto k of the importance weights is {worst} (at most {MAX_PARETO_K:g}): the approximation"
+            f"Pareto k of the importance weights is {worst} (at most {_MAX_PARETO_K:g}): the approximation"
             " is far from the posterior; `compare` says how far its predictions are"
         )
     return tuple(reasons)

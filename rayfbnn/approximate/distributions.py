@@ -12,7 +12,7 @@ from rayfbnn.arrays import Array, array_namespace, special_functions, to_host
 from rayfbnn.streams import Purpose, Streams
 
 
-def draw_diagonal(mean: Array, sd: Array, streams: Streams, n: int, *, purpose: Purpose) -> Array:
+def _draw_diagonal(mean: Array, sd: Array, streams: Streams, n: int, *, purpose: Purpose) -> Array:
     """Draw (n_chains, n, n_parameters) from independent Gaussians.
 
     mean, sd  (n_chains, n_parameters)
@@ -100,7 +100,7 @@ class Factorised:
 
     def draws(self, streams: Streams, n: int) -> tuple[Array, Array, Array]:
         """Draw n parameter vectors and precisions of every start; see `Distribution`."""
-        positions = draw_diagonal(self.mean, self.sd, streams, n, purpose=Purpose.APPROXIMATE_DRAW)
+        positions = _draw_diagonal(self.mean, self.sd, streams, n, purpose=Purpose.APPROXIMATE_DRAW)
         precisions = _draw_gamma(self.precisions, self.shape, self.rate, streams, n)
         log_q = to_host(log_density_diagonal(positions, self.mean, self.sd))
         log_q = log_q + _log_density_gamma(to_host(precisions), to_host(self.shape), to_host(self.rate))

@@ -133,7 +133,7 @@ class HasVariationalSteps(Protocol):
         ...
 
 
-def rate_of_step(settings: Variational, number: int) -> float:
+def _rate_of_step(settings: Variational, number: int) -> float:
     """Return the rate of Adam in step `number`, counted from 1."""
     return cosine_rate(settings.rate, number=number, steps=settings.steps)
 
@@ -273,7 +273,7 @@ class VariationalFit(Fit):
             direction, changed["first"], changed["second"] = adam(
                 slope, state["first"], state["second"], number=number
             )
-            move = rate_of_step(settings, number) * direction
+            move = _rate_of_step(settings, number) * direction
         else:
             move = settings.rate * slope
         changed["mean"], changed["rho"] = state["mean"] - move[:, :n], state["rho"] - move[:, n:]

@@ -19,12 +19,12 @@ from rayfbnn.output.printing import answer, tell
 
 _MOST_DIGITS = 20  # of a seed
 
-study_app = typer.Typer(
+_study_app = typer.Typer(
     no_args_is_help=True,
     help="Run many seeds of a configuration, or of a grid of configurations, as one study with a verdict.",
 )
-app.add_typer(study_app, name="study")
-command = partial(command_of, group=study_app, files=STUDY)
+app.add_typer(_study_app, name="study")
+command = partial(command_of, group=_study_app, files=STUDY)
 
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="The folder of the study, or its address.")]
 Folders = Annotated[

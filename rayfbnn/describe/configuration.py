@@ -36,7 +36,7 @@ def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None 
         _network(spec),
         _priors(spec),
         describe_data(spec, store) + describe_parts(spec, targets),
-        describe_schedule(spec, store) if spec.fit is None else describe_fit(spec.fit),
+        describe_schedule(spec, store) if spec.fit is None else _describe_fit(spec.fit),
         _size_of_store(spec, store) if spec.fit is None else [],
         _defaults(spec),
     ]
@@ -207,7 +207,7 @@ def _defaults(spec: RunSpec) -> list[str]:
     return [f"Defaults used: {', '.join(used)}"] if used else []
 
 
-def describe_fit(approximation: Approximation) -> list[str]:
+def _describe_fit(approximation: Approximation) -> list[str]:
     """Return three lines for the method and its starts, and one line for each setting."""
     lines = [
         f"Method: {approximation.name}, {approximation.title}",
@@ -224,7 +224,7 @@ def describe_fit(approximation: Approximation) -> list[str]:
 
 def prior_in_words(group: GroupSpec) -> str:
     """Return a sentence such as "The weights from the inputs to hidden layer 0 share an unknown sigma."."""
-    name = parameters_in_words(group.name)
+    name = _parameters_in_words(group.name)
     by_unit = ""
     if group.is_weights and math.isfinite(group.prior.alphas[1]):
         source = "input" if group.name[0] == "i" else "unit"
@@ -243,7 +243,7 @@ def noise_in_words(prior: PriorSpec) -> str:
     return f"The noise has {known}.{each}{tails}"
 
 
-def parameters_in_words(group: str) -> str:
+def _parameters_in_words(group: str) -> str:
     """Return a group's name in words, such as "weights from the inputs to hidden layer 0" for ih0."""
     layers = {"i": "the inputs", "o": "the outputs"}
     ends = [layers.get(end, f"hidden layer {end[1:]}") for end in re.findall(r"h\d+|[io]", group)]

@@ -49,7 +49,7 @@ def describe_schedule(spec: RunSpec, store: Store | None) -> list[str]:
     """
     start = "a draw from the prior" if spec.initial.from_prior else f"all sigmas at {spec.initial.sigmas:g}"
     start = "one draw from the prior, the same for all," if spec.initial.shared else start
-    lines = [f"Schedule: each of {spec.chains} chains starts from {start}", *describe_kernels(spec, store)]
+    lines = [f"Schedule: each of {spec.chains} chains starts from {start}", *_describe_kernels(spec, store)]
     costs = [_cost(spec, number, store) for number in range(len(spec.phase))]
     for number, (phase, cost) in enumerate(zip(spec.phase, costs, strict=True)):
         per_iteration = tuple(round(n / phase.iterations) for n in cost)
@@ -60,7 +60,7 @@ def describe_schedule(spec: RunSpec, store: Store | None) -> list[str]:
         rates = {} if store is None else acceptance_by_operation(store, number)
         details = [
             *_tuning(spec, number),
-            *describe_operations(phase.operations, rates),
+            *_describe_operations(phase.operations, rates),
             *(f"note: {note}" for note in _notes(spec, phase)),
         ]
         lines += [f"    {line}" for line in details]
@@ -72,7 +72,7 @@ def describe_schedule(spec: RunSpec, store: Store | None) -> list[str]:
     return lines
 
 
-def describe_operations(
+def _describe_operations(
     operations: tuple[Operation, ...], rates: Mapping[Operation, float] | None = None
 ) -> list[str]:
     """Describe each operation in one line, with the operations inside it indented below.
@@ -84,7 +84,7 @@ def describe_operations(
     for operation in operations:
         rate = f" (acceptance rate {rates[operation]:.2f})" if operation in rates else ""
         lines.append(f"{operation.description()}{rate}")
-        lines += [f"  {line}" for line in describe_operations(operation.inner, rates)]
+        lines += [f"  {line}" for line in _describe_operations(operation.inner, rates)]
     return lines
 
 
@@ -211,7 +211,7 @@ def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
 Over = tuple[Literal["outputs", "precisions"], ...]
 
 
-def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
+def _describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     """Yield lines that name the kernels of each kind of leapfrog step.
 
     With a store the lines name the kernels that its run started with, otherwise the kernels that this machine

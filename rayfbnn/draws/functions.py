@@ -85,7 +85,7 @@ def covariance(values: Array) -> Estimate:
     return Estimate(mean, np.sqrt(variance / n))
 
 
-def squared_difference(low: Array, high: Array) -> Estimate:
+def _squared_difference(low: Array, high: Array) -> Estimate:
     """Estimate D(p, q) = E[(f(q) - f(p))^2] at pairs of points, (n_pairs,).
 
     low, high  (n_draws, n_pairs) values at p and at q, rows independent
@@ -130,7 +130,7 @@ def variation(
         values = outputs[:, :, output]
     else:
         values = np.moveaxis(hidden_values(run, points, layer), 2, 1).reshape(-1, len(points))
-    return squared_difference(values[:, :n], values[:, n:])
+    return _squared_difference(values[:, :n], values[:, n:])
 
 
 def _standardized(run: Draws, inputs: Array) -> Array:

@@ -12,7 +12,7 @@ from rayfbnn.draws.view import Draws, Source
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class _Joined:
     """One chain made of the first draws of each start, one start after the other.
 
     ends  (n_starts,) number of draws up to the end of each start
@@ -48,5 +48,5 @@ def with_members(run: Draws) -> Draws:
         return run
     ends = np.cumsum(counts)
     return replace(
-        run, source=Joined(run.source, ends), n_chains=1, n_draws=int(ends[-1]), chains_per_batch=1
+        run, source=_Joined(run.source, ends), n_chains=1, n_draws=int(ends[-1]), chains_per_batch=1
     )

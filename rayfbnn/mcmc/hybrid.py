@@ -246,7 +246,7 @@ class WholeHybrid(Protocol):
 
 
 @runtime_checkable
-class HasWholeHybrid(Protocol):
+class _HasWholeHybrid(Protocol):
     """An `Advance` that can run whole updates, for some targets."""
 
     def whole_hybrid(self, target: Target) -> WholeHybrid | None:
@@ -256,7 +256,7 @@ class HasWholeHybrid(Protocol):
 
 def whole_hybrid_of(advance: Advance, target: Target) -> WholeHybrid | None:
     """Return the code of `advance` that runs whole updates for the target, or None if it has none."""
-    return advance.whole_hybrid(target) if isinstance(advance, HasWholeHybrid) else None
+    return advance.whole_hybrid(target) if isinstance(advance, _HasWholeHybrid) else None
 
 
 def pieces(steps: int, window: int) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from rayfbnn.state import Advance, ChainState, HMCInfo, Marginal, Target, Update
 from rayfbnn.streams import Streams
 
 
-class MarginalizableTarget(Target, Protocol):
+class _MarginalizableTarget(Target, Protocol):
     """A target that can integrate some of its variables out."""
 
     def marginal(self, over: tuple[str, ...]) -> Marginal:
@@ -67,7 +67,7 @@ class HybridMarginal(Tunable):
         """Bind `hybrid_marginal` to the target's marginal and to its configured or tuned settings."""
         update = partial(
             hybrid_marginal,
-            marginal=cast(MarginalizableTarget, context.target).marginal(self.over),
+            marginal=cast(_MarginalizableTarget, context.target).marginal(self.over),
             window=self.window,
             jump=self.jump,
             partitions=self.partitions,

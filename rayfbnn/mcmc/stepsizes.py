@@ -78,7 +78,7 @@ LARGEST = 16.0  # chosen by hand: slopes near zero early on do not always mean t
 
 
 @runtime_checkable
-class Grouped(Protocol):
+class _Grouped(Protocol):
     """A target with coordinates that are grouped by kind."""
 
     @property
@@ -89,7 +89,7 @@ class Grouped(Protocol):
 
 def group_sizes(target: Target) -> tuple[int, ...]:
     """Return the sizes of the target's groups; without groups, each coordinate is a group of one."""
-    return target.group_sizes if isinstance(target, Grouped) else (1,) * target.n_parameters
+    return target.group_sizes if isinstance(target, _Grouped) else (1,) * target.n_parameters
 
 
 def of_coordinates(scales: Sequence[float], target: Target) -> Array:

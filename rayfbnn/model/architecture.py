@@ -35,7 +35,7 @@ LAYER_ACTIVATIONS = ("softmax", "normalize")
 # Only draws from the prior can use these units: erf has no derivative here, and a step's derivative is zero.
 PRIOR_ACTIVATIONS = ("step", "erf")
 INFINITY = math.inf
-MAX_UNITS = 1_000_000
+_MAX_UNITS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,8 @@ class LayerSpec:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
 
     def __post_init__(self) -> None:
-        if not 1 <= self.units <= MAX_UNITS:
-            raise ValueError(f"units: must be a whole number from 1 to {MAX_UNITS}, got {self.units}")
+        if not 1 <= self.units <= _MAX_UNITS:
+            raise ValueError(f"units: must be a whole number from 1 to {_MAX_UNITS}, got {self.units}")
         if self.groups is not None and self.activation not in LAYER_ACTIVATIONS:
             raise ValueError(
                 f"groups: only {' and '.join(LAYER_ACTIVATIONS)} layers can have groups, "

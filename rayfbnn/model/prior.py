@@ -111,7 +111,7 @@ def log_density_of_precisions(precisions: Array, layout: PrecisionLayout) -> Arr
         if math.isfinite(alpha_common):
             total += log_gamma_density(common, alpha_common, group.mean)
         if group.prior.rectified is not None:
-            total += log_rectified_density(common, group.prior.rectified)
+            total += _log_rectified_density(common, group.prior.rectified)
         if group.units is not None:
             units = precisions[:, group.units]
             total += log_gamma_density(units, alpha_unit, common[:, None]).sum(axis=1)
@@ -129,7 +129,7 @@ def log_gamma_density(precision: Array, alpha: float, mean: Array | float) -> Ar
     return a * math.log(a) - math.lgamma(a) + a * xp.log(ratio) - a * ratio - xp.log(precision)
 
 
-def log_rectified_density(precision: Array, v0: float) -> Array:
+def _log_rectified_density(precision: Array, v0: float) -> Array:
     """Return the log density of |z|, z ~ Normal(0, v0), at `precision`; Olobatuyi, eq. 18, location 0."""
     return 0.5 * math.log(2 / (math.pi * v0)) - precision**2 / (2 * v0)
 

@@ -103,7 +103,7 @@ def check_takes_files(path: Path) -> None:
         _create(probe).close()
         probe.unlink()
     except OSError as exc:
-        raise output_error(path, exc, f"no file can be created in {path.parent}: ") from exc
+        raise _output_error(path, exc, f"no file can be created in {path.parent}: ") from exc
 
 
 @contextmanager
@@ -112,10 +112,10 @@ def output_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise output_error(path, exc) from exc
+        raise _output_error(path, exc) from exc
 
 
-def output_error(path: str | Path, error: OSError, what: str = "") -> RayFBNNError:
+def _output_error(path: str | Path, error: OSError, what: str = "") -> RayFBNNError:
     """Return the error that says in one line why an output cannot be written; `what` begins the reason."""
     reason = what + (error.strerror or str(error))
     if error.errno in NO_SPACE:

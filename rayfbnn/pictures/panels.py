@@ -167,13 +167,13 @@ def logarithmic(axis: Axes, values: Array, *, which: str = "y") -> None:
     ticks = [step * 10.0**decade for decade in decades for step in steps]
     ticks = [tick for tick in ticks if low <= tick <= high]
     if len(ticks) < 2:
-        ticks = round_numbers(low, high)
+        ticks = _round_numbers(low, high)
     ticks = ticks[:: 1 + len(ticks) // 6]
     scaled.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
     axis.minorticks_off()
 
 
-def round_numbers(low: float, high: float) -> list[float]:
+def _round_numbers(low: float, high: float) -> list[float]:
     """Return two to five multiples of 1, 2 or 5 times a power of ten, from low to high."""
     if not high > low:
         return [low]

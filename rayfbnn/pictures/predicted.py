@@ -128,7 +128,7 @@ def draw_scores(axis: Axes, median: Array, places: Places, *, are_times: bool = 
     axis.set_ylabel("normal score")
 
 
-def draw_numbers(
+def _draw_numbers(
     axes: Array, table: pd.DataFrame, actual: Array, places: Places, name: str, *, are_times: bool
 ) -> None:
     """Draw counts or times by their predicted medians above, and their normal scores below.
@@ -159,7 +159,7 @@ def predicted_against_actual(
     """
     n = _n_columns(run)
     figure = blank_figure(3.6 * n if n > 1 else 4.6, 4.8)
-    draw_beside_actual(figure, run, prediction, inputs, targets)
+    _draw_beside_actual(figure, run, prediction, inputs, targets)
     return save(figure, path)
 
 
@@ -167,7 +167,7 @@ def _n_columns(run: Draws) -> int:
     return 1 if run.spec.data_model.has_labels else run.data.n_targets
 
 
-def draw_beside_actual(
+def _draw_beside_actual(
     figure: Figure, run: Draws, prediction: Prediction, inputs: Array, targets: Array
 ) -> None:
     """Draw predictions against actual targets onto a figure or a part of one; arguments as above."""
@@ -189,7 +189,7 @@ def draw_beside_actual(
             draw_predicted(column, prediction.table, actual, name)
         else:
             of_target = placed.of_target(target)
-            draw_numbers(column, prediction.table, actual, of_target, name, are_times=model.are_times)
+            _draw_numbers(column, prediction.table, actual, of_target, name, are_times=model.are_times)
 
 
 @styled
@@ -212,7 +212,7 @@ def overview(
     top, bottom = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
     sides = top.add_gridspec(1, 2, width_ratios=(1.6, 1))
     predictions, bars = top.add_subfigure(sides[0]), top.add_subfigure(sides[1])
-    draw_beside_actual(predictions, run, prediction, inputs, targets)
+    _draw_beside_actual(predictions, run, prediction, inputs, targets)
     axes = bars.subplots(1, 2, sharey=True, squeeze=False)
     table = worst_of_each(diagnosis.quantities)
     draw_rhat(axes[0, 0], table, diagnosis.thresholds["max_rhat"])

@@ -10,8 +10,8 @@ from rayfbnn.errors import WorkerError
 from rayfbnn.ring.message import Key, Message
 from rayfbnn.ring.transport import Transport
 
-LIMIT_SECONDS = 60.0  # for the first attempt
-MOST_ATTEMPTS = 12
+_LIMIT_SECONDS = 60.0  # for the first attempt
+_MOST_ATTEMPTS = 12
 
 
 class Home:
@@ -23,7 +23,7 @@ class Home:
     """
 
     def __init__(
-        self, transport: Transport, *, limit: float = LIMIT_SECONDS, most_attempts: int = MOST_ATTEMPTS
+        self, transport: Transport, *, limit: float = _LIMIT_SECONDS, most_attempts: int = _MOST_ATTEMPTS
     ) -> None:
         """Start at the first piece.
 

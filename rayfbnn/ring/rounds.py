@@ -34,14 +34,14 @@ class Ring:
         rows = np.arange(len(position))
         message = self._message(chains, rows, Itinerary("question", self.n_parts), question)
         (back,) = self.home.send_and_wait([message])
-        return sum_of_answers(back.answers)
+        return _sum_of_answers(back.answers)
 
     def gradient(self, position: Array, precisions: Array) -> tuple[Array, Array]:
         """Return the data energy (n_chains,), and the gradient of the whole potential."""
         chains = Trajectory(position, np.zeros_like(position), precisions, np.ones_like(position))
         message = self._message(chains, np.arange(len(position)), Itinerary("gradient", self.n_parts))
         (back,) = self.home.send_and_wait([message])
-        return sum_of_answers(back.answers), -back.momentum
+        return _sum_of_answers(back.answers), -back.momentum
 
     def travel(
         self, chains: Trajectory, *, n_steps: int, order: Array | None, over: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Ring:
         energy = np.empty(len(position))
         for (_, rows), back in zip(carriages, self.home.send_and_wait(messages), strict=True):
             position[rows], momentum[rows] = back.position, back.momentum
-            energy[rows] = sum_of_answers(back.answers)
+            energy[rows] = _sum_of_answers(back.answers)
         return chains.moved(position, momentum), energy
 
     def _message(
@@ -115,7 +115,7 @@ def _chosen(chains: Trajectory, rows: Array) -> Trajectory:
     )
 
 
-def sum_of_answers(answers: Sequence[Array | None], total: Array | float = 0.0) -> Array:
+def _sum_of_answers(answers: Sequence[Array | None], total: Array | float = 0.0) -> Array:
     """Add the answers of the parts to a total, in the order of the parts, not of the visits."""
     for answer in answers:
         assert answer is not None, "every part is asked once"
@@ -134,12 +134,12 @@ class Star(Ring):
 
     def ask(self, question: Question, position: Array, precisions: Array) -> Array:
         """Return the answers of all parts, added in the order of the parts; (n_chains, ...) float64."""
-        return sum_of_answers(self._answers(question, position, precisions))
+        return _sum_of_answers(self._answers(question, position, precisions))
 
     def gradient(self, position: Array, precisions: Array) -> tuple[Array, Array]:
         """Return the data energy (n_chains,), and the gradient of the whole potential."""
         kick = Kick(np.ones_like(position), (), 1.0)
-        gradient = -sum_of_answers(self._answers(kick, position, precisions), np.zeros_like(position))
+        gradient = -_sum_of_answers(self._answers(kick, position, precisions), np.zeros_like(position))
         return self.ask(DataEnergy(), position, precisions), gradient
 
     def travel(
@@ -154,7 +154,7 @@ class Star(Ring):
                 if step > 0:
                     position = position + chains.stepsizes * momentum
                 kick = Kick(chains.stepsizes, over, 0.5 if step in (0, n_steps) else 1.0)
-                momentum = sum_of_answers(self._answers(kick, position, chains.precisions), momentum)
+                momentum = _sum_of_answers(self._answers(kick, position, chains.precisions), momentum)
         return chains.moved(position, momentum), self.ask(DataEnergy(), position, chains.precisions)
 
     def _answers(self, question: Question, position: Array, precisions: Array) -> list[Array | None]:

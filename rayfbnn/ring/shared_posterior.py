@@ -103,7 +103,7 @@ class SharedPosterior(SampledPosterior):
         if self.model.noise is None:
             return state, None
         precisions = noise_sums.update_noise(
-            SumsOfParts(self, state.position, state.precisions),
+            _SumsOfParts(self, state.position, state.precisions),
             self.precision_layout.groups[-1],
             state.precisions,
             streams,
@@ -119,7 +119,7 @@ class SharedPosterior(SampledPosterior):
         number = len(self.precision_layout.groups) - 1
         group = self.precision_layout.groups[number]
         assert group.name == NOISE
-        sums, has_units = SumsOfParts(self, position, precisions), group.units is not None
+        sums, has_units = _SumsOfParts(self, position, precisions), group.units is not None
 
         def t_density(x: Array) -> Array:
             of_targets = x if has_units else np.repeat(x, self.n_targets, axis=1)
@@ -147,7 +147,7 @@ class SharedPosterior(SampledPosterior):
         _needs_a_whole("a batch")
 
     def residuals(self, position: Array) -> Never:
-        """Refuse: `SumsOfParts` asks the parts for sums of residuals."""
+        """Refuse: `_SumsOfParts` asks the parts for sums of residuals."""
         _needs_a_whole("a residual of each case")
 
     def rejection_proposal(self, streams: Streams) -> Never:
@@ -168,7 +168,7 @@ def _needs_a_whole(what: str) -> Never:
 
 
 @dataclass(frozen=True, eq=False)
-class SumsOfParts:
+class _SumsOfParts:
     """The sums over all cases that updates of the noise need, from the answers of every part."""
 
     posterior: SharedPosterior

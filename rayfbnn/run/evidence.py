@@ -92,7 +92,7 @@ def evidence(
     if operations is None:
         is_default = "phase" not in spec.model_fields_set
         operations = default_annealing() if is_default else spec.phase[-1].operations
-    check_operations(operations)
+    _check_operations(operations)
     posterior = build_posterior(spec, dataset, device=spec.device)
     advance, _ = choose.advance_for(posterior)
     xp = device_namespace(spec.device)
@@ -130,7 +130,7 @@ def evidence(
     )
 
 
-def check_operations(operations: tuple[Operation, ...]) -> None:
+def _check_operations(operations: tuple[Operation, ...]) -> None:
     """Raise ConfigError for operations that tune, change their distribution, or change the temperature."""
     for tuned in automatic(operations):
         raise ConfigError(

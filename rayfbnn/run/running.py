@@ -104,7 +104,7 @@ def run_to_end(store: Store, options: RunOptions, *, deadline: float = math.inf)
     deadline, a time on the monotonic clock, the run ends as after a signal, but without an error.
     """
     total, failures = store.spec.total_iterations, 0
-    publish_finished_rounds(store)
+    _publish_finished_rounds(store)
     batches = unfinished_batches(store, total)
     try:
         if batches:
@@ -156,7 +156,7 @@ def _rounds(store: Store, executor: Executor) -> Iterator[Iterator[Progress]]:
     yield executor.run(store.path, unfinished_batches(store, store.spec.total_iterations))
 
 
-def publish_finished_rounds(store: Store) -> None:
+def _publish_finished_rounds(store: Store) -> None:
     """Publish the records of finished rounds that are missing after a crash or a repair."""
     for tuning_round in store.tuning.rounds:
         if unfinished_batches(store, tuning_round.last):

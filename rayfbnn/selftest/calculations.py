@@ -19,7 +19,7 @@ from rayfbnn.streams import Purpose, Streams, philox
 Judgement = tuple[str, str, bool]  # the value, the allowed values, whether the value is ok
 # Distance between the points of a difference, in stepsizes: the largest error over 300 seeds is 1e-7 of the
 # largest derivative.
-DIFFERENCE = 1e-3
+_DIFFERENCE = 1e-3
 
 
 def known_answers(xp: ModuleType) -> Judgement:
@@ -55,13 +55,13 @@ def gradient_of(name: str, xp: ModuleType, seed: int) -> Judgement:
     largest, worst = abs(gradient).max(axis=1), 0.0
     for parameter in range(target.n_parameters):
         step = xp.zeros_like(state.position)
-        step[:, parameter] = DIFFERENCE * stepsizes[:, parameter]
+        step[:, parameter] = _DIFFERENCE * stepsizes[:, parameter]
         near, far = (
             target.potential(state.position + n * step, state.precisions)
             - target.potential(state.position - n * step, state.precisions)
             for n in (1, 2)
         )
-        error = abs((8 * near - far) / (12 * DIFFERENCE) - gradient[:, parameter]) / largest
+        error = abs((8 * near - far) / (12 * _DIFFERENCE) - gradient[:, parameter]) / largest
         worst = max(worst, float(error.max()))
     return _at_most(worst, 1e-6)
 

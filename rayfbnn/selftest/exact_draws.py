@@ -33,7 +33,7 @@ TOY_OPERATIONS: dict[str, tuple[Operation, ...]] = {
 }
 
 
-class Anharmonic:
+class _Anharmonic:
     """U(q) = q**4/4 + 0.8 cos(2 q + 0.5) + (q - 0.7)**2 / 2 in three terms.
 
     The density has no symmetry that could hide a wrong sign.
@@ -82,7 +82,7 @@ def _streams(xp: ModuleType, seed: int, n_chains: int) -> Streams:
 
 def toy_target(name: str, xp: ModuleType, seed: int, chains: int, dtype: Dtype) -> Judgement:
     """Test that exact draws of a known density stay exact: position, momentum, and the two together."""
-    target = Anharmonic()
+    target = _Anharmonic()
     grid, area = target.distribution()
     iteration = schedule.build_iteration(TOY_OPERATIONS[name], target=target, updates={})
 

@@ -53,8 +53,8 @@ def joint_p_values(
 def pivots(target: SampledPosterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
     """Return functions of state and data that are uniform for any model, each (n_chains, ...)."""
     uniform = {
-        **precision_uniforms(target, state, data),
-        **data_uniforms(target, state, data, streams),
+        **_precision_uniforms(target, state, data),
+        **_data_uniforms(target, state, data, streams),
         "momentum": scipy.special.ndtr(state.momentum),
     }
     _, gradient = target.with_targets(data).potential_and_gradient(state.position, state.precisions)
@@ -69,7 +69,7 @@ def pivots(target: SampledPosterior, state: ChainState, data: Array, streams: St
     return uniform
 
 
-def precision_uniforms(target: SampledPosterior, state: ChainState, data: Array) -> dict[str, Array]:
+def _precision_uniforms(target: SampledPosterior, state: ChainState, data: Array) -> dict[str, Array]:
     """Return the conditional distribution function of each level of each group, and of the noise."""
     uniform: dict[str, Array] = {}
     values, layout = target.parameter_layout.views(state.position), target.precision_layout
@@ -123,7 +123,7 @@ def outputs(target: SampledPosterior, state: ChainState) -> Array:
     return target.outputs(state.position, every_column.T)
 
 
-def data_uniforms(
+def _data_uniforms(
     target: SampledPosterior, state: ChainState, data: Array, streams: Streams
 ) -> dict[str, Array]:
     """Return the distribution functions of the observed targets at their values, (n_chains, n)."""
@@ -143,12 +143,12 @@ def data_uniforms(
         mean, s = v[:, :, : target.n_targets], v[:, :, target.n_targets :]
         uniform = scipy.special.ndtr((filled - mean) / np.sqrt(target.model.noise_floor**2 + np.exp(-s)))
     else:
-        survived = np.exp(-cumulative_hazard(target, v, np.abs(filled[:, :, 0])))[:, :, None]
+        survived = np.exp(-_cumulative_hazard(target, v, np.abs(filled[:, :, 0])))[:, :, None]
         uniform = np.where(filled > 0, survived, random * survived)
     return {"data": uniform[:, is_observed]}
 
 
-def cumulative_hazard(target: SampledPosterior, v: Array, time: Array) -> Array:
+def _cumulative_hazard(target: SampledPosterior, v: Array, time: Array) -> Array:
     """Return the integral of the hazard until each time (n_chains, n_cases), piece by piece."""
     starts = [0.0, *target.model.times]
     ends = [*target.model.times, math.inf]

@@ -22,7 +22,7 @@ from rayfbnn.spec.text import plain, read_toml
 from rayfbnn.store.store import Store
 
 Keys = dict[str, Any]
-PRIOR_PARAMETERS = ("input_width", "linear_width", "output_width", "alpha", "relevance")
+_PRIOR_PARAMETERS = ("input_width", "linear_width", "output_width", "alpha", "relevance")
 
 
 def configuration(
@@ -46,7 +46,7 @@ def configuration(
     the name of the wrong key.
     """
     parameters = {name: _without_numpy(value) for name, value in parameters.items()}
-    base = base_keys(parameters["spec"])
+    base = _base_keys(parameters["spec"])
     keys = copy.deepcopy(base)
     _set_data(keys, parameters, targets)
     _set_model(keys, parameters, kinds)
@@ -61,7 +61,7 @@ def configuration(
     return RunSpec.from_dict(keys)
 
 
-def base_keys(spec: Any) -> Keys:
+def _base_keys(spec: Any) -> Keys:
     """Return the keys of a configuration from a TOML file, dictionaries or a RunSpec; {} for None."""
     if isinstance(spec, RunSpec):
         return spec.written()
@@ -135,7 +135,7 @@ def _set_run(keys: Keys, parameters: Mapping[str, Any], seed: int) -> None:
 
 def _set_priors(keys: Keys, parameters: Mapping[str, Any], resolved: RunSpec, *, has_own: bool) -> None:
     """Write priors explicitly if any differs from the default, with the keys that default priors imply."""
-    named = {name: parameters[name] for name in PRIOR_PARAMETERS if parameters[name] is not None}
+    named = {name: parameters[name] for name in _PRIOR_PARAMETERS if parameters[name] is not None}
     replaced = parameters["priors"] or {}
     if not named and not replaced:
         return
@@ -186,7 +186,7 @@ def configuration_to_resume(
     number of iterations), the seed, and the division of chains into batches. The length is None if it stays.
     """
     stored = Store.open(path).spec
-    keys, base = spec.to_dict(), base_keys(parameters["spec"])
+    keys, base = spec.to_dict(), _base_keys(parameters["spec"])
     if "phase" not in base:
         keys["phase"] = stored.to_dict()["phase"]
         keys.pop("iterations", None)

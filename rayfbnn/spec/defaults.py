@@ -20,7 +20,7 @@ DEFAULT_HIDDEN = (LayerSpec(units=8, activation="tanh"),)
 """The layer if the training cases are not known, or are few, or if priors are written without layers."""
 HIDDEN_OF_MANY = (LayerSpec(units=16, activation="tanh"), LayerSpec(units=16, activation="tanh"))
 """The layers for many cases with real targets."""
-HIDDEN_OF_READINGS = (LayerSpec(units=40, activation="sin"),)
+_HIDDEN_OF_READINGS = (LayerSpec(units=40, activation="sin"),)
 """The layer for classes as targets, and inputs that are readings in one unit, such as pixels."""
 _MANY = 250  # cases
 
@@ -37,7 +37,7 @@ def default_hidden(*, n_cases: int, is_real: bool, are_readings: bool) -> tuple[
     are_readings  whether the inputs are readings in one unit, such as pixels
     """
     if are_readings:
-        return HIDDEN_OF_READINGS
+        return _HIDDEN_OF_READINGS
     return HIDDEN_OF_MANY if is_real and n_cases >= _MANY else DEFAULT_HIDDEN
 
 

@@ -125,7 +125,7 @@ def _input_numbers(names: tuple[str, ...], inputs: tuple[str, ...], *, key: str)
     return tuple(sorted(inputs.index(name) for name in names))
 
 
-MAX_PARAMETERS = 100_000_000  # each takes some 100 bytes of indices, gradients and momenta in every chain
+_MAX_PARAMETERS = 100_000_000  # each takes some 100 bytes of indices, gradients and momenta in every chain
 
 
 def check_network(network: NetworkSpec, prior_texts: Mapping[str, str]) -> None:
@@ -155,13 +155,13 @@ def check_gradient(network: NetworkSpec) -> None:
 
 
 def _check_size(network: NetworkSpec) -> None:
-    if network.n_parameters > MAX_PARAMETERS:
+    if network.n_parameters > _MAX_PARAMETERS:
         name, shape = max(
             ((group.name, group.shape) for group in network.groups()), key=lambda group: math.prod(group[1])
         )
         raise ConfigError(
             f"network: has {network.n_parameters} parameters, most of them in {name}"
-            f" ({' x '.join(map(str, shape))}); it must have at most {MAX_PARAMETERS}; use fewer units"
+            f" ({' x '.join(map(str, shape))}); it must have at most {_MAX_PARAMETERS}; use fewer units"
         )
 
 

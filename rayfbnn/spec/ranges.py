@@ -9,7 +9,7 @@ from rayfbnn.model.architecture import PriorSpec
 from rayfbnn.numerals import read_number
 
 SCALE_RANGE = (1e-12, 1e12)  # of a width; its square times any n must stay inside float32's range
-ALPHA_RANGE = (1e-6, 1e6)  # below, a precision's logarithm overflows; above, alpha is practically infinite
+_ALPHA_RANGE = (1e-6, 1e6)  # below, a precision's logarithm overflows; above, alpha is practically infinite
 
 
 def check_prior(key: str, text: str, prior: PriorSpec, *, n_sources: int) -> None:
@@ -23,7 +23,7 @@ def check_prior(key: str, text: str, prior: PriorSpec, *, n_sources: int) -> Non
     other = prior.rectified if prior.mixture is None else prior.mixture[1]
     if other is not None and not low <= other <= high:
         raise ConfigError(f'{key}: number out of range, got "{text}"; it must be from {low:g} to {high:g}')
-    low, high = ALPHA_RANGE
+    low, high = _ALPHA_RANGE
     if not all(low <= alpha <= high or math.isinf(alpha) for alpha in prior.alphas):
         raise ConfigError(
             f'{key}: alpha out of range, got "{text}"; it must be from {low:g} to {high:g}, '
@@ -42,7 +42,7 @@ def check_prior(key: str, text: str, prior: PriorSpec, *, n_sources: int) -> Non
 
 def adjustment_alpha(text: str, *, key: str) -> float:
     """Return the alpha of a layer's adjustments. They have only an alpha, because their mean is one."""
-    low, high = ALPHA_RANGE
+    low, high = _ALPHA_RANGE
     try:
         alpha = read_number(text)
     except ValueError:

@@ -32,7 +32,7 @@ def check_schedule(
 
 def check_partitions(phases: Sequence[PhaseSpec], n_cases: int) -> None:
     """Raise ConfigError if an operation asks for more blocks or larger batches than there are cases."""
-    for key, operation in all_operations(phases):
+    for key, operation in _all_operations(phases):
         if isinstance(operation, TrajectoryOperation) and operation.partitions > n_cases:
             raise ConfigError(
                 f"{key}.partitions: must be at most {n_cases}, the number of training cases,"
@@ -74,7 +74,7 @@ def _check_lengths(phases: Sequence[PhaseSpec]) -> None:
 def _check_groups(phases: Sequence[PhaseSpec], network: NetworkSpec, model: DataModel) -> None:
     """Check that the groups that an operation is restricted to have precisions that it can update."""
     with_precisions = [*network.priors, *(["noise"] if model.has_noise else [])]
-    for key, operation in all_operations(phases):
+    for key, operation in _all_operations(phases):
         if not isinstance(operation, SampleSigmas | RandomGrid) or operation.groups is None:
             continue
         known = list(with_precisions)
@@ -93,7 +93,7 @@ def _check_automatic(phases: Sequence[PhaseSpec]) -> None:
     tuned = {
         operation for number in tuning_phases(phases) for operation in automatic(phases[number].operations)
     }
-    for key, operation in all_operations(phases):
+    for key, operation in _all_operations(phases):
         if isinstance(operation, Tunable) and automatic((operation,)) and operation not in tuned:
             name = "steps" if operation.steps == AUTO else "stepsize"
             raise ConfigError(
@@ -107,9 +107,9 @@ def _check_marginal(
 ) -> None:
     """Check that hybrid-marginal integrates the outputs out only where that is possible."""
     at_other_temperatures = tuple(
-        f"{key}." for key, operation in all_operations(phases) if isinstance(operation, SimulatedTempering)
+        f"{key}." for key, operation in _all_operations(phases) if isinstance(operation, SimulatedTempering)
     )
-    for key, operation in all_operations(phases):
+    for key, operation in _all_operations(phases):
         if not (isinstance(operation, HybridMarginal) and "outputs" in operation.over):
             continue
         is_tempered = temperature != 1 or key.startswith(at_other_temperatures)
@@ -131,7 +131,7 @@ def _count_updates(operations: Sequence[Operation]) -> int:
     return n_updates
 
 
-def all_operations(phases: Sequence[PhaseSpec]) -> Iterator[tuple[str, Operation]]:
+def _all_operations(phases: Sequence[PhaseSpec]) -> Iterator[tuple[str, Operation]]:
     """Yield every operation of every phase with its key, including those inside other operations."""
     for index, phase in enumerate(phases):
         yield from _with_keys(f"phase[{index}]", phase.operations)
@@ -165,7 +165,7 @@ def check_parts(phases: Sequence[PhaseSpec], n_parts: int, *, device: str) -> No
             f"data.parts: only the CPU supports cases in several parts, got {n_parts} with device ="
             f' "{device}"; leave data.parts out, or use device = "cpu"'
         )
-    for key, operation in all_operations(phases):
+    for key, operation in _all_operations(phases):
         reason = operation.why_undivided()
         if reason is not None:
             raise ConfigError(f"{key}: {reason}")

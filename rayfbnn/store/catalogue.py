@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 4
 STATS = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
-TOTAL_LOG_LIKELIHOOD = "log_likelihood_total"
+_TOTAL_LOG_LIKELIHOOD = "log_likelihood_total"
 LOG_Q = "log_q"  # the log density of a draw under the approximation that it was drawn from
 STATE = ("position", "momentum", "precisions")
 STATISTICS, STATISTIC = "statistics", "statistic"  # the array of all STATS, and its last axis
@@ -229,7 +229,7 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
         shape = tuple(sizes[dim] for dim in sigma.dims)
         yield drawn(f"{group}/{sigma.name}", sigma.dims, shape, "float64")
     # ArviZ expects the log likelihoods of single cases under the name `log_likelihood`.
-    names = [TOTAL_LOG_LIKELIHOOD if name == "log_likelihood" else name for name in header.statistics]
+    names = [_TOTAL_LOG_LIKELIHOOD if name == "log_likelihood" else name for name in header.statistics]
     yield drawn(f"{prefix}sample_stats/{STATISTICS}", (STATISTIC,), (len(names),), "float64")
     yield _whole(f"{prefix}sample_stats/{STATISTIC}", (STATISTIC,), np.array(names, dtype=object))
     for folder in (group, f"{prefix}sample_stats"):

@@ -29,7 +29,7 @@ def check_longer(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: i
 
 
 def publish_extension(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: int) -> None:
-    """Publish the new length of the run, which any process may then apply with `carry_through`."""
+    """Publish the new length of the run, which any process may then apply with `_carry_through`."""
     document = {
         "store": root.identity,
         "number": root.n_extensions,
@@ -42,7 +42,7 @@ def publish_extension(fs: Storage, path: Place, root: Root, spec: RunSpec, n_dra
         raise StoreError(f"{path}: another process extended the run at the same time; try again")
 
 
-def carry_through(fs: Storage, path: Place, root: Root) -> None:
+def _carry_through(fs: Storage, path: Place, root: Root) -> None:
     """Give every array the length of the last extension; this can be repeated after a crash.
 
     Coordinates come first if the run becomes longer, and last if it becomes shorter. Nobody notices a
@@ -182,7 +182,7 @@ def finish_extension(store: OpenStore) -> OpenStore:
     store = OpenStore.from_files(store.fs, store.path, store)
     if not store.is_pending:
         return store
-    carry_through(store.fs, store.path, store.root)
+    _carry_through(store.fs, store.path, store.root)
     return OpenStore.from_files(store.fs, store.path, store)
 
 

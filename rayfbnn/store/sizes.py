@@ -40,7 +40,7 @@ def new_header(
 ) -> Header:
     """Return the sizes of a new store.
 
-    If draws_per_chunk or cases_per_chunk is None, `chunk_draws` or `chunk_cases` decides.
+    If draws_per_chunk or cases_per_chunk is None, `_chunk_draws` or `chunk_cases` decides.
     """
     header = Header(
         kind=kind,
@@ -57,7 +57,7 @@ def new_header(
         cases_per_chunk=cases_per_chunk or chunk_cases(spec, n_cases),
         fit_state=fit_state,
     )
-    size = draws_per_chunk or chunk_draws(header, spec)
+    size = draws_per_chunk or _chunk_draws(header, spec)
     return replace(header, draws_per_chunk=size, coordinate_chunk=max(size, n_draws, n_warmup_draws))
 
 
@@ -71,7 +71,7 @@ def chunk_cases(spec: RunSpec, n_cases: int) -> int:
     return max(1, min(_CASES_BYTES // bytes_per_case, -(-n_cases // spec.n_parts)))
 
 
-def chunk_draws(header: Header, spec: RunSpec) -> int:
+def _chunk_draws(header: Header, spec: RunSpec) -> int:
     """Return the number of draws in a chunk of a new store, from its other sizes.
 
     The array with the largest draws has chunks of about 32 MiB, and no chunk has more draws than are planned.

@@ -13,7 +13,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.study.agreement import LEAST_DRAWS, Drift, find_drift, nested_rhat_of_scores, rank_scores
 
-MOST_LOOKS = 1000
+_MOST_LOOKS = 1000
 _MOST_NAMED = 3  # members that are named for a quantity outside the limits
 _DIGITS = 6  # of a number on record, because machines may round the last bits of a function differently
 
@@ -54,8 +54,8 @@ class Rule:
             value = getattr(self, name)
             if value % 1 != 0 or value < 1:
                 raise ConfigError(f"{name}: must be a whole number of at least 1, got {value}")
-        if self.looks > MOST_LOOKS:
-            raise ConfigError(f"looks: must be at most {MOST_LOOKS}, got {self.looks}")
+        if self.looks > _MOST_LOOKS:
+            raise ConfigError(f"looks: must be at most {_MOST_LOOKS}, got {self.looks}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limits by their names."""

@@ -95,13 +95,13 @@ class UpdateTimes:
     def update(self, operation: Operation) -> float:
         """Return the time of one update."""
         if operation not in self._times:
-            self._times[operation] = operation_seconds(
+            self._times[operation] = _operation_seconds(
                 operation, self.posterior, self.advance, self.state, self.streams, self.seconds
             )
         return self._times[operation]
 
 
-def operation_seconds(
+def _operation_seconds(
     operation: Operation,
     posterior: SampledPosterior,
     advance: Advance,
@@ -112,7 +112,7 @@ def operation_seconds(
     """Return the time of one update of all chains of `state`, extrapolated for long trajectories."""
     if inner := operation.inner:
         once = sum(
-            operation_seconds(one, posterior, advance, state, streams, seconds) for one in unrolled(inner)
+            _operation_seconds(one, posterior, advance, state, streams, seconds) for one in unrolled(inner)
         )
         times = gradient_evaluations((operation,)) / max(1, gradient_evaluations(unrolled(inner)))
         return max(1.0, times) * once

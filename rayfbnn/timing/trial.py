@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SECONDS = 20.0  # enough for the robot arm on a machine that runs nothing else
 # A length can at most double in each round. In this number of rounds it can grow from 16, the first, to 4096.
-LEAST_ROUNDS = 8
+_LEAST_ROUNDS = 8
 
 
 def has_lengths_to_find(spec: RunSpec) -> bool:
@@ -50,7 +50,7 @@ def tried_settings(spec: RunSpec, dataset: Dataset, *, seconds: float) -> Mappin
                     executor.request_stop()
         n_done, settings = store.tuning.latest()
     is_enough = all(
-        n_rounds(planned[:n_done], operation) >= min(LEAST_ROUNDS, n_rounds(planned, operation))
+        n_rounds(planned[:n_done], operation) >= min(_LEAST_ROUNDS, n_rounds(planned, operation))
         for operation in _lengths_to_find(planned)
     )
     return settings if is_enough else None

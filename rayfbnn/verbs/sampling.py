@@ -191,7 +191,7 @@ def new_store(
     if spec.device == "gpu":
         spec = spec.with_batches_for(n_gpus(workers, address))
     spec, dataset = read_run_data(spec, data)
-    check_can_fit(spec, goal)
+    _check_can_fit(spec, goal)
     if goal is not None:
         check_can_go_on(spec)
     spec.check_gradient()
@@ -224,7 +224,7 @@ def checked_store(
     store = Store.open(path)
     _check_is_run(store)
     check_options(store.spec, options)
-    check_can_fit(store.spec, goal)
+    _check_can_fit(store.spec, goal)
     if goal is not None:
         check_can_go_on(store.spec)
     resuming.check_version(store)
@@ -271,7 +271,7 @@ def new_fit(place: Place, spec: RunSpec, dataset: Dataset) -> Store:
     )
 
 
-def check_can_fit(spec: RunSpec, goal: Until | None) -> None:
+def _check_can_fit(spec: RunSpec, goal: Until | None) -> None:
     """Raise ConfigError if a fit is asked for something that only runs of Markov chains can do."""
     if spec.fit is None:
         return

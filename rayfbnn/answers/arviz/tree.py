@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rayfbnn.store.store import Store
 
-COMPUTED = {
+_COMPUTED = {
     "posterior_predictive": computed.posterior_predictive,
     "log_likelihood": computed.log_likelihood,
     "log_prior": computed.log_prior,
@@ -63,11 +63,11 @@ def to_datatree(
         check_prior(run, committed(prior))
         of_prior = stored_tree(prior).children.items()
         stored |= {name: node.to_dataset() for name, node in of_prior if "prior" in name}
-    groups = chosen_groups(store, list(stored), groups)
-    large = [name for name in groups if name in COMPUTED]
+    groups = _chosen_groups(store, list(stored), groups)
+    large = [name for name in groups if name in _COMPUTED]
     check_memory(run, [name for name in large if name != "log_prior"], len(numbers), max_memory)
     source = hold(run, numbers) if large and len(numbers) < run.n_draws else run
-    parts = {name: COMPUTED[name](source, numbers) if name in COMPUTED else stored[name] for name in groups}
+    parts = {name: _COMPUTED[name](source, numbers) if name in _COMPUTED else stored[name] for name in groups}
     return xr.DataTree.from_dict(parts, name=tree.name)
 
 
@@ -88,12 +88,12 @@ def check_prior(run: Draws, prior: Draws) -> None:
     check_same_posterior([run, prior], is_prior_allowed=True)
 
 
-def chosen_groups(store: Store, stored: list[str], groups: Sequence[str] | None) -> list[str]:
+def _chosen_groups(store: Store, stored: list[str], groups: Sequence[str] | None) -> list[str]:
     """Return the requested groups in ArviZ's order; raise ConfigError for a group that does not exist."""
     is_tempered = store.spec.temperature != 1
     possible = list(stored)
     if store.kind != "prior":
-        possible += [name for name in COMPUTED if not (is_tempered and name.startswith("log_"))]
+        possible += [name for name in _COMPUTED if not (is_tempered and name.startswith("log_"))]
     if groups is None:
         return possible
     if isinstance(groups, str):

@@ -72,10 +72,10 @@ def answers(run: Draws, inputs: Array, targets: Array, *, memory_bytes: float) -
     """
     standardized = (inputs - run.data.input_center) / run.data.input_scale
     blocks = output_blocks(run, standardized, memory_bytes=memory_bytes)
-    return answers_of(run, ((outputs, precisions) for _, _, outputs, precisions in blocks), targets)
+    return _answers_of(run, ((outputs, precisions) for _, _, outputs, precisions in blocks), targets)
 
 
-def answers_of(run: Draws, blocks: Iterable[tuple[Array, Array]], targets: Array) -> Answers:
+def _answers_of(run: Draws, blocks: Iterable[tuple[Array, Array]], targets: Array) -> Answers:
     """Return the answers of draws, given their outputs.
 
     Parameters

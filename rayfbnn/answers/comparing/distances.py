@@ -8,9 +8,6 @@ import scipy.special
 from rayfbnn.answers.comparing.answers import Answers
 from rayfbnn.arrays import Array
 
-OF_LABELS = ("total_variation", "kl", "agreement")
-OF_NUMBERS = ("w2", "mean_difference")
-
 
 def distances(approximate: Answers, exact: Answers) -> dict[str, Array]:
     """Return each distance by name.

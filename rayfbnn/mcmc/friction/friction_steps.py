@@ -54,7 +54,7 @@ class FrictionSteps(Protocol):
 
 
 @runtime_checkable
-class HasFrictionSteps(Protocol):
+class _HasFrictionSteps(Protocol):
     """An `Advance` with code for steps with friction, for some targets."""
 
     def friction_steps(self, target: Target, batch: int | None) -> FrictionSteps | None:
@@ -64,4 +64,4 @@ class HasFrictionSteps(Protocol):
 
 def friction_steps_of(advance: Advance | None, target: Target, batch: int | None) -> FrictionSteps | None:
     """Return the compiled code that takes steps with friction, or None if `advance` has none."""
-    return advance.friction_steps(target, batch) if isinstance(advance, HasFrictionSteps) else None
+    return advance.friction_steps(target, batch) if isinstance(advance, _HasFrictionSteps) else None

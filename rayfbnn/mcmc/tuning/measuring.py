@@ -90,7 +90,7 @@ def fixed_point_sums(values: Array) -> tuple[int, ...]:
 
 
 @runtime_checkable
-class Measurable(Protocol):
+class _Measurable(Protocol):
     """A target that defines functions of the state. Tuning judges trajectories by how far these move."""
 
     def quantities(self, position: Array, precisions: Array) -> Array:
@@ -195,7 +195,7 @@ class Probe:
         _, potential = self._advance(target, trajectory, n_steps=0, order=order)
         xp, precisions = array_namespace(trajectory.position), trajectory.precisions
         with np.errstate(all="ignore"):
-            quantities = target.quantities if isinstance(target, Measurable) else _all_parameters
+            quantities = target.quantities if isinstance(target, _Measurable) else _all_parameters
             start = quantities(trajectory.position, precisions)
             start_energy = total_energy(potential, trajectory.momentum)
         acceptance, jumps, done = [], [], 0

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from rayfbnn.mcmc.operation import AUTO, Operation, Settings, Tunable, Tuning, automatic
 
-FIRST_STEPSIZE = 0.5  # the heuristic stepsizes are meant for factors a little below one
-FIRST_STEPS = 16
+_FIRST_STEPSIZE = 0.5  # the heuristic stepsizes are meant for factors a little below one
+_FIRST_STEPS = 16
 # With a smaller minimum, tuning chose shorter trajectories before the rounds revealed a slow quantity
 # (docs/decisions/0017).
-SHORTEST = 16
+_SHORTEST = 16
 
 
 def lengths(operation: Tunable) -> tuple[int, ...]:
     """Return the lengths to choose from: powers of two, or only the configured length."""
     if operation.steps != AUTO:
         return (operation.steps,)
-    return tuple(2**k for k in range(SHORTEST.bit_length() - 1, operation.longest.bit_length()))
+    return tuple(2**k for k in range(_SHORTEST.bit_length() - 1, operation.longest.bit_length()))
 
 
 def first_settings(operation: Tunable) -> Settings:
     """Return the settings of the first round."""
-    stepsize = FIRST_STEPSIZE if operation.stepsize == AUTO else operation.stepsize
-    return with_steps(operation, stepsize, FIRST_STEPS if operation.steps == AUTO else operation.steps)
+    stepsize = _FIRST_STEPSIZE if operation.stepsize == AUTO else operation.stepsize
+    return with_steps(operation, stepsize, _FIRST_STEPS if operation.steps == AUTO else operation.steps)
 
 
 def with_steps(operation: Tunable, stepsize: float, steps: int, scales: tuple[float, ...] = ()) -> Settings:

@@ -161,7 +161,7 @@ class ApproximatedPosterior(SampledPosterior):
         y = self.targets[:, cases].T
         if self.model.kind == "real":
             noise = prior.noise_precisions(precisions, self.precision_layout)
-            factor = gaussian_factor(y, passed.mean, passed.variance, noise)
+            factor = _gaussian_factor(y, passed.mean, passed.variance, noise)
         else:
             factor = logistic_factor(y, passed.mean, passed.variance)
         weights = 1.0 if self.observed is None else self.observed[:, cases].T
@@ -257,7 +257,7 @@ def curvature_of_bound(zeta: Array) -> Array:
     return xp.where(is_small, 0.125 - zeta**2 / 96, xp.tanh(safe / 2) / (4 * safe))
 
 
-def gaussian_factor(y: Array, m: Array, v: Array, noise: Array) -> TargetFactor:
+def _gaussian_factor(y: Array, m: Array, v: Array, noise: Array) -> TargetFactor:
     """Return the exact factor of real targets with Gaussian noise of precision `noise`."""
     xp = array_namespace(m)
     total = v + 1 / noise

@@ -86,7 +86,7 @@ def forward_moments(mean: Array, variance: Array, inputs: Array, wiring: Wiring)
             v_a += (xp.matmul(m_z**2 + v_z, v_w) + xp.matmul(v_z, m_w**2))[:, 0]
         if layer == len(wiring.units) - 1:
             return NetworkMoments(sources, units, m_a, v_a)
-        units.append(unit_moments(m_a, xp.maximum(v_a, _LEAST_VARIANCE), wiring.activations[layer - 1]))
+        units.append(_unit_moments(m_a, xp.maximum(v_a, _LEAST_VARIANCE), wiring.activations[layer - 1]))
         one = xp.ones((n_chains, 1))
         sources.append(
             (
@@ -149,7 +149,7 @@ def _of_units(link: Link, values: Array) -> Array:
     return link.matrix(values)[:, : link.n_units]
 
 
-def unit_moments(m: Array, v: Array, activation: str) -> UnitMoments:
+def _unit_moments(m: Array, v: Array, activation: str) -> UnitMoments:
     """Return the moments of units with summed inputs u ~ Normal(m, v), (n_chains, n_units) each."""
     xp = array_namespace(m)
     if activation == "identity":

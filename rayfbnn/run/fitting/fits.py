@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rayfbnn.store.catalogue import StateShapes
     from rayfbnn.store.store import Store
 
-MOST_BINS = 1000  # of the steps; the mean objective of each bin is kept
+_MOST_BINS = 1000  # of the steps; the mean objective of each bin is kept
 
 
 def posterior_of_fit(store: Store) -> ApproximatedPosterior:
@@ -91,7 +91,7 @@ def initial_state(fit: Fit, streams: Streams) -> dict[str, Array]:
     xp = array_namespace(streams.chains)
     n_starts = len(streams.chains)
     state = dict(fit.initial(streams.at(iteration=0)))
-    state[OBJECTIVE] = xp.full((n_starts, min(fit.settings.n_steps, MOST_BINS)), xp.nan)
+    state[OBJECTIVE] = xp.full((n_starts, min(fit.settings.n_steps, _MOST_BINS)), xp.nan)
     return state | {name: xp.full(n_starts, xp.nan) for name in fit.results}
 
 

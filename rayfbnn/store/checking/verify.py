@@ -43,7 +43,7 @@ from rayfbnn.store.storage.places import Place, key_below, place_of
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog
 
-MOST_PROBLEMS = 3_000  # the check stops after so many
+_MOST_PROBLEMS = 3_000  # the check stops after so many
 Value = TypeVar("Value")
 
 
@@ -100,7 +100,7 @@ class _Verification:
         commits = commit_log(self.fs, self.path, self.root, self.plans)
         for batch in range(self.root.header.n_batches):
             self._check_batch(commits, batch)
-            if len(self.problems) > MOST_PROBLEMS:  # a store may claim to have a million batches
+            if len(self.problems) > _MOST_PROBLEMS:  # a store may claim to have a million batches
                 return
         self._check_tuning(commits)
         verdicts = VerdictLog(self.fs, self.path, self.root.identity)
@@ -139,7 +139,7 @@ class _Verification:
         previous: str | None = ""  # the same
         before: BatchProgress | None = BatchProgress()  # the same
         for first_block in first_blocks or []:
-            if len(self.problems) > MOST_PROBLEMS:
+            if len(self.problems) > _MOST_PROBLEMS:
                 return
             if expected is not None and first_block < expected:
                 continue  # a segment stands for it

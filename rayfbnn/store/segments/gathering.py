@@ -26,7 +26,7 @@ from rayfbnn.store.storage.places import Place, key_below
 from rayfbnn.store.tuning_log import measured_from, to_document
 from rayfbnn.store.tuning_rounds import round_of
 
-MOST_BLOCKS = 256  # of a batch; so many are gathered even if no chunk is complete
+_MOST_BLOCKS = 256  # of a batch; so many are gathered even if no chunk is complete
 _BYTES_AT_ONCE = 16 * 2**20  # of chunks that are written together
 
 
@@ -46,7 +46,7 @@ def gather(store: OpenStore, batch: int, *, everything: bool = False) -> int:
         has_draws = any(record.n_draws for record in single)
         is_time = everything and has_draws or any(_is_complete(store, blocks) for blocks in groups)
         n_segments = 0
-        for number, blocks in enumerate(groups if is_time or len(single) >= MOST_BLOCKS else ()):
+        for number, blocks in enumerate(groups if is_time or len(single) >= _MOST_BLOCKS else ()):
             is_last = number == len(groups) - 1
             if is_last and not everything and not _is_complete(store, blocks):
                 break
@@ -75,7 +75,7 @@ def _is_complete(store: OpenStore, blocks: list[Record]) -> bool:
     end, size = last.first_draw + last.n_draws, store.header.draws_per_chunk
     planned = store.header.n_warmup_draws if last.section == "warmup" else store.header.n_draws
     is_full = last.n_draws > 0 and (end % size == 0 or end == planned)
-    return is_full or len(blocks) >= MOST_BLOCKS
+    return is_full or len(blocks) >= _MOST_BLOCKS
 
 
 def _make_segment(store: OpenStore, log: CommitLog, blocks: list[Record]) -> bool:

@@ -43,10 +43,10 @@ def translated(action: str, place: Place) -> Iterator[None]:
     except OSError as exc:
         if exc.errno in _MISSING and action in ("read", "list"):
             raise FileNotFoundError(*exc.args) from exc
-        raise store_error(action, place, exc) from exc
+        raise _store_error(action, place, exc) from exc
 
 
-def store_error(action: str, place: Place, exc: OSError) -> StoreError:
+def _store_error(action: str, place: Place, exc: OSError) -> StoreError:
     """Return the StoreError for an error of an action on a file."""
     reason = exc.strerror or str(exc)
     if isinstance(exc, BlockingIOError):
