@@ -1,6 +1,6 @@
 """Sampling from the posterior of Bayesian neural networks: many chains, resumable to the bit.
 
-`help(rayfbnn.api)` lists the verbs; `help(rayfbnn.sample)` explains one of them. Every public name is
+`help(rayfbnn)` lists the verbs; `help(rayfbnn.sample)` explains one of them. Every public name is
 imported when it is first used, so that `import rayfbnn` alone is quick and needs nothing but Python.
 """
 
@@ -8,72 +8,21 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from rayfbnn.version import __version__
+from rayfbnn.version import __version__ as __version__
 
 TYPE_CHECKING = False  # that of `typing`, whose import takes a third of the time before `cli` handles signals
 if TYPE_CHECKING:
     from typing import Any
 
-    from rayfbnn.api import (
-        bench,
-        check,
-        compare,
-        diagnose,
-        evidence,
-        export,
-        function_values,
-        load,
-        open,
-        plot,
-        predict,
-        prior,
-        reject,
-        report,
-        resume,
-        sample,
-        sample_or_resume,
-        show,
-        status,
-        to_datatree,
-        verify,
-    )
-    from rayfbnn.errors import RayFBNNError
-    from rayfbnn.run.running import RunSummary
-    from rayfbnn.run.status import Status
-    from rayfbnn.spec import RunSpec
-    from rayfbnn.study import Study
+    from rayfbnn.api import *  # noqa: F403
+    from rayfbnn.errors import RayFBNNError as RayFBNNError
+    from rayfbnn.run.running import RunSummary as RunSummary
+    from rayfbnn.run.status import Status as Status
+    from rayfbnn.spec import RunSpec as RunSpec
+    from rayfbnn.study import Study as Study
 
-__all__ = [
-    "RayFBNNError",
-    "RunSpec",
-    "RunSummary",
-    "Status",
-    "Study",
-    "__version__",
-    "bench",
-    "check",
-    "compare",
-    "diagnose",
-    "evidence",
-    "export",
-    "function_values",
-    "load",
-    "open",
-    "plot",
-    "predict",
-    "prior",
-    "reject",
-    "report",
-    "resume",
-    "sample",
-    "sample_or_resume",
-    "show",
-    "status",
-    "to_datatree",
-    "verify",
-]
-
-_ELSEWHERE = {
+# The public classes and the modules that have them. The verbs are whatever rayfbnn/api.py imports.
+_CLASSES = {
     "RayFBNNError": "rayfbnn.errors",
     "RunSpec": "rayfbnn.spec",
     "RunSummary": "rayfbnn.run.running",
@@ -83,10 +32,16 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name == "__all__":
+        return __dir__()
+    if name in _CLASSES:
+        return getattr(import_module(_CLASSES[name]), name)
+    verb = None if name.startswith("_") else vars(import_module("rayfbnn.api")).get(name)
+    if verb is None:
         raise AttributeError(f"module 'rayfbnn' has no attribute '{name}'")
-    return getattr(import_module(_ELSEWHERE.get(name, "rayfbnn.api")), name)
+    return verb
 
 
 def __dir__() -> list[str]:
-    return __all__
+    verbs = (name for name in vars(import_module("rayfbnn.api")) if not name.startswith("_"))
+    return sorted(["__version__", *_CLASSES, *verbs])

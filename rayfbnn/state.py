@@ -1,4 +1,4 @@
-"""Records of a chain and its trajectory, and the protocols by which models, samplers and kernels meet."""
+"""Records of a chain and its trajectory, and the protocols between models, samplers and kernels."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class TemperedTarget(Target, Protocol):
 
     @property
     def reversed_updates(self) -> Mapping[str, Callable[..., tuple[ChainState, Any]]]:
-        """The reverse of each update; a reversible update is its own reverse."""
+        """The reverse of each update; a reversible update reverses itself."""
         ...
 
 
@@ -169,7 +169,7 @@ class CaseBatches(Protocol):
         ...
 
     def place(self) -> tuple[int, int, int, int]:
-        """Return the `Streams.place` of the first pass, from which compiled code draws the permutations.
+        """Return the `Streams.place` of the first pass, where compiled code starts to draw the permutations.
 
         The iteration increases by one for each later pass. Batch k of a pass begins at floor(n_cases
         k/n_batches).

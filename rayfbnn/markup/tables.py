@@ -46,7 +46,7 @@ def cell_text(cell: Cell) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str = "") -> str:
-    """Return a table whose first column names the rows; numbers are aligned to the right."""
+    """Return a table with the names of its rows in the first column; numbers are aligned to the right."""
     rows = list(rows)
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     head = "".join(_heading(name, column) for name, column in zip(header, columns, strict=True))

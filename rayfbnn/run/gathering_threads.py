@@ -1,4 +1,4 @@
-"""The gathering of blocks into chunks, in a few threads beside the driver's loop."""
+"""The gathering of blocks into chunks, by a few threads while the driver's loop goes on."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ class Gathering:
 
     A batch is gathered by one thread at a time. If it may have another full chunk meanwhile, it is gathered
     once more. An error of a thread is raised by the next call, or at the end of the context. The context ends
-    when no thread works any more; what was waiting is dropped if an error ends it, and the next driver
-    gathers it.
+    when no thread works any more. If an error ends it, batches that were waiting are left to the next driver.
     """
 
     def __init__(self, store: Store) -> None:

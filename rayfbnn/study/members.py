@@ -112,7 +112,7 @@ class Members:
             return None
         document = as_document(FailureDocument, content, place, "a record of a failure")
         if (document.study, document.member) != (self._plan.identity, member.name):
-            raise StoreCorruptError(f"{place}: belongs to another study or member")
+            raise StoreCorruptError(f"{place}: this record is about another member or another study")
         return document.reason
 
     def names(self) -> list[str]:

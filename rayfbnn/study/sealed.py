@@ -151,7 +151,9 @@ class RecordLog(Generic[_Record]):
                 raise StoreCorruptError(f"{place}: missing, although later records exist") from None
             document = as_document(self._model, content, place, "a record of a study")
             if (document.study, document.number) != (self._study, number):
-                raise StoreCorruptError(f"{place}: belongs to another study, or has another number")
+                raise StoreCorruptError(
+                    f"{place}: this record is of another study, or its number differs from its name"
+                )
             yield document
 
     def put(self, number: int, document: dict[str, Any]) -> bool:

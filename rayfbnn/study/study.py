@@ -70,7 +70,7 @@ class Study(StudyFiles):
         superchains
             Start all chains of a member from one draw from the prior (initial.shared).
         rule
-            The rule by which the study stops. The default is `Rule()`.
+            When the study stops. The default is `Rule()`.
         """
         from rayfbnn.study.create_study import create_study
 

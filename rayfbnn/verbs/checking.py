@@ -51,12 +51,12 @@ def diagnose(
     path
         The store of the run.
     data
-        Cases at which the network's outputs are compared, instead of the training cases: a CSV or Parquet
+        Cases to compare the network's outputs at, instead of the training cases: a CSV or Parquet
         file with the columns of the inputs. From Python also a DataFrame or an array.
     decisive
         See `sample`.
     cases
-        Number of cases, evenly spaced, at which the network's outputs are compared.
+        Number of cases, evenly spaced, to compare the network's outputs at.
     max_rhat
         Largest R-hat that is ok, at least 1.
     min_ess
@@ -113,7 +113,7 @@ def check(
     false_alarm_rate
         Probability, over all quantities together, of reporting a difference that does not exist.
     cases
-        Number of training cases, evenly spaced, at which the network's outputs are compared.
+        Number of training cases, evenly spaced, to compare the network's outputs at.
     skip
         See `predict`.
 
@@ -146,7 +146,7 @@ def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> 
         moved to `commits/discarded` in the store and never removed. A store of another version of rayfbnn is
         refused, since this version could not compute its draws again.
     dry_run
-        Say what a repair would do, without changing anything.
+        Describe the repair, without changing anything.
 
     Returns
     -------

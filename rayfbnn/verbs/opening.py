@@ -58,7 +58,7 @@ def to_datatree(
     draws
         Number of draws of each chain to take, evenly spaced. The default is all of them.
     prior
-        A store that `prior` made from the same configuration and data, whose groups are added.
+        A store that `prior` made from the same configuration and data, to add its groups.
     max_memory
         Largest size in bytes of the computed groups together.
 

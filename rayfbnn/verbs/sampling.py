@@ -72,7 +72,7 @@ def sample(
         "ok" makes the run longer, round by round, until its verdict is ok or `max_time` is over. The draws
         are those of a run that had the final length from the start.
     max_time
-        The time after which a run with `until` ends in any case: a number of seconds, or text such as "30m"
+        Time limit of a run with `until`: a number of seconds, or text such as "30m"
         or "1h30m".
     decisive
         The verdict that decides `ok`: "predictions" (they can be used) or "all" (everything has converged).

@@ -76,7 +76,7 @@ def export(
     max_mcse: float = 0.05,
     skip: int = 0,
 ) -> Path:
-    """Write draws of a run to a .npz file from which NumPy alone can predict.
+    """Write draws of a run to a .npz file that NumPy alone can predict from.
 
     docs/serving.md has the page of code that predicts from it. The file has as few draws as keep the Monte
     Carlo error small, evenly spaced in every chain.

@@ -35,7 +35,7 @@ class Until:
     """The goal of a run in rounds.
 
     decisive  the verdict that must be ok
-    seconds   the time after which the run ends in any case
+    seconds   the time limit, whatever the verdict
     """
 
     decisive: Decisive
@@ -115,7 +115,7 @@ def _done(store: Store) -> int:
 
 
 def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:
-    """Return the diagnosis of the committed draws, or None if there are no draws yet."""
+    """Return the diagnosis of the committed draws, or None before the first draw."""
     from rayfbnn.answers.diagnostics import diagnose_draws
     from rayfbnn.draws.view import committed
 

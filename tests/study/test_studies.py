@@ -26,7 +26,7 @@ from rayfbnn.run.running import RunOptions
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study, driving
-from rayfbnn.study.members import Member
+from rayfbnn.study.members import FAILURES, Member
 from tests.support.small import assert_same_draws, small_spec
 from tests.support.store.servers import s3_server
 
@@ -357,6 +357,24 @@ def test_a_changed_record_is_an_error(copy_of_complete: Study, record: str) -> N
     else:
         with pytest.raises(StoreCorruptError, match="does not match its checksum"):
             copy_of_complete.looks()
+
+
+def test_a_record_under_the_name_of_another_is_an_error(copy_of_complete: Study) -> None:
+    looks = Path(str(copy_of_complete.place)) / "looks" / "c0000"
+    count = len(list(looks.iterdir()))
+    shutil.copy(looks / "000001.json", looks / f"{count + 1:06d}.json")
+    with pytest.raises(StoreCorruptError, match="its number differs from its name"):
+        copy_of_complete.looks()
+
+
+def test_a_failure_of_another_member_is_an_error(copy_of_complete: Study) -> None:
+    members = copy_of_complete.members
+    members.fail(Member(0, 1), "no reason")
+    folder = Path(str(copy_of_complete.place)) / FAILURES
+    shutil.copy(folder / f"{Member(0, 1).name}.json", folder / f"{Member(0, 2).name}.json")
+    assert members.failure(Member(0, 1)) == "no reason"
+    with pytest.raises(StoreCorruptError, match="about another member or another study"):
+        members.failure(Member(0, 2))
 
 
 def test_a_study_of_another_version_is_refused_before_a_member_is_made(

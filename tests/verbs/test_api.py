@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
@@ -56,8 +57,18 @@ def test_public_names_are_there() -> None:
     for name in rayfbnn.__all__:
         assert getattr(rayfbnn, name) is not None
     assert rayfbnn.sample is api.sample
+    assert {"sample", "verify", "Study", "RayFBNNError", "__version__"} < set(rayfbnn.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = rayfbnn.nothing
+
+
+def test_every_verb_is_public_and_nothing_else_is() -> None:
+    names: dict[str, Any] = {}
+    exec("from rayfbnn import *", names)
+    del names["__builtins__"]
+    assert sorted(names) == sorted(rayfbnn.__all__) == dir(rayfbnn)
+    verbs = {name: value for name, value in names.items() if inspect.isfunction(value)}
+    assert verbs == {name: value for name, value in vars(api).items() if not name.startswith("_")}
 
 
 def test_no_folder_of_the_package_has_the_name_of_a_verb() -> None:

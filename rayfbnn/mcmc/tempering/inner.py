@@ -1,4 +1,4 @@
-"""What the updates through temperatures share: ladders, inner operations, and the chains that take part."""
+"""Parts of all updates through temperatures: ladders, inner operations, and the chains that take part."""
 
 from __future__ import annotations
 

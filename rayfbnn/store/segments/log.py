@@ -169,7 +169,7 @@ class CommitLog:
         return records
 
     def look(self, batches: Sequence[int]) -> dict[int, Seen]:
-        """Read what is new in several batches at once, if the storage is slow, for `records`."""
+        """Read the new records of several batches at once, if the storage is slow, for `records`."""
         return look_ahead(self._fs, self.files, self._known, self.head, batches)
 
     def _seen(self, batch: int) -> Seen:
