@@ -14,6 +14,7 @@ from rayfbnn.verbs.checking import verify as verify
 from rayfbnn.verbs.comparing import compare as compare
 from rayfbnn.verbs.functions import function_values as function_values
 from rayfbnn.verbs.jobs import sample_or_resume as sample_or_resume
+from rayfbnn.verbs.loo import loo as loo
 from rayfbnn.verbs.opening import open as open
 from rayfbnn.verbs.opening import to_datatree as to_datatree
 from rayfbnn.verbs.plotting import plot as plot

@@ -65,6 +65,19 @@ def diagnose(
 
 
 @command
+def loo(path: RunStores, out: Path | None = None, skip: int = 0, as_json: AsJson = False) -> None:
+    """For one store the command prints ArviZ's summary, for several their comparison, the best first."""
+    from rayfbnn import api
+
+    result = api.loo(path[0] if len(path) == 1 else path, out=out, skip=skip)
+    text = verb_results.loo_json(result) if as_json else verb_results.loo_text(result)
+    if out is None:
+        answer(text)
+    else:
+        tell(text if as_json else f"{text}\na row for each case: {out}")
+
+
+@command
 def plot(
     path: RunStore,
     out: Path = Path("plots"),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from arviz_stats import ELPDData
+
     from rayfbnn.answers.check import CheckResult
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.answers.fit_diagnosis import FitDiagnosis
     from rayfbnn.answers.judging.verdicts import Verdict
+    from rayfbnn.answers.loo_comparison import LooComparison
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.running import RunSummary
@@ -56,6 +60,22 @@ def prediction_text(prediction: Prediction) -> str:
             error = f" +- {summary[f'{name}_se']:.2g}" if f"{name}_se" in summary else ""
             lines.append(f"{name:<{width}}{value:.5g}{error}")
     return "\n".join(lines)
+
+
+def loo_text(result: ELPDData | LooComparison) -> str:
+    """Return ArviZ's summary of one store, or the table that compares several."""
+    from rayfbnn.answers.loo_comparison import LooComparison
+
+    if not isinstance(result, LooComparison):
+        return str(result)
+    return result.table.to_string(float_format="{:.4g}".format)
+
+
+def loo_json(result: ELPDData | LooComparison) -> str:
+    """Return what `loo` found as one JSON object."""
+    from rayfbnn.answers.loo_comparison import LooComparison, elpd_dict
+
+    return result.to_json() if isinstance(result, LooComparison) else json.dumps(elpd_dict(result))
 
 
 def diagnosis_text(diagnosis: Diagnosis | FitDiagnosis) -> str:

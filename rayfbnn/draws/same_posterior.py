@@ -1,12 +1,19 @@
-"""Checks that runs belong together: draws of one posterior, from different random numbers."""
+"""Checks that runs belong together: draws of one posterior, other random numbers, the same targets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from rayfbnn.data.dataset import unshuffled
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.spec import differences
+
+if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
 
 _SAME = ("data.standardize", "model", "network", "temperature")  # the posterior, apart from the data
 
@@ -31,7 +38,7 @@ def check_same_posterior(
                 f"kind: {first.kind} and {other.kind} draws; use `compare` to compare an approximation"
                 " with the posterior"
             )
-        if _labels(first) != _labels(other):
+        if labels_of(first) != labels_of(other):
             reasons.append("data: the labels of the targets differ")
         if first.data.hash != other.data.hash:
             reasons.append("data: the training cases differ")
@@ -41,7 +48,8 @@ def check_same_posterior(
             )
 
 
-def _labels(run: Draws) -> dict[str, tuple[str, ...]]:
+def labels_of(run: Draws) -> dict[str, tuple[str, ...]]:
+    """Return the labels of each target that has labels, by its name."""
     return {} if run.spec.encoding is None else run.spec.encoding.labels
 
 
@@ -56,3 +64,40 @@ def check_independent(runs: Sequence[Draws]) -> None:
                 " independent and cannot be pooled; sample one of the two with another seed"
             )
         seen[key] = run
+
+
+def check_same_targets(runs: Sequence[Draws]) -> None:
+    """Raise StoreMismatchError unless all runs have densities of the same targets of the same cases.
+
+    Everything else may differ: a comparison with and without some inputs is a usual question.
+    """
+    first = runs[0]
+    for other in runs[1:]:
+        if reason := _difference_of_targets(first, other):
+            raise StoreMismatchError(f"{other.path}: cannot be compared with {first.path}: {reason}")
+
+
+def _difference_of_targets(first: Draws, other: Draws) -> str:
+    """Return why densities of the training targets cannot be compared, or "" if they can."""
+    data, other_data = _in_order_of_table(first), _in_order_of_table(other)
+    if data.target_names != other_data.target_names:
+        names = (", ".join(cases.target_names) for cases in (data, other_data))
+        return f"the targets differ: {' and '.join(names)}"
+    if data.n_cases != other_data.n_cases:
+        return f"the numbers of training cases differ: {data.n_cases:,} and {other_data.n_cases:,}"
+    if labels_of(first) != labels_of(other):
+        return "the labels of the targets differ"
+    if not np.array_equal(data.targets, other_data.targets, equal_nan=True):
+        return "the targets of the training cases differ, or are in another order"
+    if _has_densities(first) != _has_densities(other):
+        return "one has densities of its targets, the other probabilities"
+    return ""
+
+
+def _in_order_of_table(run: Draws) -> Dataset:
+    return unshuffled(run.data) if run.spec.data.shuffle else run.data
+
+
+def _has_densities(run: Draws) -> bool:
+    model = run.spec.data_model
+    return model.is_real or model.are_times

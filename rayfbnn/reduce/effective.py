@@ -19,6 +19,11 @@ def rhat(values: Array) -> Array:
     return _call("rhat", values, method="rank")
 
 
+def ess_mean(values: Array) -> Array:
+    """Return the effective sample size of the mean, (...)."""
+    return _call("ess", values, method="mean")
+
+
 def ess_bulk(values: Array) -> Array:
     """Return the effective sample size of rank-normalised split chains, (...)."""
     return _call("ess", values, method="bulk")

@@ -179,8 +179,11 @@ def rejection_line(accepted: int, proposals: int, draws: int, seconds: float) ->
 
 
 @contextmanager
-def show_evidence(*, show: bool) -> Iterator[Callable[[float], None]]:
-    """Yield a function that writes lines, given the share of annealed importance sampling that is done."""
+def show_share(of: str = "", *, show: bool) -> Iterator[Callable[[float], None]]:
+    """Yield a function that writes lines, given the share of some work that is done.
+
+    The first line comes after five seconds. `of` names the work at the beginning of each line.
+    """
     started = written = time.monotonic()
 
     def on_progress(share: float) -> None:
@@ -189,7 +192,7 @@ def show_evidence(*, show: bool) -> Iterator[Callable[[float], None]]:
         if show and now - written >= _SECONDS_BETWEEN_LINES:
             written = now
             left = duration((now - started) * (1 - share) / share)
-            say(f"{share:.1%} done, time left {left}")
+            say(f"{of}{': ' if of else ''}{share:.1%} done, time left {left}")
 
     yield on_progress
 

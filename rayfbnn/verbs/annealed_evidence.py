@@ -61,13 +61,13 @@ def annealed(spec: RunSpec, dataset: Dataset, folder: Path, *, runs: int, progre
     The runs use Gibbs updates and `hybrid` with fixed stepsizes, whatever the phases of the configuration.
     """
     from rayfbnn.run.evidence import evidence
-    from rayfbnn.run.progress import show_evidence
+    from rayfbnn.run.progress import show_share
     from rayfbnn.spec.defaults import default_annealing
 
     file = folder / _FILE
     if (kept := _read(file)) is not None and kept.runs == runs:
         return kept
-    with show_evidence(show=progress) as on_progress:
+    with show_share(show=progress) as on_progress:
         estimated = evidence(
             spec,
             dataset,

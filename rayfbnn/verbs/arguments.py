@@ -195,9 +195,3 @@ def check_device(device: str) -> None:
     """Raise ConfigError for "gpu" on a machine without a GPU that CuPy can use."""
     if device == "gpu" and not gpu_is_available():
         raise ConfigError('device: there is no GPU here that CuPy can use, got "gpu"; use "cpu"')
-
-
-def input_files(store: Store, data: Source | None) -> list[Path]:
-    """Return the files that a verb must not overwrite: the file of the training cases, and `data`."""
-    train = store.spec.train_path
-    return ([] if train is None else [train]) + ([Path(data)] if isinstance(data, str | Path) else [])

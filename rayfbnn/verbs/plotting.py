@@ -14,11 +14,11 @@ from rayfbnn.verbs.arguments import (
     check_folder,
     check_output,
     chosen_draws,
-    input_files,
     output_path,
 )
 from rayfbnn.verbs.checking import diagnose
 from rayfbnn.verbs.predicting import predict
+from rayfbnn.verbs.tables import input_files
 
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis

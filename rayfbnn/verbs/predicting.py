@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source, read_cases
 from rayfbnn.errors import ConfigError
-from rayfbnn.output.whole_file import whole_file, without_formulas
 from rayfbnn.store.storage.places import as_typed
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
-    check_folder,
-    check_output,
     chosen_draws,
     draws_for_predictions,
-    input_files,
     output_path,
 )
+from rayfbnn.verbs.tables import check_table_path, input_files, write_table
 
 if TYPE_CHECKING:
     from rayfbnn.answers.predict import Prediction
@@ -78,7 +74,7 @@ def predict(
     if not stores:
         raise ConfigError("path: no store given; give one or several")
     if out is not None:
-        _check_table_path(output_path(out), [path for store in stores for path in input_files(store, data)])
+        check_table_path(output_path(out), [path for store in stores for path in input_files(store, data)])
     inputs, targets = read_cases(data, stores[0].spec, stores[0].data)
     of_store = draws_for_predictions if len(stores) == 1 else chosen_draws
     runs = [of_store(store, skip) for store in stores]
@@ -93,22 +89,5 @@ def predict(
     if out is not None:
         if place := first_infinity(prediction.table):
             _log.warning("%s: row %d: %s is infinite", out, place[0] + 1, place[1])
-        _write_table(prediction.table, Path(out))
+        write_table(prediction.table, Path(out))
     return prediction
-
-
-def _check_table_path(path: Path, inputs: list[Path]) -> None:
-    if path.suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"out: must end in .csv or .parquet, got {path}")
-    if os.path.isdir(path):
-        raise ConfigError(f"out: {path} is a folder; give the path of a .csv or .parquet file")
-    check_folder(path)
-    check_output(path, inputs=inputs)
-
-
-def _write_table(table: Any, path: Path) -> None:
-    with whole_file(path) as file:
-        if path.suffix == ".csv":
-            without_formulas(table).to_csv(file, index=False)
-        else:
-            table.to_parquet(file, index=False)

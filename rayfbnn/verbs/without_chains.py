@@ -196,7 +196,7 @@ def evidence(
         The estimate with its standard error, and the number of equally weighted runs that it is worth.
     """
     from rayfbnn.run.evidence import evidence as estimate
-    from rayfbnn.run.progress import show_evidence
+    from rayfbnn.run.progress import show_share
 
     spec = read_spec(spec, set)
     check_device(spec.device)
@@ -221,7 +221,7 @@ def evidence(
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
     check_memory("temperatures", temperatures, _BYTES_OF_TEMPERATURE + _COPIES * 8 * spec.chains)
-    with show_evidence(show=progress) as on_progress:
+    with show_share(show=progress) as on_progress:
         return estimate(spec, dataset, temperatures=temperatures, power=power, on_progress=on_progress)
 
 

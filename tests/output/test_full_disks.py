@@ -27,6 +27,7 @@ from tests.support.small import small_spec
 VERBS: dict[str, tuple[str, ...]] = {
     "new.csv": ("predict", "run.zarr", "--data", "train.csv", "--out", "OUT"),
     "new.parquet": ("predict", "run.zarr", "--data", "train.csv", "--contributions", "--out", "OUT"),
+    "loo.csv": ("loo", "run.zarr", "--out", "OUT"),
     "new.html": ("report", "run.zarr", "--no-progress", "--out", "OUT"),
     "new.npz": ("export", "run.zarr", "--out", "OUT"),
     "plots": ("plot", "run.zarr", "--out", "OUT"),

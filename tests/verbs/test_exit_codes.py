@@ -19,6 +19,7 @@ READ_A_STORE = {
     "resume": ("STORE", "--workers", "0", "--no-progress"),
     "predict": ("STORE", "--data", "train.csv", "--out", "new.csv"),
     "diagnose": ("STORE",),
+    "loo": ("STORE", "--out", "new.csv"),
     "check": ("STORE", "exact.zarr"),
     "show": ("STORE",),
     "verify": ("STORE",),
@@ -30,6 +31,7 @@ CASES = [
     *READ_A_STORE.items(),
     ("check", ("run.zarr", "STORE")),
     ("predict", ("run.zarr", "STORE", "--data", "train.csv")),
+    ("loo", ("run.zarr", "STORE")),
     ("verify", ("STORE", "--repair")),
     ("report", ("run.zarr", "STORE", "--out", "new.html")),
 ]

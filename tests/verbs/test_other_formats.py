@@ -27,6 +27,7 @@ READING = {
     "predict": ("predict", "STORE", "--data", "train.csv", "--out", "new.csv"),
     "predict from two": ("predict", "run.zarr", "STORE", "--data", "train.csv", "--out", "new.csv"),
     "diagnose": ("diagnose", "STORE"),
+    "loo": ("loo", "STORE", "--out", "new.csv"),
     "check": ("check", "STORE", "run.zarr"),
     "check against it": ("check", "run.zarr", "STORE"),
     "compare with it": ("compare", "run.toml", "compared", "--data", "train.csv", "--exact", "STORE"),

@@ -108,6 +108,7 @@ def test_an_old_table_is_replaced(folder: Path, tmp_path: Path) -> None:
     ("verb", "suffix", "arguments"),
     [
         ("predict", ".csv", {"data": "new.csv"}),
+        ("loo", ".csv", {}),
         ("report", ".html", {}),
         ("export", ".npz", {}),
         ("plot", "", {}),

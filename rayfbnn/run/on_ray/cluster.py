@@ -85,7 +85,7 @@ def _in_one_line(where: str, advice: str) -> Iterator[None]:
     try:
         yield
     except Exception as exc:
-        raise WorkerError(f"{where}: {_first_line(exc).rstrip('.')}; {advice}") from exc
+        raise WorkerError(f"{where}: {first_line(exc).rstrip('.')}; {advice}") from exc
 
 
 def _join(ray: Any, address: str) -> None:
@@ -262,7 +262,7 @@ def _restore(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the name of its class."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
@@ -274,5 +274,5 @@ def cause_of(error: Exception) -> str:
     """
     lines = str(error).rstrip().splitlines()
     causes = [line for before, line in pairwise(lines) if before[:1].isspace() and not line[:1].isspace()]
-    cause = causes[-1] if causes else _first_line(error)
+    cause = causes[-1] if causes else first_line(error)
     return cause.partition("Worker exit detail: ")[2].partition(" Some common causes")[0] or cause

@@ -9,52 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from scipy.stats import norm
 
 import rayfbnn
 from rayfbnn.store.store import Store
-from tests.support.small import small_spec, write_train
+from tests.support.model.linear_run import linear_run, loo_of_linear
+from tests.support.small import small_spec
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
-LINEAR = {"hidden": [], "priors": {"io": "1", "bo": "1"}}
-NOISE = 0.8
 
 
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of a linear network on 30 cases; its posterior is Gaussian."""
     folder = tmp_path_factory.mktemp("linear")
-    write_train(folder, n_cases=30)
-    operations = [{"op": "heatbath"}, {"op": "hybrid", "steps": 8, "stepsize": 0.3}]
-    spec = {
-        "chains": 8,
-        "draws_per_block": 400,
-        "dtype": "float64",
-        "data": {"train": str(folder / "train.csv"), "inputs": ["x1", "x2"], "targets": ["y"]},
-        "model": {"kind": "real", "noise": str(NOISE)},
-        "network": LINEAR,
-        "phase": [
-            {"iterations": 20, "keep": False, "operations": operations},
-            {"iterations": 400, "operations": operations},
-        ],
-    }
-    rayfbnn.sample(spec, folder / "run.zarr", **HERE)
+    linear_run(folder)
     return folder
-
-
-def loo_of_linear(folder: Path) -> np.ndarray:
-    """log p(y_i | all other cases) of the Gaussian regression, in closed form, (30,)."""
-    store = Store.open(folder / "run.zarr")
-    x = np.column_stack([store.data.inputs, np.ones(30)])
-    y = store.data.targets[:, 0]
-    densities = np.empty(30)
-    for case in range(30):
-        others = np.arange(30) != case
-        covariance = np.linalg.inv(np.eye(3) + x[others].T @ x[others] / NOISE**2)
-        mean = covariance @ x[others].T @ y[others] / NOISE**2
-        sd = np.sqrt(NOISE**2 + x[case] @ covariance @ x[case])
-        densities[case] = norm.logpdf(y[case], x[case] @ mean, sd)
-    return densities
 
 
 def arviz_stats() -> Any:
@@ -67,7 +36,7 @@ def arviz_stats() -> Any:
 def test_loo_is_that_of_brute_force(linear: Path) -> None:
     """Each case left out in turn: exact, as the posterior is Gaussian. The seed is fixed."""
     az = arviz_stats()
-    exact = loo_of_linear(linear)
+    exact = loo_of_linear(linear / "run.zarr")
     tree = rayfbnn.to_datatree(linear / "run.zarr", groups=["posterior", "log_likelihood"])
     loo = az.loo(tree, pointwise=True)
     assert loo.n_data_points == 30 and loo.good_k > np.max(loo.pareto_k)
@@ -91,7 +60,7 @@ def test_the_model_with_the_right_inputs_is_better_by_loo(linear: Path, tmp_path
         for path in (linear / "run.zarr", tmp_path / "one.zarr")
     }
     table = az.compare(trees)
-    exact = loo_of_linear(linear).sum()
+    exact = loo_of_linear(linear / "run.zarr").sum()
     assert abs(table.loc["run", "elpd"] - exact) < 1
     assert set(table.index) == {"run", "one"}
 
@@ -112,7 +81,7 @@ def test_arviz_0_takes_the_tree_through_one_line(linear: Path) -> None:
     tree = rayfbnn.to_datatree(linear / "run.zarr")
     data = az.from_datatree(tree)
     loo = az.loo(data)
-    assert abs(loo.elpd_loo - loo_of_linear(linear).sum()) < 0.2
+    assert abs(loo.elpd_loo - loo_of_linear(linear / "run.zarr").sum()) < 0.2
     assert set(az.compare({"one": data, "the same": data})["elpd_loo"]) == {loo.elpd_loo}
     assert az.plot_ppc(data, num_pp_samples=10) is not None
     assert np.isfinite(az.psens(data, component="likelihood", var_names=["io"])).all()

@@ -1,0 +1,236 @@
+"""Leave-one-out cross-validation of the training cases, by Pareto-smoothed importance sampling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.special
+
+from rayfbnn.arrays import Array
+from rayfbnn.data.dataset import order_of_cases
+from rayfbnn.draws.outputs import activation_bytes, output_blocks
+from rayfbnn.draws.view import Draws
+from rayfbnn.errors import ConfigError, StoreError
+from rayfbnn.model.prior import noise_precisions
+from rayfbnn.reduce.effective import MIN_DRAWS, ess_mean, pareto_k
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from arviz_stats import ELPDData
+
+LEAST_DRAWS = 25  # arviz-stats fits the largest fifth of the weights, and needs five of them
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What the draws say about each training case when it is left out, (n_cases,) float64 each.
+
+    The cases are in the order of their table. A case without an observed target has NaN.
+
+    elpd      log density of the case's targets given all other cases, per unit of the data file
+    p         log density given all cases minus elpd; the sum over cases is the effective number of parameters
+    pareto_k  shape of the distribution of the largest importance weights; NaN if these weights are equal
+    n_draws   number of draws of all chains together
+    """
+
+    elpd: Array
+    p: Array
+    pareto_k: Array
+    n_draws: int
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each case, with the columns elpd, p and k."""
+        import pandas as pd
+
+        return pd.DataFrame({"elpd": self.elpd, "p": self.p, "k": self.pareto_k})
+
+
+def leave_out(
+    run: Draws,
+    *,
+    memory_bytes: float = 256e6,
+    on_progress: Callable[[float], None] = lambda share: None,
+) -> LeftOut:
+    """Leave out each training case in turn, without fitting again.
+
+    Given all other cases, a case's targets have the density 1 / mean(1 / p_d), where p_d is their density in
+    draw d: draws of the whole posterior with the weights 1 / p_d are draws of the posterior without the case.
+    The largest weights are replaced by quantiles of a Pareto distribution that is fitted to them.
+    Vehtari, Gelman and Gabry, Statistics and Computing 27 (2017); Vehtari, Simpson, Gelman, Yao and Gabry,
+    JMLR 25 (2024).
+
+    A case is a row of the table, and its density the joint one of its observed targets.
+
+    The cases are processed in tiles. Memory grows with the number of draws only by the needs of one case, 8
+    bytes a draw, and with the number of cases by the result.
+
+    Parameters
+    ----------
+    memory_bytes : float    approximate memory to use at once
+    on_progress : callable  called with the share of the cases that are done
+
+    ConfigError if the draws are not from the posterior itself, or fewer than LEAST_DRAWS; StoreError if
+    outputs of networks are not finite.
+    """
+    check_draws(run)
+    n_cases, at_once = run.data.n_cases, _cases_at_once(run, memory_bytes)
+    results = []
+    for first in range(0, n_cases, at_once):
+        cases = slice(first, min(first + at_once, n_cases))
+        results.append(leave_out_tile(run, cases, block_bytes=memory_bytes / 4))
+        on_progress(cases.stop / n_cases)
+    elpd, p, k = _in_order_of_table(run, np.concatenate(results, axis=1))
+    return LeftOut(elpd, p, k, run.total)
+
+
+def leave_out_tile(run: Draws, cases: slice, *, block_bytes: float) -> Array:
+    """Return elpd, p and Pareto k of some cases, (3, n_cases) float64; NaN without an observed target.
+
+    The result depends on nothing but the arguments, so tiles may be computed in any order and process.
+
+    cases        numbers of the cases in the store, with both ends
+    block_bytes  memory for outputs and densities of some draws, besides 8 bytes for each draw and case
+    """
+    densities = _log_densities(run, cases, block_bytes)
+    is_observed = ~np.isnan(run.data.targets[cases]).all(axis=1)
+    result = np.full((3, len(densities)), np.nan)
+    for case in np.flatnonzero(is_observed):
+        result[:, case] = leave_out_one(densities[case])
+    return result
+
+
+def leave_out_one(log_densities: Array) -> tuple[float, float, float]:
+    """Return elpd, p and Pareto k of a case, given its log density in every draw, (n_chains, n_draws).
+
+    The weights are not smoothed if no Pareto distribution can be fitted to the largest. Then k is NaN if
+    these are all equal, and infinite if they are too different, or if the density is zero in a draw.
+    """
+    from arviz_stats import base
+
+    statistics: Any = base.array_stats  # type: ignore[attr-defined]
+    log_n = math.log(log_densities.size)
+    of_all = float(scipy.special.logsumexp(log_densities)) - log_n
+    if np.isneginf(log_densities).any():
+        return -math.inf, math.inf, math.inf
+    elpd = k = math.nan
+    try:
+        with np.errstate(all="ignore"):
+            elpd, k, _ = map(float, statistics.loo(log_densities, r_eff=relative_efficiency(log_densities)))
+    except ValueError:  # the largest weights are all equal
+        pass
+    if not (math.isfinite(elpd) and math.isfinite(k)):
+        elpd, k = log_n - float(scipy.special.logsumexp(-log_densities)), pareto_k(-log_densities.ravel())
+    return elpd, of_all - elpd, k
+
+
+def relative_efficiency(log_densities: Array) -> float:
+    """Return the effective sample size of a case's density divided by the number of draws; 1 if unknown.
+
+    It decides how many of the largest weights are smoothed. It is unknown for a single chain (where ArviZ
+    takes 1 too), for fewer than MIN_DRAWS draws a chain, and for a constant density.
+
+    log_densities  (n_chains, n_draws)
+    """
+    if len(log_densities) == 1 or log_densities.shape[1] < MIN_DRAWS:
+        return 1.0
+    share = float(ess_mean(np.exp(log_densities - log_densities.max()))) / log_densities.size
+    return share if math.isfinite(share) and share > 0 else 1.0
+
+
+def elpd_data(left_out: LeftOut) -> ELPDData:
+    """Return ArviZ's object of the cases with an observed target.
+
+    `elpd_i` and `pareto_k` have one axis, `case`, with the rows of the cases in their table, counted from 0.
+    `log_weights` is None, because the weights of all draws at all cases are never held.
+    """
+    import xarray as xr
+    from arviz_stats import ELPDData, base
+
+    statistics: Any = base.array_stats  # type: ignore[attr-defined]
+    case = np.flatnonzero(~np.isnan(left_out.elpd))
+    elpd_i, pareto_k = (
+        xr.DataArray(values[case], dims="case", coords={"case": case}, name=name)
+        for name, values in (("elpd_i", left_out.elpd), ("pareto_k", left_out.pareto_k))
+    )
+    with np.errstate(invalid="ignore"):  # infinite elpd
+        elpd, se, p, _ = map(float, statistics.loo_summary(elpd_i.values, left_out.p[case]))
+    good_k = min(1 - 1 / math.log10(left_out.n_draws), 0.7)
+    return ELPDData(
+        kind="loo",
+        elpd=elpd,
+        se=se,
+        p=p,
+        n_samples=left_out.n_draws,
+        n_data_points=len(case),
+        scale="log",
+        warning=bool((pareto_k > good_k).any()),
+        good_k=good_k,
+        elpd_i=elpd_i,
+        pareto_k=pareto_k,
+    )
+
+
+def check_draws(run: Draws) -> None:
+    """Raise ConfigError unless there are enough draws, from the posterior itself."""
+    of_what = {"prior": "the prior", "approximate": "an approximation"}
+    if run.kind in of_what:
+        raise ConfigError(
+            f"path: the draws of {run.path} are from {of_what[run.kind]}, but the importance weights of loo"
+            " are for draws from the posterior; give a store that `sample` or `reject` made"
+        )
+    if run.spec.temperature != 1:
+        raise ConfigError(
+            f"path: the draws of {run.path} are from the posterior at temperature {run.spec.temperature:g},"
+            " but loo needs draws at temperature 1"
+        )
+    if run.total < LEAST_DRAWS:
+        raise ConfigError(
+            f"path: {run.path} has {run.total} draws of all chains together, but loo needs at least"
+            f" {LEAST_DRAWS}; lengthen the run with `resume`, or skip fewer draws"
+        )
+
+
+def _cases_at_once(run: Draws, memory_bytes: float) -> int:
+    """Return the number of cases in a tile, whose densities take about half of the memory."""
+    spec = run.spec
+    per_case = max(8 * run.total, 4 * spec.data_model.n_cells * activation_bytes(spec.network, spec.dtype))
+    return max(1, int(memory_bytes / 2 / per_case))
+
+
+def _log_densities(run: Draws, cases: slice, block_bytes: float) -> Array:
+    """Return the joint log density of each case's observed targets, (n_cases, n_chains, n_draws) float64.
+
+    It is per unit of the data file, and zero for a case without observed targets.
+    """
+    data, model = run.data, run.spec.data_model
+    inputs, targets = data.standardized(data.inputs[cases]), data.standardized_targets[cases]
+    log_scale = (~np.isnan(targets) * np.log(data.target_scale)).sum(axis=1)
+    values = np.empty((len(inputs), run.n_chains, run.n_draws))
+    for chains, draws, outputs, precisions in output_blocks(run, inputs, memory_bytes=block_bytes):
+        _check_finite(outputs, run)
+        flat = outputs.reshape(-1, *outputs.shape[2:])
+        noise = noise_precisions(precisions.reshape(len(flat), -1), run.precision_layout)
+        density = model.log_density(flat, targets, noise) - log_scale
+        values[:, chains, draws] = density.T.reshape(len(inputs), *outputs.shape[:2])
+    return values
+
+
+def _check_finite(outputs: Array, run: Draws) -> None:
+    if not np.isfinite(outputs).all():
+        raise StoreError(
+            f"{run.path}: some draws have outputs that are not finite in {run.spec.dtype}; sample with less"
+            " vague priors (larger alphas, smaller widths)"
+        )
+
+
+def _in_order_of_table(run: Draws, values: Array) -> Array:
+    """Return values (..., n_cases) by the rows of the table instead of the order in the store."""
+    if not run.spec.data.shuffle:
+        return values
+    in_order = np.empty_like(values)
+    in_order[..., order_of_cases(run.data.n_cases)] = values
+    return in_order
