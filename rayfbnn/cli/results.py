@@ -20,7 +20,11 @@ def predict(
     data: DataFile,
     out: Path | None = None,
     contributions: Annotated[bool, typer.Option("--contributions", help="It needs --out.")] = False,
+    draws: int | None = None,
+    max_mcse: float = 0.0,
     skip: int = 0,
+    workers: int | None = None,
+    address: str | None = None,
     as_json: AsJson = False,
 ) -> None:
     """The command prints averages over the cases."""
@@ -28,7 +32,17 @@ def predict(
 
     if contributions and out is None:
         raise ConfigError("contributions: needs a file for the table of predictions; give one with --out")
-    prediction = api.predict(path, data=data, out=out, contributions=contributions, skip=skip)
+    prediction = api.predict(
+        path,
+        data=data,
+        out=out,
+        contributions=contributions,
+        draws=draws,
+        max_mcse=max_mcse,
+        skip=skip,
+        workers=workers,
+        address=address,
+    )
     text = prediction.to_json() if as_json else verb_results.prediction_text(prediction)
     if out is None:
         answer(text)

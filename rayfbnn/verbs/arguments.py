@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
+    from rayfbnn.reduce.executors import Executor
     from rayfbnn.run.running import RunOptions
 
 _LONGEST_NAME = 200  # bytes; file systems allow 255, and unfinished files have longer names
@@ -95,6 +97,24 @@ def check_counts(*, least: int, **values: int) -> None:
             raise ConfigError(f"{name}: must be a whole number, got {value}")
         if value < least:
             raise ConfigError(f"{name}: must be at least {least}, got {value}")
+
+
+def check_reducing(workers: int | None, address: str | None) -> None:
+    """Raise ConfigError for contradictory options of a reduction."""
+    if workers is not None:
+        check_counts(least=0, workers=workers)
+        if workers == 0 and address is not None:
+            raise ConfigError(
+                "workers: 0 computes in this process, without a cluster,"
+                f" got address {address}; leave one out"
+            )
+
+
+def reducing(workers: int | None, address: str | None) -> AbstractContextManager[Executor]:
+    """Return who runs the tasks of a reduction: this process unless workers or a cluster are given."""
+    from rayfbnn.reduce.executors import InProcess, OnRay
+
+    return nullcontext(InProcess()) if not workers and address is None else OnRay(workers, address)
 
 
 def check_decisive(decisive: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +14,18 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.store.storage.places import as_typed
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
+    check_counts,
+    check_reducing,
     chosen_draws,
     draws_for_predictions,
     output_path,
+    reducing,
 )
 from rayfbnn.verbs.tables import check_table_path, input_files, write_table
 
 if TYPE_CHECKING:
     from rayfbnn.answers.predict import Prediction
+    from rayfbnn.draws.view import Draws
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +36,11 @@ def predict(
     data: Source,
     out: str | Path | None = None,
     contributions: bool = False,
+    draws: int | None = None,
+    max_mcse: float = 0.0,
     skip: int = 0,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> Prediction:
     """Predict the targets of new cases from the draws of one store, or of several of the same posterior.
 
@@ -57,8 +66,20 @@ def predict(
         Add to the table what each hidden layer, the inputs and the biases contribute to the outputs of the
         networks, as mean and standard deviation over draws. Their columns, such as y_from_h0_mean, are in
         units of the data file for real targets, and on the scale of log odds or logarithms for others.
+    draws
+        Use only so many draws of all chains and stores together, evenly spaced. The default is all.
+    max_mcse
+        Use only as many draws as keep the Monte Carlo error of the predictive means at some training cases
+        below this share of the predictive standard deviation, such as 0.01. The default of 0 uses all. The
+        summary then has `of_draws`, the number there would be.
     skip
         Number of draws to leave out at the start of each chain.
+    workers
+        Number of worker processes on this machine, for many draws and cases. The default is none: this
+        process. The predictions are the same to the last bit.
+    address
+        Address of a Ray cluster to use instead, such as "auto" or "host:port". The stores must then be on
+        storage that all nodes share.
 
     Returns
     -------
@@ -69,6 +90,8 @@ def predict(
     from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
     from rayfbnn.answers.predict import first_infinity, predict_from_draws
 
+    check_reducing(workers, address)
+    _check_thinning(draws, max_mcse)
     paths = [path] if isinstance(path, str | Path) else path
     stores = [Store.open(path_of_one) for path_of_one in paths]
     if not stores:
@@ -78,7 +101,11 @@ def predict(
     inputs, targets = read_cases(data, stores[0].spec, stores[0].data)
     of_store = draws_for_predictions if len(stores) == 1 else chosen_draws
     runs = [of_store(store, skip) for store in stores]
-    prediction = predict_from_draws(runs, inputs, targets, contributions=contributions)
+    used = _some_draws(runs, draws, max_mcse)
+    with reducing(workers, address) as executor:
+        prediction = predict_from_draws(used, inputs, targets, contributions=contributions, executor=executor)
+    if used is not runs:
+        prediction.summary["of_draws"] = sum(run.total for run in runs)
     prediction = replace(prediction, verdict=verdict_on_predictions(runs, inputs))
     if prediction.verdict is not None and not prediction.verdict.ok:
         _log.warning(
@@ -91,3 +118,34 @@ def predict(
             _log.warning("%s: row %d: %s is infinite", out, place[0] + 1, place[1])
         write_table(prediction.table, Path(out))
     return prediction
+
+
+def _check_thinning(draws: int | None, max_mcse: float) -> None:
+    if draws is not None:
+        check_counts(least=1, draws=draws)
+        if max_mcse:
+            raise ConfigError(f"draws: give either draws or max_mcse, got {draws} and {max_mcse}")
+    if not 0 <= max_mcse < math.inf:
+        raise ConfigError(f"max_mcse: must be above 0, such as 0.01, or 0 for all draws, got {max_mcse}")
+
+
+def _some_draws(runs: list[Draws], draws: int | None, max_mcse: float) -> list[Draws]:
+    """Return the runs with some of their draws, evenly spaced; the runs themselves if all are wanted.
+
+    The errors of independent runs are averaged, so that each may be larger by the root of their number.
+    """
+    if draws is None and max_mcse == 0:
+        return runs
+    from rayfbnn.answers.serving.monte_carlo import thin
+    from rayfbnn.draws.held import hold
+
+    total = sum(run.total for run in runs)
+    some = []
+    for run in runs:
+        share = None if draws is None else max(draws * run.total // total, 1)
+        if share is not None and share < run.n_chains:
+            least = -(-run.n_chains * total // run.total)
+            raise ConfigError(f"draws: must be at least {least}, one for each chain, got {draws}")
+        chosen = thin(run, draws=share, max_mcse=max_mcse * math.sqrt(len(runs)))
+        some.append(hold(run, chosen.numbers))
+    return some
