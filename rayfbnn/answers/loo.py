@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from arviz_stats import ELPDData
 
+_BYTES_OF_OUTPUT = 64  # while its density is computed
 LEAST_DRAWS = 25  # arviz-stats fits the largest fifth of the weights, and needs five of them
 
 
@@ -112,19 +114,21 @@ def leave_out_one(log_densities: Array) -> tuple[float, float, float]:
     from arviz_stats import base
 
     statistics: Any = base.array_stats  # type: ignore[attr-defined]
-    log_n = math.log(log_densities.size)
-    of_all = float(scipy.special.logsumexp(log_densities)) - log_n
     if np.isneginf(log_densities).any():
         return -math.inf, math.inf, math.inf
     elpd = k = math.nan
-    try:
-        with np.errstate(all="ignore"):
-            elpd, k, _ = map(float, statistics.loo(log_densities, r_eff=relative_efficiency(log_densities)))
-    except ValueError:  # the largest weights are all equal
-        pass
-    if not (math.isfinite(elpd) and math.isfinite(k)):
-        elpd, k = log_n - float(scipy.special.logsumexp(-log_densities)), pareto_k(-log_densities.ravel())
-    return elpd, of_all - elpd, k
+    with np.errstate(all="ignore"), suppress(ValueError):  # raised if the largest weights are all equal
+        efficiency = relative_efficiency(log_densities)
+        elpd, k, p = map(float, statistics.loo(log_densities, r_eff=efficiency))
+    if math.isfinite(elpd) and math.isfinite(k):
+        return elpd, p, k
+    elpd = -_log_mean(-log_densities)
+    return elpd, _log_mean(log_densities) - elpd, pareto_k(-log_densities.ravel())
+
+
+def _log_mean(logs: Array) -> float:
+    """Return the log of the mean of numbers, given their logs."""
+    return float(scipy.special.logsumexp(logs)) - math.log(logs.size)
 
 
 def relative_efficiency(log_densities: Array) -> float:
@@ -195,10 +199,15 @@ def check_draws(run: Draws) -> None:
 
 
 def _cases_at_once(run: Draws, memory_bytes: float) -> int:
-    """Return the number of cases in a tile, whose densities take about half of the memory."""
-    spec = run.spec
-    per_case = max(8 * run.total, 4 * spec.data_model.n_cells * activation_bytes(spec.network, spec.dtype))
-    return max(1, int(memory_bytes / 2 / per_case))
+    """Return the number of cases in a tile, such that each of these takes at most half of the memory.
+
+    These are the densities of all draws, four networks, and four times the outputs of one draw of a batch of
+    chains, because fewer draws are never evaluated together.
+    """
+    network, n_cells = run.spec.network, run.spec.data_model.n_cells
+    of_network = n_cells * activation_bytes(network, run.spec.dtype)
+    of_batch = _BYTES_OF_OUTPUT * n_cells * network.outputs * min(run.chains_per_batch, run.n_chains)
+    return max(1, int(memory_bytes / 2 / max(8 * run.total, 4 * of_network, 4 * of_batch)))
 
 
 def _log_densities(run: Draws, cases: slice, block_bytes: float) -> Array:

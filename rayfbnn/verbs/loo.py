@@ -39,10 +39,10 @@ def loo(
 ) -> ELPDData | LooComparison:
     """Estimate how well a run would predict each training case without it, or compare several runs by this.
 
-    The result is ArviZ's leave-one-out cross-validation by Pareto-smoothed importance sampling: elpd, the sum
-    over cases of the log density of a case's targets given all other cases, with its standard error; p, the
-    effective number of parameters; and a Pareto k for each case. Nothing is fitted again. Higher elpd is
-    better. A case is a row of the training cases with all its targets.
+    The result is ArviZ's leave-one-out cross-validation by Pareto-smoothed importance sampling. Nothing is
+    fitted again. elpd is the sum over cases of the log density of a case's targets given all other cases;
+    higher is better. p is the effective number of parameters. The Pareto k of each case says how reliable its
+    density is. A case is a row of the training cases with all its targets.
 
     Several stores are compared, not pooled. They must have the same targets of the same training cases, and
     may differ in everything else, such as inputs, network and priors.

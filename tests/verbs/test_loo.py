@@ -133,6 +133,22 @@ def test_densities_are_not_compared_with_probabilities(tmp_path: Path) -> None:
         rayfbnn.loo([tmp_path / "real.zarr", tmp_path / "count.zarr"])
 
 
+def test_stores_of_other_labels_are_not_compared(tmp_path: Path) -> None:
+    """The labels a, b and a, c have the same numbers."""
+    for other in "bc":
+        cases = "\n".join(f"{number},{number % 5},{'a' if number % 3 else other}" for number in range(12))
+        (tmp_path / f"{other}.csv").write_text(f"x1,x2,y\n{cases}\n")
+        tables = {
+            "chains": 2,
+            "iterations": 20,
+            "data": {"train": str(tmp_path / f"{other}.csv"), "targets": ["y"]},
+            "model": {"kind": "binary"},
+        }
+        rayfbnn.sample(tables, tmp_path / f"{other}.zarr", **HERE)
+    with pytest.raises(StoreMismatchError, match="the labels of the targets differ"):
+        rayfbnn.loo([tmp_path / "b.zarr", tmp_path / "c.zarr"])
+
+
 def test_a_store_is_not_given_twice(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"path: .*run\.zarr is given twice"):
         rayfbnn.loo([folder / "run.zarr", folder / "run.zarr"])
