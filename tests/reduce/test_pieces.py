@@ -1,0 +1,69 @@
+"""Monte Carlo errors of means from sums over pieces of chains."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.signal
+
+from rayfbnn.arrays import Array
+from rayfbnn.reduce.blocks import Unit
+from rayfbnn.reduce.effective import mcse_mean
+from rayfbnn.reduce.pieces import Pieces
+
+
+class Run:
+    def __init__(self, n_chains: int, n_draws: int) -> None:
+        self.n_chains, self.n_draws = n_chains, n_draws
+
+
+def error(chains: Array) -> tuple[Pieces, float]:
+    """The pieces of chains (n_chains, n_draws), and the error of the mean over all draws."""
+    pieces = Pieces.of_runs([Run(*chains.shape)])  # type: ignore[list-item]
+    numbers = pieces.numbers_of(Unit(0, (0, chains.shape[0]), (0, chains.shape[1])))
+    sums = np.bincount(numbers, weights=chains.reshape(-1), minlength=pieces.n_pieces)
+    return pieces, float(pieces.mcse_of_mean(sums[:, None])[0])
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.9, 0.98])
+def test_errors_of_chains_with_known_autocorrelation(correlation: float) -> None:
+    """The variance of the mean of an AR(1) chain is (1 + c) / (1 - c) / n for large n."""
+    rng = np.random.default_rng(4)
+    n_chains, n_draws = 16, 4000
+    noise = rng.normal(size=(n_chains, n_draws + 1000)) * math.sqrt(1 - correlation**2)
+    chains = scipy.signal.lfilter([1.0], [1.0, -correlation], noise, axis=1)[:, 1000:]
+    expected = math.sqrt((1 + correlation) / (1 - correlation) / (n_chains * n_draws))
+    _, by_pieces = error(chains)
+    assert by_pieces == pytest.approx(expected, rel=0.15)
+    assert by_pieces == pytest.approx(float(mcse_mean(chains)), rel=0.15)
+
+
+def test_chains_that_disagree_have_a_large_error() -> None:
+    rng = np.random.default_rng(5)
+    chains = rng.normal(size=(4, 2000)) * 0.01 + np.array([[0.0], [1.0], [2.0], [3.0]])
+    assert error(chains)[1] > 0.3
+
+
+def test_pieces_of_short_chains_are_single_draws() -> None:
+    chains = np.random.default_rng(6).normal(size=(3, 12))
+    pieces, by_pieces = error(chains)
+    assert pieces.length == 1
+    assert by_pieces == pytest.approx(float(mcse_mean(chains)), rel=1e-12)
+
+
+def test_fewer_than_four_draws_have_no_error() -> None:
+    assert math.isnan(error(np.zeros((3, 3)))[1])
+
+
+def test_pieces_end_with_the_last_draw_and_units_share_them() -> None:
+    pieces = Pieces.of_runs([Run(2, 1001), Run(1, 500)])  # type: ignore[list-item]
+    first = pieces.numbers_of(Unit(0, (0, 2), (0, 1001))).reshape(2, -1)
+    length = pieces.length
+    assert (np.bincount(first[0])[1:] == length).all()
+    assert first[1, 0] == first[0, -1] + 1
+    split = [pieces.numbers_of(Unit(0, (1, 2), draws)) for draws in ((0, 300), (300, 1001))]
+    np.testing.assert_array_equal(np.concatenate(split), first[1])
+    last = pieces.numbers_of(Unit(1, (0, 1), (0, 500)))
+    assert last[0] == first.max() + 1 and last[-1] == pieces.n_pieces - 1

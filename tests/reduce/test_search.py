@@ -1,0 +1,107 @@
+"""The search for quantiles and modes from sums over draws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from rayfbnn.arrays import Array
+from rayfbnn.model.likelihood.hazard import Hazard
+from rayfbnn.model.mixtures.gaussian import component_sums, mixture_quantiles
+from rayfbnn.reduce.search import Guesses, QuantileSearch
+
+POISSON = scipy.stats.poisson
+P = (0.01, 0.1, 0.5, 0.9, 0.99)
+
+
+def found(search: QuantileSearch, sums_at, n_draws: int) -> tuple[Array, int]:  # type: ignore[no-untyped-def]
+    """The quantiles, (n_probabilities, n_cases), and how many rounds they took."""
+    n_rounds = 0
+    for guesses in search.rounds():
+        n_rounds += 1
+        for some in guesses:
+            assert isinstance(some, Guesses)
+            search.improve(some, sums_at(some), n_draws)
+    return search.values[:, :, 0], n_rounds
+
+
+def gaussian_quantiles(means: Array, sigmas: Array, df: float = math.inf) -> tuple[Array, int]:
+    mean, sd = means.mean(axis=1), np.sqrt(means.var(axis=1) + np.square(sigmas).mean(axis=1))
+    search = QuantileSearch(P, mean[:, None], sd[:, None], scale="linear")
+
+    def sums_at(some: Guesses) -> Array:
+        values = some.values[:, :, 0, None]
+        return component_sums(values, means[some.cases], sigmas[some.cases], df)[..., None]
+
+    return found(search, sums_at, means.shape[1])
+
+
+MIXTURES = {
+    "one": (np.zeros((1, 50)), np.ones((1, 50))),
+    "spread": (np.linspace(-1, 2, 50)[None], np.full((1, 50), 0.3)),
+    "two far modes": (np.repeat([-1.0, 1e3], [98, 2])[None], np.full((1, 100), 0.01)),
+    "a plateau at a quantile": (np.repeat([-5.0, 5.0], 50)[None], np.full((1, 100), 1e-3)),
+    "scales of all sizes": (np.zeros((1, 60)), np.logspace(-3, 6, 60)[None]),
+    "vague": (np.logspace(0, 60, 40)[None] * np.where(np.arange(40) % 2, 1, -1), np.ones((1, 40))),
+}
+
+
+@pytest.mark.parametrize("df", [math.inf, 3.0])
+@pytest.mark.parametrize("name", MIXTURES)
+def test_quantiles_are_those_of_all_components(name: str, df: float) -> None:
+    means, sigmas = MIXTURES[name]
+    quantiles, _ = gaussian_quantiles(means, sigmas, df)
+    cdf = component_sums(quantiles[:, :, None], means[0], sigmas[0], df)[0][:, 0] / means.shape[1]
+    if name == "a plateau at a quantile":
+        assert abs(quantiles[2, 0]) < 5
+        cdf[2] = 0.5
+    # At 1e60 neighbouring numbers are further apart than a component is wide.
+    np.testing.assert_allclose(cdf, P, atol=0.5 / 40 if name == "vague" else 1e-5)
+    if name in ("one", "spread"):
+        expected = mixture_quantiles(means, sigmas, np.array(P), df=df).T
+        np.testing.assert_allclose(quantiles, expected, atol=1e-5)
+
+
+def test_many_cases_take_few_rounds() -> None:
+    rng = np.random.default_rng(1)
+    means, sigmas = rng.normal(size=(200, 300)), rng.gamma(5.0, size=(200, 300)) / 5
+    quantiles, n_rounds = gaussian_quantiles(means, sigmas)
+    np.testing.assert_allclose(quantiles, mixture_quantiles(means, sigmas, np.array(P)).T, atol=1e-5)
+    assert n_rounds <= 4
+
+
+@pytest.mark.parametrize("rates", [[0.01], [0.5, 3.0, 40.0], [1e4, 2e4], [1e12], [0.1, 1e9]])
+def test_quantiles_of_counts_are_the_smallest_numbers(rates: list[float]) -> None:
+    rate = np.array(rates)
+    search = QuantileSearch(
+        P, rate.mean()[None, None], np.sqrt(rate.var() + rate.mean())[None, None], scale="whole"
+    )
+
+    def sums_at(some: Guesses) -> Array:
+        k = some.values[..., None]
+        cdf, mass = (np.asarray(f(k, rate)).sum(axis=-1) for f in (POISSON.cdf, POISSON.pmf))
+        return np.stack([cdf, mass, np.full_like(cdf, np.nan)])
+
+    quantiles, _ = found(search, sums_at, len(rate))
+    for p, k in zip(P, quantiles[:, 0], strict=True):
+        at, before = (float(np.mean(POISSON.cdf(one, rate))) for one in (k, k - 1))
+        assert at >= p > before
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e15])
+def test_quantiles_of_times_of_any_size(scale: float) -> None:
+    log_hazard = (np.log([0.5, 1.0, 8.0]) - math.log(scale))[None, :, None]
+    hazard = Hazard((), False)
+    times = hazard.mean_times(log_hazard)
+    mean = times.mean(axis=1)
+    sd = np.sqrt(hazard.second_moments(log_hazard).mean(axis=1) - mean**2)
+    search = QuantileSearch(P, mean[:, None], sd[:, None], scale="log")
+
+    def sums_at(some: Guesses) -> Array:
+        return np.stack([hazard.distribution(log_hazard, t[:, 0]) for t in some.values], axis=1)[..., None]
+
+    quantiles, _ = found(search, sums_at, 3)
+    np.testing.assert_allclose(quantiles[:, 0], hazard.time_quantiles(log_hazard, P)[0], rtol=1e-5)
