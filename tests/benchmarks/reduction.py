@@ -1,0 +1,72 @@
+"""Processor and wall-clock seconds of predictions pooled over many seeds, in this process and on workers.
+
+    python -m tests.benchmarks.reduction                  # 8 seeds x 64 chains x 2,000 draws, 5,000 cases
+    python -m tests.benchmarks.reduction --seeds 2 --draws 200 --cases 500
+
+The runs are of the robot arm, with short trajectories: what is measured is the reduction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from rayfbnn import RunSpec, api
+from rayfbnn.answers.predict import predict_from_draws
+from rayfbnn.draws.view import Draws, committed
+from rayfbnn.reduce.executors import Executor, InProcess, OnRay
+from rayfbnn.store.store import Store
+
+EXAMPLE = Path(__file__).parents[2] / "examples/robot_arm/hybrid.toml"
+SHORT = {"op": "hybrid", "steps": 4, "window": 2, "stepsize": 0.3}
+
+
+def sampled(folder: Path, *, seed: int, chains: int, draws: int) -> Draws:
+    """Sample a run with short trajectories, and return its draws."""
+    spec = RunSpec.from_toml(EXAMPLE).to_dict()
+    operations = [{"op": "sample-sigmas"}, {"op": "heatbath"}, SHORT]
+    spec |= {"seed": seed, "chains": chains, "phase": [{"iterations": draws, "operations": operations}]}
+    spec["data"]["train"] = str(EXAMPLE.parent / "train.csv")
+    path = folder / f"{seed}.zarr"
+    api.sample(spec, path, workers=0, progress=False)
+    return committed(Store.open(path))
+
+
+def report(name: str, executor: Executor, runs: list[Draws], inputs: np.ndarray) -> None:
+    """Print the time and the rate of one prediction."""
+    wall, cpu = time.perf_counter(), _processor_seconds()
+    table = predict_from_draws(runs, inputs, executor=executor).table
+    wall, cpu = time.perf_counter() - wall, _processor_seconds() - cpu
+    passes = sum(run.total for run in runs) * len(table)
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    print(f"{name:12} {wall:8.1f} s {cpu:10.1f} s here {passes / wall:12.3g} passes/s {megabytes:8.0f} MB")
+
+
+def _processor_seconds() -> float:
+    return sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, usual in {"seeds": 8, "chains": 64, "draws": 2000, "cases": 5000, "workers": 2}.items():
+        parser.add_argument(f"--{name}", type=int, default=usual)
+    options = parser.parse_args()
+    inputs = np.random.default_rng(0).normal(size=(options.cases, 2))
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [
+            sampled(Path(folder), seed=seed, chains=options.chains, draws=options.draws)
+            for seed in range(1, options.seeds + 1)
+        ]
+        report("in process", InProcess(), runs, inputs)
+        with OnRay(options.workers, None) as workers:
+            report("first time", workers, runs, inputs)
+            report(f"{options.workers} workers", workers, runs, inputs)
+
+
+if __name__ == "__main__":
+    main()
