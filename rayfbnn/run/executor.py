@@ -33,7 +33,7 @@ class Executor(Protocol):
     ) -> Iterator[Progress]:
         """Run batches until each has committed `until` iterations (all if None), and yield their progress.
 
-        This may be called again for more iterations.
+        This may be called again for more iterations, also once the run has become longer.
         """
         ...
 
@@ -71,6 +71,7 @@ class InProcess:
     ) -> Iterator[Iterator[Progress]]:
         if self._sampler is None or self._sampler.store.path != store_path:
             self._sampler = job_of(Store.open(store_path), worker=worker_name())
+        follow_length(self._sampler, until)
         sampler, store = self._sampler, self._sampler.store
         last = store.spec.total_iterations if until is None else until
         waiting = deque(batches)
@@ -104,6 +105,15 @@ def job_of(
     if store.kind == "approximate":
         return Fitter(store, worker=worker)
     return Sampler(store, worker=worker, transport=transport, n_owners=n_owners)
+
+
+def follow_length(job: Sampler | Fitter, until: int | None) -> None:
+    """Open the store of a job again if its run has become longer, as `until` iterations tell.
+
+    The cases stay where they are, and so does the posterior, because only the length can have changed.
+    """
+    if until is not None and until > job.store.spec.total_iterations:
+        job.store = Store.open(job.store.path, fs=job.store.fs)
 
 
 def worker_name() -> str:

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -97,41 +97,62 @@ class RunSummary:
         )
 
 
-def run_to_end(store: Store, options: RunOptions, *, deadline: float = math.inf) -> RunSummary:
+def run_to_end(store: Store, options: RunOptions) -> RunSummary:
     """Run every incomplete batch, and return a summary of the store. The store must be locked.
 
-    Raises KeyboardInterrupt, with a message on how to continue, if a signal ended the run early. At the
-    deadline, a time on the monotonic clock, the run ends as after a signal, but without an error.
+    Raises KeyboardInterrupt, with a message on how to continue, if a signal ended the run early.
     """
-    total, failures = store.spec.total_iterations, 0
+    with advice_on_interrupt(store):
+        failures, _ = run_batches(store, options)
+        if unfinished_batches(store, store.spec.total_iterations):
+            raise KeyboardInterrupt
+    return summarized(store, failures)
+
+
+def run_batches(
+    store: Store, options: RunOptions, kept: Executor | None = None, deadline: float = math.inf
+) -> tuple[int, bool]:
+    """Run and gather every incomplete batch, on an executor that was kept or on a new one.
+
+    Returns the number of workers that died, and whether a signal asked for the end.
+    """
     _publish_finished_rounds(store)
-    batches = unfinished_batches(store, total)
+    batches = unfinished_batches(store, store.spec.total_iterations)
+    if not batches:
+        with Gathering(store) as gathering:
+            gathering.all()
+        return 0, False
+    is_interrupted = threading.Event()
+    with (
+        display(store, show=options.progress) as shown,
+        new_executor(store, len(batches), options) if kept is None else nullcontext(kept) as executor,
+        stop_on_signal(partial(_interrupt, executor, is_interrupted), shown.note),
+        _stop_at(executor, deadline),
+        _observers(store, executor, options) as observers,
+        Gathering(store) as gathering,
+    ):
+        reported_kernels: set[str] = set()
+        for latest in run_rounds(store, executor):
+            show_progress(store, shown, reported_kernels, latest)
+            for observer in observers:
+                observer.update(latest)
+            gathering.update(latest)
+        gathering.all()  # in this context, because a scheduler's second signal must not end it
+    return executor.failures, is_interrupted.is_set()
+
+
+def _interrupt(executor: Executor, is_interrupted: threading.Event) -> None:
+    is_interrupted.set()
+    executor.request_stop(GRACE_SECONDS)
+
+
+@contextmanager
+def advice_on_interrupt(store: Store) -> Iterator[None]:
+    """Give a KeyboardInterrupt a message on how to continue."""
     try:
-        if batches:
-            with (
-                display(store, show=options.progress) as shown,
-                _executor(store, len(batches), options) as executor,
-                stop_on_signal(partial(executor.request_stop, GRACE_SECONDS), shown.note),
-                _stop_at(executor, deadline),
-                _observers(store, executor, options) as observers,
-                Gathering(store) as gathering,
-            ):
-                reported_kernels: set[str] = set()
-                for latest in run_rounds(store, executor):
-                    show_progress(store, shown, reported_kernels, latest)
-                    for observer in observers:
-                        observer.update(latest)
-                    gathering.update(latest)
-                failures = executor.failures
-                gathering.all()  # in this context, because a scheduler's second signal must not end it
-        else:
-            with Gathering(store) as gathering:
-                gathering.all()
+        yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(store)) from None
-    if unfinished_batches(store, total) and time.monotonic() < deadline:
-        raise KeyboardInterrupt(_how_to_go_on(store))
-    return _summary(store, failures)
 
 
 def run_rounds(store: Store, executor: Executor) -> Iterator[Progress]:
@@ -153,7 +174,8 @@ def _rounds(store: Store, executor: Executor) -> Iterator[Iterator[Progress]]:
         if unfinished_batches(store, tuning_round.last):
             return
         store.tuning.publish(tuning_round.number)
-    yield executor.run(store.path, unfinished_batches(store, store.spec.total_iterations))
+    total = store.spec.total_iterations
+    yield executor.run(store.path, unfinished_batches(store, total), until=total)
 
 
 def _publish_finished_rounds(store: Store) -> None:
@@ -169,7 +191,8 @@ def unfinished_batches(store: Store, iteration: int) -> list[int]:
     return [batch for batch, done in enumerate(store.all_progress()) if done.iteration < iteration]
 
 
-def _executor(store: Store, n_batches: int, options: RunOptions) -> Executor:
+def new_executor(store: Store, n_batches: int, options: RunOptions) -> Executor:
+    """Return an executor with as many workers as n_batches batches have use for."""
     workers = options.workers
     if workers == 0:
         return InProcess()
@@ -241,7 +264,8 @@ def _how_to_go_on(store: Store) -> str:
     )
 
 
-def _summary(store: Store, failures: int) -> RunSummary:
+def summarized(store: Store, failures: int) -> RunSummary:
+    """Return the counts of a store, and the number of workers that died."""
     updates = store.updates()
     return RunSummary(
         path=str(store.path),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 from rayfbnn.answers.judging.advice import rounded_up
@@ -85,28 +86,28 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
     Each round lengthens the last phase as `resume` does. The draws are therefore those of a run that had the
     final length from the start. After each round the store records the verdict and the decision.
     """
-    from rayfbnn.run.running import run_to_end
+    from rayfbnn.run.in_rounds import KeptWorkers, run_round
 
     deadline = time.monotonic() + until.seconds
-    number = 0
-    while True:
-        number += 1
-        started, before = time.monotonic(), _done(store)
-        summary = run_to_end(store, options, deadline=deadline)
-        diagnosis = _diagnosis(store, until.decisive)
-        now = time.monotonic()
-        # The speed is unknown if the run was complete already.
-        seconds = (now - started) / (_done(store) - before) if _done(store) > before else 0.0
-        affordable = int((deadline - now) / seconds) if seconds else _UNLIMITED
-        following = _following(store, diagnosis, affordable)
-        verdict = _record(store, until, diagnosis, now - started, following)
-        store.verdicts.append(verdict)
-        if options.progress:
-            reason = "there are no draws" if diagnosis is None else diagnosis.decided_by
-            say(_line(number, verdict, store, reason))
-        if following is None:
-            return replace(summary, ok=verdict.ok)
-        set_length(store, following)
+    with KeptWorkers(options) as kept:
+        for number in count(1):
+            started, before = time.monotonic(), _done(store)
+            summary = run_round(store, options, kept, deadline)
+            diagnosis = _diagnosis(store, until.decisive)
+            now = time.monotonic()
+            # The speed is unknown if the run was complete already.
+            seconds = (now - started) / (_done(store) - before) if _done(store) > before else 0.0
+            affordable = int((deadline - now) / seconds) if seconds else _UNLIMITED
+            following = _following(store, diagnosis, affordable)
+            verdict = _record(store, until, diagnosis, now - started, following)
+            store.verdicts.append(verdict)
+            if options.progress:
+                reason = "there are no draws" if diagnosis is None else diagnosis.decided_by
+                say(_line(number, verdict, store, reason))
+            if following is None:
+                break
+            set_length(store, following)
+    return replace(summary, ok=verdict.ok)
 
 
 def _done(store: Store) -> int:

@@ -118,8 +118,8 @@ class TimedWorker(Worker):
         self._times = Times()
         self._times.install()
 
-    def run_block(self, batch: int) -> Iterator[Progress]:
-        for progress in super().run_block(batch):
+    def run_block(self, *arguments: Any) -> Iterator[Progress]:
+        for progress in super().run_block(*arguments):
             if progress.committed:
                 path = Path(f"{self._store_path}.times-{os.getpid()}")
                 path.write_text(json.dumps(vars(self._times)))

@@ -30,7 +30,7 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
-from rayfbnn.run import running
+from rayfbnn.run import in_rounds, running
 from rayfbnn.run.on_ray import cluster
 from rayfbnn.spec import RunSpec, run_spec
 from rayfbnn.streams import Purpose, Streams
@@ -55,12 +55,14 @@ def name_of(page: Path) -> str:
 
 def stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sample without Ray."""
-    run_to_end = running.run_to_end
+    run_batches = running.run_batches
 
-    def without_ray(store: Any, options: running.RunOptions, **deadline: Any) -> Any:
-        return run_to_end(store, replace(options, workers=0, progress=False), **deadline)
+    def without_ray(store: Any, options: running.RunOptions, *arguments: Any) -> Any:
+        return run_batches(store, replace(options, workers=0, progress=False), *arguments)
 
-    monkeypatch.setattr(running, "run_to_end", without_ray)
+    monkeypatch.setattr(running, "run_batches", without_ray)
+    monkeypatch.setattr(in_rounds, "run_batches", without_ray)
+    monkeypatch.setattr(in_rounds.KeptWorkers, "for_round", lambda kept, store: None)
     monkeypatch.setattr(cluster, "check_ray", lambda workers, address: None)
 
 

@@ -36,7 +36,7 @@ def test_workers_and_estimates_go_without_the_set_of_cores(
     store = make_store(tmp_path / "run.zarr", spec)
     given: dict[str, object] = {}
     monkeypatch.setattr(running, "RayExecutor", lambda **settings: given.update(settings))
-    running._executor(store, 3, running.RunOptions())
+    running.new_executor(store, 3, running.RunOptions())
     assert given["workers"] == 2
     monkeypatch.setattr(step_times, "rows_of_operations", lambda *arguments, **settings: ())
     monkeypatch.setattr(run_times, "estimate_run", lambda *arguments, **settings: given.update(settings))

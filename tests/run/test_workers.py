@@ -14,6 +14,7 @@ from rayfbnn.errors import StoreError
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray import worker as ray_worker
 from rayfbnn.run.on_ray.worker import Worker
+from rayfbnn.run.resuming import set_length
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec
 
@@ -59,6 +60,35 @@ def test_a_worker_runs_block_after_block_of_any_batch(tmp_path: Path, undisturbe
         while not list(two[turn % 2].run_block(batch))[-1].is_complete:
             turn += 1
     assert_same_draws(store.path, undisturbed)
+
+
+def longer(store: Store) -> None:
+    with store.lock():
+        set_length(store, 33)
+
+
+def test_a_run_that_has_become_longer_goes_on_where_it_was_open(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path)
+    here, in_worker, whole = (
+        make_store(tmp_path / name, spec.with_iterations(length))
+        for name, length in (("here.zarr", 10), ("in_worker.zarr", 10), ("whole.zarr", 33))
+    )
+    total = whole.spec.total_iterations
+    with InProcess() as executor:
+        list(executor.run(whole.path, range(3)))
+    with InProcess() as executor:
+        list(executor.run(here.path, range(3), until=here.spec.total_iterations))
+        longer(here)
+        *_, last = executor.run(here.path, range(3), until=total)
+    assert last.is_complete and last.total_iterations == total
+    assert_same_draws(here.path, whole.path)
+    worker = Worker(str(in_worker.path))
+    for until in (in_worker.spec.total_iterations, total):
+        for batch in range(3):
+            while not list(worker.run_block(batch, None, until))[-1].has_done(until):
+                pass
+        longer(in_worker)
+    assert_same_draws(in_worker.path, whole.path)
 
 
 def test_a_worker_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

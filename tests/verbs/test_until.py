@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from rayfbnn.answers import diagnostics
 from rayfbnn.answers.diagnostics import Diagnosis
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.errors import ConfigError
+from rayfbnn.run.progress import Silent
+from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.until import read_seconds
 from tests.support.small import assert_same_draws, small_spec
@@ -102,6 +105,21 @@ def test_a_finished_run_goes_on_in_rounds(tmp_path: Path) -> None:
     api.sample(small_spec(tmp_path), run, **HERE)  # type: ignore[arg-type]
     summary = api.resume(run, until="ok", max_time=3600, **HERE)  # type: ignore[arg-type]
     assert summary.ok is True and summary.draws == 33
+
+
+@pytest.mark.usefixtures("ok_in_third_round")
+def test_a_signal_after_the_last_commit_of_a_round_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def update(shown: Silent, progress: Progress) -> None:
+        if progress.is_complete and progress.batch == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Silent, "update", update)
+    run = tmp_path / "run.zarr"
+    with pytest.raises(KeyboardInterrupt, match="continue with: rayfbnn resume"):
+        api.sample(small_spec(tmp_path), run, until="ok", max_time="1h", **HERE)  # type: ignore[arg-type]
+    assert Store.open(run).committed_draws == 10 and Store.open(run).verdicts.all() == []
 
 
 def test_damaged_records_are_reported_and_set_aside(tmp_path: Path) -> None:

@@ -86,12 +86,23 @@ class Actors:
         self._all.append(actor)
         self._pending[actor.handle.ready.remote()] = (actor, "ready")
 
-    def ask_for_block(self, actor: Actor, batch: int, division: Division | None = None) -> None:
-        """Let an actor run the next block of a batch. Its chains travel if a division is given."""
+    def greet_idle(self) -> None:
+        """Ask the actors without work whether they are alive. One may have died since its last block."""
+        for actor in self._all:
+            if actor.is_ready and actor.batch is None:
+                actor.is_ready = False
+                self._pending[actor.handle.ready.remote()] = (actor, "ready")
+
+    def ask_for_block(
+        self, actor: Actor, batch: int, division: Division | None = None, *, until: int | None = None
+    ) -> None:
+        """Let an actor run the next block of a batch, in a run of at least `until` iterations.
+
+        Its chains travel if a division is given.
+        """
         actor.batch = batch
         run_block = actor.handle.run_block.options(num_returns="streaming")
-        arguments = (batch,) if division is None else (batch, division)
-        self._pending[run_block.remote(*arguments)] = actor, "block"
+        self._pending[run_block.remote(batch, division, until)] = actor, "block"
 
     def ask_for_latest(self, actor: Actor) -> None:
         """Ask an actor for its latest progress."""

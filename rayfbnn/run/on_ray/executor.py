@@ -81,6 +81,7 @@ class RayExecutor:
         Raises ClusterGoneError if the head of the cluster no longer answers.
         """
         self._waiting, self._until = deque(batches), until
+        self._actors.greet_idle()
         if self._owners is not None:
             self._owners.start(store_path, self._wanted_owners())
         is_stopping = False
@@ -195,7 +196,7 @@ class RayExecutor:
         for actor in self._actors:
             if self._waiting and actor.is_ready and not actor.is_leaving and actor.batch is None:
                 division = None if self._owners is None else self._owners.division
-                self._actors.ask_for_block(actor, self._waiting.popleft(), division)
+                self._actors.ask_for_block(actor, self._waiting.popleft(), division, until=self._until)
 
     def _receive(self, reference: Any, actor: Actor, question: Question) -> Progress | None:
         """Handle an answer and return its progress, if any. An actor that died is removed."""
@@ -269,16 +270,22 @@ class RayExecutor:
         self._remove(actor)
         batch = actor.batch
         self._put_back(actor)
+        was_idle = batch is None and bool(actor.node)  # it died between two calls of `run`, at no block
+        if not was_idle:
+            self._count_death(batch, actor.name, cause)
+        _log.warning("%s died: %s; another worker replaces it", actor.name, cause_of(cause))
+
+    def _count_death(self, batch: int | None, name: str, cause: Exception) -> None:
+        """Count a worker that died at a batch, or as it started. WorkerError if it was one too many."""
         self._deaths[batch] += 1
         if self._deaths[batch] > self._max_failures:
             self._actors.let_finish(_FINISH_SECONDS)
             doing = "starting" if batch is None else f"running batch {batch}"
             raise WorkerError(
                 f"{workers_in_words(self._deaths[batch])} died {doing}, one after another, more than"
-                f" max_failures = {self._max_failures} allows; the last was {actor.name}:"
+                f" max_failures = {self._max_failures} allows; the last was {name}:"
                 f" {cause_of(cause)}. Committed work is kept: `resume` continues from there"
             ) from cause
-        _log.warning("%s died: %s; another worker replaces it", actor.name, cause_of(cause))
 
     def _remove_node(self, node: str) -> None:
         """Remove all actors of a dead node. This counts against no block, because no block is the cause."""

@@ -65,7 +65,7 @@ class RayMetrics:
         self._accepted: dict[int, float] = {}  # by batch, since the last report to Ray
         self._committed: dict[int, float] = {}  # time of each batch's last commit, on the monotonic clock
         self._diverged = _divergences(store)  # of each batch at its last commit
-        self._n_failures = 0
+        self._n_failures = failures()  # workers that an earlier round counted
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._tell_again_and_again, daemon=True)
 

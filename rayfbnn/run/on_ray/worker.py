@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from rayfbnn.memory import give_back_freed_memory
 from rayfbnn.ring.message import Message
 from rayfbnn.ring.transport import Owner
-from rayfbnn.run.executor import job_of, worker_name
+from rayfbnn.run.executor import follow_length, job_of, worker_name
 from rayfbnn.run.fitting.fitter import Fitter
 from rayfbnn.run.in_parts import parts_of_run
 from rayfbnn.run.on_ray.transport import Division, RayTransport
@@ -100,17 +100,21 @@ class Worker:
         """Return the worker's host and process id, and its node, once it is up."""
         return worker_name(), self._node()
 
-    def run_block(self, batch: int, division: Division | None = None) -> Iterator[Progress]:
+    def run_block(
+        self, batch: int, division: Division | None = None, until: int | None = None
+    ) -> Iterator[Progress]:
         """Run and commit the batch's next block. Yield progress twice a second, and after the commit.
 
         division  division of the training cases among owners; if given, chains travel to the owners, and the
                   worker has no cases
+        until     iterations that the run has at least; it may have become longer since the last block
         """
         if self._sampler is None:  # not in __init__, where Ray hides the cause of an error
             self._sampler = self._job(division)
             give_back_freed_memory()  # used for reading the cases
         elif self._transport is not None and division is not None:
             self._transport.adopt(division)
+        follow_length(self._sampler, until)
         self._is_finishing, reported = False, time.monotonic()
         self._steps = self._sampler.run_block(
             batch, should_stop=lambda: self._is_finishing or self.should_stop()

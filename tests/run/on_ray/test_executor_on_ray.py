@@ -40,8 +40,8 @@ class DyingWorker(Worker):
 class DyingBeforeReply(DyingWorker):
     """A worker that kills its process after a commit, before it reports."""
 
-    def run_block(self, batch: int) -> Iterator[Progress]:
-        for progress in super().run_block(batch):
+    def run_block(self, *arguments: Any) -> Iterator[Progress]:
+        for progress in super().run_block(*arguments):
             if progress.committed:
                 self.may_die()
             yield progress
@@ -53,10 +53,10 @@ class DyingBeforeReply(DyingWorker):
 class Refusing(Worker):
     """A worker that finds that a batch cannot continue."""
 
-    def run_block(self, batch: int) -> Iterator[Progress]:
+    def run_block(self, batch: int, *arguments: Any) -> Iterator[Progress]:
         if batch == 1:
             raise SamplingError(f"chain 2 of batch 1: its energy is not finite, niceness {os.nice(0)}")
-        yield from super().run_block(batch)
+        yield from super().run_block(batch, *arguments)
 
 
 class Slow(Worker):

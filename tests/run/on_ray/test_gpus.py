@@ -97,10 +97,10 @@ from rayfbnn.store.store import Store
 
 
 class OnGpu(Worker):
-    def run_block(self, batch):
+    def run_block(self, batch, *arguments):
         with open(sys.argv[2], "a") as file:
             file.write(f"{os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}\\n")
-        yield from super().run_block(batch)
+        yield from super().run_block(batch, *arguments)
 
 
 if __name__ == "__main__":

@@ -153,12 +153,12 @@ class Mortal(Worker):
     tries = 1
     died: Counter[tuple[int, int]] = Counter()
 
-    def run_block(self, batch: int) -> Iterator[Progress]:
+    def run_block(self, batch: int, *arguments: Any) -> Iterator[Progress]:
         block = batch, Store.open(self._store_path).progress(batch).blocks
         self.died[block] += 1
         if self.died[block] <= (self.tries if batch == 1 else 1):
             raise Death
-        yield from super().run_block(batch)
+        yield from super().run_block(batch, *arguments)
 
 
 @pytest.fixture

@@ -69,12 +69,12 @@ class DyingHome(Worker):
 
     _is_dying = False
 
-    def run_block(self, batch: int, division: Division | None = None) -> Iterator[Progress]:
+    def run_block(self, batch: int, *arguments: Any) -> Iterator[Progress]:
         # A process dies once, even if it begins another block before it does.
         if batch == 1 and not self._is_dying and take_a_life(self._store_path):
             self._is_dying = True
             threading.Timer(0.2, die).start()
-        yield from super().run_block(batch, division)
+        yield from super().run_block(batch, *arguments)
 
 
 def two_stores(name: str, folder: Path, iterations: int) -> tuple[Store, Path]:
