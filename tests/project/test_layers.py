@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"model", "spec", "data", "store", "draws", "answers", "pictures", "describe", "markup"},
     "verbs": SAMPLED
     | {"spec", "data", "store", "run", "draws", "answers", "pictures", "describe", "timing", "reporting"}
-    | {"output"},
+    | {"output", "reduce"},
     "study": SAMPLED
     | {"spec", "data", "store", "run", "draws", "answers", "pictures", "reporting", "markup", "output"}
     | {"verbs"},

@@ -14,7 +14,6 @@ from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, kernel_fo
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.real import RealTargets
-from rayfbnn.model.mixtures.gaussian import normal_tail_cubics, t_tail_cubics
 from rayfbnn.model.network import input_rows
 from rayfbnn.model.posterior import Posterior
 
@@ -99,6 +98,9 @@ class CompiledReducer:
 
         sigmas  (n_draws, n_targets) of the noise; no targets for heteroscedastic noise
         """
+        # Imported here because sampling does not need SciPy.
+        from rayfbnn.model.mixtures.gaussian import normal_tail_cubics, t_tail_cubics
+
         cubics, rate = None, 0.0
         if isinstance(self.model, RealTargets) and math.isfinite(self.model.alpha):
             cubics, rate = t_tail_cubics(self.model.alpha)

@@ -5,7 +5,7 @@
 // instantiate, and that copy must not hold instructions that another machine lacks.
 #include "trajectory.hpp"
 
-#include "reduction.hpp"
+#include "reduce/sums.hpp"
 #include "steps/friction.hpp"
 #include "steps/leapfrog.hpp"
 #include "steps/shuffles.hpp"

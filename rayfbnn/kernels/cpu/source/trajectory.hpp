@@ -112,7 +112,7 @@ struct Regression {
     long targets_step;
 };
 
-// Sums over the networks of Job::n_chains draws at the cases, instead of steps; reduction.hpp. Sums are added to what
+// Sums over the networks of Job::n_chains draws at the cases, instead of steps; reduce/sums.hpp. Sums are added to what
 // their arrays have, whose last axis is the cases.
 struct Reduction {
     enum Kind { OUTPUTS, MOMENTS, SCORES, DISTRIBUTION };

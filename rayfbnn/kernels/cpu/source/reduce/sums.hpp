@@ -1,8 +1,8 @@
 // Sums over draws, fused with the networks' forward pass: rayfbnn/reduce has what is done with them.
 //
 // A block of cases is laid out once, and every draw's network is evaluated at it. The sums of the block stay in cache.
-#ifndef RAYFBNN_REDUCTION_HPP
-#define RAYFBNN_REDUCTION_HPP
+#ifndef RAYFBNN_REDUCE_SUMS_HPP
+#define RAYFBNN_REDUCE_SUMS_HPP
 
 #include <string.h>
 

@@ -22,7 +22,7 @@ from rayfbnn.draws.view import Draws, committed
 from rayfbnn.reduce.executors import Executor, InProcess, OnRay
 from rayfbnn.store.store import Store
 
-EXAMPLE = Path(__file__).parents[2] / "examples/robot_arm/hybrid.toml"
+EXAMPLE = Path(__file__).parents[3] / "examples/robot_arm/hybrid.toml"
 SHORT = {"op": "hybrid", "steps": 4, "window": 2, "stepsize": 0.3}
 
 
