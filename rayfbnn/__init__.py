@@ -7,6 +7,7 @@ imported when it is first used, so that `import rayfbnn` alone is quick and need
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 
 from rayfbnn.version import __version__ as __version__
 
@@ -36,7 +37,9 @@ def __getattr__(name: str) -> Any:
         return __dir__()
     if name in _CLASSES:
         return getattr(import_module(_CLASSES[name]), name)
-    verb = None if name.startswith("_") else vars(import_module("rayfbnn.api")).get(name)
+    # `from rayfbnn import cli` asks here before it imports the folder, and must not load the verbs.
+    is_verb = not name.startswith("_") and find_spec(f"rayfbnn.{name}") is None
+    verb = vars(import_module("rayfbnn.api")).get(name) if is_verb else None
     if verb is None:
         raise AttributeError(f"module 'rayfbnn' has no attribute '{name}'")
     return verb
