@@ -136,7 +136,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # A stamp older than these says that what is needed, or the compiled code, has changed. dev holds plots.
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard rayfbnn/kernels/shared/*.hpp rayfbnn/kernels/cpu/source/*.cpp rayfbnn/kernels/cpu/source/*.hpp rayfbnn/kernels/cpu/source/*/*.hpp)
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard rayfbnn/kernels/shared/*.hpp rayfbnn/kernels/cpu/source/*.cpp rayfbnn/kernels/cpu/source/*.hpp rayfbnn/kernels/cpu/source/*/*.hpp rayfbnn/kernels/cpu/source/*/*.cpp)
 
 $(VENV)/.installed-plots: $(SOURCES) | $(VENV)/bin/python
 	@if [ -e $(VENV)/.installed-dev ] && [ -z "$$(find $(SOURCES) -newer $(VENV)/.installed-dev)" ]; then :; else \

@@ -5,13 +5,15 @@
 // instantiate, and that copy must not hold instructions that another machine lacks.
 #include "trajectory.hpp"
 
-#include "reduce/sums.hpp"
 #include "steps/friction.hpp"
 #include "steps/leapfrog.hpp"
 #include "steps/shuffles.hpp"
 #include "steps/variational.hpp"
 
 namespace RAYFBNN_NAMESPACE {
+
+void reduce_float(const Job&);  // reduce/reduction.cpp
+void reduce_double(const Job&);
 
 template <class Task>
 void run_all(const Job& job) {
@@ -21,9 +23,7 @@ void run_all(const Job& job) {
 
 template <class S>
 void run(const Job& job) {
-    if (job.reduction)
-        Reducer<S>(job).run();
-    else if (job.friction)
+    if (job.friction)
         run_all<FrictionSteps<S>>(job);
     else if (job.variational)
         run_all<VariationalStep<S>>(job);
@@ -43,6 +43,8 @@ const Kernels& RAYFBNN_KERNELS() {
         Lane<PackDouble>::width,
         run<float>,
         run<double>,
+        reduce_float,
+        reduce_double,
         write_normals,
         write_shuffles,
     };

@@ -198,6 +198,8 @@ struct Kernels {
     int float_width, double_width;
     void (*run_float)(const Job&);
     void (*run_double)(const Job&);
+    void (*reduce_float)(const Job&);  // for jobs with a reduction
+    void (*reduce_double)(const Job&);
     // See steps/normals.hpp and steps/shuffles.hpp.
     void (*write_normals)(const StreamPlace&, int chain, long step, long n, float* to);
     void (*write_shuffles)(const StreamPlace&, int n_chains, int n_passes, long n, int* to);

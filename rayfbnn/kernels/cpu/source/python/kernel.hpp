@@ -332,7 +332,8 @@ class Kernel {
         job.n_chains = int(n);
         job.position = data_of(positions, "positions", real(), {n, size_t(network_.n_parameters)});
         job.reduction = &wanted;
-        run(job);
+        nb::gil_scoped_release unlocked;
+        (is_double_ ? kernels_->reduce_double : kernels_->reduce_float)(job);
     }
 
     nb::dlpack::dtype real() const { return is_double_ ? nb::dtype<double>() : nb::dtype<float>(); }
