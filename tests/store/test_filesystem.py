@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,28 @@ def test_waiting_for_a_lock_ends_after_its_attempts(tmp_path: Path) -> None:
         with pytest.raises(StoreBusyError), FileSystem(clock).lock(tmp_path / "lock", attempts=5):
             raise AssertionError
     assert clock.slept == pytest.approx(0.2)
+
+
+def test_a_thread_waits_for_another_one_however_long_it_takes(tmp_path: Path) -> None:
+    class NoClock(SystemCalls):
+        def sleep(self, seconds: float) -> None:
+            raise AssertionError("it looks again and again, and gives up")
+
+    entered: list[str] = []
+    place = tmp_path / "lock"
+
+    def commit() -> None:
+        with FileSystem(NoClock()).writer_lock(place):
+            entered.append("commit")
+
+    with ThreadPoolExecutor(1) as threads, FS.writer_lock(place):
+        other = threads.submit(commit)
+        with pytest.raises(TimeoutError):
+            other.result(timeout=0.2)
+        with FS.writer_lock(tmp_path / "other"):  # another batch need not wait
+            entered.append("gather")
+    other.result()
+    assert entered == ["gather", "commit"]
 
 
 def test_a_sweep_removes_what_is_half_written_and_nothing_else(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreExistsError
 from rayfbnn.store.storage.building import MARKER, PROBE, TEMPORARY, Building
@@ -26,6 +28,8 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR}
 _PAUSES = (0.1, 0.4)  # seconds before the second and the third attempt to read
 _counter = count()
+_locks_of_threads: WeakValueDictionary[Place, threading.RLock] = WeakValueDictionary()
+_lookup = threading.Lock()
 
 
 class FileSystem:
@@ -236,9 +240,15 @@ class FileSystem:
         finally:
             self._calls.close(descriptor)
 
-    def writer_lock(self, place: Place) -> AbstractContextManager[None]:
-        """Hold the lock of a batch; wait 10 s, because a worker believed dead may still write a block."""
-        return self.lock(place, attempts=200)
+    @contextmanager
+    def writer_lock(self, place: Place) -> Iterator[None]:
+        """Hold the lock of a batch; wait 10 s, because a worker believed dead may still write a block.
+
+        Another thread of this process is waited for as long as it takes: it gathers blocks, on a slow disk
+        perhaps for minutes, and it ends with this process.
+        """
+        with _lock_of_thread(place), self.lock(place, attempts=200):
+            yield
 
     @contextmanager
     def creation(self, place: Place, lock: str, is_ours: IsOurs) -> Iterator[Place]:
@@ -306,6 +316,12 @@ class FileSystem:
             with suppress(OSError):  # report the first error; `sweep` removes the file later
                 self._calls.unlink(temporary)
             raise
+
+
+def _lock_of_thread(place: Place) -> threading.RLock:
+    """Return the lock by which the threads of this process take turns with the lock file at a place."""
+    with _lookup:
+        return _locks_of_threads.setdefault(place, threading.RLock())
 
 
 def _local(place: Place) -> Path:
