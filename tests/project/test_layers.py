@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -173,3 +174,14 @@ def test_at_most_twenty_files_lie_directly_in_a_folder() -> None:
     }
     assert {folder: count for folder, count in counts.items() if count > 20} == {}
     assert counts[str(PACKAGE)] <= 10
+
+
+IMPORT_IN_TEXT = re.compile(r"from (rayfbnn[\w.]*) import (\w+)|import (rayfbnn[\w.]*)")
+
+
+@pytest.mark.parametrize("path", [".ci/run", "Makefile", "pyproject.toml", "cluster/docker/Dockerfile"])
+def test_a_name_imported_by_a_script_exists(path: str) -> None:
+    for module, name, whole in IMPORT_IN_TEXT.findall((PACKAGE.parent / path).read_text()):
+        imported = importlib.import_module(module or whole)
+        if name and not hasattr(imported, name):
+            importlib.import_module(f"{module}.{name}")  # a module that was not yet imported
