@@ -17,8 +17,8 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.outputs import output_blocks
-from rayfbnn.draws.quantities import noise_sigmas
+from rayfbnn.reduce.executors import Executor, InProcess
+from rayfbnn.reduce.passes import Passes, distribution_sums
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,26 +78,36 @@ class Places:
         return self.share_below(1 - tails) - self.share_below(tails)
 
 
-def places(runs: Sequence[Draws], inputs: Array, targets: Array) -> Places:
+def places(
+    runs: Sequence[Draws],
+    inputs: Array,
+    targets: Array,
+    *,
+    executor: Executor | None = None,
+    memory_bytes: float = _MEMORY_BYTES,
+) -> Places:
     """Place targets that are numbers within the predictive distributions of one or several runs.
 
     inputs (n_cases, n_inputs) and targets (n_cases, n_targets) are as in the data file.
+
+    executor      runs the tasks; this process unless given
+    memory_bytes  approximate memory of a task
     """
     data, model = runs[0].data, runs[0].spec.data_model
-    standardized = (inputs - data.input_center) / data.input_scale
-    targets = (targets - data.target_center) / data.target_scale
-    low, high = np.zeros(targets.shape), np.zeros(targets.shape)
-    n_draws = 0
-    for run in runs:
-        sigmas = noise_sigmas(run)  # (n_targets, n_chains, n_draws)
-        n_draws += run.total
-        for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
-            flat = np.moveaxis(outputs.reshape(-1, *outputs.shape[2:]), 0, -1)
-            sigma = sigmas[:, chains, draws].reshape(1, len(sigmas), flat.shape[-1])
-            block_low, block_high = model.cumulative(flat, sigma, targets)
-            low += flat.shape[-1] * block_low
-            high += flat.shape[-1] * block_high
-    return Places(low / n_draws, high / n_draws)
+    passes = Passes(runs, data.standardized(inputs), executor or InProcess(), memory_bytes=memory_bytes)
+    y = (targets - data.target_center) / data.target_scale
+    is_known, values = ~np.isnan(y), np.nan_to_num(y)
+    ends = np.abs(values)[None] if model.are_times else values[None]
+    if model.has_modes:  # a count: P(Y < y) = P(Y <= y - 1)
+        ends = np.stack([np.maximum(values - 1, 0), values])
+    sums = np.zeros((3, *ends.shape))
+    passes.add_sums(distribution_sums, np.arange(len(inputs)), ends, sums)
+    low, high = sums[0, 0] / passes.n_draws, sums[0, -1] / passes.n_draws
+    if model.has_modes:
+        low = np.where(values > 0, low, 0.0)
+    if model.are_times:  # a censored time has a minus sign, and the event comes later
+        high = np.where(values < 0, 1.0, high)
+    return Places(np.where(is_known, low, np.nan), np.where(is_known, high, np.nan))
 
 
 def share_limits(n_cases: int, share: float, probability: float = 0.95) -> tuple[float, float]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,11 +13,11 @@ from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.contributions import output_contributions
 from rayfbnn.model.network import Buffers, forward, input_rows
+from rayfbnn.reduce.blocks import Block, Reader, first_draw
+from rayfbnn.reduce.executors import Executor
+from rayfbnn.reduce.passes import Job, Passes
 
-if TYPE_CHECKING:
-    from rayfbnn.draws.view import Draws
-
-_COPIES = 8  # of the contributions in one network, in float64, held at the same time
+_COPIES = 8  # of the contributions in one network, in float64, held at once
 
 
 def check_contributions(runs: Sequence[Draws]) -> None:
@@ -33,7 +32,9 @@ def check_contributions(runs: Sequence[Draws]) -> None:
             )
 
 
-def contribution_columns(runs: Sequence[Draws], inputs: Array, *, memory_bytes: float) -> dict[str, Array]:
+def contribution_columns(
+    runs: Sequence[Draws], inputs: Array, *, executor: Executor, memory_bytes: float
+) -> dict[str, Array]:
     """Return mean and standard deviation over draws of each contribution to each output, (n_cases,) each.
 
     The columns <output>_from_<source>_mean and _sd are on the scale of the data file for real targets, and on
@@ -44,7 +45,8 @@ def contribution_columns(runs: Sequence[Draws], inputs: Array, *, memory_bytes: 
     inputs  (n_cases, n_inputs) as in the data file
     """
     data, model = runs[0].data, runs[0].spec.data_model
-    moments = _moments_of_cases(runs, (inputs - data.input_center) / data.input_scale, memory_bytes)
+    passes = Passes(runs, data.standardized(inputs), executor, memory_bytes=memory_bytes)
+    moments = _moments(passes, data.standardized(inputs))
     names = model.output_columns(data.target_names)
     # The pieces of a hazard are the values of one output at several times.
     units = model.output_units(data.target_center, data.target_scale)
@@ -60,58 +62,61 @@ def contribution_columns(runs: Sequence[Draws], inputs: Array, *, memory_bytes: 
     return columns
 
 
-def _moments_of_cases(runs: Sequence[Draws], inputs: Array, memory_bytes: float) -> dict[str, Array]:
-    """Return the moments of each contribution, (2, n_cases, n_values), computed for some cases at a time.
+def _moments(passes: Passes, inputs: Array) -> dict[str, Array]:
+    """Return mean and standard deviation over all draws of each contribution, (2, n_cases, n_values).
+
+    The contributions in the first draw are subtracted before squares are summed. This saves the digits of a
+    contribution that varies little about a large mean.
 
     inputs  (n_cases, n_inputs), standardised
     """
-    per_case = 4 * runs[0].spec.data_model.n_cells * _bytes_of_a_case(runs[0])
-    at_once = max(1, int(memory_bytes / 2 / per_case))
-    pieces = []
-    for first in range(0, len(inputs), at_once):
-        some = inputs[first : first + at_once]
-        blocks = (block for run in runs for block in _blocks(run, some, memory_bytes / 2))
-        pieces.append(_moments(blocks, n_cases=len(some)))
-    return {source: np.concatenate([piece[source] for piece in pieces], axis=1) for source in pieces[0]}
+    first, block = passes.runs[0], first_draw(passes.runs[0])
+    shifts = {}
+    for at in passes.all_cases():
+        by_source = next(_contributions(first, block, inputs[at], 0.0))
+        shifts[at.start] = np.stack(list(by_source.values()))[:, 0]
+    sources = list(by_source)
+    sums = {start: np.zeros((2, *shift.shape)) for start, shift in shifts.items()}
+    for _, at, part in passes.map(_contribution_sums, lambda at: (shifts[at.start],)):
+        sums[at.start] += part
+    mean, square = np.concatenate(list(sums.values()), axis=3) / passes.n_draws
+    sd = np.sqrt(np.maximum(square - mean**2, 0.0))
+    values = np.stack([mean + np.concatenate(list(shifts.values()), axis=2), sd], axis=1)
+    # (n_sources, 2, n_outputs, n_cases * n_cells), where outputs or cells are the values
+    by_case = np.moveaxis(values, 2, 3).reshape(len(sources), 2, len(inputs), -1)
+    return dict(zip(sources, by_case, strict=True))
 
 
-def _bytes_of_a_case(run: Draws) -> int:
-    """Return about the number of bytes of one case in one network, layers and contributions together."""
-    network = run.spec.network
-    n_sources = len(network.hidden) + 2
-    return activation_bytes(network, run.spec.dtype) + 8 * _COPIES * n_sources * network.outputs
+def _contribution_sums(reader: Reader, job: Job) -> Array:
+    """Return sums over the draws of each contribution less its shift, and of the squares of these.
+
+    The shift is (n_sources, n_outputs, n_cases * n_cells), and the result (2, *shift.shape).
+    """
+    (shift,) = job.arguments
+    sums = np.zeros((2, *shift.shape))
+    run, block = reader.runs[job.unit.run], reader.block(job.unit)
+    for by_source in _contributions(run, block, job.inputs, job.memory_bytes):
+        for source, values in enumerate(by_source.values()):
+            excess = values - shift[source]
+            sums[0, source] += excess.sum(axis=0)
+            sums[1, source] += np.square(excess).sum(axis=0)
+    return sums
 
 
-def _blocks(run: Draws, inputs: Array, memory_bytes: float) -> Iterator[dict[str, Array]]:
-    """Yield the contributions in blocks of draws, (n_draws, n_outputs, n_cases * n_cells) each."""
+def _contributions(
+    run: Draws, block: Block, inputs: Array, memory_bytes: float
+) -> Iterator[dict[str, Array]]:
+    """Yield the contributions by source, some draws at a time, (n_draws, n_outputs, n_cases * n_cells) each.
+
+    inputs  (n_cases, n_inputs), standardised
+    """
     posterior = posterior_of(run)
     rows = input_rows(posterior.data_model.cell_inputs(inputs), posterior.dtype)
-    at_once = networks_at_once(_bytes_of_a_case(run) * rows.shape[1], memory_bytes / 2)
-    for chains, draws in run.blocks_in_memory(2 * posterior.n_parameters, memory_bytes):
-        positions = run.positions(chains, draws).reshape(-1, posterior.n_parameters)
-        for first in range(0, len(positions), at_once):
-            some = np.ascontiguousarray(positions[first : first + at_once], dtype=posterior.dtype)
-            activity = forward(some, rows, posterior.wiring, buffers=Buffers())
-            yield output_contributions(some, activity, posterior.wiring)
-
-
-def _moments(blocks: Iterable[dict[str, Array]], *, n_cases: int) -> dict[str, Array]:
-    """Return mean and standard deviation over all draws of each contribution, (2, n_cases, n_values).
-
-    Means and sums of squared deviations are combined block by block (Chan, Golub and LeVeque 1983,
-    "Algorithms for computing the sample variance"). A sum of squares would lose the digits of a contribution
-    that varies little about a large mean.
-    """
-    n, mean, squares = 0, 0.0, 0.0
-    for block in blocks:
-        values = np.stack(list(block.values()), axis=1).astype(np.float64)
-        n_new = len(values)
-        block_mean = values.mean(axis=0)
-        difference = block_mean - mean
-        between = np.square(difference) * (n * n_new / (n + n_new))
-        squares = squares + np.square(values - block_mean).sum(axis=0) + between
-        mean = mean + difference * (n_new / (n + n_new))
-        n += n_new
-    moments = np.stack([mean, np.sqrt(squares / n)], axis=1)  # (n_sources, 2, n_outputs, n_cases * n_cells)
-    by_case = np.moveaxis(moments, 2, 3).reshape(len(moments), 2, n_cases, -1)
-    return dict(zip(block, by_case, strict=True))
+    network = run.spec.network
+    of_a_case = activation_bytes(network, run.spec.dtype)
+    of_a_case += 8 * _COPIES * (len(network.hidden) + 2) * network.outputs
+    at_once = networks_at_once(of_a_case * rows.shape[1], memory_bytes)
+    for first in range(0, len(block), at_once):
+        some = np.ascontiguousarray(block.positions[first : first + at_once])
+        activity = forward(some, rows, posterior.wiring, buffers=Buffers())
+        yield output_contributions(some, activity, posterior.wiring)

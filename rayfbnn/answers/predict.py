@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,7 @@ def predict_from_draws(
     contributions: bool = False,
     executor: Executor | None = None,
     memory_bytes: float = 256e6,
+    on_progress: Callable[[float], None] = lambda share: None,
 ) -> Prediction:
     """Predict targets at new inputs, averaged over all draws of one or several runs of the same posterior.
 
@@ -121,6 +122,7 @@ def predict_from_draws(
     contributions : bool              adds the columns of `contribution_columns` to the table
     executor                          runs the tasks; this process unless given
     memory_bytes : float              approximate memory for sums
+    on_progress : callable            called with the share of the work that is done, about
     """
     import pandas as pd
 
@@ -130,18 +132,20 @@ def predict_from_draws(
         check_contributions(runs)
     inputs, targets = _checked(runs[0], inputs, targets)
     data, model = runs[0].data, runs[0].spec.data_model
-    cases = Cases((inputs - data.input_center) / data.input_scale, _standardized(targets, data))
+    cases = Cases(data.standardized(inputs), _standardized(targets, data))
+    executor = executor or InProcess()
     parts = summaries(
         runs,
         cases,
-        executor=executor or InProcess(),
+        executor=executor,
         quantiles={} if model.has_labels else QUANTILES,
         memory_bytes=memory_bytes,
+        on_progress=on_progress,
     )
     tables = [_table(runs[0], summary, None if targets is None else targets[at]) for at, summary in parts]
     table = pd.concat(tables, ignore_index=True)
     if contributions:
-        columns = contribution_columns(runs, inputs, memory_bytes=memory_bytes)
+        columns = contribution_columns(runs, inputs, executor=executor, memory_bytes=memory_bytes / 4)
         table = _with_columns(table, columns)
     _check_far_cases(table, inputs, targets, runs[0])
     summary = _summary(table, sum(run.total for run in runs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ from rayfbnn.draws.outputs import activation_bytes, posterior_of
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.reduce.executors import InProcess
-from rayfbnn.reduce.predictive import Cases, Summary, summaries
+from rayfbnn.reduce.predictive import Cases, Summary, joined, summaries
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def predictive_mean(run: Draws, inputs: Array, *, memory_bytes: float = 256e6) -
 
     inputs  (n_cases, n_inputs) as in the data file
     """
-    mean = np.concatenate([summary.mean for summary in _summaries(run, inputs, {}, memory_bytes)])
+    mean = _summary(run, inputs, {}, memory_bytes).mean
     data = run.data
     return mean if run.spec.data_model.has_labels else mean * data.target_scale + data.target_center
 
@@ -54,11 +54,8 @@ def predictive_quantiles(
             f"quantiles: {model.kind} targets are labels and have no quantiles; ask for probabilities"
         )
     wanted = {str(number): probability for number, probability in enumerate(probabilities)}
-    parts = [
-        np.stack([summary.quantiles[name] for name in wanted])
-        for summary in _summaries(run, inputs, wanted, memory_bytes)
-    ]
-    return np.concatenate(parts, axis=1) * data.target_scale + data.target_center
+    found = _summary(run, inputs, wanted, memory_bytes).quantiles
+    return np.stack([found[name] for name in wanted]) * data.target_scale + data.target_center
 
 
 def predictive_sample(run: Draws, inputs: Array, n_samples: int, *, seed: int) -> Array:
@@ -87,21 +84,18 @@ def predictive_sample(run: Draws, inputs: Array, n_samples: int, *, seed: int) -
     return samples * data.target_scale + data.target_center
 
 
-def _summaries(
-    run: Draws, inputs: Array, quantiles: dict[str, float], memory_bytes: float
-) -> Iterator[Summary]:
-    cases = Cases(_standardized(run, inputs))
-    executor = InProcess()
-    for _, summary in summaries(
-        [run],
-        cases,
-        executor=executor,
-        quantiles=quantiles,
-        with_modes=False,
-        memory_bytes=memory_bytes,
-    ):
-        yield summary
+def _summary(run: Draws, inputs: Array, quantiles: dict[str, float], memory_bytes: float) -> Summary:
+    return joined(
+        summaries(
+            [run],
+            Cases(_standardized(run, inputs)),
+            executor=InProcess(),
+            quantiles=quantiles,
+            with_modes=False,
+            memory_bytes=memory_bytes,
+        )
+    )
 
 
 def _standardized(run: Draws, inputs: Array) -> Array:
-    return (np.asarray(inputs, dtype=np.float64) - run.data.input_center) / run.data.input_scale
+    return run.data.standardized(np.asarray(inputs, dtype=np.float64))

@@ -68,6 +68,11 @@ def units_of(runs: Sequence[Draws]) -> Iterator[Unit]:
             yield Unit(number, (chains.start, chains.stop), (draws.start, draws.stop))
 
 
+def first_draw(run: Draws) -> Block:
+    """Return the first draw of the first chain."""
+    return Reader([run]).block(Unit(0, (0, 1), (0, 1)))
+
+
 class Reader:
     """Reads units of the runs of a reduction, and keeps as many as fit into some memory."""
 

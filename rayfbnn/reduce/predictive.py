@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,14 +11,15 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
-from rayfbnn.reduce.blocks import Reader, Unit, units_of
+from rayfbnn.reduce.blocks import Reader, first_draw
 from rayfbnn.reduce.executors import Executor
+from rayfbnn.reduce.passes import Job, Passes, distribution_sums, mass_sums
 from rayfbnn.reduce.pieces import Pieces
 from rayfbnn.reduce.search import QuantileSearch, most_probable
 from rayfbnn.reduce.tile import Tile, by_draw
 
-_CASES_OF_A_JOB = 512
 _MOST_CASES = 1 << 16  # at once, where memory allows more
+_PASSES = 3  # over all guesses at quantiles, about as many as are needed
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def summaries(
     quantiles: dict[str, float],
     with_modes: bool = True,
     memory_bytes: float,
+    on_progress: Callable[[float], None] = lambda share: None,
 ) -> Iterator[tuple[slice, Summary]]:
     """Yield the cases in order, some at a time, with their summaries.
 
@@ -81,49 +83,62 @@ def summaries(
 
     quantiles     names and probabilities of quantiles; none for labels
     memory_bytes  approximate memory of this process for sums
+    on_progress   called with the share of the work that is done, about
     """
     pieces = Pieces.of_runs(runs)
     n_values = max(runs[0].spec.network.outputs, runs[0].data.n_targets)
     n_sums = pieces.n_pieces + 12 * (1 + len(quantiles))
     at_once = int(min(max(1, memory_bytes / 4 / (8 * n_values * n_sums)), _MOST_CASES))
+    per_case = (1 + _PASSES * bool(quantiles)) * sum(run.total for run in runs)
     for first in range(0, len(cases), at_once):
         at = slice(first, min(first + at_once, len(cases)))
-        work = _Work(runs, pieces, cases.some(at), executor, memory_bytes / 6)
-        yield at, work.summary(quantiles, with_modes=with_modes and runs[0].spec.data_model.has_modes)
+        some, share = cases.some(at), _Share(at, len(cases), per_case, on_progress)
+        passes = Passes(runs, some.inputs, executor, memory_bytes=memory_bytes / 6, on_work=share.add)
+        work = _Work(passes, pieces, some)
+        yield (
+            at,
+            work.summary(
+                quantiles, with_modes=bool(with_modes and quantiles and runs[0].spec.data_model.has_modes)
+            ),
+        )
+        on_progress(at.stop / len(cases))
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A unit of draws at some cases, with the arguments of a pass."""
+def joined(parts: Iterable[tuple[slice, Summary]]) -> Summary:
+    """Return the summaries of all cases as one, in the order of the cases."""
+    found = [vars(summary) for _, summary in parts]
+    return Summary(**{name: _concatenated([one[name] for one in found]) for name in found[0]})
 
-    unit: Unit
-    inputs: Array
-    memory_bytes: float
-    arguments: tuple[Any, ...]
 
-    def tile(self, reader: Reader) -> Tile:
-        """Return the networks of the unit's run at the cases."""
-        return Tile(reader.runs[self.unit.run], self.inputs, memory_bytes=self.memory_bytes)
+def _concatenated(values: list[Any]) -> Any:
+    if isinstance(values[0], dict):
+        return {name: np.concatenate([value[name] for value in values]) for name in values[0]}
+    return None if values[0] is None else np.concatenate(values)
+
+
+class _Share:
+    """The share of the work for all cases that is done, while some of them are at work."""
+
+    def __init__(self, at: slice, n_cases: int, per_case: int, tell: Callable[[float], None]) -> None:
+        self._at, self._n_cases, self._per_case, self._tell = at, n_cases, per_case, tell
+        self._done = 0
+
+    def add(self, n_evaluations: int) -> None:
+        """Count some evaluations of networks."""
+        self._done += n_evaluations
+        n = min(self._done / self._per_case, 0.99 * (self._at.stop - self._at.start))
+        self._tell((self._at.start + n) / self._n_cases)
 
 
 class _Work:
-    """The passes over all draws for some cases."""
+    """The summaries of some cases, by passes over all draws."""
 
-    def __init__(
-        self,
-        runs: Sequence[Draws],
-        pieces: Pieces,
-        cases: Cases,
-        executor: Executor,
-        memory_bytes: float,
-    ) -> None:
-        self._runs, self._pieces, self._cases, self._executor = runs, pieces, cases, executor
-        self._memory_bytes = memory_bytes
-        self._units = list(units_of(runs))
-        self._n_draws = sum(run.total for run in runs)
+    def __init__(self, passes: Passes, pieces: Pieces, cases: Cases) -> None:
+        self._passes, self._pieces, self._cases = passes, pieces, cases
+        self._first = passes.runs[0]
 
     def summary(self, quantiles: dict[str, float], *, with_modes: bool) -> Summary:
-        n = self._n_draws
+        n = self._passes.n_draws
         first = self._first_pass()
         with np.errstate(over="ignore", invalid="ignore"):
             excess = first.by_piece.sum(axis=0) / n
@@ -151,10 +166,10 @@ class _Work:
         n_values, n_cases = shift.shape
         total = _FirstSums.zeros(shift, self._pieces.n_pieces, n_cases)
 
-        def arguments(at: slice | Array) -> tuple[Any, ...]:
+        def arguments(at: slice) -> tuple[Any, ...]:
             return (self._cases.some(at), shift[:, at], self._pieces)
 
-        for unit, at, part in self._map(_first_sums, self._all_cases(), arguments):
+        for unit, at, part in self._passes.map(_first_sums, arguments):
             total.add(part, self._pieces.rows_of(unit), at)
         return total
 
@@ -163,26 +178,25 @@ class _Work:
 
         Subtracting it before squares are summed saves the digits of a small spread about a large mean.
         """
-        run = self._runs[0]
-        unit = Unit(0, (0, 1), (0, 1))
+        block = first_draw(self._first)
         shift = []
-        for cases in self._all_cases():
-            block = Reader([run]).block(unit)
-            outputs = Tile(run, self._cases.inputs[cases]).outputs(block)
+        for at in self._passes.all_cases():
+            outputs = Tile(self._first, self._cases.inputs[at]).outputs(block)
             with np.errstate(over="ignore", invalid="ignore"):
-                shift.append(run.spec.data_model.target_moments(*by_draw(outputs, block))[0][:, :, 0].T)
+                moments = self._first.spec.data_model.target_moments(*by_draw(outputs, block))
+                shift.append(moments[0][:, :, 0].T)
         return np.nan_to_num(np.concatenate(shift, axis=1).astype(np.float64), posinf=0.0, neginf=0.0)
 
     def _quantiles(self, wanted: dict[str, float], mean: Array, sd: Array) -> dict[str, Array]:
-        spec = self._runs[0].spec
+        spec = self._first.spec
         search = QuantileSearch(
             list(wanted.values()), mean, sd, scale=spec.data_model.quantile_scale, dtype=spec.dtype
         )
         for of_round in search.rounds():
             for guesses in of_round:
                 sums = np.zeros((3, *guesses.values.shape))
-                self._add_sums(_distribution_sums, guesses.cases, guesses.values, sums)
-                search.improve(guesses, sums, self._n_draws)
+                self._passes.add_sums(distribution_sums, guesses.cases, guesses.values, sums)
+                search.improve(guesses, sums, self._passes.n_draws)
         return dict(zip(wanted, search.values, strict=True))
 
     def _modes(self, low: Array, high: Array) -> tuple[Array, Array]:
@@ -191,45 +205,10 @@ class _Work:
 
         def mass(counts: Array) -> Array:
             sums = np.zeros(counts.shape)
-            self._add_sums(_mass_sums, cases, counts, sums)
-            return sums / self._n_draws
+            self._passes.add_sums(mass_sums, cases, counts, sums)
+            return sums / self._passes.n_draws
 
         return most_probable(mass, low, high)
-
-    def _add_sums(self, function: Callable[..., Array], cases: Array, at_values: Array, sums: Array) -> None:
-        """Add the sums of a pass at some cases, (..., n_values, n_cases, n_targets), to `sums`."""
-        places = [cases[first : first + _CASES_OF_A_JOB] for first in range(0, len(cases), _CASES_OF_A_JOB)]
-        ends = np.searchsorted(cases, [place[-1] for place in places], side="right")
-        columns = [slice(end - len(place), end) for place, end in zip(places, ends, strict=True)]
-        jobs = [
-            (unit, place, column)
-            for unit in self._units
-            for place, column in zip(places, columns, strict=True)
-        ]
-        work = [
-            _Job(
-                unit,
-                self._cases.inputs[place],
-                self._memory_bytes,
-                (np.ascontiguousarray(at_values[:, column]),),
-            )
-            for unit, place, column in jobs
-        ]
-        results = self._executor.map(function, self._runs, work)
-        for (_, _, column), part in zip(jobs, results, strict=True):
-            sums[..., column, :] += part
-
-    def _all_cases(self) -> list[slice]:
-        n = len(self._cases)
-        return [slice(first, min(first + _CASES_OF_A_JOB, n)) for first in range(0, n, _CASES_OF_A_JOB)]
-
-    def _map(
-        self, function: Callable[..., Any], places: list[slice], arguments: Callable[[slice], tuple[Any, ...]]
-    ) -> Iterator[tuple[Unit, slice, Any]]:
-        jobs = [(unit, at) for unit in self._units for at in places]
-        work = [_Job(unit, self._cases.inputs[at], self._memory_bytes, arguments(at)) for unit, at in jobs]
-        for (unit, at), part in zip(jobs, self._executor.map(function, self._runs, work), strict=True):
-            yield unit, at, part
 
 
 @dataclass
@@ -271,9 +250,9 @@ class _FirstSums:
             self.curves.setdefault(name, np.zeros(len(self.maxima)))[at] += sums
 
 
-def _first_sums(reader: Reader, job: _Job) -> _FirstSums:
+def _first_sums(reader: Reader, job: Job) -> _FirstSums:
     cases, shift, pieces = job.arguments
-    tile, block = job.tile(reader), reader.block(job.unit)
+    tile, block = job.read(reader)
     rows = pieces.rows_of(job.unit)
     sums = _FirstSums.zeros(shift, len(rows), len(cases))
     numbers = np.searchsorted(rows, pieces.numbers_of(job.unit))
@@ -281,18 +260,4 @@ def _first_sums(reader: Reader, job: _Job) -> _FirstSums:
     if cases.targets is not None:
         tile.add_scores(block, cases.targets, sums.maxima, sums.scaled)
     sums.curves = tile.curves(block)
-    return sums
-
-
-def _distribution_sums(reader: Reader, job: _Job) -> Array:
-    (guesses,) = job.arguments
-    sums = np.zeros((3, *guesses.shape))
-    job.tile(reader).add_distribution(reader.block(job.unit), guesses, sums)
-    return sums
-
-
-def _mass_sums(reader: Reader, job: _Job) -> Array:
-    (counts,) = job.arguments
-    sums = np.zeros(counts.shape)
-    job.tile(reader).add_mass(reader.block(job.unit), counts, sums)
     return sums

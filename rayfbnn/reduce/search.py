@@ -21,6 +21,7 @@ _MAX_ROUNDS = 300  # a float64 bracket shrinks to neighbouring numbers in fewer 
 _FAR = 1e3  # wider brackets are halved by order of magnitude
 _LARGEST_LOG = 690.0
 _LARGEST_COUNT = 4e300  # rates are at most 1e300
+_LARGEST = float(np.finfo(np.float64).max)
 _MAX_FIRST = 4096  # candidates for a mode
 _CANDIDATES = 17  # for a mode, in later rounds
 
@@ -150,7 +151,7 @@ class QuantileSearch:
         is_taken = (proposal >= low) & (proposal <= high) & has_progress  # False if the step is NaN
         reach = self._width[at] * 2.0**self._round
         if self._round > _NEAR_ROUNDS:  # no end in sight: by order of magnitude
-            reach = np.maximum(reach, np.minimum(np.abs(x), _LARGEST_COUNT**0.6) ** 1.5)
+            reach = np.maximum(reach, np.minimum(np.abs(x), _LARGEST ** (2 / 3)) ** 1.5)
         outside = x + np.where(np.isinf(high), reach, -reach)
         middle = np.where(np.isinf(low) | np.isinf(high), outside, _middle(low, high))
         if self._scale == "whole":
@@ -173,8 +174,8 @@ class QuantileSearch:
             return np.clip(np.floor(x), 0, _LARGEST_COUNT)
         if self._scale == "log":
             return np.clip(x, -_LARGEST_LOG, _LARGEST_LOG)
-        with np.errstate(over="ignore"):
-            return x.astype(self._dtype).astype(np.float64)
+        largest = np.finfo(self._dtype).max
+        return np.clip(x, -largest, largest).astype(self._dtype).astype(np.float64)
 
 
 def most_probable(mass: Callable[[Array], Array], low: Array, high: Array) -> tuple[Array, Array]:

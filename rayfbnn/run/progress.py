@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 _SECONDS_BETWEEN_LINES = 5.0  # for each batch, without a terminal
+_SECONDS_ELSEWHERE = 60.0  # between lines on the share of some work, without a terminal
+_SECONDS_TO_FORECAST, _LONG = 2.0, 20.0
 
 
 class Display(Protocol):
@@ -179,20 +181,32 @@ def rejection_line(accepted: int, proposals: int, draws: int, seconds: float) ->
 
 
 @contextmanager
-def show_share(of: str = "", *, show: bool) -> Iterator[Callable[[float], None]]:
+def show_share(of: str = "", *, show: bool = True, advice: str = "") -> Iterator[Callable[[float], None]]:
     """Yield a function that writes lines, given the share of some work that is done.
 
-    The first line comes after five seconds. `of` names the work at the beginning of each line.
+    Work of more than 20 seconds is forecast after two. Further lines follow every five seconds on a terminal,
+    and every minute elsewhere.
+
+    of      names the work at the beginning of each line
+    advice  how the work would be faster, for the forecast
     """
-    started = written = time.monotonic()
+    begin = f"{of}: " if of else ""
+    between = _SECONDS_BETWEEN_LINES if standard_error().isatty() else _SECONDS_ELSEWHERE
+    started = time.monotonic()
+    due, is_forecast = started + _SECONDS_TO_FORECAST, True
 
     def on_progress(share: float) -> None:
-        nonlocal written
+        nonlocal due, is_forecast
         now = time.monotonic()
-        if show and now - written >= _SECONDS_BETWEEN_LINES:
-            written = now
-            left = duration((now - started) * (1 - share) / share)
-            say(f"{of}{': ' if of else ''}{share:.1%} done, time left {left}")
+        if not show or now < due or share <= 0:
+            return
+        due = now + between
+        total = (now - started) / share
+        if is_forecast and total > _LONG:
+            say(f"{begin}about {duration(total)} in all{'; ' if advice else ''}{advice}")
+        elif not is_forecast:
+            say(f"{begin}{share:.1%} done, time left {duration(total * (1 - share))}")
+        is_forecast = False
 
     yield on_progress
 

@@ -89,6 +89,7 @@ def predict(
     """
     from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
     from rayfbnn.answers.predict import first_infinity, predict_from_draws
+    from rayfbnn.run.progress import show_share
 
     check_reducing(workers, address)
     _check_thinning(draws, max_mcse)
@@ -102,8 +103,16 @@ def predict(
     of_store = draws_for_predictions if len(stores) == 1 else chosen_draws
     runs = [of_store(store, skip) for store in stores]
     used = _some_draws(runs, draws, max_mcse)
-    with reducing(workers, address) as executor:
-        prediction = predict_from_draws(used, inputs, targets, contributions=contributions, executor=executor)
+    advice = "" if used is not runs else "max_mcse = 0.01 takes only as many draws as are needed"
+    with reducing(workers, address) as executor, show_share("predict", advice=advice) as on_progress:
+        prediction = predict_from_draws(
+            used,
+            inputs,
+            targets,
+            contributions=contributions,
+            executor=executor,
+            on_progress=on_progress,
+        )
     if used is not runs:
         prediction.summary["of_draws"] = sum(run.total for run in runs)
     prediction = replace(prediction, verdict=verdict_on_predictions(runs, inputs))

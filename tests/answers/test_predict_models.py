@@ -16,9 +16,9 @@ import scipy.stats
 from rayfbnn.answers.predict import MEASURES, predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import functions
-from rayfbnn.model.mixtures.poisson import mass_sums, mixture_quantiles
+from rayfbnn.model.mixtures.poisson import mass_sums
 from rayfbnn.reduce.effective import mcse_mean
-from rayfbnn.reduce.search import most_probable
+from rayfbnn.reduce.search import QuantileSearch, most_probable
 from tests.support.store.data_models import (
     N_TEST,
     PIECEWISE,
@@ -65,6 +65,20 @@ def test_counts() -> None:
     np.testing.assert_allclose(table["expected_error_rate"], expected_errors.mean(axis=1), rtol=1e-12)
     np.testing.assert_array_equal(table["absolute_error"], np.abs(medians - targets).sum(axis=1))
     assert set(prediction.summary) >= {"squared_error", "absolute_error", "error_rate", "log_probability"}
+
+
+def mixture_quantiles(log_rates: Array, probabilities: list[float]) -> Array:
+    """The quantiles of mixtures of Poisson distributions, (n_cases, n_probabilities)."""
+    model = run_of({"kind": "count"})[0].spec.data_model
+    mean, variance = np.exp(log_rates).mean(axis=1), np.exp(log_rates).var(axis=1)
+    sd = np.sqrt(mean + variance)
+    search = QuantileSearch(probabilities, mean[:, None], sd[:, None], scale="whole")
+    for guesses_of_round in search.rounds():
+        for guesses in guesses_of_round:
+            at = log_rates[guesses.cases][:, None]
+            sums = [model.distribution(at, np.zeros((1, 0, 1)), values) for values in guesses.values]
+            search.improve(guesses, np.stack(sums, axis=1), log_rates.shape[1])
+    return search.values[:, :, 0].T
 
 
 def mixture_modes(log_rates: Array, low: Array, high: Array) -> Array:

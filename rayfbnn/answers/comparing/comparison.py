@@ -1,16 +1,16 @@
-"""The comparison of runs with a reference run at test cases, a piece of the cases at a time."""
+"""The comparison of runs with a reference run at test cases."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from rayfbnn.answers.comparing.answers import answers, cases_at_once, merged
 from rayfbnn.answers.comparing.distances import distances
+from rayfbnn.answers.comparing.functions import cases_at_once, functions_of, merged
 from rayfbnn.answers.comparing.scores import (
     BAND,
     INTERVALS,
@@ -23,14 +23,18 @@ from rayfbnn.answers.comparing.scores import (
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.draws.same_posterior import check_same_posterior
-from rayfbnn.draws.subsets import halves
+from rayfbnn.draws.subsets import halves, spread, with_draws
 from rayfbnn.draws.weighted_starts import with_members
 from rayfbnn.errors import DataError
+from rayfbnn.reduce.executors import InProcess
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
+    from rayfbnn.reduce.blocks import Reader
+    from rayfbnn.reduce.executors import Executor
 
 Measures: TypeAlias = dict[str, Array]  # by name, at all cases
+_DRAWS = 100_000  # of a run, for distances, which need all of them at once
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,14 @@ def compare_draws(
     inputs: Array,
     targets: Array,
     *,
+    executor: Executor | None = None,
     memory_bytes: float = 256e6,
+    on_progress: Callable[[float], None] = lambda share: None,
 ) -> tuple[dict[str, Compared], Compared]:
     """Compare runs of one posterior with a reference run: scores, calibration and distances.
 
     The result has the comparison of each method, and that of one half of the reference's chains with the
-    other half. Distances below the latter are not meaningful. The cases are processed in pieces, and only a
-    few numbers are kept for each case.
+    other half. Distances below the latter are not meaningful. Only a few numbers are kept for each case.
 
     Parameters
     ----------
@@ -70,57 +75,76 @@ def compare_draws(
     methods : runs of the same posterior by name; the reference may be among them
     inputs : (n_cases, n_inputs)     as in the data file
     targets : (n_cases, n_targets)   as in the data file, NaN where missing
+    executor                         runs the tasks; this process unless given
     memory_bytes : float             approximate memory to use at once
+    on_progress : callable           called with the share of the work that is done, about
     """
     check_same_posterior([reference, *methods.values()], is_approximation_allowed=True)
     if len(inputs) == 0 or np.isnan(targets).all():
         raise DataError(f"data: test cases with a known target are needed, got {len(inputs)} cases")
+    executor = executor or InProcess()
     methods = {name: with_members(run) for name, run in methods.items()}
-    runs = {"": reference} | methods
-    scored: dict[str, list[Measures]] = {name: [] for name in (*runs, "halves")}
-    distant: dict[str, list[Measures]] = {name: [] for name in (*runs, "halves")}
-    at_once = cases_at_once(list(runs.values()), memory_bytes)
-    for first in range(0, len(inputs), at_once):
-        cases = slice(first, first + at_once)
-        for name, score, distance in _piece(runs, inputs[cases], targets[cases], memory_bytes / 4):
-            scored[name].append(score)
-            distant[name].append(distance)
-    exact, exact_sigmas = _joined(scored[""]), _log_sigmas(reference)
+    one, other = halves(reference)
+    # Scored once each; the reference may also be among the methods.
+    scored: dict[Draws, Measures] = {}
+    for run in (reference, one, *methods.values()):
+        if run not in scored:
+            scored[run] = scores(run, inputs, targets, executor=executor, memory_bytes=memory_bytes)
+            on_progress(len(scored) / (len(methods) + 3))
+    runs = [_not_too_many(run) for run in (one, other, reference, *methods.values())]
+    floor, *distant = _distances(
+        runs, reference.data.standardized(inputs), executor=executor, memory_bytes=memory_bytes
+    )
+    of_halves = Compared(
+        averages(scored[one], floor, scored[reference]),
+        _differences(_log_sigmas(one), _log_sigmas(other)),
+        *_reliability(scored[one]),
+    )
+    exact_sigmas = _log_sigmas(reference)
     rows = {
         name: Compared(
-            averages(_joined(scored[name]), _joined(distant[name]), exact),
+            averages(scored[run], distance, scored[reference]),
             _differences(_log_sigmas(run), exact_sigmas),
-            *_reliability(_joined(scored[name])),
+            *_reliability(scored[run]),
         )
-        for name, run in methods.items()
+        for (name, run), distance in zip(methods.items(), distant, strict=True)
     }
-    one, other = map(_log_sigmas, halves(reference))
-    floor = averages(_joined(scored["halves"]), _joined(distant["halves"]), exact)
-    return rows, Compared(floor, _differences(one, other), *_reliability(_joined(scored["halves"])))
+    return rows, of_halves
 
 
-def _piece(
-    runs: Mapping[str, Draws], inputs: Array, targets: Array, memory_bytes: float
-) -> Iterator[tuple[str, Measures, Measures]]:
-    """Yield the scores and distances of each run at some cases, and of the first half of the reference.
+def _not_too_many(run: Draws) -> Draws:
+    """Return the run with evenly spaced draws only, if its draws of all chains are very many."""
+    at_most = max(1, _DRAWS // run.n_chains)
+    return run if run.n_draws <= at_most else with_draws(run, spread(run.n_draws, at_most))
 
-    The reference has the name "". Its first half has the name "halves", and distances from the other half.
+
+def _distances(
+    runs: list[Draws], inputs: Array, *, executor: Executor, memory_bytes: float
+) -> list[Measures]:
+    """Return the distances of the halves of the reference from each other, then of each method.
+
+    runs    both halves of the reference, the reference, and the methods
+    inputs  (n_cases, n_inputs), standardised
     """
-    reference = runs[""]
-    one, other = (answers(half, inputs, targets, memory_bytes=memory_bytes) for half in halves(reference))
+    at_once = cases_at_once(runs, memory_bytes)
+    jobs = [(inputs[at : at + at_once], memory_bytes / 4) for at in range(0, len(inputs), at_once)]
+    by_job = list(executor.map(_distances_of_cases, runs, jobs))
+    return [
+        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        for parts in zip(*by_job, strict=True)
+    ]
+
+
+def _distances_of_cases(reader: Reader, job: tuple[Array, float]) -> list[Measures]:
+    inputs, block_bytes = job
+    one, other = (functions_of(run, inputs, memory_bytes=block_bytes) for run in reader.runs[:2])
     exact = merged(one, other)
-    yield "halves", scores(reference, one, targets), distances(one, other)
-    of_exact = scores(reference, exact, targets)
-    for name, run in runs.items():
-        if run is reference:
-            yield name, of_exact, distances(exact, exact)
-        else:
-            said = answers(run, inputs, targets, memory_bytes=memory_bytes)
-            yield name, scores(run, said, targets), distances(said, exact)
-
-
-def _joined(pieces: list[Measures]) -> Measures:
-    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    _, _, reference, *methods = reader.runs
+    found = [distances(one, other)]
+    for run in methods:
+        same = run is reference
+        found.append(distances(exact if same else functions_of(run, inputs, memory_bytes=block_bytes), exact))
+    return found
 
 
 def averages(score: Measures, distance: Measures, exact: Measures) -> dict[str, float]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import scipy.special
 
-from rayfbnn.answers.comparing.answers import Answers
+from rayfbnn.answers.comparing.functions import Functions
 from rayfbnn.arrays import Array
 
 
-def distances(approximate: Answers, exact: Answers) -> dict[str, Array]:
+def distances(approximate: Functions, exact: Functions) -> dict[str, Array]:
     """Return each distance by name.
 
     For labels these are total_variation, kl and agreement, (n_cases,), as the functions of these names return

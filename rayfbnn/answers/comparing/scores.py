@@ -7,21 +7,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.calibration import Places
-from rayfbnn.answers.comparing.answers import Answers
+from rayfbnn.answers.calibration import Places, places
+from rayfbnn.answers.comparing.functions import distributions
 from rayfbnn.arrays import Array
+from rayfbnn.draws.held import hold
+from rayfbnn.draws.subsets import spread
+from rayfbnn.reduce.predictive import Cases, joined, summaries
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
+    from rayfbnn.reduce.executors import Executor
 
 BINS = 15
 BAND = 0.8  # from the 10 % to the 90 % quantile
 INTERVALS = np.arange(1, 20) / 20  # levels of the central intervals in a picture
 _LEVELS = (np.arange(64) + 0.5) / 64  # of the quantiles in the average that gives CRPS
-_MOST_DRAWS = 1000  # evenly spaced draws for these quantiles
+_MOST_DRAWS = 1000  # evenly spaced draws of all chains for these quantiles
 
 
-def scores(run: Draws, answers: Answers, targets: Array) -> dict[str, Array]:
+def scores(
+    run: Draws, inputs: Array, targets: Array, *, executor: Executor, memory_bytes: float
+) -> dict[str, Array]:
     """Return scores by name, (n_cases,) or (n_cases, n_targets) each, NaN where a target is missing.
 
     log_probability is that of all targets of a case. Labels have error_rate and expected_error_rate, which is
@@ -29,13 +35,39 @@ def scores(run: Draws, answers: Answers, targets: Array) -> dict[str, Array]:
     probability, and `is_right`, 1 if its label was the right one. Numbers have squared_error, summed over
     targets; and for each target crps, and the places `low` and `high` of `calibration.Places`.
 
-    run      the run, for its model and the scale of its targets
+    inputs   (n_cases, n_inputs) as in the data file
     targets  (n_cases, n_targets) as in the data file
     """
-    of_all = {"log_probability": answers.log_density}
-    if answers.probabilities is not None:
-        return of_all | _of_labels(answers.probabilities, targets)
-    return of_all | _of_numbers(run, answers, targets)
+    data = run.data
+    scaled = (targets - data.target_center) / data.target_scale
+    cases = Cases(data.standardized(inputs), scaled)
+    whole = joined(summaries([run], cases, executor=executor, quantiles={}, memory_bytes=memory_bytes))
+    is_known = ~np.isnan(targets)
+    log_scale = (is_known * np.log(data.target_scale)).sum(axis=1)
+    of_all = {"log_probability": np.where(is_known.any(axis=1), whole.log_probability - log_scale, np.nan)}
+    if run.spec.data_model.has_labels:
+        return of_all | _of_labels(distributions(run, whole.mean), targets)
+    is_known &= ~(run.spec.data_model.are_times & (targets < 0))
+    error = np.where(is_known, np.square((whole.mean - scaled) * data.target_scale), np.nan)
+    placed = places([run], inputs, targets, executor=executor, memory_bytes=memory_bytes / 4)
+    loss = crps(_quantiles(run, cases, executor, memory_bytes), scaled) * data.target_scale
+    return of_all | {
+        "squared_error": np.where(is_known.any(axis=1), np.nansum(error, axis=1), np.nan),
+        "crps": np.where(is_known, loss, np.nan),
+        "low": placed.low,
+        "high": placed.high,
+    }
+
+
+def _quantiles(run: Draws, cases: Cases, executor: Executor, memory_bytes: float) -> Array:
+    """Return the quantiles at `_LEVELS` given some of the draws, (n_levels, n_cases, n_targets)."""
+    some = hold(run, spread(run.n_draws, max(1, _MOST_DRAWS // run.n_chains)))
+    wanted = {f"{level:g}": float(level) for level in _LEVELS}
+    parts = summaries(
+        [some], cases, executor=executor, quantiles=wanted, with_modes=False, memory_bytes=memory_bytes
+    )
+    found = joined(parts).quantiles
+    return np.stack([found[name] for name in wanted])
 
 
 def _of_labels(probabilities: Array, targets: Array) -> dict[str, Array]:
@@ -54,26 +86,6 @@ def _mean_of_known(values: Array) -> Array:
     """Return the mean of the known values of each row, (n_rows,); NaN if a row has none."""
     n_known = (~np.isnan(values)).sum(axis=1)
     return np.where(n_known > 0, np.nansum(values, axis=1) / np.maximum(n_known, 1), np.nan)
-
-
-def _of_numbers(run: Draws, answers: Answers, targets: Array) -> dict[str, Array]:
-    model, data = run.spec.data_model, run.data
-    scaled = (targets - data.target_center) / data.target_scale
-    assert answers.outputs is not None and answers.sigmas is not None
-    given = answers.outputs, answers.sigmas[None]
-    low, high = model.cumulative(*given, scaled)
-    is_known = ~np.isnan(targets) & ~(model.are_times & (targets < 0))
-    # Quantiles are found by a search, which takes seconds a case for 64 levels of 32,000 draws.
-    some = slice(None, None, -(-answers.n_draws // _MOST_DRAWS))
-    quantiles = model.quantiles(given[0][..., some], given[1][..., some], list(_LEVELS))
-    means = model.draw_means(*given).mean(axis=2, dtype=np.float64)
-    error = np.where(is_known, np.square((means - scaled) * data.target_scale), np.nan)
-    return {
-        "squared_error": np.where(is_known.any(axis=1), np.nansum(error, axis=1), np.nan),
-        "crps": np.where(is_known, crps(quantiles, scaled) * data.target_scale, np.nan),
-        "low": low,
-        "high": high,
-    }
 
 
 def crps(quantiles: Array, targets: Array) -> Array:

@@ -105,22 +105,6 @@ class CountTargets(DataModel):
 
         return mass_sums(outputs, counts[:, :, None])
 
-    def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
-        """Return P(Y <= y - 1) and P(Y <= y)."""
-        y = targets[:, :, None]
-        with np.errstate(over="ignore"):
-            rates = np.exp(np.minimum(outputs.astype(np.float64), _MAX_LOG_RATE))
-        above_rate = special_functions(rates).gammaincc  # P(Y <= k) = Q(k + 1, rate)
-        before = np.where(y > 0, above_rate(np.maximum(y, 1.0), rates), 0 * y)
-        return before.mean(axis=2), above_rate(y + 1, rates).mean(axis=2)
-
-    def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
-        from rayfbnn.model.mixtures.poisson import mixture_quantiles
-
-        targets = range(outputs.shape[1])
-        values = [mixture_quantiles(outputs[:, target], probabilities) for target in targets]
-        return np.stack(values, axis=-1).swapaxes(0, 1)
-
     def errors(
         self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
     ) -> dict[str, Array]:

@@ -399,32 +399,6 @@ class DataModel(ABC):
         """
         return {}
 
-    def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
-        """Return P(Y < y) and P(Y <= y) for each target y, averaged over draws, if targets are numbers.
-
-        The two are equal if targets have a density. For a censored time they are P(T <= y) and 1, because the
-        event comes later than y. Both are (n_cases, n_targets), and NaN for missing targets.
-
-        outputs, noise_sigmas  as in `target_moments`
-        targets                (n_cases, n_targets), on the network's scale
-        """
-        raise NotImplementedError
-
-    def draw_means(self, outputs: Array, noise_sigmas: Array) -> Array:
-        """Return the mean of a target given each draw, (n_cases, n_values, n_draws).
-
-        For labels, this is the probability p of each label. The arguments are as in `target_moments`.
-        """
-        return self.moments(outputs, noise_sigmas)[0]
-
-    def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
-        """Return quantiles of the predictive distribution, (n_probabilities, n_cases, n_targets).
-
-        outputs and noise_sigmas are as in `target_moments`; probabilities are strictly between 0 and 1.
-        Labels have no quantiles.
-        """
-        raise NotImplementedError
-
     def exported_settings(self, training_targets: Array) -> dict[str, Any]:
         """Return the settings of the data model for an exported file, as values for JSON.
 

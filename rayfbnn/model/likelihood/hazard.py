@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 
-_MAX_ROUNDS = 400
-_CLOSE = 1e-12  # relative
 _MAX_LOG_HAZARD = 340.0  # limit for the absolute value; squares of times are then below 1e300
 
 
@@ -127,51 +124,6 @@ class Hazard:
         density = survival * rate
         sums = [1 - survival, density, density * (1 - rate)]
         return np.stack([np.nan_to_num(part).sum(axis=1) for part in sums])
-
-    def time_quantiles(self, log_hazard: Array, probabilities: Sequence[float]) -> Array:
-        """Return the times t with P(T <= t) = p over all draws, (n_cases, n_probabilities).
-
-        In a piece -log P(T > t) is concave in t, so Newton steps from the left of the solution never pass it.
-        They start from the start of the piece or from the smallest quantile of the single draws, which is a
-        lower bound.
-
-        log_hazard (n_cases, n_draws, n_pieces)
-        """
-        v = _clipped(log_hazard)
-        starts = np.array(self.piece_starts)
-        lengths = np.diff(starts)
-        spent = np.exp(v[..., :-1] + np.log(lengths)).cumsum(axis=2)
-        spent = np.concatenate([np.zeros((*v.shape[:2], 1)), spent], axis=2)  # up to each piece's start
-        at_starts = np.exp(-spent).mean(axis=1)  # (n_cases, n_pieces)
-        quantiles = np.empty((len(v), len(probabilities)))
-        cases = np.arange(len(v))
-        for column, p in enumerate(probabilities):
-            goal = -np.log1p(-p)
-            piece = (at_starts[:, 1:] >= 1 - p).sum(axis=1)
-            begin, before = starts[piece], spent[cases, :, piece]
-            lowest = self.time_at(np.full(v.shape[:2], goal), v).min(axis=1)
-            start = np.maximum(lowest - begin, 0.0)
-            quantiles[:, column] = begin + _time_in_piece(goal, start, before, v[cases, :, piece])
-        return quantiles
-
-
-def _time_in_piece(goal: float, x: Array, before: Array, log_hazard: Array) -> Array:
-    """Solve -log P(T > start of the piece + x) = goal for x (n_cases,), by Newton steps from a lower bound.
-
-    before      (n_cases, n_draws): integral of each draw's hazard up to the start of the piece
-    log_hazard  (n_cases, n_draws): log hazard of each draw in the piece
-    """
-    for _ in range(_MAX_ROUNDS):
-        exponent = before + np.exp(log_hazard + np.log(np.maximum(x, 1e-300))[:, None])
-        smallest = exponent.min(axis=1, keepdims=True)
-        weight = np.exp(smallest - exponent)
-        height = smallest[:, 0] - np.log(weight.mean(axis=1))  # -log P(T > start + x)
-        slope = (weight * np.exp(log_hazard)).sum(axis=1) / weight.sum(axis=1)
-        step = np.maximum((goal - height) / slope, 0.0)
-        x = x + step
-        if np.all(step <= _CLOSE * x):
-            return x
-    raise AssertionError(f"quantiles of times not found in {_MAX_ROUNDS} steps")
 
 
 def _clipped(log_hazard: Array) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.likelihood.real import cumulative_real, distribution_real, quantiles_real
+from rayfbnn.model.likelihood.real import distribution_real
 from rayfbnn.streams import Purpose, Streams
 
 _LOG_2_PI = math.log(2 * math.pi)
@@ -135,15 +135,9 @@ class HeteroscedasticTargets(DataModel):
         """Return the smallest standard deviation of the noise."""
         return {"noise_floor": self.noise_floor}
 
-    def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
-        return cumulative_real(*self._means_and_sigmas(outputs), math.inf, targets)
-
     def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
         means, sigmas = self._means_and_sigmas(outputs)
         return distribution_real(means, sigmas, values, math.inf)
-
-    def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
-        return quantiles_real(*self._means_and_sigmas(outputs), probabilities, math.inf)
 
     def _means_and_sigmas(self, outputs: Array) -> tuple[Array, Array]:
         """Return means and noise standard deviations, (n_cases, n_targets, n_draws) each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,9 +126,6 @@ class RealTargets(DataModel):
         """Return the degrees of freedom of t noise, or None for Gaussian noise."""
         return {"noise_df": None if math.isinf(self.alpha) else self.alpha}
 
-    def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
-        return cumulative_real(outputs, noise_sigmas, self.alpha, targets)
-
     def target_moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
         """Return the outputs as means, and the variance of the noise, infinite for t noise with df <= 2."""
         means, variances = self.moments(outputs, noise_sigmas)
@@ -136,22 +133,6 @@ class RealTargets(DataModel):
 
     def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
         return distribution_real(outputs, noise_sigmas, values, self.alpha)
-
-    def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
-        return quantiles_real(outputs, noise_sigmas, probabilities, self.alpha)
-
-
-def cumulative_real(outputs: Array, sigmas: Array, df: float, targets: Array) -> tuple[Array, Array]:
-    """Return the distribution function of the mixtures over all draws at the targets, twice.
-
-    targets  (n_cases, n_targets)
-    """
-    import scipy.special
-
-    z = (targets[:, :, None] - outputs) / sigmas
-    values = scipy.special.ndtr(z) if math.isinf(df) else scipy.special.stdtr(df, z)
-    mean = values.mean(axis=2)
-    return mean, mean
 
 
 def distribution_real(outputs: Array, sigmas: Array, values: Array, df: float) -> Array:
@@ -162,15 +143,3 @@ def distribution_real(outputs: Array, sigmas: Array, values: Array, df: float) -
     from rayfbnn.model.mixtures.gaussian import component_sums
 
     return component_sums(values[:, :, None], outputs, sigmas, df)
-
-
-def quantiles_real(outputs: Array, sigmas: Array, probabilities: Sequence[float], df: float) -> Array:
-    """Return quantiles of the mixtures over all draws, (n_probabilities, n_cases, n_targets)."""
-    # Imported here because sampling does not need SciPy.
-    from rayfbnn.model.mixtures.gaussian import mixture_quantiles
-
-    quantiles = np.empty((len(probabilities), *outputs.shape[:2]))
-    for target in range(outputs.shape[1]):
-        values = mixture_quantiles(outputs[:, target], sigmas[:, target], list(probabilities), df=df)
-        quantiles[:, :, target] = values.T
-    return quantiles

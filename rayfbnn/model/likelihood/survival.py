@@ -196,17 +196,6 @@ class SurvivalTargets(DataModel):
         curve = self.hazard.survival_curve(log_hazard, points) * log_hazard.shape[1]
         return {f"survival_{time:.6g}": values for time, values in zip(points, curve.T, strict=True)}
 
-    def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
-        died = 1 - self.hazard.survival_at(outputs.swapaxes(1, 2), np.abs(targets[:, 0]))[:, None]
-        return died, np.where(targets < 0, 1.0, died)
-
-    def draw_means(self, outputs: Array, noise_sigmas: Array) -> Array:
-        return np.asarray(self.hazard.mean_times(outputs.swapaxes(1, 2))[:, None])
-
-    def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
-        times = self.hazard.time_quantiles(outputs.swapaxes(1, 2), list(probabilities))
-        return np.asarray(times.T[:, :, None])
-
     def _curve_times(self, training_targets: Array) -> Array:
         """Return the times of the points of the survival curve."""
         if self.hazard.times:

@@ -1,0 +1,133 @@
+"""Passes over all draws: tasks for units of draws at some cases, with sums in a fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.draws.view import Draws
+from rayfbnn.reduce.blocks import Block, Reader, Unit, units_of
+from rayfbnn.reduce.executors import Executor
+from rayfbnn.reduce.tile import Tile
+
+_CASES_OF_A_JOB = 512
+
+
+@dataclass(frozen=True)
+class Job:
+    """A unit of draws at some cases, with the arguments of a pass.
+
+    inputs        (n_cases, n_inputs), standardised
+    memory_bytes  for networks at work
+    """
+
+    unit: Unit
+    inputs: Array
+    memory_bytes: float
+    arguments: tuple[Any, ...]
+
+    def read(self, reader: Reader) -> tuple[Tile, Block]:
+        """Return the networks of the unit's run at the cases, and the draws."""
+        run = reader.runs[self.unit.run]
+        return Tile(run, self.inputs, memory_bytes=self.memory_bytes), reader.block(self.unit)
+
+
+class Passes:
+    """Passes over all draws of some runs at some cases.
+
+    The draws are read in units that the stores fix, and results come in the order of the units. Sums of them
+    therefore do not depend on the executor.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Draws],
+        inputs: Array,
+        executor: Executor,
+        *,
+        memory_bytes: float,
+        on_work: Callable[[int], None] = lambda n_evaluations: None,
+    ) -> None:
+        """Take standardised inputs, (n_cases, n_inputs), and the memory of one task.
+
+        on_work  called after each task with the number of networks it evaluated, times the number of cases
+        """
+        self.runs, self.n_draws = runs, sum(run.total for run in runs)
+        self._inputs, self._executor, self._memory_bytes = inputs, executor, memory_bytes
+        self._units, self._on_work = list(units_of(runs)), on_work
+
+    def all_cases(self) -> list[slice]:
+        """Return the cases of each task of a complete pass."""
+        n = len(self._inputs)
+        return [slice(first, min(first + _CASES_OF_A_JOB, n)) for first in range(0, n, _CASES_OF_A_JOB)]
+
+    def map(
+        self, function: Callable[[Reader, Job], Any], arguments: Callable[[slice], tuple[Any, ...]]
+    ) -> Iterator[tuple[Unit, slice, Any]]:
+        """Yield the results of a pass at all cases: the unit, the cases, and function(reader, job).
+
+        arguments  of the tasks at some cases
+        """
+        places = [(at, self._inputs[at], arguments(at)) for at in self.all_cases()]
+        jobs = [
+            (at, Job(unit, inputs, self._memory_bytes, given))
+            for unit in self._units
+            for at, inputs, given in places
+        ]
+        for (at, job), part in self._results(function, jobs):
+            yield job.unit, at, part
+
+    def add_sums(
+        self, function: Callable[[Reader, Job], Array], cases: Array, at_values: Array, sums: Array
+    ) -> None:
+        """Add the sums of a pass at some cases to `sums`.
+
+        cases      (n_chosen,) numbers of cases, in order; one may be there several times
+        at_values  (n_values, n_chosen, n_targets), the argument of the tasks
+        sums       (..., n_chosen, n_targets)
+        """
+        columns = [
+            slice(first, min(first + _CASES_OF_A_JOB, len(cases)))
+            for first in range(0, len(cases), _CASES_OF_A_JOB)
+        ]
+        places = [
+            (column, self._inputs[cases[column]], (np.ascontiguousarray(at_values[:, column]),))
+            for column in columns
+        ]
+        jobs = [
+            (column, Job(unit, inputs, self._memory_bytes, given))
+            for unit in self._units
+            for column, inputs, given in places
+        ]
+        for (column, _), part in self._results(function, jobs):
+            sums[..., column, :] += part
+
+    def _results(
+        self, function: Callable[[Reader, Job], Any], jobs: list[tuple[slice, Job]]
+    ) -> Iterator[tuple[tuple[slice, Job], Any]]:
+        results = self._executor.map(function, self.runs, [job for _, job in jobs])
+        for (at, job), part in zip(jobs, results, strict=True):
+            yield (at, job), part
+            self._on_work(job.unit.n_draws * len(job.inputs))
+
+
+def distribution_sums(reader: Reader, job: Job) -> Array:
+    """Return sums of F, f and f' at values (n_values, n_cases, n_targets), (3, *values.shape)."""
+    (values,) = job.arguments
+    sums = np.zeros((3, *values.shape))
+    tile, block = job.read(reader)
+    tile.add_distribution(block, values, sums)
+    return sums
+
+
+def mass_sums(reader: Reader, job: Job) -> Array:
+    """Return sums of the probabilities of counts, in the shape of these, (n_counts, n_cases, n_targets)."""
+    (counts,) = job.arguments
+    sums = np.zeros(counts.shape)
+    tile, block = job.read(reader)
+    tile.add_mass(block, counts, sums)
+    return sums
