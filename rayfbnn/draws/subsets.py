@@ -12,6 +12,7 @@ from rayfbnn.errors import ConfigError, StoreError
 
 _BLOCKS = 16  # that are read from a batch, however long the run is
 _DRAWS = 50  # of a block, if a chunk has as many
+_PICTURED = 4_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,11 @@ def thinned(run: Draws, at_most: int) -> Draws:
     """Return at most `at_most` draws of each chain, evenly spaced in at most 16 evenly spaced blocks."""
     numbers = _draw_numbers(run.n_draws, _per_block(run), at_most)
     return run if len(numbers) == run.n_draws else with_draws(run, numbers)
+
+
+def for_picture(run: Draws) -> Draws:
+    """Return about 4,000 draws of all chains together, at least one of each: more would change no picture."""
+    return thinned(run, max(1, _PICTURED // run.n_chains))
 
 
 def first_draws(run: Draws, at_most: int) -> Draws:

@@ -12,6 +12,7 @@ import numpy as np
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.functions import network_values
+from rayfbnn.draws.subsets import for_picture
 from rayfbnn.errors import ConfigError
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import (
@@ -36,13 +37,13 @@ def predictive_bands(
 
     The training cases are drawn as points.
 
-    The bands are the central 80 % and 98 % of targets, noise included. For binary targets P(y = 1) is
-    plotted, for class targets the probability of each class.
+    The bands are the central 80 % and 98 % of targets, noise included, from about 4,000 draws. For binary
+    targets P(y = 1) is plotted, for class targets the probability of each class.
     """
     data, model = runs[0].data, runs[0].spec.data_model
     name, column, inputs = _along_input(data, input_name, n_points)
     x = data.inputs[:, column]
-    table = predict_from_draws(runs, inputs).table
+    table = predict_from_draws([for_picture(run) for run in runs], inputs).table
     has_bands = not model.has_labels
     n_panels = data.n_targets if has_bands else 1
     figure, axes = figure_with_axes(n_panels, 1, width=6.4, height=3.4 * n_panels)

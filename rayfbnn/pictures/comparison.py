@@ -12,6 +12,7 @@ import numpy as np
 from rayfbnn.answers.comparing.table import Comparison
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
+from rayfbnn.draws.subsets import for_picture
 from rayfbnn.draws.weighted_starts import with_members
 from rayfbnn.pictures.figures import Figure, blank_figure, save, styled
 from rayfbnn.pictures.panels import (
@@ -150,7 +151,7 @@ def _draw_bands(part: Figure, runs: Mapping[str, Draws], n_rows: int) -> None:
         x = data.inputs[:, 0]
         reach = 0.2 * (x.max() - x.min())
         points = np.linspace(x.min() - reach, x.max() + reach, _POINTS)
-        table = predict_from_draws([with_members(run)], points[:, None]).table
+        table = predict_from_draws([for_picture(with_members(run))], points[:, None]).table
         if model.has_labels:
             labelled, words = model.labelled_cases(data.targets), model.probability_words(data.target_names)
             draw_probabilities(

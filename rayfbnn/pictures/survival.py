@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import output_blocks
+from rayfbnn.draws.subsets import for_picture
 from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import BLUE, GREEN, ORANGE, PURPLE, RED, draw_survival
@@ -33,7 +34,7 @@ def survival_curves(run: Draws, path: str | Path, *, n_groups: int = 3, n_times:
     is_known = ~np.isnan(data.targets[:, 0])
     targets = data.targets[is_known, 0]
     times = np.linspace(0, np.abs(targets).max(), n_times)
-    curves = curves_by_draw(run, data.inputs[is_known], times)
+    curves = curves_by_draw(for_picture(run), data.inputs[is_known], times)
     order = np.argsort(curves.mean(axis=(0, 2)), kind="stable")
     groups = np.array_split(order, min(n_groups, len(order)))
     figure, axes = figure_with_axes(1, 2, width=7.6, height=3.3, sharey="row")

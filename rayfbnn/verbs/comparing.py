@@ -20,11 +20,11 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.output.whole_file import make_folder, whole_file, whole_files
 from rayfbnn.run.fitting.fits import checked_state_shapes
-from rayfbnn.run.progress import show_text
+from rayfbnn.run.progress import show_share, show_text
 from rayfbnn.spec.methods import METHODS
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.annealed_evidence import annealed, check_annealing
-from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, output_path, read_spec
+from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, output_path, read_spec, reducing
 from rayfbnn.verbs.jobs import sample_or_resume
 
 if TYPE_CHECKING:
@@ -116,7 +116,14 @@ def compare(
     reasons = _doubts(reference, inputs, decisive)
     for reason in reasons:
         _log.warning("the reference %s may not have converged: %s", reference.path, reason)
-    rows, floor = compare_draws(reference, runs, inputs, targets)
+    # Workers are started once more only where they were asked for.
+    with (
+        reducing(workers if workers and workers > 1 else None, None) as executor,
+        show_share("comparing", show=progress) as on_progress,
+    ):
+        rows, floor = compare_draws(
+            reference, runs, inputs, targets, executor=executor, on_progress=on_progress
+        )
     rows = {name: _with_costs(row, runs[name].store) for name, row in rows.items()}
     _warn_of_poor_fits(rows, reference, targets)
     for run in runs.values():
