@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,22 @@ _FAR = 100.0  # times the reach of the training cases; vague priors can give inf
 
 
 @dataclass(frozen=True)
+class UsedDraws:
+    """The draws of one store that an answer is from.
+
+    path       of the store
+    chains     number of chains
+    committed  draws of each chain that were committed when the store was opened; later ones are not used
+    used       how many of them were used of each chain
+    """
+
+    path: str
+    chains: int
+    committed: int
+    used: int
+
+
+@dataclass(frozen=True)
 class Prediction:
     """The predictions of a posterior.
 
@@ -49,11 +65,14 @@ class Prediction:
     verdict
         Whether the draws are enough for these predictions; None if no verdict was requested, or if the draws
         are not of Markov chains.
+    stores
+        The stores and which of their draws were used; empty if the draws are in memory.
     """
 
     summary: dict[str, float]
     table: pd.DataFrame
     verdict: Verdict | None = None
+    stores: tuple[UsedDraws, ...] = ()
 
     def _repr_html_(self) -> str:
         """Return the summary, the first rows of the table and the verdict as HTML, for notebooks."""
@@ -79,6 +98,8 @@ class Prediction:
         if self.verdict is not None:
             verdict = self.verdict.to_dict()
             document["verdict"] = {name: verdict[name] for name in ("grade", "ok", "error")}
+        if self.stores:
+            document["stores"] = [asdict(store) for store in self.stores]
         return json.dumps(document)
 
 

@@ -84,11 +84,12 @@ def predict(
     Returns
     -------
     Prediction
-        The table, a summary of the errors with their standard errors, and the verdict of `diagnose` on
-        predictions, for these cases and from some of the draws. An earlier phase has no verdict.
+        The table, a summary of the errors with their standard errors, which draws of which stores were used,
+        and the verdict of `diagnose` on predictions, for these cases and from some of the draws. An earlier
+        phase has no verdict.
     """
     from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
-    from rayfbnn.answers.predict import first_infinity, predict_from_draws
+    from rayfbnn.answers.predict import UsedDraws, first_infinity, predict_from_draws
     from rayfbnn.run.progress import show_share
 
     check_reducing(workers, address)
@@ -115,7 +116,12 @@ def predict(
         )
     if used is not runs:
         prediction.summary["of_draws"] = sum(run.total for run in runs)
-    prediction = replace(prediction, verdict=verdict_on_predictions(runs, inputs))
+    stores_used = tuple(
+        UsedDraws(str(run.path), run.n_chains, run.n_draws + skip, some.n_draws)
+        for run, some in zip(runs, used, strict=True)
+    )
+    verdict = verdict_on_predictions(runs, inputs)
+    prediction = replace(prediction, verdict=verdict, stores=stores_used)
     if prediction.verdict is not None and not prediction.verdict.ok:
         _log.warning(
             "%s; what to do: rayfbnn diagnose %s --for predictions",

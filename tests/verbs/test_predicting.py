@@ -1,0 +1,92 @@
+"""`predict` with some of the draws, and what it says about which draws were used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rayfbnn
+from rayfbnn.answers import predict as answer
+from rayfbnn.answers.predict import Prediction
+from rayfbnn.draws.subsets import with_draws
+from rayfbnn.draws.view import committed
+from rayfbnn.errors import ConfigError
+from rayfbnn.store.store import Store
+from tests.support.small import small_spec
+
+HERE: dict[str, Any] = {"workers": 0, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of five chains of ten draws."""
+    folder = tmp_path_factory.mktemp("finished")
+    rayfbnn.sample(small_spec(folder), folder / "run.zarr", **HERE)
+    return folder
+
+
+def predict(folder: Path, **options: Any) -> Prediction:
+    return rayfbnn.predict(folder / "run.zarr", data=folder / "train.csv", **options)
+
+
+def test_some_draws_are_evenly_spaced_and_counted(finished: Path) -> None:
+    prediction = predict(finished, draws=17)
+    assert (prediction.summary["draws"], prediction.summary["of_draws"]) == (15, 50)
+    run = with_draws(committed(Store.open(finished / "run.zarr")), np.array([0, 5, 9]))
+    expected = answer.predict_from_draws([run], run.data.inputs, run.data.targets).table
+    pd.testing.assert_frame_equal(prediction.table, expected, rtol=1e-5, atol=1e-6)
+    used = json.loads(prediction.to_json())["stores"]
+    assert used == [{"path": str(finished / "run.zarr"), "chains": 5, "committed": 10, "used": 3}]
+
+
+def test_all_draws_are_used_unless_fewer_are_asked_for(finished: Path) -> None:
+    prediction = predict(finished, skip=4)
+    assert prediction.summary["draws"] == 30 and "of_draws" not in prediction.summary
+    assert prediction.stores[0].committed == 10 and prediction.stores[0].used == 6
+    assert predict(finished, max_mcse=1e-9).summary["draws"] == 50  # none is small enough
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"max_mcse": -0.01}, "max_mcse"),
+        ({"max_mcse": float("nan")}, "max_mcse"),
+        ({"max_mcse": float("inf")}, "max_mcse"),
+        ({"draws": 0}, "draws"),
+        ({"draws": -3}, "draws"),
+        ({"draws": 4}, "draws: must be at least 5, one for each chain, got 4"),
+        ({"draws": 10, "max_mcse": 0.1}, "either draws or max_mcse"),
+        ({"workers": -1}, "workers"),
+    ],
+)
+def test_impossible_numbers_of_draws_are_refused(
+    finished: Path, options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        predict(finished, out=finished / "p.csv", **options)
+    assert not (finished / "p.csv").exists()
+
+
+def test_a_store_that_grows_is_predicted_from_what_was_committed_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rayfbnn.sample(small_spec(tmp_path), tmp_path / "run.zarr", **HERE)
+    before = predict(tmp_path)
+    computed = answer.predict_from_draws
+
+    def while_it_grows(*arguments: Any, **options: Any) -> Prediction:
+        rayfbnn.resume(tmp_path / "run.zarr", iterations=20, **HERE)
+        return computed(*arguments, **options)
+
+    monkeypatch.setattr(answer, "predict_from_draws", while_it_grows)
+    meanwhile = predict(tmp_path)
+    monkeypatch.undo()
+    assert Store.open(tmp_path / "run.zarr").committed_draws > 10
+    pd.testing.assert_frame_equal(meanwhile.table, before.table, check_exact=True)
+    assert meanwhile.stores == before.stores and meanwhile.stores[0].committed == 10
+    assert predict(tmp_path).summary["draws"] > 50
