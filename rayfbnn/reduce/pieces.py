@@ -13,34 +13,46 @@ from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.blocks import Unit
 from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
 
-_ALL_CHAINS = 2048  # pieces of all chains together, where chains have more than the least number
+_ALL_CHAINS = 1024  # pieces of all chains together, where chains have more than the least number
 _LEAST = 16  # pieces of a chain with as many draws
 _MOST = 64
+_ENOUGH = 64  # chains that give the error by themselves, to about 9 %
+_GROUPS = 128  # of chains, about; more would only take memory
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """The division of all chains of all runs into pieces of successive draws.
+    """The division of all chains of all runs into pieces, over which draws are summed.
 
-    The pieces of a run end with its last draw and have the same length in all runs; only the first piece of a
-    chain may be shorter. Means over pieces keep the correlation between distant draws, and the disagreement
-    between chains. From them the error of the mean is estimated as it would be from the draws.
+    Few chains are cut into pieces of successive draws. The pieces of a run end with its last draw and have
+    the same length in all runs; only the first piece of a chain may be shorter. Means over pieces keep the
+    correlation between distant draws, and the disagreement between chains. From them the error of the mean is
+    estimated as it would be from the draws.
+
+    From 64 chains on, a chain is one piece, or a group of chains is. Their means are independent, so that
+    their spread is the error, however slowly the chains mix.
 
     length    draws of a piece
     n_draws   draws of a chain, for each run
     n_chains  for each run
+    n_groups  of chains, for each run
     """
 
     length: int
     n_draws: tuple[int, ...]
     n_chains: tuple[int, ...]
+    n_groups: tuple[int, ...]
 
     @classmethod
     def of_runs(cls, runs: Sequence[Draws]) -> Pieces:
-        """Return pieces that are so long that a chain has at least 16 where it has as many draws."""
+        """Return groups of many chains, or pieces of few: at least 16 of a chain that has as many draws."""
         n_draws, n_chains = (tuple(getattr(run, name) for run in runs) for name in ("n_draws", "n_chains"))
-        per_chain = min(max(_ALL_CHAINS // sum(n_chains), _LEAST), _MOST)
-        return cls(max(1, min(n_draws) // per_chain), n_draws, n_chains)
+        total = sum(n_chains)
+        if total >= _ENOUGH:
+            of_group = -(-total // _GROUPS)
+            return cls(max(n_draws), n_draws, n_chains, tuple(-(-n // of_group) for n in n_chains))
+        per_chain = min(max(_ALL_CHAINS // total, _LEAST), _MOST)
+        return cls(max(1, min(n_draws) // per_chain), n_draws, n_chains, n_chains)
 
     @property
     def _per_chain(self) -> list[int]:
@@ -49,29 +61,35 @@ class Pieces:
     @property
     def n_pieces(self) -> int:
         """Number of pieces of all chains."""
-        return sum(n * pieces for n, pieces in zip(self.n_chains, self._per_chain, strict=True))
+        return sum(n * pieces for n, pieces in zip(self.n_groups, self._per_chain, strict=True))
 
     def numbers_of(self, unit: Unit) -> Array:
-        """Return the number of the piece of each draw of a unit, (n_draws,); they never decrease."""
-        before = sum(n * m for n, m in list(zip(self.n_chains, self._per_chain, strict=True))[: unit.run])
+        """Return the number of the piece of each draw of a unit, (n_draws,)."""
+        before = sum(n * m for n, m in list(zip(self.n_groups, self._per_chain, strict=True))[: unit.run])
         of_chain, n_draws = self._per_chain[unit.run], self.n_draws[unit.run]
-        chains, draws = np.arange(*unit.chains)[:, None], np.arange(*unit.draws)
+        group, draws = self._group(unit.run)[slice(*unit.chains), None], np.arange(*unit.draws)
         piece = of_chain - 1 - (n_draws - 1 - draws) // self.length
-        return (before + chains * of_chain + piece).reshape(-1)
+        return (before + group * of_chain + piece).reshape(-1)
+
+    def _group(self, run: int) -> Array:
+        """Return the number of the group of each chain of a run, (n_chains,)."""
+        return np.arange(self.n_chains[run]) * self.n_groups[run] // self.n_chains[run]
 
     def rows_of(self, unit: Unit) -> Array:
         """Return the numbers of the pieces that a unit has draws of, in order."""
         return np.unique(self.numbers_of(unit))
 
     def mcse_of_mean(self, sums: Array) -> Array:
-        """Return the Monte Carlo standard error of means over all draws; NaN below 4 draws a chain.
+        """Return the Monte Carlo standard error of means over all draws.
 
-        The chains of all runs are taken together, each cut to its last pieces, as many as the shortest run
-        has. Runs that disagree therefore make the error larger. The draws left out are assumed to be like the
-        others.
+        It is NaN below 4 draws of each of fewer than 64 chains. Such chains of all runs are taken together,
+        each cut to its last pieces, as many as the shortest run has. Runs that disagree therefore make the
+        error larger. The draws left out are assumed to be like the others.
 
         sums  (n_pieces, ...) over the draws of each piece
         """
+        if sum(self.n_chains) >= _ENOUGH:
+            return self._spread_of_groups(sums)
         n_common = min(self.n_draws) // self.length
         if n_common < MIN_DRAWS:
             return np.full(sums.shape[1:], math.nan)
@@ -85,3 +103,17 @@ class Pieces:
         share = sum(self.n_chains) * n_common * self.length / total
         values = np.moveaxis(means, (0, 1), (-2, -1)) / self.length
         return np.asarray(mcse_mean(np.ascontiguousarray(values)) * math.sqrt(share))
+
+    def _spread_of_groups(self, sums: Array) -> Array:
+        """Return the error of a mean over G independent groups with shares w of the draws.
+
+        Its square is G / (G - 1) sum w**2 (m - sum w m)**2, where m are the means of the groups.
+        """
+        sizes = np.concatenate(
+            [np.bincount(self._group(run)) * n_draws for run, n_draws in enumerate(self.n_draws)]
+        ).reshape(-1, *(1 for _ in sums.shape[1:]))
+        shares = sizes / sizes.sum()
+        means = sums / sizes
+        deviations = shares * (means - (shares * means).sum(axis=0))
+        n = len(sums)
+        return np.asarray(np.sqrt(n / (n - 1) * np.square(deviations).sum(axis=0)))

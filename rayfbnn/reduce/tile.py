@@ -62,7 +62,7 @@ class Tile:
 
         Parameters
         ----------
-        pieces : (n_draws,)    numbers of the pieces that the draws belong to, without gaps from the first
+        pieces : (n_draws,)    numbers of the pieces that the draws belong to, below n_pieces
         shift : (n_values, n_cases)
         sums                   of m - shift by piece, (n_pieces, n_values, n_cases), and of (m - shift)**2 and
                                u, (n_values, n_cases) each
@@ -77,7 +77,7 @@ class Tile:
                 mean, variance = self.model.target_moments(*by_draw(outputs, some))
                 excess = np.asarray(np.moveaxis(mean, 2, 0), dtype=np.float64).swapaxes(1, 2) - shift
                 starts = np.flatnonzero(np.diff(pieces[at], prepend=-1))
-                by_piece[pieces[at][starts]] += np.add.reduceat(excess, starts, axis=0)
+                np.add.at(by_piece, pieces[at][starts], np.add.reduceat(excess, starts, axis=0))
                 squares += np.square(excess).sum(axis=0)
                 variances += variance.sum(axis=2, dtype=np.float64).T
 

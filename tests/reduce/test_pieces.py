@@ -27,23 +27,52 @@ def error(chains: Array) -> tuple[Pieces, float]:
     return pieces, float(pieces.mcse_of_mean(sums[:, None])[0])
 
 
+@pytest.mark.parametrize("n_chains", [16, 300])
 @pytest.mark.parametrize("correlation", [0.0, 0.9, 0.98])
-def test_errors_of_chains_with_known_autocorrelation(correlation: float) -> None:
+def test_errors_of_chains_with_known_autocorrelation(correlation: float, n_chains: int) -> None:
     """The variance of the mean of an AR(1) chain is (1 + c) / (1 - c) / n for large n."""
     rng = np.random.default_rng(4)
-    n_chains, n_draws = 16, 4000
+    n_draws = 4000
     noise = rng.normal(size=(n_chains, n_draws + 1000)) * math.sqrt(1 - correlation**2)
     chains = scipy.signal.lfilter([1.0], [1.0, -correlation], noise, axis=1)[:, 1000:]
     expected = math.sqrt((1 + correlation) / (1 - correlation) / (n_chains * n_draws))
     _, by_pieces = error(chains)
     assert by_pieces == pytest.approx(expected, rel=0.15)
-    assert by_pieces == pytest.approx(float(mcse_mean(chains)), rel=0.15)
+    if n_chains < 64:  # for more, the spread of the chains' means is closer to the truth
+        assert by_pieces == pytest.approx(float(mcse_mean(chains)), rel=0.15)
 
 
 def test_chains_that_disagree_have_a_large_error() -> None:
     rng = np.random.default_rng(5)
     chains = rng.normal(size=(4, 2000)) * 0.01 + np.array([[0.0], [1.0], [2.0], [3.0]])
     assert error(chains)[1] > 0.3
+
+
+@pytest.mark.parametrize("n_draws", [1, 8, 100])
+def test_many_chains_are_grouped_and_still_disagree(n_draws: int) -> None:
+    """The chains stand still, so that their means are what is known: the error is sd / sqrt(n_chains)."""
+    rng = np.random.default_rng(8)
+    chains = rng.normal(size=(1000, 1)) + 0.01 * rng.normal(size=(1000, n_draws))
+    pieces, by_pieces = error(chains)
+    assert pieces.n_pieces <= 128
+    assert by_pieces == pytest.approx(1 / math.sqrt(1000), rel=0.2)
+
+
+def test_runs_of_different_lengths_count_by_their_draws() -> None:
+    """Half of 80 independent chains have nine times as many draws, and a tenth of the variance."""
+    rng = np.random.default_rng(9)
+    short, long = rng.normal(size=(40, 10)), rng.normal(size=(40, 90))
+    pieces = Pieces.of_runs([Run(40, 10), Run(40, 90)])  # type: ignore[list-item]
+    sums = np.concatenate([short.sum(axis=1), long.sum(axis=1)])
+    assert float(pieces.mcse_of_mean(sums)) == pytest.approx(1 / math.sqrt(4000), rel=0.25)
+
+
+def test_groups_of_chains_have_nearly_the_same_size() -> None:
+    pieces = Pieces.of_runs([Run(1000, 20), Run(7, 20)])  # type: ignore[list-item]
+    numbers = pieces.numbers_of(Unit(0, (0, 1000), (19, 20)))
+    sizes = np.bincount(numbers)
+    assert sizes.min() >= sizes.max() - 1 and sizes.sum() == 1000
+    np.testing.assert_array_equal(pieces.numbers_of(Unit(0, (500, 600), (19, 20))), numbers[500:600])
 
 
 def test_pieces_of_short_chains_are_single_draws() -> None:

@@ -54,7 +54,7 @@ class CompiledReducer:
 
         Parameters
         ----------
-        pieces : (n_draws,)              numbers of pieces, which never decrease
+        pieces : (n_draws,)              numbers of pieces; successive draws of one piece are added fast
         shift : (n_values, n_cases)
         sums                             of m - shift by piece (n_pieces, n_values, n_cases), of its square
                                          (n_values, n_cases), and of the variance of heteroscedastic noise
