@@ -50,6 +50,12 @@ def with_draws(run: Draws, numbers: Array) -> Draws:
     return replace(run, source=source, n_draws=len(numbers))
 
 
+def with_chains(run: Draws, first: int, end: int) -> Draws:
+    """Return the chains from `first` up to before `end`."""
+    source = Chosen(run.source, first, np.arange(run.n_draws), _per_block(run))
+    return replace(run, source=source, n_chains=end - first)
+
+
 def without_first(run: Draws, skip: int) -> Draws:
     """Return the run without the first `skip` draws of each chain; ConfigError if none would be left."""
     if skip < 0:
@@ -68,7 +74,7 @@ def halves(run: Draws) -> tuple[Draws, Draws]:
     """
     if run.n_chains > 1:
         middle = run.n_chains // 2
-        return _of_chains(run, 0, middle), _of_chains(run, middle, run.n_chains)
+        return with_chains(run, 0, middle), with_chains(run, middle, run.n_chains)
     if run.n_draws < 2:
         raise StoreError(f"{run.path}: has {run.n_draws} draws; a comparison needs at least 2")
     first, second = np.array_split(np.arange(run.n_draws), 2)
@@ -99,11 +105,6 @@ def evenly_spaced(n: int, at_most: int) -> Array:
 def spread(n_draws: int, n_wanted: int) -> Array:
     """Return the numbers of `n_wanted` of `n_draws` draws, evenly spaced, including the last draw."""
     return (n_draws - 1 - evenly_spaced(n_draws, n_wanted))[::-1]
-
-
-def _of_chains(run: Draws, first: int, end: int) -> Draws:
-    source = Chosen(run.source, first, np.arange(run.n_draws), _per_block(run))
-    return replace(run, source=source, n_chains=end - first)
 
 
 def _per_block(run: Draws) -> int:

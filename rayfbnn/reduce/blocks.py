@@ -1,8 +1,7 @@
-"""Reads the draws of a reduction in units, and keeps the last ones in memory for the next passes."""
+"""Reads the draws of a reduction in units, and keeps the first ones in memory for the next passes."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,13 +77,12 @@ class Reader:
 
     def __init__(self, runs: Sequence[Draws], *, kept_bytes: float = _KEPT_BYTES) -> None:
         self.runs = runs
-        self._kept: OrderedDict[Unit, Block] = OrderedDict()
+        self._kept: dict[Unit, Block] = {}
         self._free = kept_bytes
 
     def block(self, unit: Unit) -> Block:
         """Return the draws of a unit."""
         if unit in self._kept:
-            self._kept.move_to_end(unit)
             return self._kept[unit]
         run, at = self.runs[unit.run], (slice(*unit.chains), slice(*unit.draws))
         positions = run.positions(*at)
@@ -99,10 +97,8 @@ class Reader:
         return block
 
     def _keep(self, unit: Unit, block: Block) -> None:
+        """Keep a block if there is room. Passes go round, so that the oldest is the next to be read again."""
         size = block.positions.nbytes + block.noise.nbytes
-        while self._kept and size > self._free:
-            _, old = self._kept.popitem(last=False)
-            self._free += old.positions.nbytes + old.noise.nbytes
         if size <= self._free:
             self._kept[unit] = block
             self._free -= size

@@ -5,21 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.draws.held import hold
+from rayfbnn.draws.subsets import spread, with_chains, with_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.blocks import Reader, first_draw
-from rayfbnn.reduce.executors import Executor
+from rayfbnn.reduce.executors import Executor, InProcess
 from rayfbnn.reduce.passes import Job, Passes, distribution_sums, mass_sums
 from rayfbnn.reduce.pieces import Pieces
-from rayfbnn.reduce.search import QuantileSearch, most_probable
+from rayfbnn.reduce.search import Guesses, QuantileSearch, most_probable
 from rayfbnn.reduce.tile import Tile, by_draw
 
 _MOST_CASES = 1 << 16  # at once, where memory allows more
-_PASSES = 3  # over all guesses at quantiles, about as many as are needed
+_MANY, _SOME, _MOST_SOME = 1 << 15, 1 << 12, 1 << 16  # draws, of which some show where quantiles are
+_GROUPS = 8
+_MANY_CASES = 100  # for fewer, reading the draws once more would take longer
+_PASSES = 2  # over all guesses at quantiles, about as many as are needed
 
 
 @dataclass(frozen=True)
@@ -89,12 +95,17 @@ def summaries(
     n_values = max(runs[0].spec.network.outputs, runs[0].data.n_targets)
     n_sums = pieces.n_pieces + 12 * (1 + len(quantiles))
     at_once = int(min(max(1, memory_bytes / 4 / (8 * n_values * n_sums)), _MOST_CASES))
+    some_draws = _some_draws(runs, len(cases)) if quantiles else []
     per_case = (1 + _PASSES * bool(quantiles)) * sum(run.total for run in runs)
     for first in range(0, len(cases), at_once):
         at = slice(first, min(first + at_once, len(cases)))
         some, share = cases.some(at), _Share(at, len(cases), per_case, on_progress)
         passes = Passes(runs, some.inputs, executor, memory_bytes=memory_bytes / 6, on_work=share.add)
-        work = _Work(passes, pieces, some)
+        few = [
+            Passes(of_group, some.inputs, InProcess(), memory_bytes=memory_bytes / 6)
+            for of_group in some_draws
+        ]
+        work = _Work(passes, pieces, some, few)
         yield (
             at,
             work.summary(
@@ -102,6 +113,25 @@ def summaries(
             ),
         )
         on_progress(at.stop / len(cases))
+
+
+def _some_draws(runs: Sequence[Draws], n_cases: int) -> list[list[Draws]]:
+    """Return groups of some draws of all runs, in memory; none if they would save no time."""
+    total = sum(run.total for run in runs)
+    if total < _MANY or n_cases < _MANY_CASES:
+        return []
+    share = min(max(_SOME, total // _MANY), _MOST_SOME) / total
+    return [list(group) for group in zip(*(_groups(run, share) for run in runs), strict=True)]
+
+
+def _groups(run: Draws, share: float) -> list[Draws]:
+    """Return groups of evenly spaced draws, or of chains if there are only a few draws of each."""
+    some = hold(run, spread(run.n_draws, max(1, round(share * run.n_draws))))
+    numbers = np.arange(some.n_draws)
+    if some.n_draws >= _GROUPS:
+        return [with_draws(some, numbers[group::_GROUPS]) for group in range(_GROUPS)]
+    ends = np.linspace(0, some.n_chains, _GROUPS + 1).astype(int)
+    return [with_chains(some, first, end) for first, end in zip(ends[:-1], ends[1:], strict=True)]
 
 
 def joined(parts: Iterable[tuple[slice, Summary]]) -> Summary:
@@ -133,8 +163,9 @@ class _Share:
 class _Work:
     """The summaries of some cases, by passes over all draws."""
 
-    def __init__(self, passes: Passes, pieces: Pieces, cases: Cases) -> None:
-        self._passes, self._pieces, self._cases = passes, pieces, cases
+    def __init__(self, passes: Passes, pieces: Pieces, cases: Cases, few: list[Passes]) -> None:
+        """Take passes over all draws, and over groups of some of them if these save time."""
+        self._passes, self._pieces, self._cases, self._few = passes, pieces, cases, few
         self._first = passes.runs[0]
 
     def summary(self, quantiles: dict[str, float], *, with_modes: bool) -> Summary:
@@ -188,16 +219,21 @@ class _Work:
         return np.nan_to_num(np.concatenate(shift, axis=1).astype(np.float64), posinf=0.0, neginf=0.0)
 
     def _quantiles(self, wanted: dict[str, float], mean: Array, sd: Array) -> dict[str, Array]:
-        spec = self._first.spec
-        search = QuantileSearch(
-            list(wanted.values()), mean, sd, scale=spec.data_model.quantile_scale, dtype=spec.dtype
-        )
-        for of_round in search.rounds():
-            for guesses in of_round:
-                sums = np.zeros((3, *guesses.values.shape))
-                self._passes.add_sums(distribution_sums, guesses.cases, guesses.values, sums)
-                search.improve(guesses, sums, self._passes.n_draws)
+        """Return quantiles; the search begins with those of some of the draws, where there are many."""
+        search = self._search(wanted, mean, sd)
+        if self._few:
+            first = self._search(wanted, mean, sd)
+            _run(first, self._few)
+            search = self._search(wanted, mean, sd, start=first.values)
+        _run(search, [self._passes], groups=self._few)
         return dict(zip(wanted, search.values, strict=True))
+
+    def _search(
+        self, wanted: dict[str, float], mean: Array, sd: Array, start: Array | None = None
+    ) -> QuantileSearch:
+        spec = self._first.spec
+        scale, probabilities = spec.data_model.quantile_scale, list(wanted.values())
+        return QuantileSearch(probabilities, mean, sd, scale=scale, dtype=spec.dtype, start=start)
 
     def _modes(self, low: Array, high: Array) -> tuple[Array, Array]:
         """Return the most probable count between low and high and its probability, (n_cases, n_targets)."""
@@ -209,6 +245,27 @@ class _Work:
             return sums / self._passes.n_draws
 
         return most_probable(mass, low, high)
+
+
+def _run(search: QuantileSearch, passes: list[Passes], groups: Sequence[Passes] = ()) -> None:
+    """Search by passes over all draws, and correct steps by groups of some of them."""
+    n_draws = sum(of_some.n_draws for of_some in passes)
+    for of_round in search.rounds():
+        for guesses in of_round:
+            sums = sum(_sums_at(of_some, guesses, guesses.values) for of_some in passes)
+            search.improve(guesses, np.asarray(sums), n_draws)
+            if groups:
+                search.confirm(guesses, partial(_means_at, groups, guesses))
+
+
+def _sums_at(passes: Passes, guesses: Guesses, values: Array) -> Array:
+    sums = np.zeros((3, *values.shape))
+    passes.add_sums(distribution_sums, guesses.cases, values, sums)
+    return sums
+
+
+def _means_at(groups: Sequence[Passes], guesses: Guesses, values: Array) -> Array:
+    return np.stack([_sums_at(group, guesses, values) / group.n_draws for group in groups])
 
 
 @dataclass

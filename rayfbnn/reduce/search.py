@@ -13,6 +13,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.model.likelihood.target_records import QuantileScale
 
 _CLOSE = 5e-3  # standard deviations that a last step of Halley's method, which cubes the error, may have
+_SHORT = 0.2  # standard deviations that a step may have that some of the draws correct
+_SMALL, _SMALL_SHARE = 1e-5, 0.02  # standard deviations of the error of the correction, and its share
 _PROGRESS = 0.5  # a round without it is followed by a bisection: Halley's steps are slow between far modes
 _SLACK = 1e-5
 _NEAR_ROUNDS = 8
@@ -64,6 +66,7 @@ class QuantileSearch:
         *,
         scale: QuantileScale,
         dtype: str = "float64",
+        start: Array | None = None,
     ) -> None:
         """Start from a Gaussian with the mean and the standard deviation, (n_cases, n_targets) each.
 
@@ -72,6 +75,7 @@ class QuantileSearch:
 
         sd     of the distribution; infinite or NaN if it has none
         dtype  the type in which sums are computed; guesses among all numbers are rounded to it
+        start  better first guesses on the scale of the targets, (n_probabilities, n_cases, n_targets)
         """
         self._scale, self._dtype = scale, np.dtype(dtype)
         self._probabilities = p = np.asarray(probabilities)[:, None, None]
@@ -101,7 +105,10 @@ class QuantileSearch:
             np.broadcast_to(self._low, shape).copy(),
             np.broadcast_to(self._high, shape).copy(),
         )
+        if start is not None:
+            guess = np.log(start) if scale == "log" else start
         self.x = np.clip(self._allowed(guess), self._low, self._high)
+        self._step = np.full(shape, np.nan)
         self.is_done = np.zeros(shape, dtype=bool)
         self._round = 0
 
@@ -142,7 +149,7 @@ class QuantileSearch:
         probabilities, goals = self._probabilities[at[0], 0, 0], self._goals[at[0], 0, 0]
         is_above = cdf >= probabilities
         low, high = np.where(is_above, self._low[at], x), np.where(is_above, x, self._high[at])
-        residual, step, rate = _halley(cdf, goals, density, slope)
+        residual, step, rate, _ = _probit(goals, cdf, density, slope)
         proposal = x + step
         if self._scale == "whole":
             is_near = (proposal >= low - 1) & (proposal <= high + 1)
@@ -165,9 +172,44 @@ class QuantileSearch:
         new = np.where(is_close, proposal, new)
         # After a bisection any step is progress.
         reached = np.where(is_taken, np.abs(residual), np.inf)
-        for kept, value in ((self.x, new), (self._low, low), (self._high, high), (self._residual, reached)):
+        taken = np.where(is_taken & ~is_narrow, step, np.nan)
+        for kept, value in (
+            (self.x, new),
+            (self._low, low),
+            (self._high, high),
+            (self._residual, reached),
+            (self._step, taken),
+        ):
             kept[at] = np.where(was_done, kept[at], value)
         self.is_done[at] = was_done | is_narrow | is_close
+
+    @np.errstate(all="ignore")
+    def confirm(self, guesses: Guesses, sums_at: Callable[[Array], Array]) -> None:
+        """Correct the last steps by groups of draws, and end the search where the groups agree.
+
+        Halley's step is the root of r + G' d / (1 - G'' d / 2 G'). What is left out, a term of third order,
+        is easily computed for some of the draws. It is nearly the same for all draws if it is the same for
+        each of several groups of them.
+
+        sums_at  returns the sums of `improve` at values of the shape of `guesses.values`, for groups of draws
+                 of about the same size, divided by the sizes, (n_groups, 3, *values.shape)
+        """
+        at = guesses.place
+        step, width = self._step[at], self._width[at]
+        is_open = ~self.is_done[at] & (np.abs(step) < _SHORT * width)
+        if self._scale == "whole" or not is_open.any():
+            return
+        goals, x = self._goals[at[0], 0, 0], self.x[at]
+        before, there = (np.moveaxis(sums_at(values), 1, 0) for values in (guesses.values, self.values[at]))
+        residual, _, rate, curvature = _probit(goals, *before)
+        expected = rate * step / (1 - curvature * step / (2 * rate))
+        residual_there, _, rate_there, _ = _probit(goals, *there)
+        corrections = (residual_there - residual - expected) / rate_there
+        correction = corrections.mean(axis=0)
+        error = corrections.std(axis=0, ddof=1) / math.sqrt(len(corrections))
+        is_known = is_open & (error < _SMALL * width) & (np.abs(correction) < _SMALL / _SMALL_SHARE * width)
+        self.x[at] = np.where(is_known, x - correction, x)
+        self.is_done[at] |= is_known
 
     def _allowed(self, x: Array) -> Array:
         if self._scale == "whole":
@@ -206,8 +248,8 @@ def most_probable(mass: Callable[[Array], Array], low: Array, high: Array) -> tu
         numbers[_CANDIDATES // 2] = mode
 
 
-def _halley(cdf: Array, goals: Array, density: Array, slope: Array) -> tuple[Array, Array, Array]:
-    """Return the residual of the probit, Halley's step towards zero, and the derivative of the probit.
+def _probit(goals: Array, cdf: Array, density: Array, slope: Array) -> tuple[Array, Array, Array, Array]:
+    """Return the residual of the probit, Halley's step towards zero, and both derivatives of the probit.
 
     Where the slope is NaN, because it is not known, the step is Newton's.
     """
@@ -216,7 +258,7 @@ def _halley(cdf: Array, goals: Array, density: Array, slope: Array) -> tuple[Arr
     phi = np.exp(-0.5 * g * g) / math.sqrt(2 * math.pi)
     rate = density / phi
     curvature = np.where(np.isnan(slope), 0.0, slope / phi + g * rate**2)
-    return residual, -2 * residual * rate / (2 * rate**2 - residual * curvature), rate
+    return residual, -2 * residual * rate / (2 * rate**2 - residual * curvature), rate, curvature
 
 
 def _middle(low: Array, high: Array) -> Array:

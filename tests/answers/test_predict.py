@@ -18,7 +18,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout
 from rayfbnn.reduce.effective import mcse_mean
-from tests.support.store.standin_store import MemoryStore, endless, make_data, make_run, make_spec, view
+from tests.support.store.standin_store import MemoryStore, endless, make_data, make_run, make_spec, normal, view
 
 N_TEST = 9
 
@@ -87,6 +87,25 @@ def test_real_table_equals_brute_force(changes: dict[str, str]) -> None:
         log_joint += noise.logpdf((targets[:, target] - f) / s) - np.log(s)
     log_probability = scipy.special.logsumexp(log_joint, axis=(0, 1)) - math.log(outputs[..., 0, 0].size)
     np.testing.assert_allclose(table["log_probability"], log_probability, rtol=1e-10)
+
+
+@pytest.mark.parametrize("chains", [4, 400])
+@pytest.mark.parametrize("changes", REAL.values(), ids=REAL)
+def test_quantiles_of_many_draws_are_exact(changes: dict[str, str], chains: int) -> None:
+    """The search begins with some of the draws: of each chain, or of each group of chains."""
+    run = make_run(make_spec(chains=chains, **changes), n_draws=36_000 // chains)
+    inputs = normal(17, (120, 2))
+    table = predict_from_draws([run], inputs).table
+    center, scale = run.data.target_center, run.data.target_scale
+    outputs = outputs_by_hand(run, inputs[:2]) * scale + center
+    sigma = noise_by_hand(run) * scale * np.ones_like(outputs)
+    df = run.spec.model.noise.alphas[2]
+    for column, p in {"median": 0.5, "q01": 0.01, "q90": 0.9}.items():
+        where = {"loc": outputs[:, :, 1, 0], "scale": sigma[:, :, 1, 0]}
+        mixture = scipy.stats.norm(**where) if math.isinf(df) else scipy.stats.t(df, **where)
+        assert table[f"y1_{column}"][1] == pytest.approx(
+            mixture_quantile(p, mixture), abs=1e-4 * table["y1_sd"][1]
+        )
 
 
 def test_real_errors_are_of_mean_and_median_summed_over_targets() -> None:

@@ -139,3 +139,33 @@ def test_quantiles_of_times_of_any_size(scale: float) -> None:
     quantiles, _ = found(search, sums_at, 3)
     survival = hazard.survival_curve(log_hazard, quantiles[:, 0])[0]
     np.testing.assert_allclose(1 - survival, P, atol=1e-5)
+
+
+@pytest.mark.parametrize("sigma", [1.0, 0.02], ids=["wide components", "narrow components"])
+def test_some_draws_save_rounds_and_change_nothing(sigma: float) -> None:
+    """Groups of draws with narrow components disagree about what a step leaves out, and are not followed."""
+    rng = np.random.default_rng(3)
+    means, sigmas = rng.gamma(2.0, size=(20, 40_000)), np.full((20, 40_000), sigma)
+    mean, sd = means.mean(axis=1)[:, None], np.hypot(means.std(axis=1), sigma)[:, None]
+
+    def sums_at(some: Guesses, values: Array, draws: slice) -> Array:
+        at = values[:, :, 0, None], means[some.cases, draws], sigmas[some.cases, draws]
+        return component_sums(*at)[..., None]
+
+    groups = [slice(group, 4_000, 8) for group in range(8)]
+
+    def by_group(some: Guesses, values: Array) -> Array:
+        return np.stack([sums_at(some, values, draws) / 500 for draws in groups])
+
+    few = slice(0, 4_000)
+    first = QuantileSearch(P, mean, sd, scale="linear")
+    start, _ = found(first, lambda some: sums_at(some, some.values, few), 4_000)
+    search = QuantileSearch(P, mean, sd, scale="linear", start=start[..., None])
+    n_rounds = 0
+    for guesses in search.rounds():
+        n_rounds += 1
+        for some in guesses:
+            search.improve(some, sums_at(some, some.values, slice(None)), 40_000)
+            search.confirm(some, lambda values, some=some: by_group(some, values))
+    np.testing.assert_allclose(search.values[:, :5, 0], by_root_finder(means[:5], sigmas[:5]), atol=1e-4)
+    assert n_rounds <= (3 if sigma == 1 else 12)
