@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from rayfbnn.answers.judging.advice import iterations_that_would_do
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, average_error
 from rayfbnn.answers.judging.modes import Mode, modes
+from rayfbnn.answers.judging.summary import summarize
 from rayfbnn.answers.judging.verdicts import (
     Decisive,
     Evidence,
@@ -22,10 +22,10 @@ from rayfbnn.answers.judging.verdicts import (
 )
 from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
-from rayfbnn.draws.quantities import is_of_predictions, quantities
+from rayfbnn.draws.quantities import Quantities, is_of_predictions
 from rayfbnn.draws.view import Draws
 from rayfbnn.markup import tables
-from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_tail, mcse_mean, rhat
+from rayfbnn.reduce.effective import MIN_DRAWS
 from rayfbnn.store.storage.places import as_typed
 
 if TYPE_CHECKING:
@@ -151,11 +151,14 @@ def diagnose_draws(
     max_rhat, min_ess : thresholds for every quantity; min_ess is for bulk and tail
     decisive : the verdict that decides `ok`
     """
-    judged = quantities(run, cases=cases, inputs=inputs)
+    planned = Quantities.of_run(run, cases=cases, inputs=inputs)
     limits = Thresholds(max_rhat, min_ess)
-    table = with_iterations(summarize(judged), run, limits)
+    shape = run.n_chains, run.n_draws
+    judged = ((name, values.reshape(shape)) for name, values in planned.each([run]))
+    summary = summarize(judged).of(list(planned.origins))
+    summary = replace(summary, table=with_iterations(summary.table, run, limits))
+    chain_modes = modes(run.stat("log_likelihood"))
     acceptance, divergences, diverged_share = _updates(run)
-    chain_modes = modes(judged["log_likelihood"])
     diverged = ""
     if diverged_share > MAX_DIVERGED:
         diverged = (
@@ -164,14 +167,14 @@ def diagnose_draws(
         )
 
     def evidence(names: list[str]) -> Evidence:
-        some = {name: judged[name] for name in names}
-        return Evidence(some, table.loc[names], diverged, chain_modes, run.spec, as_typed(run.path), limits)
+        some, path = summary.of(names), as_typed(run.path)
+        return Evidence(some, *shape, diverged, chain_modes, run.spec, path, limits)
 
-    for_predictions = [name for name in judged if is_of_predictions(name)]
-    others = [name for name in judged if not is_of_predictions(name)]
+    for_predictions = [name for name in planned.origins if is_of_predictions(name)]
+    others = [name for name in planned.origins if not is_of_predictions(name)]
     warmup = run.store.updates().warmup
     return Diagnosis(
-        table,
+        summary.table,
         acceptance,
         warmup.acceptance,
         divergences,
@@ -200,28 +203,14 @@ def with_iterations(table: pd.DataFrame, run: Draws, limits: Thresholds) -> pd.D
     return table.assign(iterations=needed)
 
 
-def summarize(judged: dict[str, Array]) -> pd.DataFrame:
-    """Return a table with a row of statistics for each quantity (n_chains, n_draws)."""
-    import pandas as pd
-
-    return pd.DataFrame.from_dict(
-        {name: _statistics(values) for name, values in judged.items()}, orient="index"
-    )
-
-
-def _statistics(values: Array) -> dict[str, float]:
-    with np.errstate(invalid="ignore"):  # values may be infinite
-        sd = float(values.std(ddof=1)) if values.size > 1 else math.nan
-        row = {"mean": float(values.mean()), "sd": sd}
-    functions = {"rhat": rhat, "ess_bulk": ess_bulk, "ess_tail": ess_tail, "mcse": mcse_mean}
-    is_usable = values.shape[1] >= MIN_DRAWS and bool(np.isfinite(values).all()) and np.ptp(values) > 0
-    if not is_usable:
-        return row | dict.fromkeys(functions, math.nan)
-    return row | {name: float(function(values)) for name, function in functions.items()}
-
-
 def _updates(run: Draws) -> tuple[float | None, int, float]:
     """Return the mean acceptance, the number of diverged updates, and the share of iterations with any."""
-    accepted, diverged = run.stat("accepted"), np.nan_to_num(run.stat("diverged"))
-    finite = accepted[np.isfinite(accepted)]
-    return float(finite.mean()) if finite.size else None, int(diverged.sum()), float((diverged > 0).mean())
+    accepted, n_accepted, n_diverged, n_with_any = 0.0, 0, 0, 0
+    for chains, draws in run.chunks():
+        shares, diverged = run.stat("accepted", chains, draws), run.stat("diverged", chains, draws)
+        is_known = np.isfinite(shares)
+        accepted += float(shares[is_known].sum())
+        n_accepted += int(is_known.sum())
+        n_diverged += int(np.nansum(diverged))
+        n_with_any += int((diverged > 0).sum())
+    return accepted / n_accepted if n_accepted else None, n_diverged, n_with_any / run.total

@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.linear import check_own_networks
-from rayfbnn.draws.outputs import activation_bytes, output_blocks, posterior_of
+from rayfbnn.draws.outputs import activation_bytes, outputs_alone, posterior_of
 from rayfbnn.draws.subsets import first_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, DataError
@@ -43,7 +43,7 @@ def network_values(
     at_once = max(1, int(memory_bytes / 2 / activation_bytes(network, run.spec.dtype)))
     for first in range(0, len(points), at_once):
         some = slice(first, first + at_once)
-        for chains, which, outputs, _ in output_blocks(run, points[some], memory_bytes=memory_bytes):
+        for chains, which, outputs in outputs_alone(run, points[some], memory_bytes=memory_bytes):
             values[chains, which, some] = outputs
     return values.reshape(-1, *values.shape[2:])
 

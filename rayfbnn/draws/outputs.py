@@ -34,9 +34,17 @@ def output_blocks(
     inputs : (n_cases, n_inputs)   standardised, as the network sees them
     memory_bytes : float           approximate memory to use for a block, and then for its density
 
+    `outputs` is that of `outputs_alone`. `precisions` is (n_chains, n_draws, n_precisions).
+    """
+    for chains, draws, outputs in outputs_alone(run, inputs, memory_bytes=memory_bytes):
+        yield chains, draws, outputs, run.precisions(chains, draws)
+
+
+def outputs_alone(run: Draws, inputs: Array, *, memory_bytes: float) -> Iterator[tuple[slice, slice, Array]]:
+    """Yield outputs of every draw as `output_blocks`, without reading precisions: (chains, draws, outputs).
+
     `outputs` is (n_chains, n_draws, n_cases, n_outputs) in the run's dtype and on the network's scale. For a
-    hazard of pieces it is (n_chains, n_draws, n_cases, n_pieces). `precisions` is (n_chains, n_draws,
-    n_precisions).
+    hazard of pieces it is (n_chains, n_draws, n_cases, n_pieces).
     """
     posterior = posterior_of(run)
     at_modes = modes(run) if is_linear(run) else None
@@ -54,7 +62,7 @@ def output_blocks(
             outputs = outputs_about_modes(posterior, at_modes, starts, positions, inputs)
         if model.n_cells > 1:
             outputs = outputs.reshape(*outputs.shape[:2], n_cases, -1)
-        yield chains, draws, outputs, run.precisions(chains, draws)
+        yield chains, draws, outputs
 
 
 def outputs_by_case(run: Draws, inputs: Array, *, memory_bytes: float) -> Array:
@@ -63,7 +71,7 @@ def outputs_by_case(run: Draws, inputs: Array, *, memory_bytes: float) -> Array:
     The parameters are those of `output_blocks`; the result itself takes additional memory.
     """
     values: Array = None
-    for chains, draws, outputs, _ in output_blocks(run, inputs, memory_bytes=memory_bytes):
+    for chains, draws, outputs in outputs_alone(run, inputs, memory_bytes=memory_bytes):
         if values is None:
             values = np.empty((*outputs.shape[2:], run.n_chains, run.n_draws), dtype=outputs.dtype)
         values[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
@@ -113,12 +121,3 @@ def network_outputs(posterior: Posterior, positions: Array, inputs: Array, memor
         some = slice(first, first + at_once)
         outputs[some] = posterior.outputs(flat[some], inputs).swapaxes(1, 2)  # units first, as allocated
     return outputs.reshape(*positions.shape[:2], *outputs.shape[1:]).swapaxes(-1, -2)
-
-
-def sigmas_of_columns(run: Draws, columns: Array) -> Array:
-    """Return standard deviations, precision**-1/2, of some columns, (n_columns, n_chains, n_draws)."""
-    sigmas = np.empty((len(columns), run.n_chains, run.n_draws))
-    for chains, draws in run.chunks():
-        precisions = run.precisions(chains, draws)[:, :, columns]
-        sigmas[:, chains, draws] = np.moveaxis(precisions, 2, 0) ** -0.5
-    return sigmas

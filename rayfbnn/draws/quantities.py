@@ -2,15 +2,97 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeAlias
+
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.outputs import output_blocks, sigmas_of_columns
+from rayfbnn.draws.outputs import outputs_alone
 from rayfbnn.draws.subsets import evenly_spaced
 from rayfbnn.draws.view import Draws
 
 _DENSITIES = ("log_likelihood", "log_prior")
 _MEMORY_BYTES = 64e6
+_GROUP_BYTES = 192e6  # of the quantities that are read together
+
+
+@dataclass(frozen=True)
+class _Sigma:
+    """The sigma of a column of the precisions, or the geometric mean of several."""
+
+    columns: slice
+
+
+@dataclass(frozen=True)
+class _Statistic:
+    """A statistic of the store."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function of the networks at a row of the inputs."""
+
+    row: int
+    number: int
+
+
+_Origin: TypeAlias = _Sigma | _Statistic | _Function
+
+
+@dataclass(frozen=True)
+class Quantities:
+    """The quantities that runs with the same networks are judged by, in the order of tables.
+
+    origins  what each quantity is computed from, by its name
+    inputs   (n_cases, n_inputs) as in the data file: where the functions are computed
+    """
+
+    origins: dict[str, _Origin]
+    inputs: Array
+
+    @classmethod
+    def of_run(cls, run: Draws, *, cases: int = 10, inputs: Array | None = None) -> Quantities:
+        """Return the quantities of a run; see `quantities`."""
+        inputs = run.data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
+        chosen = evenly_spaced(len(inputs), cases)
+        origins: dict[str, _Origin] = {**_sigmas(run), **_adjustments(run)}
+        origins |= {name: _Statistic(name) for name in _DENSITIES}
+        for number, label in enumerate(run.spec.data_model.function_names(run.data.target_names)):
+            origins |= {f"{label}[{case}]": _Function(row, number) for row, case in enumerate(chosen)}
+        return cls(origins, inputs[chosen])
+
+    def each(
+        self, runs: Sequence[Draws], *, memory_bytes: float = _GROUP_BYTES
+    ) -> Iterator[tuple[str, Array]]:
+        """Yield each quantity by name, with the values of all draws of all runs, (n_values,) float64.
+
+        The draws of a run follow those of the run before it, chain after chain. As many quantities as fit
+        into the memory are read together, and at least one. Their values are overwritten when the next ones
+        are read. The order is not that of tables: quantities from the same stored arrays follow each other.
+        """
+        ordered = sorted(self.origins, key=lambda name: _place(self.origins[name]))
+        total = sum(run.total for run in runs)
+        at_once = max(1, int(memory_bytes / (8 * total)))
+        values = np.empty((min(at_once, len(ordered)), total))
+        for _, alike in groupby(ordered, key=lambda name: type(self.origins[name])):
+            names = list(alike)
+            for first in range(0, len(names), at_once):
+                some = names[first : first + at_once]
+                self._read(runs, [self.origins[name] for name in some], values)
+                yield from zip(some, values, strict=False)
+
+    def _read(self, runs: Sequence[Draws], origins: list[_Origin], values: Array) -> None:
+        """Read quantities of the same type into the first rows of `values`, (n_quantities, n_values)."""
+        first = 0
+        for run in runs:
+            of_run = values[: len(origins), first : first + run.total]
+            _read(run, origins, self.inputs, of_run.reshape(len(origins), run.n_chains, run.n_draws))
+            first += run.total
 
 
 def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> dict[str, Array]:
@@ -20,19 +102,44 @@ def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> d
     without changing the function, so chains need not agree on them. Functions are the networks' outputs on
     the data file's scale ("y1[17]": target y1 at case 17, counted from 0), or probabilities ("p_y1[17]").
 
+    This holds all of them; `Quantities.each` reads a few at a time.
+
     Parameters
     ----------
     cases : int                     functions at this many evenly spaced rows of `inputs`
     inputs : (n_cases, n_inputs)    as in the data file; the training cases unless given
     """
-    by_name = sigmas(run) | adjustments(run)
-    for name in _DENSITIES:
-        by_name[name] = run.stat(name)
-    return by_name | functions(run, cases=cases, inputs=inputs)
+    every = Quantities.of_run(run, cases=cases, inputs=inputs)
+    shape = run.n_chains, run.n_draws
+    by_name = {name: values.reshape(shape).copy() for name, values in every.each([run])}
+    return {name: by_name[name] for name in every.origins}
 
 
 def sigmas(run: Draws) -> dict[str, Array]:
     """Return the free sigmas that can be interpreted, named as in the store, (n_chains, n_draws) each."""
+    return _all_of(run, _sigmas(run))
+
+
+def adjustments(run: Draws) -> dict[str, Array]:
+    """Return the adjustment of each output, adjustment_ao[y1], and a geometric mean for each hidden layer.
+
+    They are factors of sigmas, tau**-1/2, (n_chains, n_draws) each. The mean is over the layer's units.
+    """
+    return _all_of(run, _adjustments(run))
+
+
+def noise_sigmas(run: Draws) -> Array:
+    """Read the noise standard deviation of each standardised target, (n_targets, n_chains, n_draws).
+
+    The array has no rows if the targets have no noise parameters.
+    """
+    columns = run.precision_layout.noise_columns
+    values = np.empty((len(columns), run.n_chains, run.n_draws))
+    _read_sigmas(run, [_of_column(column) for column in columns], values)
+    return values
+
+
+def _sigmas(run: Draws) -> dict[str, _Sigma]:
     layout, data = run.precision_layout, run.data
     columns = {}
     for group, column in layout.common.items():
@@ -46,42 +153,71 @@ def sigmas(run: Draws) -> dict[str, Array]:
         if group == "noise" or group == "io" or group.startswith("ih"):
             base = "sigma_noise" if group == "noise" else f"sigma_{group}_unit"
             columns |= {f"{base}[{name}]": units.start + n for n, name in enumerate(names)}
-    columns = {name: column for name, column in columns.items() if layout.is_free[column]}
-    values = sigmas_of_columns(run, np.array(list(columns.values()), dtype=int))
-    return dict(zip(columns, values, strict=True))
+    return {name: _of_column(column) for name, column in columns.items() if layout.is_free[column]}
 
 
-def adjustments(run: Draws) -> dict[str, Array]:
-    """Return the adjustment of each output, adjustment_ao[y1], and a geometric mean for each hidden layer.
-
-    They are factors of sigmas, tau**-1/2, (n_chains, n_draws) each. The mean is over the layer's units.
-    """
-    by_name: dict[str, Array] = {}
+def _adjustments(run: Draws) -> dict[str, _Sigma]:
+    by_name: dict[str, _Sigma] = {}
     for group in run.precision_layout.adjustments:
-        values = sigmas_of_columns(run, np.arange(group.columns.start, group.columns.stop))
         if group.name == "ao":
             names = run.spec.data_model.output_names(run.data.target_names)
-            by_name |= {f"adjustment_ao[{name}]": row for name, row in zip(names, values, strict=True)}
+            columns = range(group.columns.start, group.columns.stop)
+            pairs = zip(names, columns, strict=True)
+            by_name |= {f"adjustment_ao[{name}]": _of_column(column) for name, column in pairs}
         else:
-            by_name[f"adjustment_{group.name}"] = np.exp(np.log(values).mean(axis=0))
+            by_name[f"adjustment_{group.name}"] = _Sigma(group.columns)
     return by_name
 
 
-def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[str, Array]:
-    """Return outputs (for binary and class targets probabilities) at evenly spaced cases, by name.
+def _of_column(column: int) -> _Sigma:
+    return _Sigma(slice(column, column + 1))
 
-    Each has shape (n_chains, n_draws). Outputs of real and heteroscedastic targets are on the scale of the
-    data file.
-    """
-    data = run.data
-    inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
-    chosen = evenly_spaced(len(inputs), cases)
-    values = functions_at(run, inputs[chosen])
-    return {
-        f"{label}[{case}]": values[:, :, row, number]
-        for number, label in enumerate(run.spec.data_model.function_names(data.target_names))
-        for row, case in enumerate(chosen)
-    }
+
+def _place(origin: _Origin) -> tuple[int, int]:
+    """Return the place of a quantity among those that are read one after another."""
+    if isinstance(origin, _Function):
+        return 2, origin.row  # all functions at a row come from the same networks
+    return (1, 0) if isinstance(origin, _Statistic) else (0, 0)
+
+
+def _all_of(run: Draws, by_name: dict[str, _Sigma]) -> dict[str, Array]:
+    values = np.empty((len(by_name), run.n_chains, run.n_draws))
+    _read_sigmas(run, list(by_name.values()), values)
+    return dict(zip(by_name, values, strict=True))
+
+
+def _read(run: Draws, origins: list[_Origin], inputs: Array, values: Array) -> None:
+    """Read quantities of the same type of a run into `values`, (n_quantities, n_chains, n_draws)."""
+    _read_sigmas(run, [one for one in origins if isinstance(one, _Sigma)], values)
+    _read_statistics(run, [one for one in origins if isinstance(one, _Statistic)], values)
+    _read_functions(run, [one for one in origins if isinstance(one, _Function)], inputs, values)
+
+
+def _read_sigmas(run: Draws, wanted: list[_Sigma], values: Array) -> None:
+    for chains, draws in run.chunks() if wanted else ():
+        precisions = run.precisions(chains, draws)
+        for number, sigma in enumerate(wanted):
+            # Columns first, so that their logs are added one after another.
+            of_columns = np.moveaxis(precisions[:, :, sigma.columns], 2, 0) ** -0.5
+            is_mean = len(of_columns) > 1
+            values[number, chains, draws] = (
+                np.exp(np.log(of_columns).mean(axis=0)) if is_mean else of_columns[0]
+            )
+
+
+def _read_statistics(run: Draws, wanted: list[_Statistic], values: Array) -> None:
+    for chains, draws in run.chunks() if wanted else ():
+        for number, statistic in enumerate(wanted):  # of a chunk that is kept in memory
+            values[number, chains, draws] = run.stat(statistic.name, chains, draws)
+
+
+def _read_functions(run: Draws, wanted: list[_Function], inputs: Array, values: Array) -> None:
+    if not wanted:
+        return
+    rows = sorted({one.row for one in wanted})
+    for chains, draws, functions in _function_blocks(run, inputs[rows]):
+        for number, one in enumerate(wanted):
+            values[number, chains, draws] = functions[:, :, rows.index(one.row), one.number]
 
 
 def functions_at(run: Draws, inputs: Array) -> Array:
@@ -89,24 +225,22 @@ def functions_at(run: Draws, inputs: Array) -> Array:
 
     inputs  (n_cases, n_inputs) as in the data file
     """
-    data, model = run.data, run.spec.data_model
-    standardized = (inputs - data.input_center) / data.input_scale
-    n_functions = len(model.function_names(data.target_names))
+    n_functions = len(run.spec.data_model.function_names(run.data.target_names))
     values = np.empty((run.n_chains, run.n_draws, len(inputs), n_functions))
-    for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
-        values[chains, draws] = model.functions(outputs, data.target_center, data.target_scale)
+    for chains, draws, functions in _function_blocks(run, inputs):
+        values[chains, draws] = functions
     return values
 
 
-def noise_sigmas(run: Draws) -> Array:
-    """Read the noise standard deviation of each standardised target, (n_targets, n_chains, n_draws).
+def _function_blocks(run: Draws, inputs: Array) -> Iterator[tuple[slice, slice, Array]]:
+    """Yield the functions of some draws at a time, (n_chains, n_draws, n_cases, n_functions).
 
-    The array has no rows if the targets have no noise parameters.
+    Outputs of real and heteroscedastic targets are on the scale of the data file.
     """
-    columns = run.precision_layout.noise_columns
-    if len(columns) == 0:
-        return np.empty((0, run.n_chains, run.n_draws))
-    return sigmas_of_columns(run, columns)
+    data, model = run.data, run.spec.data_model
+    standardized = (inputs - data.input_center) / data.input_scale
+    for chains, draws, outputs in outputs_alone(run, standardized, memory_bytes=_MEMORY_BYTES):
+        yield chains, draws, model.functions(outputs, data.target_center, data.target_scale)
 
 
 def is_of_predictions(name: str) -> bool:

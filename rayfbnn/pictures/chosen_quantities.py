@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.diagnostics import summarize
+from rayfbnn.answers.judging.summary import summarize
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
 
@@ -44,7 +44,7 @@ def least_converged(candidates: dict[str, Array], at_most: int) -> list[str]:
     """Return the names in order, limited to the `at_most` with the largest R-hat."""
     if len(candidates) <= at_most:
         return list(candidates)
-    worst = set(summarize(candidates)["rhat"].sort_values(ascending=False).index[:at_most])
+    worst = set(summarize(candidates.items()).table["rhat"].sort_values(ascending=False).index[:at_most])
     return [name for name in candidates if name in worst]
 
 

@@ -1,47 +1,174 @@
-"""R-hat, effective sample sizes and Monte Carlo errors of arrays (..., n_chains, n_draws), by arviz-stats."""
+"""R-hat, effective sample sizes and Monte Carlo errors of one quantity, in little memory.
+
+The formulas are those of Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), "Rank-normalization,
+folding, and localization: an improved R-hat", and the numbers are those of arviz-stats. At most five arrays
+as large as the draws are held, and Fourier transforms are computed for a few chains at a time.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.fft
+import scipy.special
 
 from rayfbnn.arrays import Array
 
 _UNDERFLOW = 600.0  # exp(-708) is the smallest normal number
 _LEAST_TAIL = 5  # fewest weights for a fit of a Pareto distribution
+_BLOCK_BYTES = 4e6  # of chains that are transformed at once; more only wait for memory
+_RESOLUTION = 1e-15  # values that differ by less are one value
 MIN_DRAWS = 4  # with fewer, the two halves of a chain have no variance and the results are NaN
 
 
-def rhat(values: Array) -> Array:
-    """Return the rank-normalised split R-hat, the larger of bulk and tail, (...); NaN for one chain."""
-    return _call("rhat", values, method="rank")
+class Convergence(NamedTuple):
+    """The statistics that chains are judged by; see the functions of the same names."""
+
+    rhat: float
+    ess_bulk: float
+    ess_tail: float
+    mcse: float
 
 
-def ess_mean(values: Array) -> Array:
-    """Return the effective sample size of the mean, (...)."""
-    return _call("ess", values, method="mean")
+def convergence(values: Array) -> Convergence:
+    """Return all statistics of a quantity (n_chains, n_draws); the normal scores are computed once."""
+    if not _is_usable(values):
+        return Convergence(math.nan, math.nan, math.nan, math.nan)
+    scores = normal_scores(_halves(values))
+    bulk, size = _plain_rhat(scores), _ess(scores)
+    del scores
+    return Convergence(_rhat(values, bulk), size, ess_tail(values), float(mcse_mean(values)))
 
 
-def ess_bulk(values: Array) -> Array:
-    """Return the effective sample size of rank-normalised split chains, (...)."""
-    return _call("ess", values, method="bulk")
+def rhat(values: Array) -> float:
+    """Return the rank-normalised split R-hat, the larger of bulk and tail; NaN for one chain."""
+    return _rhat(values, _plain_rhat(normal_scores(_halves(values)))) if _is_usable(values) else math.nan
 
 
-def ess_tail(values: Array) -> Array:
-    """Return the smaller effective sample size of the 5 % and 95 % quantiles, (...)."""
-    return _call("ess", values, method="tail", prob=(0.05, 0.95))
+def ess_bulk(values: Array) -> float:
+    """Return the effective sample size of rank-normalised split chains."""
+    return _ess(normal_scores(_halves(values))) if _is_usable(values) else math.nan
 
 
-def ess_quantile(values: Array, probability: float) -> Array:
-    """Return the effective sample size of a quantile, (...)."""
-    return _call("ess", values, method="quantile", prob=probability)
+def ess_tail(values: Array) -> float:
+    """Return the smaller effective sample size of the 5 % and 95 % quantiles."""
+    return min(ess_quantile(values, 0.05), ess_quantile(values, 0.95))
+
+
+def ess_quantile(values: Array, probability: float) -> float:
+    """Return the effective sample size of a quantile."""
+    return _ess(_halves(values <= np.quantile(values, probability))) if _is_usable(values) else math.nan
+
+
+def ess_mean(values: Array) -> float:
+    """Return the effective sample size of the mean."""
+    return _ess(_halves(values)) if _is_usable(values) else math.nan
 
 
 def mcse_mean(values: Array) -> Array:
-    """Return the Monte Carlo standard error of the mean, (...)."""
-    return _call("mcse", values, method="mean")
+    """Return the Monte Carlo standard error of means, (...), of values (..., n_chains, n_draws)."""
+    errors = np.empty(values.shape[:-2])
+    with np.errstate(all="ignore"):
+        for index in np.ndindex(errors.shape):
+            one = values[index]
+            errors[index] = one.std(ddof=1) / math.sqrt(ess_mean(one))
+    return errors
+
+
+def normal_scores(values: Array) -> Array:
+    """Return the normal scores of the ranks of values among all of them, in the same shape.
+
+    They are the quantiles of a standard normal distribution at (rank - 3/8) / (n + 1/4). Equal values have
+    the mean of their ranks.
+    """
+    order = np.argsort(values, axis=None)
+    ordered: Array = values.reshape(-1)[order]
+    n = len(ordered)
+    first = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1  # of equal values, except the smallest
+    if len(first) == n - 1:
+        ranks = np.arange(1.0, n + 1)
+    else:
+        bounds = np.concatenate([[0], first, [n]])
+        ranks = np.repeat((bounds[:-1] + bounds[1:] + 1) / 2, np.diff(bounds))
+    del first
+    ranks -= 0.375
+    ranks /= n + 0.25
+    scores = ordered if ordered.dtype == np.float64 else np.empty(n)
+    scores[order] = scipy.special.ndtri(ranks, out=ranks)
+    return scores.reshape(values.shape)
+
+
+def _is_usable(values: Array) -> bool:
+    """Return whether there are enough draws, and all are finite."""
+    return values.shape[1] >= MIN_DRAWS and bool(np.isfinite(values).all())
+
+
+def _halves(values: Array) -> Array:
+    """Return both halves of each chain as chains, without the draw in the middle of an odd number."""
+    half = values.shape[1] // 2
+    return np.concatenate([values[:, :half], values[:, -half:]])
+
+
+def _rhat(values: Array, bulk: float) -> float:
+    """Return the larger of a given R-hat and that of the distances from the median."""
+    if len(values) < 2:
+        return math.nan
+    halves = _halves(values)
+    halves -= np.median(halves)
+    return max(bulk, _plain_rhat(normal_scores(np.abs(halves, out=halves))))
+
+
+def _plain_rhat(chains: Array) -> float:
+    """Return the R-hat of values (n_chains, n_draws) as they are; NaN if they never change."""
+    n_draws = chains.shape[1]
+    with np.errstate(all="ignore"):
+        between = n_draws * chains.mean(axis=1).var(ddof=1)
+        within = chains.var(axis=1, ddof=1).mean()
+        return float(np.sqrt((between / within + n_draws - 1) / n_draws))
+
+
+def _ess(chains: Array) -> float:
+    """Return the effective sample size of the mean of chains (n_chains, n_draws), not split.
+
+    The autocorrelations are summed as in Geyer (1992), "Practical Markov chain Monte Carlo": in pairs, which
+    are positive and decrease.
+    """
+    n_chains, n_draws = chains.shape
+    if np.ptp(chains.astype(np.uint8) if chains.dtype == bool else chains) < _RESOLUTION:
+        return float(chains.size)
+    covariances, means = _autocovariances(chains)
+    with np.errstate(all="ignore"):
+        within = covariances[0] * n_draws / (n_draws - 1)
+        total = covariances[0] + (means.var(ddof=1) if n_chains > 1 else 0.0)
+        correlations = 1 - (within - covariances) / total
+    correlations[0] = 1
+    pairs = correlations[: n_draws // 2 * 2].reshape(-1, 2).sum(axis=1)
+    last = (n_draws - 3) // 2  # the last pair that may be looked at
+    ends = np.flatnonzero(~(pairs[:last] > 0))
+    last = int(ends[0]) if len(ends) else last
+    even = correlations[2 * last]
+    tau = -1 + 2 * np.minimum.accumulate(pairs[:last]).sum() + (even if even > 0 or pairs[last] >= 0 else 0)
+    return float(chains.size / max(tau, 1 / math.log10(chains.size)))
+
+
+def _autocovariances(chains: Array) -> tuple[Array, Array]:
+    """Return the autocovariance at each lag, a mean over chains, (n_draws,), and the chains' means.
+
+    Only the power spectra are averaged, so that one inverse transform is enough.
+    """
+    n_chains, n_draws = chains.shape
+    length = scipy.fft.next_fast_len(2 * n_draws, real=True)
+    at_once = max(1, int(_BLOCK_BYTES / (8 * length)))
+    power, means = np.zeros(length // 2 + 1), np.empty(n_chains)
+    for first in range(0, n_chains, at_once):
+        some = chains[first : first + at_once].astype(np.float64)
+        means[first : first + at_once] = some.mean(axis=1)
+        some -= means[first : first + at_once, None]
+        spectra = scipy.fft.rfft(some, length, axis=1)
+        power += (spectra.real**2 + spectra.imag**2).sum(axis=0)
+    return scipy.fft.irfft(power, length)[:n_draws] / (n_chains * n_draws), means
 
 
 def pareto_k(log_weights: Array) -> float:
@@ -66,12 +193,3 @@ def pareto_k(log_weights: Array) -> float:
     with np.errstate(all="ignore"):
         k = float(statistics.psislw(-np.asarray(log_weights))[1])  # it takes minus the logs
     return k if math.isfinite(k) else math.nan
-
-
-def _call(name: str, values: Array, **settings: Any) -> Array:
-    """Call arviz-stats, which follows Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021)."""
-    from arviz_stats import base
-
-    statistics: Any = base.array_stats  # type: ignore[attr-defined]
-    with np.errstate(all="ignore"):  # constant chains: 0/0 is NaN, which is the answer
-        return np.asarray(getattr(statistics, name)(values, **settings))

@@ -256,6 +256,7 @@ class _Files(MutableMapping[str, Any]):
         self._fs, self._root, self._plans, self._metadata = fs, root, plans, metadata
         self._checker, self._tail = check, tail
         self._kept: dict[str, tuple[int, bytes]] = {}  # recently read chunks: known draws, bytes
+        self._n_kept = 0  # bytes of these
         self._lock = threading.Lock()  # for changes of `_kept`, because a driver gathers in threads
         self.writing = ""
         self.written: dict[str, bytes] = {}
@@ -292,10 +293,9 @@ class _Files(MutableMapping[str, Any]):
     def _keep(self, key: str, n_draws: int, raw: bytes) -> None:
         """Keep a chunk with so many known draws, and drop the oldest ones."""
         with self._lock:
-            self._kept.pop(key, None)
-            n_bytes = len(raw) + sum(len(other) for _, other in self._kept.values())
-            while self._kept and n_bytes > _KEPT_BYTES:
-                n_bytes -= len(self._kept.pop(next(iter(self._kept)))[1])
+            self._n_kept += len(raw) - len(self._kept.pop(key, (0, b""))[1])
+            while self._kept and self._n_kept > _KEPT_BYTES:
+                self._n_kept -= len(self._kept.pop(next(iter(self._kept)))[1])
             self._kept[key] = n_draws, raw
 
     def _with_later(self, plan: ArrayPlan, key: str, is_there: bool, later: Sequence[ChunkRows]) -> bytes:

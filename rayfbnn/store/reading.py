@@ -124,8 +124,9 @@ def read_stat(
 ) -> Array:
     """Read one of catalogue.STATS, (n_chains, n_draws) float64."""
     chains, draws = _selection(store, chains, draws, section, committed)
-    statistics = store.hierarchy.read(f"{_prefix(section)}sample_stats/{STATISTICS}", chains, draws)
-    return np.ascontiguousarray(statistics[..., store.header.statistics.index(name)])
+    number = store.header.statistics.index(name)
+    only = slice(number, number + 1)
+    return store.hierarchy.read(f"{_prefix(section)}sample_stats/{STATISTICS}", chains, draws, only)[..., 0]
 
 
 def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws, summarize
+from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
+from rayfbnn.answers.judging.summary import summarize
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.quantities import quantities
 from rayfbnn.model.layout import ParameterLayout
@@ -35,7 +36,7 @@ def test_independent_draws_are_ok() -> None:
 
 def test_statistics_are_those_of_arviz() -> None:
     values = normal(1, (4, 50)) + 0.3 * np.arange(4)[:, None]
-    row = summarize({"x": values}).loc["x"]
+    row = summarize([("x", values)]).table.loc["x"]
     expected = {
         "mean": values.mean(),
         "sd": values.std(ddof=1),
@@ -48,7 +49,7 @@ def test_statistics_are_those_of_arviz() -> None:
 
 
 def test_a_quantity_that_never_changes_has_a_mean_alone() -> None:
-    row = summarize({"x": np.full((4, 50), 3.0)}).loc["x"]
+    row = summarize([("x", np.full((4, 50), 3.0))]).table.loc["x"]
     assert (row["mean"], row["sd"]) == (3, 0)
     assert row[["rhat", "ess_bulk", "ess_tail", "mcse"]].isna().all()
 

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import studentized_range
 
-from rayfbnn.answers.judging.modes import mode_sentences, modes
+from rayfbnn.answers.judging.modes import _studentized_range, mode_sentences, modes
 from rayfbnn.answers.wording import numbered
 from rayfbnn.arrays import Array
 from tests.support.store.standin_store import normal
@@ -74,3 +75,9 @@ def test_nothing_is_told_from_one_chain_or_few_draws(shape: tuple[int, int]) -> 
 def test_many_chains_are_not_all_named() -> None:
     assert numbered([3]) == "chain 3"
     assert numbered(list(range(10))) == "chains 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+
+
+@pytest.mark.parametrize("n_chains", [2, 5, 40])
+def test_chance_is_that_of_the_studentized_range(n_chains: int) -> None:
+    expected = studentized_range.ppf(0.99, n_chains, np.inf)
+    assert _studentized_range(n_chains) == pytest.approx(expected, rel=1e-8)

@@ -15,7 +15,7 @@ import scipy.stats
 
 from rayfbnn.answers.predict import MEASURES, predict_from_draws
 from rayfbnn.arrays import Array
-from rayfbnn.draws.quantities import functions
+from rayfbnn.draws.quantities import quantities
 from rayfbnn.model.mixtures.poisson import mass_sums
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.search import QuantileSearch, most_probable
@@ -141,7 +141,7 @@ def test_heteroscedastic_targets(floor: dict[str, float]) -> None:
     log_joint = scipy.stats.norm.logpdf(targets, means, sigmas).sum(axis=2)
     expected = scipy.special.logsumexp(log_joint, axis=0) - math.log(len(means))
     np.testing.assert_allclose(table["log_probability"], expected, rtol=1e-10)
-    values = functions(run, cases=N_TEST, inputs=inputs)
+    values = quantities(run, cases=N_TEST, inputs=inputs)
     np.testing.assert_allclose(values["y2[1]"].ravel(), means[:, 1, 1], rtol=1e-10)
     log_precision = outputs[:, 1, 2] - 2 * np.log(scale[0])
     np.testing.assert_allclose(values["log_precision_y1[1]"].ravel(), log_precision, rtol=1e-10)
@@ -196,7 +196,7 @@ def test_survival_times(model: dict[str, Any]) -> None:
     errors = np.abs(table["y1_median"] - targets[:, 0])[~is_censored]
     assert prediction.summary["absolute_error"] == pytest.approx(errors.mean())
     assert json.loads(prediction.to_json()) == prediction.summary
-    values = functions(run, cases=N_TEST, inputs=inputs)
+    values = quantities(run, cases=N_TEST, inputs=inputs)
     name = "log_hazard_2[1]" if points else "log_hazard[1]"
     np.testing.assert_allclose(values[name].ravel(), log_hazard[:, 1, 2 if points else 0], rtol=1e-10)
 

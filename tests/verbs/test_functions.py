@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import rayfbnn
-from rayfbnn.draws.quantities import functions
+from rayfbnn.draws.quantities import quantities
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.store.store import Store
@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_values_are_those_that_diagnose_judges(run: Path) -> None:
     values = rayfbnn.function_values(run, data=mixed_table())
     store = Store.open(run)
-    judged = functions(committed(store), cases=store.data.n_cases)
+    judged = quantities(committed(store), cases=store.data.n_cases)
     assert values.dims == ("chain", "draw", "case", "function")
     assert values.sizes["case"] == store.data.n_cases
     for case in range(store.data.n_cases):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import scipy.special
 
 from rayfbnn.answers.judging.on_the_way import (
     PARTS,
@@ -20,7 +21,7 @@ from rayfbnn.answers.judging.on_the_way import (
     squared_error,
 )
 from rayfbnn.arrays import Array
-from rayfbnn.draws.outputs import output_blocks
+from rayfbnn.draws.outputs import outputs_alone
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.draws.subsets import evenly_spaced, thinned
 from rayfbnn.draws.view import Draws
@@ -90,9 +91,9 @@ def bound_factor(n_chains: int) -> float:
 
     (C - 1) s**2 / sigma**2 has a chi-square distribution on C - 1 degrees of freedom.
     """
-    from scipy.stats import chi2
-
-    return math.sqrt((n_chains - 1) / chi2.ppf(MISS_RATE, n_chains - 1))
+    degrees = n_chains - 1
+    quantile = 2 * float(scipy.special.gammaincinv(degrees / 2, MISS_RATE))
+    return math.sqrt(degrees / quantile)
 
 
 def average_error(runs: Sequence[Draws], *, inputs: Array | None = None) -> AverageError:
@@ -168,7 +169,7 @@ def _chain_moments(run: Draws, inputs: Array) -> tuple[Array, Array, Array]:
     part_of_draw = _parts(run.n_draws)
     n_parts = int(part_of_draw[-1]) + 1
     sums: Array = None
-    for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
+    for chains, draws, outputs in outputs_alone(run, standardized, memory_bytes=_MEMORY_BYTES):
         shape = outputs.shape[:2]
         flat = np.moveaxis(outputs.reshape(-1, *outputs.shape[2:]), 0, -1)
         sigma = sigmas[:, chains, draws].reshape(1, len(sigmas), shape[0] * shape[1])

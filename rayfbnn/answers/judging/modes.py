@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import scipy.special
 
 from rayfbnn.answers.wording import numbered
 from rayfbnn.arrays import Array
@@ -15,6 +16,8 @@ from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
 _FALSE_ALARM_RATE = 0.01
 # Two normal densities of equal spread and weight have two peaks if their means differ by more than this.
 _LEAST_GAP = 2.0  # standard deviations within a chain
+_MOST_COMPARED = 100  # chains; the range of more is hardly larger
+_PRECISION = 1e-9
 _CHAINS = 64  # enough to estimate the standard error of a chain's mean
 
 
@@ -66,11 +69,23 @@ def modes(log_likelihood: Array) -> tuple[Mode, ...]:
 
 @cache
 def _studentized_range(n_chains: int) -> float:
-    """Return the 99 % quantile of the range of `n_chains` standard normal variables."""
-    from scipy.stats import studentized_range
+    """Return the 99 % quantile of the range of `n_chains` standard normal variables.
 
-    # Above 100 chains the quantile hardly grows, and SciPy takes long to compute it.
-    return float(studentized_range.ppf(1 - _FALSE_ALARM_RATE, min(n_chains, 100), np.inf))
+    The range is at most q with probability n * integral of phi(z) (Phi(z) - Phi(z - q))**(n - 1) over the
+    largest value z. SciPy takes a second to import its function, and longer to compute it.
+    """
+    n = min(n_chains, _MOST_COMPARED)
+    z, step = np.linspace(-9, 9, 2001, retstep=True)
+    density, below = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi), scipy.special.ndtr(z)
+
+    def probability(q: float) -> float:
+        return float(n * step * (density * (below - scipy.special.ndtr(z - q)) ** (n - 1)).sum())
+
+    low, high = 0.0, 18.0
+    while high - low > _PRECISION:
+        middle = (low + high) / 2
+        low, high = (middle, high) if probability(middle) < 1 - _FALSE_ALARM_RATE else (low, middle)
+    return high
 
 
 def mode_sentences(of_chains: tuple[Mode, ...]) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from rayfbnn.answers.diagnostics import summarize
 from rayfbnn.answers.judging.chain_average import average_error
 from rayfbnn.answers.judging.modes import modes
+from rayfbnn.answers.judging.summary import summarize
 from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, Verdict, judge_predictions
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import is_of_predictions, quantities
@@ -37,10 +38,12 @@ def verdict_on_predictions(runs: Sequence[Draws], inputs: Array) -> Verdict | No
     at_most = max(_LEAST_DRAWS, _DRAWS // sum(run.n_chains for run in runs))
     some = [thinned(run, at_most) for run in runs]
     by_name = _together([_of_run(run, inputs) for run in some])
-    table = summarize(by_name).assign(iterations=math.nan)
+    summary = summarize(by_name.items())
+    n_chains, n_draws = by_name["log_likelihood"].shape
     evidence = Evidence(
-        by_name,
-        table,
+        replace(summary, table=summary.table.assign(iterations=math.nan)),
+        n_chains,
+        n_draws,
         divergences="",
         modes=modes(by_name["log_likelihood"]),
         spec=runs[0].spec,

@@ -6,6 +6,7 @@ import math
 from functools import cache
 
 import numpy as np
+import scipy.special
 
 from rayfbnn.arrays import Array
 
@@ -122,6 +123,4 @@ def root_mean_square(squares: Array, scale: Array) -> float:
 @cache
 def quantile_of_t(probability: float, degrees: int) -> float:
     """Return a quantile of Student's t distribution: the most standard errors that chance explains."""
-    from scipy.stats import t
-
-    return float(t.ppf(probability, degrees))
+    return float(scipy.special.stdtrit(degrees, probability))

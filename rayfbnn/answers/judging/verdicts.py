@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from rayfbnn.answers.judging import advice
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, AverageError
 from rayfbnn.answers.judging.modes import Mode, mode_sentences
@@ -18,7 +16,7 @@ from rayfbnn.reduce.effective import MIN_DRAWS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.arrays import Array
+    from rayfbnn.answers.judging.summary import Summary
     from rayfbnn.spec import RunSpec
 
 Grade = Literal["converged", "usable", "not usable", "not converged", "cannot tell"]
@@ -130,15 +128,16 @@ class Verdict:
 class Evidence:
     """The evidence for a verdict.
 
-    found       the quantities of the subject by name, (n_chains, n_draws) each
-    table       their statistics
+    summary     of the quantities of the subject; its table also has the column `iterations`
+    n_chains, n_draws   number of chains, and of draws of each
     divergences a sentence if too many updates diverged, else ""
     modes       of all chains
     spec, path  of the run
     """
 
-    found: dict[str, Array]
-    table: pd.DataFrame
+    summary: Summary
+    n_chains: int
+    n_draws: int
     divergences: str
     modes: tuple[Mode, ...]
     spec: RunSpec
@@ -174,7 +173,7 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
         return Verdict("predictions", "converged", remarks=tuple(remarks), error=error)
     if error.is_moving:
         remarks.append(_movement(error))
-    is_stuck = bool(_stuck(evidence.found))
+    is_stuck = bool(evidence.summary.stuck)
     grade: Grade = "not usable"
     if is_unknown:
         grade, decided_by = "cannot tell", reasons[0]
@@ -249,7 +248,7 @@ def _error_sentence(error: AverageError) -> str:
 
 def _disagreement(evidence: Evidence) -> list[str]:
     """Say that the chains disagree, and list the chains in each mode."""
-    high = (evidence.table["rhat"] > advice.RHAT_IN_REACH).any()
+    high = (evidence.summary.table["rhat"] > advice.RHAT_IN_REACH).any()
     sentences = mode_sentences(evidence.modes)
     if not sentences and not high:
         return []
@@ -261,8 +260,8 @@ def _disagreement(evidence: Evidence) -> list[str]:
 
 def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, bool]:
     """Return the reasons against convergence, advice, the iterations needed, and whether it is unknown."""
-    found, limits = evidence.found, evidence.thresholds
-    n_chains, n_draws = next(iter(found.values())).shape if found else (2, MIN_DRAWS)
+    table, limits = evidence.summary.table, evidence.thresholds
+    n_chains, n_draws = (evidence.n_chains, evidence.n_draws) if len(table) else (2, MIN_DRAWS)
     reasons, recommended, is_unknown = [], [], n_draws < MIN_DRAWS or n_chains < 2
     if n_draws < MIN_DRAWS:
         reasons.append(f"only {n_draws} draws in each chain; at least {MIN_DRAWS} are needed")
@@ -270,10 +269,9 @@ def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, 
     if n_chains < 2:
         reasons.append("only one chain; R-hat needs at least 2")
         recommended.append(f"sample with {MIN_CHAINS} chains or more")
-    not_finite = [name for name, values in found.items() if not np.isfinite(values).all()]
-    if not_finite:
-        reasons.append(f"values that are not finite: {listed(not_finite)}")
-    frozen = _stuck(found) if n_draws >= 2 else {}
+    if evidence.summary.not_finite:
+        reasons.append(f"values that are not finite: {listed(evidence.summary.not_finite)}")
+    frozen = evidence.summary.stuck if n_draws >= 2 else {}
     if frozen:
         name = next(iter(frozen))
         reasons.append(f"{_NEVER_CHANGES} {numbered(frozen[name])}: {listed(list(frozen))}")
@@ -281,10 +279,10 @@ def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, 
         reasons.append(evidence.divergences)
     if frozen or evidence.divergences:
         recommended.append(advice.stepsize_advice(evidence.spec))
-    reasons += short_of(evidence.table, limits)
+    reasons += short_of(table, limits)
     iterations = None
-    needed = evidence.table["iterations"].dropna()
-    if (evidence.table["rhat"] > advice.RHAT_IN_REACH).any():
+    needed = table["iterations"].dropna()
+    if (table["rhat"] > advice.RHAT_IN_REACH).any():
         recommended.append(advice.mode_advice(evidence.spec))
     elif len(needed):
         iterations = int(needed.max())
@@ -305,9 +303,3 @@ def short_of(table: pd.DataFrame, limits: Thresholds) -> list[str]:
             worst = listed([f"{name} {value:.0f}" for name, value in low.items()])
             reasons.append(f"{what} ESS below {limits.min_ess:g}: {worst}")
     return reasons
-
-
-def _stuck(found: dict[str, Array]) -> dict[str, list[int]]:
-    """Return the chains in which a quantity never changes, by the name of the quantity."""
-    constant = {name: np.flatnonzero(np.ptp(values, axis=1) == 0) for name, values in found.items()}
-    return {name: [int(chain) for chain in chains] for name, chains in constant.items() if len(chains)}
