@@ -18,7 +18,15 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout
 from rayfbnn.reduce.effective import mcse_mean
-from tests.support.store.standin_store import MemoryStore, endless, make_data, make_run, make_spec, normal, view
+from tests.support.store.standin_store import (
+    MemoryStore,
+    endless,
+    make_data,
+    make_run,
+    make_spec,
+    normal,
+    view,
+)
 
 N_TEST = 9
 
