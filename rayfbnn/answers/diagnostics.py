@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,7 @@ def diagnose_draws(
     min_ess: float = 400,
     inputs: Array | None = None,
     decisive: Decisive = "all",
+    on_progress: Callable[[float], None] = lambda share: None,
 ) -> Diagnosis:
     """Judge a run by its hyperparameters, log densities and functions; never by its weights.
 
@@ -150,12 +152,18 @@ def diagnose_draws(
         of the training data
     max_rhat, min_ess : thresholds for every quantity; min_ess is for bulk and tail
     decisive : the verdict that decides `ok`
+    on_progress : called with the share of the quantities that are done
     """
     planned = Quantities.of_run(run, cases=cases, inputs=inputs)
     limits = Thresholds(max_rhat, min_ess)
     shape = run.n_chains, run.n_draws
-    judged = ((name, values.reshape(shape)) for name, values in planned.each([run]))
-    summary = summarize(judged).of(list(planned.origins))
+
+    def judged() -> Iterator[tuple[str, Array]]:
+        for number, (name, values) in enumerate(planned.each([run]), start=1):
+            yield name, values.reshape(shape)
+            on_progress(number / len(planned.origins))
+
+    summary = summarize(judged()).of(list(planned.origins))
     summary = replace(summary, table=with_iterations(summary.table, run, limits))
     chain_modes = modes(run.stat("log_likelihood"))
     acceptance, divergences, diverged_share = _updates(run)

@@ -75,6 +75,7 @@ def diagnose(
     from rayfbnn.answers.judging.advice import heat_warning
     from rayfbnn.draws.subsets import without_first
     from rayfbnn.draws.view import committed
+    from rayfbnn.run.progress import show_share
 
     check_counts(least=1, cases=cases)
     if not 1 <= max_rhat < math.inf:
@@ -89,9 +90,16 @@ def diagnose(
     if warning := heat_warning(run.store):
         _log.warning("%s", warning)
     inputs = None if data is None else read_cases(data, run.spec, run.data)[0]
-    return diagnose_draws(
-        run, cases=cases, max_rhat=max_rhat, min_ess=min_ess, inputs=inputs, decisive=decisive
-    )
+    with show_share("diagnose") as on_progress:
+        return diagnose_draws(
+            run,
+            cases=cases,
+            max_rhat=max_rhat,
+            min_ess=min_ess,
+            inputs=inputs,
+            decisive=decisive,
+            on_progress=on_progress,
+        )
 
 
 def check(

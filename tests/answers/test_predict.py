@@ -116,6 +116,14 @@ def test_quantiles_of_many_draws_are_exact(changes: dict[str, str], chains: int)
         )
 
 
+def test_progress_never_goes_back_and_reaches_the_end() -> None:
+    run = make_run(make_spec())
+    shares: list[float] = []
+    predict_from_draws([run], normal(17, (600, 2)), memory_bytes=2e5, on_progress=shares.append)
+    assert len(shares) > 10 and shares == sorted(shares)
+    assert 0 < shares[0] < 0.5 and shares[-1] == 1
+
+
 def test_real_errors_are_of_mean_and_median_summed_over_targets() -> None:
     run = make_run(make_spec())
     inputs, targets = unseen(run)

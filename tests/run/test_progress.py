@@ -13,7 +13,15 @@ from rayfbnn.mcmc.operation import Settings, Tunable
 from rayfbnn.mcmc.operations import Hybrid
 from rayfbnn.run import progress
 from rayfbnn.run.estimate import Estimate
-from rayfbnn.run.progress import LiveTable, PlainLines, Silent, display, rejection_line, show_rejection
+from rayfbnn.run.progress import (
+    LiveTable,
+    PlainLines,
+    Silent,
+    display,
+    rejection_line,
+    show_rejection,
+    show_share,
+)
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
@@ -252,3 +260,28 @@ def test_the_first_line_of_rejection_comes_after_a_second(
             on_progress(0, 3_000)
     lines = capsys.readouterr().err.splitlines()
     assert [line.rsplit(" ", 1)[1] for line in lines] == ["0:33", "3:18"]
+
+
+def test_long_work_is_forecast_with_advice_and_then_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with show_share("predict", advice="take fewer draws") as on_progress:
+        for now in range(1, 200):  # 200 seconds in all; standard error is no terminal here
+            on_progress(now / 200)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "predict: about 3:20 in all; take fewer draws"
+    assert lines[1] == "predict: 31.0% done, time left 2:18"
+    assert len(lines) == 4
+
+
+def test_short_work_is_not_talked_about(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with show_share("predict") as on_progress:
+        for now in range(1, 19):
+            on_progress(now / 19)
+    assert capsys.readouterr().err == ""
