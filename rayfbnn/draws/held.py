@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from rayfbnn.arrays import Array
 from rayfbnn.draws.linear import is_linear
 from rayfbnn.draws.subsets import with_draws
@@ -34,9 +36,8 @@ def hold(run: Draws, numbers: Array, *, dtype: str | None = None) -> Draws:
     dtype    type for the evaluation of networks; None for that of the run
     """
     some = with_draws(run, numbers)
-    arrays = {POSITIONS: some.positions(), PRECISIONS: some.precisions()}
-    if is_linear(run):
-        arrays[STARTS] = some.starts()
+    names = (POSITIONS, PRECISIONS, STARTS) if is_linear(run) else (POSITIONS, PRECISIONS)
+    arrays = {name: _read(run, name, numbers) for name in names}
     # The last two only limit how many networks are evaluated at once, since nothing is read in parts.
     return replace(
         some,
@@ -45,3 +46,18 @@ def hold(run: Draws, numbers: Array, *, dtype: str | None = None) -> Draws:
         chains_per_batch=min(run.n_chains, _CHAINS_AT_ONCE),
         draws_per_chunk=some.n_draws,
     )
+
+
+def _read(run: Draws, name: str, numbers: Array) -> Array:
+    """Return some draws of all chains, (n_chains, n_numbers, ...), with each chunk of the store read once."""
+    found: Array = None
+    for chains, draws in run.chunks():
+        at = slice(*np.searchsorted(numbers, (draws.start, draws.stop)))
+        if at.start == at.stop:
+            continue
+        first, last = int(numbers[at.start]), int(numbers[at.stop - 1])
+        values = run.source.read(name, chains, slice(first, last + 1))[:, numbers[at] - first]
+        if found is None:
+            found = np.empty((run.n_chains, len(numbers), *values.shape[2:]), dtype=values.dtype)
+        found[chains, at] = values
+    return found

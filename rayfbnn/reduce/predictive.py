@@ -23,7 +23,7 @@ from rayfbnn.reduce.tile import Tile, by_draw
 
 _MOST_CASES = 1 << 16  # at once, where memory allows more
 _MANY, _SOME, _MOST_SOME = 1 << 15, 1 << 12, 1 << 16  # draws, of which some show where quantiles are
-_GROUPS = 8
+_SHARE, _GROUPS = 32, 8
 _MANY_CASES = 100  # for fewer, reading the draws once more would take longer
 _PASSES = 2  # over all guesses at quantiles, about as many as are needed
 
@@ -120,7 +120,7 @@ def _some_draws(runs: Sequence[Draws], n_cases: int) -> list[list[Draws]]:
     total = sum(run.total for run in runs)
     if total < _MANY or n_cases < _MANY_CASES:
         return []
-    share = min(max(_SOME, total // _MANY), _MOST_SOME) / total
+    share = min(max(_SOME, total // _SHARE), _MOST_SOME) / total
     return [list(group) for group in zip(*(_groups(run, share) for run in runs), strict=True)]
 
 
