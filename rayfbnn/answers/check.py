@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ import scipy.special
 
 from rayfbnn.answers.wording import known, listed
 from rayfbnn.arrays import Array
-from rayfbnn.draws.quantities import quantities
+from rayfbnn.draws.quantities import Quantities
 from rayfbnn.draws.same_posterior import check_same_posterior
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.markup import tables
@@ -111,24 +112,29 @@ def check_draws(
             " compare` to measure how far they are from it"
         )
     check_same_posterior([mcmc, exact])
-    ours = quantities(mcmc, cases=cases, inputs=inputs)
-    theirs = quantities(exact, cases=cases, inputs=inputs)
-    compared = {name: (_comparable(name, ours[name]), _comparable(name, theirs[name])) for name in ours}
-    return compare_quantities(compared, false_alarm_rate=false_alarm_rate)
+    planned = Quantities.of_run(mcmc, cases=cases, inputs=inputs)
+    compared = ((name, _pair(name, values, mcmc)) for name, values in planned.each([mcmc, exact]))
+    result = compare_quantities(compared, false_alarm_rate=false_alarm_rate)
+    return replace(result, table=result.table.loc[list(planned.origins)])
 
 
-def compare_quantities(compared: dict[str, tuple[Array, Array]], *, false_alarm_rate: float) -> CheckResult:
-    """Test each quantity, given as (chains' draws, exact draws), both (n_chains, n_draws)."""
+def compare_quantities(
+    compared: Iterable[tuple[str, tuple[Array, Array]]], *, false_alarm_rate: float
+) -> CheckResult:
+    """Test each quantity, given by name and (chains' draws, exact draws), the first (n_chains, n_draws)."""
     import pandas as pd
 
-    rows = {name: _tests(ours, theirs.ravel()) for name, (ours, theirs) in compared.items()}
+    rows = {name: _tests(ours, theirs.ravel()) for name, (ours, theirs) in compared}
     table = pd.DataFrame.from_dict(rows, orient="index")
     threshold = false_alarm_rate / (2 * len(table))
     return CheckResult(table, threshold, false_alarm_rate, tuple(_reasons(table, threshold)))
 
 
-def _comparable(name: str, values: Array) -> Array:
-    return np.log(values) if name.startswith(("sigma_", "adjustment_")) else values
+def _pair(name: str, values: Array, mcmc: Draws) -> tuple[Array, Array]:
+    """Divide the values of both runs, and take logarithms of sigmas."""
+    comparable = np.log(values) if name.startswith(("sigma_", "adjustment_")) else values
+    ours, theirs = np.split(comparable, [mcmc.total])
+    return ours.reshape(mcmc.n_chains, mcmc.n_draws), theirs
 
 
 def _tests(ours: Array, theirs: Array) -> dict[str, float]:
@@ -155,8 +161,8 @@ def _tests(ours: Array, theirs: Array) -> dict[str, float]:
 
 def _effective_draws(values: Array) -> float:
     """Return the smallest effective size of bulk and of several quantiles, at most the number of draws."""
-    sizes = [float(ess_bulk(values)), *(float(ess_quantile(values, p)) for p in _QUANTILES), values.size]
-    return float(min(sizes))
+    sizes = [ess_bulk(values), *(ess_quantile(values, p) for p in _QUANTILES), float(values.size)]
+    return min(sizes)
 
 
 def _reasons(table: pd.DataFrame, threshold: float) -> list[str]:

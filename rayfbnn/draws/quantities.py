@@ -14,7 +14,7 @@ from rayfbnn.draws.outputs import outputs_alone
 from rayfbnn.draws.subsets import evenly_spaced
 from rayfbnn.draws.view import Draws
 
-_DENSITIES = ("log_likelihood", "log_prior")
+DENSITIES = ("log_likelihood", "log_prior")
 _MEMORY_BYTES = 64e6
 _GROUP_BYTES = 192e6  # of the quantities that are read together
 
@@ -61,7 +61,7 @@ class Quantities:
         inputs = run.data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
         chosen = evenly_spaced(len(inputs), cases)
         origins: dict[str, _Origin] = {**_sigmas(run), **_adjustments(run)}
-        origins |= {name: _Statistic(name) for name in _DENSITIES}
+        origins |= {name: _Statistic(name) for name in DENSITIES}
         for number, label in enumerate(run.spec.data_model.function_names(run.data.target_names)):
             origins |= {f"{label}[{case}]": _Function(row, number) for row, case in enumerate(chosen)}
         return cls(origins, inputs[chosen])

@@ -37,11 +37,13 @@ class Chosen:
             first = int(numbers[0]) if len(numbers) else 0
             return self.source.read(name, chains, slice(first, first + len(numbers)))
         splits = np.flatnonzero(np.diff(numbers // self.per_block)) + 1
-        pieces = [
-            self.source.read(name, chains, slice(int(some[0]), int(some[-1]) + 1))[:, some - some[0]]
-            for some in np.split(numbers, splits)
-        ]
-        return np.concatenate(pieces, axis=1)
+        values: Array = None
+        for first, some in zip([0, *splits], np.split(numbers, splits), strict=True):
+            block = self.source.read(name, chains, slice(int(some[0]), int(some[-1]) + 1))
+            if values is None:
+                values = np.empty((len(block), len(numbers), *block.shape[2:]), dtype=block.dtype)
+            values[:, first : first + len(some)] = block[:, some - some[0]]
+        return values
 
 
 def with_draws(run: Draws, numbers: Array) -> Draws:

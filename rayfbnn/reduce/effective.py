@@ -8,6 +8,7 @@ as large as the draws are held, and Fourier transforms are computed for a few ch
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,23 +34,29 @@ class Convergence(NamedTuple):
 
 
 def convergence(values: Array) -> Convergence:
-    """Return all statistics of a quantity (n_chains, n_draws); the normal scores are computed once."""
+    """Return all statistics of a quantity (n_chains, n_draws); the ranks are computed once."""
     if not _is_usable(values):
         return Convergence(math.nan, math.nan, math.nan, math.nan)
-    scores = normal_scores(_halves(values))
-    bulk, size = _plain_rhat(scores), _ess(scores)
-    del scores
-    return Convergence(_rhat(values, bulk), size, ess_tail(values), float(mcse_mean(values)))
+    rhats: list[float] = []
+    size = math.nan
+    for scores in both_scores(_halves(values)):
+        if not rhats:
+            size = _ess(scores)
+        rhats.append(_plain_rhat(scores) if len(values) > 1 else math.nan)
+        del scores  # before the next ones are computed
+    return Convergence(max(rhats), size, ess_tail(values), float(mcse_mean(values)))
 
 
 def rhat(values: Array) -> float:
     """Return the rank-normalised split R-hat, the larger of bulk and tail; NaN for one chain."""
-    return _rhat(values, _plain_rhat(normal_scores(_halves(values)))) if _is_usable(values) else math.nan
+    if not _is_usable(values) or len(values) < 2:
+        return math.nan
+    return max([_plain_rhat(scores) for scores in both_scores(_halves(values))])
 
 
 def ess_bulk(values: Array) -> float:
     """Return the effective sample size of rank-normalised split chains."""
-    return _ess(normal_scores(_halves(values))) if _is_usable(values) else math.nan
+    return _ess(next(both_scores(_halves(values)))) if _is_usable(values) else math.nan
 
 
 def ess_tail(values: Array) -> float:
@@ -77,14 +84,29 @@ def mcse_mean(values: Array) -> Array:
     return errors
 
 
-def normal_scores(values: Array) -> Array:
-    """Return the normal scores of the ranks of values among all of them, in the same shape.
+def both_scores(values: Array) -> Iterator[Array]:
+    """Yield the normal scores of values among all of them, and then those of their distances from the median.
 
-    They are the quantiles of a standard normal distribution at (rank - 3/8) / (n + 1/4). Equal values have
-    the mean of their ranks.
+    The first show the bulk of a distribution, and the second its tails. Both have the shape of the values,
+    which must be finite. The scores are the quantiles of a standard normal distribution at
+    (rank - 3/8) / (n + 1/4), and equal values have the mean of their ranks.
     """
     order = np.argsort(values, axis=None)
     ordered: Array = values.reshape(-1)[order]
+    yield _scores(order, ordered).reshape(values.shape)
+    n = len(ordered)
+    ordered -= (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    np.abs(ordered, out=ordered)
+    # The distances fall up to the median and then rise, and a stable sort only merges the two parts.
+    again = np.argsort(ordered, kind="stable")
+    ordered = ordered[again]
+    order = order[again]
+    del again
+    yield _scores(order, ordered).reshape(values.shape)
+
+
+def _scores(order: Array, ordered: Array) -> Array:
+    """Return the normal scores of values, given the numbers that sort them and the sorted values."""
     n = len(ordered)
     first = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1  # of equal values, except the smallest
     if len(first) == n - 1:
@@ -95,9 +117,9 @@ def normal_scores(values: Array) -> Array:
     del first
     ranks -= 0.375
     ranks /= n + 0.25
-    scores = ordered if ordered.dtype == np.float64 else np.empty(n)
+    scores = np.empty(n)
     scores[order] = scipy.special.ndtri(ranks, out=ranks)
-    return scores.reshape(values.shape)
+    return scores
 
 
 def _is_usable(values: Array) -> bool:
@@ -109,15 +131,6 @@ def _halves(values: Array) -> Array:
     """Return both halves of each chain as chains, without the draw in the middle of an odd number."""
     half = values.shape[1] // 2
     return np.concatenate([values[:, :half], values[:, -half:]])
-
-
-def _rhat(values: Array, bulk: float) -> float:
-    """Return the larger of a given R-hat and that of the distances from the median."""
-    if len(values) < 2:
-        return math.nan
-    halves = _halves(values)
-    halves -= np.median(halves)
-    return max(bulk, _plain_rhat(normal_scores(np.abs(halves, out=halves))))
 
 
 def _plain_rhat(chains: Array) -> float:

@@ -3,79 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import scipy.special
-import scipy.stats
 
 from rayfbnn.answers.judging.on_the_way import move_apart, quantile_of_t
 from rayfbnn.arrays import Array
-
-Scores: TypeAlias = tuple[Array, Array]
-
-
-def nested_rhat(values: Array) -> float:
-    """Return the rank-normalised nested R-hat of one quantity, the larger of bulk and tail.
-
-    The result is NaN for one superchain, for a quantity that never changes, and for values that are not
-    finite. A single draw of each chain is enough.
-
-    values  (n_superchains, n_chains, n_draws)
-    """
-    scores = rank_scores(values)
-    return math.nan if scores is None else nested_rhat_of_scores(scores)
-
-
-def rank_scores(values: Array) -> Scores | None:
-    """Return normal scores of the ranks of values, and of the ranks of the distances from the median.
-
-    Vehtari et al. (2021), "Rank-normalization, folding, and localization: an improved R-hat", eq. 14, compute
-    R-hat from these scores: the first show the bulk, the second the tails. Both have the shape of `values`.
-    The result is None for a quantity that never changes, and for values that are not finite.
-    """
-    values = np.asarray(values, dtype=np.float64)
-    if not np.isfinite(values).all() or np.ptp(values) == 0:
-        return None
-    return _normal_scores(values), _normal_scores(np.abs(values - np.median(values)))
-
-
-def _normal_scores(values: Array) -> Array:
-    ranks = scipy.stats.rankdata(values, method="average", axis=None).reshape(values.shape)
-    return np.asarray(scipy.special.ndtri((ranks - 0.375) / (values.size + 0.25)))
-
-
-def nested_rhat_of_scores(scores: Scores) -> float:
-    """Return the larger nested R-hat of two scores (n_superchains, n_chains, n_draws).
-
-    A quantity with two values, equally far from its median, has no tails to compare. The bulk alone counts.
-    """
-    bulk, tails = scores
-    return float(np.fmax(plain_nested_rhat(bulk), plain_nested_rhat(tails)))
-
-
-def plain_nested_rhat(values: Array) -> float:
-    """Return the nested R-hat of values (n_superchains, n_chains, n_draws) as they are.
-
-    It is sqrt(1 + B / W) of Margossian et al. (2024), "Nested R-hat: assessing the convergence of Markov
-    chain Monte Carlo when running many short chains", equations 6 to 8: B is the variance of the means of
-    the superchains, and W the mean over superchains of the variance of the chains' means plus the mean
-    variance in a chain. Chains are not split, because both halves of a chain would be in one superchain,
-    and a drift would make W larger. The result is NaN for one superchain.
-    """
-    if len(values) < 2:
-        return math.nan
-    means = values.mean(axis=2)
-    between = means.mean(axis=1).var(ddof=1)
-    within = np.zeros(len(values))
-    if values.shape[1] > 1:
-        within += means.var(axis=1, ddof=1)
-    if values.shape[2] > 1:
-        within += values.var(axis=2, ddof=1).mean(axis=1)
-    with np.errstate(all="ignore"):  # constant chains that differ: B / 0 is the answer
-        return float(np.sqrt(1 + between / within.mean()))
-
+from rayfbnn.reduce.effective import both_scores
 
 LEAST_DRAWS = 4  # of a chain; with fewer, the second half cannot be divided
 _EARLY = (0.1, 0.25, 0.5)  # shares of the draws that are compared with the second half
@@ -100,8 +35,24 @@ class Drift:
     growth: float
 
 
-def find_drift(values: Array, scores: Scores) -> Drift:
-    """Compare early draws with late ones, with all chains as replicates.
+@dataclass(frozen=True)
+class Agreement:
+    """The agreement of the members of a study on a quantity.
+
+    rhat   the rank-normalised nested R-hat, the larger of bulk and tail; NaN for one superchain, for a
+           quantity that never changes, and for values that are not finite. A single draw of each chain is
+           enough
+    drift  NaN in the last two cases, and for fewer than `LEAST_DRAWS` draws
+    """
+
+    rhat: float
+    drift: Drift
+
+
+def agreement(values: Array, scores: Iterable[Array] | None = None) -> Agreement:
+    """Compare superchains with each other, and early draws with late ones.
+
+    A quantity with two values, equally far from its median, has no tails to compare. The bulk alone counts.
 
     If the mean of a share f of early draws differs by d from that of the second half, it has moved the mean
     over all draws by f d, provided that the second half is stationary. Geweke (1992), "Evaluating the
@@ -111,17 +62,62 @@ def find_drift(values: Array, scores: Scores) -> Drift:
 
     Parameters
     ----------
-    values : (n_members, n_chains, n_draws)    at least `LEAST_DRAWS` draws
-    scores : two arrays of that shape          `nested.rank_scores` of the values
+    values : (n_superchains, n_chains, n_draws)    the members of a study are superchains
+    scores : arrays of that shape                  normal scores of the values, computed one after another
+                                                   unless given
     """
-    n_draws = values.shape[2]
-    by_chain = [np.asarray(one, dtype=np.float64).reshape(-1, n_draws) for one in (values, *scores)]
+    rhat, drifts = math.nan, []
+    for one in _rank_scores(values) if scores is None else scores:
+        rhat = float(np.fmax(rhat, plain_nested_rhat(one)))
+        if values.shape[2] >= LEAST_DRAWS:
+            drifts.append(_drift(one))
+        del one  # before the next scores are computed
+    if not drifts:
+        return Agreement(rhat, Drift(math.nan, math.nan, math.nan))
+    every = [_drift(values), *drifts]
+    return Agreement(
+        rhat,
+        Drift(
+            shift=max(one.shift for one in every),
+            late=max(one.late for one in every),
+            growth=max(one.growth for one in drifts),
+        ),
+    )
+
+
+def _rank_scores(values: Array) -> Iterator[Array]:
+    """Yield `both_scores`; none for a quantity that never changes, and for values that are not finite."""
+    if np.isfinite(values).all() and np.ptp(values) > 0:
+        yield from both_scores(values)
+
+
+def plain_nested_rhat(values: Array) -> float:
+    """Return the nested R-hat of values (n_superchains, n_chains, n_draws) as they are.
+
+    It is sqrt(1 + B / W) of Margossian et al. (2024), "Nested R-hat: assessing the convergence of Markov
+    chain Monte Carlo when running many short chains", equations 6 to 8: B is the variance of the means of
+    the superchains, and W the mean over superchains of the variance of the chains' means plus the mean
+    variance in a chain. Chains are not split, because both halves of a chain would be in one superchain,
+    and a drift would make W larger. The result is NaN for one superchain.
+    """
+    if len(values) < 2:
+        return math.nan
+    means = values.mean(axis=2)
+    between = means.mean(axis=1).var(ddof=1)
+    within = np.zeros(len(values))
+    if values.shape[1] > 1:
+        within += means.var(axis=1, ddof=1)
+    if values.shape[2] > 1:
+        within += values.var(axis=2, ddof=1).mean(axis=1)
+    with np.errstate(all="ignore"):  # constant chains that differ: B / 0 is the answer
+        return float(np.sqrt(1 + between / within.mean()))
+
+
+def _drift(values: Array) -> Drift:
+    """Return the drift of values or of their normal scores, with all chains as replicates."""
+    chains = values.reshape(-1, values.shape[2])
     with np.errstate(all="ignore"):  # t is infinite if the means of all chains differ by the same number
-        return Drift(
-            shift=max(_shift(one) for one in by_chain),
-            late=max(_late(one) for one in by_chain),
-            growth=max(_growth(one) for one in by_chain[1:]),
-        )
+        return Drift(_shift(chains), _late(chains), _growth(chains))
 
 
 def _shift(chains: Array) -> float:

@@ -9,9 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from rayfbnn.arrays import Array
-from rayfbnn.draws.quantities import quantities
-from rayfbnn.draws.view import of_store
+from rayfbnn.draws.quantities import DENSITIES, Quantities
+from rayfbnn.draws.view import Draws, of_store
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.store import Store
 from rayfbnn.study.rule import Judged, Rule, judge, reasons
@@ -155,18 +154,8 @@ def take_look(
     stores  stores of the members that could be sampled, by seed
     """
     seeds = tuple(sorted(stores))
-    by_name: dict[str, list[Array]] = {}
-    digests: dict[int, str] = {}
-    for seed in seeds:
-        values = quantities(of_store(stores[seed], n_draws), cases=rule.cases)
-        densities = (
-            np.ascontiguousarray(values[name], dtype="<f8") for name in ("log_likelihood", "log_prior")
-        )
-        digests[seed] = hashlib.sha256(b"".join(one.tobytes() for one in densities)).hexdigest()
-        for name, one in values.items():
-            by_name.setdefault(name, []).append(one)
-    judged = {name: judge(np.stack(one), seeds, rule) for name, one in by_name.items()}
-    listed = reasons(judged, n_draws, dict(sorted(failed.items())), rule)
+    judged = _judged({seed: of_store(stores[seed], n_draws) for seed in seeds}, rule)
+    listed = reasons(judged.quantities, n_draws, dict(sorted(failed.items())), rule)
     if len(seeds) < 2:
         listed = (*listed, f"{len(seeds)} member with draws: R-hat needs two or more")
     ok = not listed
@@ -175,10 +164,35 @@ def take_look(
         iterations=due.iterations,
         draws=n_draws,
         seeds=tuple(sorted(due.seeds)),
-        quantities=judged,
+        quantities=judged.quantities,
         failed=dict(sorted(failed.items())),
-        digests=digests,
+        digests=judged.digests,
         ok=ok,
         reasons=listed,
         action="stop" if ok else "end" if due.is_last else "continue",
+    )
+
+
+@dataclass(frozen=True)
+class _JudgedDraws:
+    quantities: dict[str, Judged]
+    digests: dict[int, str]
+
+
+def _judged(runs: Mapping[int, Draws], rule: Rule) -> _JudgedDraws:
+    """Judge the draws of members, by seed, one quantity at a time."""
+    if not runs:
+        return _JudgedDraws({}, {})
+    seeds, every = tuple(runs), list(runs.values())
+    planned = Quantities.of_run(every[0], cases=rule.cases)
+    judged, densities = {}, {seed: hashlib.sha256() for seed in seeds}
+    for name, values in planned.each(every):
+        of_members = values.reshape(len(seeds), every[0].n_chains, every[0].n_draws)
+        judged[name] = judge(of_members, seeds, rule)
+        if name in DENSITIES:
+            for seed, of_member in zip(seeds, of_members, strict=True):
+                densities[seed].update(np.ascontiguousarray(of_member, dtype="<f8").reshape(-1).data)
+    return _JudgedDraws(
+        {name: judged[name] for name in planned.origins},
+        {seed: digest.hexdigest() for seed, digest in densities.items()},
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.study.agreement import LEAST_DRAWS, Drift, find_drift, nested_rhat_of_scores, rank_scores
+from rayfbnn.study.agreement import LEAST_DRAWS, agreement
 
 _MOST_LOOKS = 1000
 _MOST_NAMED = 3  # members that are named for a quantity outside the limits
@@ -110,19 +110,16 @@ def judge(values: Array, seeds: tuple[int, ...], rule: Rule) -> Judged:
     """
     means = values.mean(axis=(1, 2))
     sd = float(values.std())
-    scores = rank_scores(values)
     error = float(means.std(ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else math.nan
-    drift = Drift(math.nan, math.nan, math.nan)
-    if scores is not None and values.shape[2] >= LEAST_DRAWS:
-        drift = find_drift(values, scores)
+    found = agreement(values)
     judged = Judged(
         mean=_known(values.mean()),
         sd=_known(sd),
-        rhat=_known(math.nan if scores is None else nested_rhat_of_scores(scores)),
+        rhat=_known(found.rhat),
         mcse=_known(error / sd if sd > 0 else math.nan),
-        drift=_known(drift.shift),
-        late=_known(drift.late),
-        growth=_known(drift.growth),
+        drift=_known(found.drift.shift),
+        late=_known(found.drift.late),
+        growth=_known(found.drift.growth),
         stuck=_stuck(values, seeds),
         ok=False,
     )

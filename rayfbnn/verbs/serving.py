@@ -100,7 +100,7 @@ def export(
     Path
         The file.
     """
-    from rayfbnn.answers.serving import export as exporting
+    from rayfbnn.answers.serving.export import export as export_draws
 
     _check_thinning(draws, max_mcse)
     out = output_path(out)
@@ -112,7 +112,7 @@ def export(
     store = Store.open(path)
     check_output(out, inputs=[] if store.spec.train_path is None else [store.spec.train_path])
     run = chosen_draws(store, skip)
-    exporting.write(exporting.exported(run, _thinning(run, draws, max_mcse).numbers), out)
+    export_draws(run, _thinning(run, draws, max_mcse).numbers, out)
     return out
 
 

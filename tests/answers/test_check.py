@@ -42,7 +42,7 @@ def test_false_alarms_are_as_rare_as_stated(rho: float) -> None:
             )
             for n, name in enumerate("abc")
         }
-        alarms += not compare_quantities(pairs, false_alarm_rate=rate).ok
+        alarms += not compare_quantities(pairs.items(), false_alarm_rate=rate).ok
     # Binomial(150, 0.1) is above 29 with probability 2e-4; Bonferroni over dependent tests gives fewer.
     assert alarms <= 29
 
@@ -59,8 +59,8 @@ def test_false_alarms_are_as_rare_as_stated(rho: float) -> None:
 def test_differences_are_found(change: Any, what: str) -> None:
     chains = autocorrelated(1, (16, 250), 0.3)
     exact = normal(2, (1, 4000))
-    assert compare_quantities({"x": (chains, exact)}, false_alarm_rate=1e-3).ok
-    result = compare_quantities({"x": (change(chains), exact)}, false_alarm_rate=1e-3)
+    assert compare_quantities([("x", (chains, exact))], false_alarm_rate=1e-3).ok
+    result = compare_quantities([("x", (change(chains), exact))], false_alarm_rate=1e-3)
     assert not result.ok and any(reason.startswith(what) for reason in result.reasons)
 
 
@@ -71,7 +71,7 @@ def test_kolmogorov_smirnov_distance_is_scipys() -> None:
 
 def test_independent_chains_count_as_their_draws() -> None:
     row = compare_quantities(
-        {"x": (normal(1, (8, 500)), normal(2, (1, 4000)))}, false_alarm_rate=1e-3
+        [("x", (normal(1, (8, 500)), normal(2, (1, 4000))))], false_alarm_rate=1e-3
     ).table.loc["x"]
     assert 3000 < row["ess"] <= 4000
     standard = row["z"] * np.sqrt(1 / 4000 + 1 / row["ess"])
@@ -80,12 +80,12 @@ def test_independent_chains_count_as_their_draws() -> None:
 
 def test_threshold_is_the_rate_over_all_tests() -> None:
     pairs = {name: (normal(n, (4, 200)), normal(n + 9, (1, 300))) for n, name in enumerate("abcde")}
-    assert compare_quantities(pairs, false_alarm_rate=1e-3).threshold == pytest.approx(1e-3 / 10)
+    assert compare_quantities(pairs.items(), false_alarm_rate=1e-3).threshold == pytest.approx(1e-3 / 10)
 
 
 def test_few_effective_draws_are_a_reason() -> None:
     result = compare_quantities(
-        {"x": (autocorrelated(1, (4, 100), 0.99), normal(2, (1, 400)))}, false_alarm_rate=1e-3
+        [("x", (autocorrelated(1, (4, 100), 0.99), normal(2, (1, 400))))], false_alarm_rate=1e-3
     )
     assert any("effective draws below 100: x" in reason for reason in result.reasons)
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_tested_is_a_reason_and_has_its_means_alone(what: str) ->
         ours, exact = (ours[:, :3], exact) if what == "few draws" else (ours, exact[:, :3])
     else:
         (ours if what == "an infinite draw" else exact)[0, 1] = np.inf
-    result = compare_quantities({"x": (ours, exact)}, false_alarm_rate=1e-3)
+    result = compare_quantities([("x", (ours, exact))], false_alarm_rate=1e-3)
     assert result.table.loc["x", ["z", "p_mean", "ks", "p_ks", "ess"]].isna().all()
     assert result.table.loc["x", "mean_mcmc"] == ours.mean()
     assert result.reasons == ("too few draws, or values that are not finite: x",)

@@ -73,7 +73,7 @@ def test_results_show_themselves_in_notebooks() -> None:
     predicted = predict_from_draws([run], unseen.inputs, unseen.targets)._repr_html_()
     assert "log probability" in predicted and "y1_mean" in predicted and "and 2 more cases" in predicted
     assert "<td>run.zarr</td>" in RunSummary("run.zarr", 4, 10)._repr_html_()
-    tests = compare_quantities({"<x>": (normal(1, (4, 100)), normal(2, (1, 100)))}, false_alarm_rate=1e-3)
+    tests = compare_quantities([("<x>", (normal(1, (4, 100)), normal(2, (1, 100))))], false_alarm_rate=1e-3)
     assert "&lt;x&gt;" in tests._repr_html_() and ">ok</strong>" in tests._repr_html_()
     assert "-3.5" in Evidence(-3.5, 0.1, 4.0, 5, 10, 4.0, ())._repr_html_()
     assert Verdict("predictions", "usable")._repr_html_().count("good") == 1

@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"output", "reduce"},
     "study": SAMPLED
     | {"spec", "data", "store", "run", "draws", "answers", "pictures", "reporting", "markup", "output"}
-    | {"verbs"},
+    | {"verbs", "reduce"},
     "api": {"verbs"},
     "sklearn": {"api", "arrays", "data", "errors", "model", "output", "answers", "draws", "run", "spec"}
     | {"store"},

@@ -11,13 +11,13 @@ from arviz_stats.base import array_stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.effective import (
+    both_scores,
     convergence,
     ess_bulk,
     ess_mean,
     ess_quantile,
     ess_tail,
     mcse_mean,
-    normal_scores,
     rhat,
 )
 from tests.support.store.standin_store import normal
@@ -73,10 +73,12 @@ def test_errors_of_many_means_are_those_of_each() -> None:
 def test_scores_do_not_change_the_values() -> None:
     values = chains(4, 30, 0.0)
     before = values.copy()
-    scores = normal_scores(values)
+    bulk, tails = both_scores(values)
     convergence(values)
-    assert scores.shape == values.shape and (values == before).all()
-    assert (np.argsort(scores, axis=None) == np.argsort(values, axis=None)).all()
+    assert bulk.shape == tails.shape == values.shape and (values == before).all()
+    assert (np.argsort(bulk, axis=None) == np.argsort(values, axis=None)).all()
+    distances = np.abs(values - np.median(values))
+    assert (np.argsort(tails, axis=None) == np.argsort(distances, axis=None)).all()
 
 
 @pytest.mark.parametrize("shape", [(2000, 100), (4, 50_000)])

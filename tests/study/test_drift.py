@@ -10,7 +10,7 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.agreement import find_drift, rank_scores
+from rayfbnn.study.agreement import agreement
 from rayfbnn.study.rule import Judged, judge, reasons
 from tests.support.model.exact_linear import exact_outputs, linear_data, linear_spec
 from tests.support.pages import ROOT
@@ -34,7 +34,7 @@ def test_a_shift_is_the_error_that_early_draws_cause() -> None:
     """A tenth of the draws lies ten standard deviations off: the mean of all is off by one."""
     values = normal(10, 4, 1000)
     values[:, :, :100] += 10
-    drift = find_drift(values, rank_scores(values) or pytest.fail("no scores"))
+    drift = agreement(values).drift
     assert drift.shift == pytest.approx(1, abs=0.02)
     assert drift.late == 0 and drift.growth == 0
 
@@ -42,7 +42,7 @@ def test_a_shift_is_the_error_that_early_draws_cause() -> None:
 def test_a_late_drift_is_the_change_between_the_last_two_quarters() -> None:
     values = normal(10, 4, 1000)
     values[:, :, 750:] += 1
-    drift = find_drift(values, rank_scores(values) or pytest.fail("no scores"))
+    drift = agreement(values).drift
     second_half = values[:, :, 500:]
     change = values[:, :, 750:].mean() - values[:, :, 500:750].mean()
     assert drift.late == pytest.approx(change / second_half.std(), rel=0.05)
@@ -52,7 +52,7 @@ def test_growth_is_that_of_the_variance_of_the_means_of_chains() -> None:
     """In the second half each chain lies about one standard deviation to one side: half of the draws."""
     values = normal(20, 4, 1000)
     values[:, :, 500:] += normal(20, 4, 1, seed=3)
-    drift = find_drift(values, rank_scores(values) or pytest.fail("no scores"))
+    drift = agreement(values).drift
     expected = (values[:, :, 500:].mean(axis=2).var() - values[:, :, :500].mean(axis=2).var()) / values.var()
     assert drift.growth == pytest.approx(expected, rel=0.1)
 

@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from rayfbnn.study.agreement import nested_rhat, plain_nested_rhat
+from rayfbnn.study.agreement import agreement, plain_nested_rhat
 from rayfbnn.study.grid import grid
 from rayfbnn.study.looks import Due, Look, due_look
 from rayfbnn.study.rule import Rule, judge, reasons
@@ -35,10 +35,10 @@ def test_nested_rhat_is_the_formula() -> None:
 @pytest.mark.parametrize("n_draws", [1, 2, 3, 4, 5, 50])
 def test_few_and_many_draws_give_nearly_one_if_stationary_and_more_if_not(n_draws: int) -> None:
     stationary = normal(16, 16, n_draws)
-    assert nested_rhat(stationary) < 1.06
+    assert agreement(stationary).rhat < 1.06
     remembered = stationary + 0.5 * np.random.default_rng(8).standard_normal((16, 1, 1))
-    assert nested_rhat(remembered) > 1.06
-    assert nested_rhat(stationary * np.linspace(0.2, 3, 16)[:, None, None]) > 1.06  # the tails differ
+    assert agreement(remembered).rhat > 1.06
+    assert agreement(stationary * np.linspace(0.2, 3, 16)[:, None, None]).rhat > 1.06  # the tails differ
 
 
 @pytest.mark.parametrize("n_draws", [1, 2, 3])
@@ -54,14 +54,14 @@ def test_few_draws_are_judged_by_normal_scores_of_their_ranks(n_draws: int, is_t
         scores = [NormalDist().inv_cdf((rank - 3 / 8) / (one.size + 1 / 4)) for rank in ranks]
         expected.append(plain_nested_rhat(np.reshape(scores, one.shape)))
     assert (expected[1] > expected[0]) == is_tail
-    assert nested_rhat(values) == pytest.approx(max(expected))
+    assert agreement(values).rhat == pytest.approx(max(expected))
 
 
 def test_ranks_take_values_without_variance() -> None:
-    assert math.isfinite(nested_rhat(np.random.default_rng(3).standard_cauchy((8, 4, 40))))
-    assert math.isnan(nested_rhat(np.ones((4, 2, 10))))
-    assert math.isnan(nested_rhat(normal(1, 4, 10)))
-    assert math.isnan(nested_rhat(np.full((4, 2, 10), np.inf)))
+    assert math.isfinite(agreement(np.random.default_rng(3).standard_cauchy((8, 4, 40))).rhat)
+    assert math.isnan(agreement(np.ones((4, 2, 10))).rhat)
+    assert math.isnan(agreement(normal(1, 4, 10)).rhat)
+    assert math.isnan(agreement(np.full((4, 2, 10), np.inf)).rhat)
 
 
 def test_a_quantity_is_ok_within_both_limits_and_names_who_is_apart() -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding
-from rayfbnn.draws.held import hold
 from rayfbnn.draws.linear import check_own_networks
+from rayfbnn.draws.quantities import noise_sigmas
+from rayfbnn.draws.subsets import with_draws
 from rayfbnn.errors import ConfigError
+from rayfbnn.memory import check_memory
 from rayfbnn.model.network import summed_inputs
-from rayfbnn.model.wiring import Wiring
+from rayfbnn.model.wiring import Link, Wiring
 from rayfbnn.output.whole_file import whole_file
 from rayfbnn.version import __version__
 
@@ -23,80 +30,129 @@ if TYPE_CHECKING:
 
 FORMAT = "rayfbnn model"
 FORMAT_VERSION = 1
+_BLOCK_BYTES = 16e6  # of an array that are computed at once
 MOST_BYTES = 2e9  # of all arrays, because the file is loaded into memory as a whole
 
 
-def exported(run: Draws, numbers: Array) -> dict[str, Array]:
-    """Return the arrays of the file by name, with some draws of each chain, chain after chain.
+@dataclass(frozen=True)
+class Rows:
+    """An array of the file with a row for each draw, computed for some draws at a time.
+
+    shape  of a row
+    of     returns the rows of some positions (n_draws, n_parameters)
+    """
+
+    shape: tuple[int, ...]
+    of: Callable[[Array], Array]
+
+
+def export(run: Draws, numbers: Array, path: Path) -> None:
+    """Write some draws of each chain, chain after chain, atomically to a .npz file that needs no pickle.
 
     description       the network and the data model as JSON
-    weights_s_d       (n_draws, units of layer s, units of layer d): layer 0 is the inputs, the last the
+    weights_s_d       (n_draws, units of layer s, units of layer d): layer 0 is the inputs, the last one the
                       outputs. Units that are not connected have weight zero
     bias_d, offset_s  (n_draws, units of the layer), the latter if the layer has offsets
     sigma_noise       (n_draws, n_targets), if the noise has sigmas
     input_center, input_scale, target_center, target_scale   the network's values are (value - center) / scale
+
+    The parameters of the draws are in memory, and the arrays are written a few draws at a time. ConfigError
+    if the file would be too large, or the parameters do not fit into memory.
     """
     network = run.spec.network
     if any(layer.activation == "erf" for layer in network.hidden):
         raise ConfigError("network.hidden: erf units cannot be exported, because NumPy has no erf function")
     wiring = Wiring.from_network(network)
     check_own_networks(run)
-    held = hold(run, numbers)
-    positions = held.positions().reshape(-1, held.parameter_layout.n_parameters)
-    _check_size(run, wiring, positions)
-    arrays = {"description": np.array(json.dumps(_description(run, wiring), ensure_ascii=False))}
+    some = with_draws(run, numbers)
+    _check_size(some, wiring)
+    positions = some.positions().reshape(some.total, -1)
+    arrays: dict[str, Array | Rows] = {
+        "description": np.array(json.dumps(_description(run, wiring), ensure_ascii=False))
+    }
     for layer in range(1, len(wiring.units)):
-        arrays |= _into(layer, wiring, positions)
+        arrays |= _into(layer, wiring)
     for layer, offset in enumerate(wiring.offsets):
         if offset is not None:
-            arrays[f"offset_{layer}"] = positions[:, offset]
-    columns = held.precision_layout.noise_columns
-    if len(columns):
-        precisions = held.precisions().reshape(len(positions), -1)
-        arrays["sigma_noise"] = precisions[:, columns] ** -0.5
+            arrays[f"offset_{layer}"] = Rows((wiring.units[layer],), partial(_columns, columns=offset))
+    if len(run.precision_layout.noise_columns):
+        arrays["sigma_noise"] = np.moveaxis(noise_sigmas(some), 0, -1).reshape(some.total, -1)
     for name in ("input_center", "input_scale", "target_center", "target_scale"):
         arrays[name] = getattr(run.data, name)
+    with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                _write(entry, array, positions)
+
+
+def _write(entry: IO[bytes], array: Array | Rows, positions: Array) -> None:
+    """Write an array as a file of NumPy."""
+    if not isinstance(array, Rows):
+        np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)
+        return
+    descr = np.lib.format.dtype_to_descr(positions.dtype)
+    shape = len(positions), *array.shape
+    np.lib.format.write_array_header_1_0(entry, {"descr": descr, "fortran_order": False, "shape": shape})
+    at_once = max(1, int(_BLOCK_BYTES / (positions.dtype.itemsize * max(1, math.prod(array.shape)))))
+    for first in range(0, len(positions), at_once):
+        entry.write(np.ascontiguousarray(array.of(positions[first : first + at_once])).tobytes())
+
+
+def _into(layer: int, wiring: Wiring) -> dict[str, Rows]:
+    """Return the biases and matrices that lead into a layer."""
+    n_units, links = wiring.units[layer], wiring.incoming[layer]
+    arrays = {f"bias_{layer}": Rows((n_units,), partial(_biases, links=links, wiring=wiring, layer=layer))}
+    for source in dict.fromkeys(link.source for link in links if link.n_units):
+        of_source = tuple(link for link in links if link.n_units and link.source == source)
+        weights = partial(_weights, links=of_source, wiring=wiring, layer=layer)
+        arrays[f"weights_{source}_{layer}"] = Rows((wiring.units[source], n_units), weights)
     return arrays
 
 
-def write(arrays: dict[str, Array], path: Path) -> None:
-    """Write the arrays atomically to a .npz file that needs no pickle."""
-    with whole_file(path) as file:
-        np.savez(file, allow_pickle=False, **arrays)
+def _biases(positions: Array, *, links: tuple[Link, ...], wiring: Wiring, layer: int) -> Array:
+    """Return (n_draws, n_units): what the units get from a case that has only the bias."""
+    total = np.zeros((len(positions), wiring.units[layer], 1), dtype=positions.dtype)
+    for link in links:
+        total += _summed(positions, link, wiring, layer, slice(-1, None))
+    return total[:, :, 0]
 
 
-def _into(layer: int, wiring: Wiring, positions: Array) -> dict[str, Array]:
-    """Return the matrices and biases that lead into a layer, computed from unit vectors as inputs."""
-    n_draws, n_units = len(positions), wiring.units[layer]
-    arrays = {f"bias_{layer}": np.zeros((n_draws, n_units), dtype=positions.dtype)}
-    for link in wiring.incoming[layer]:
-        n_sources = wiring.units[link.source]
-        units = np.eye(n_sources + 1, dtype=positions.dtype)  # a case for each unit, and one for the bias
-        sources = [units] * (link.source + 1)
-        out = np.empty((n_draws, n_units, n_sources + 1), dtype=positions.dtype)
-        summed_inputs(positions, sources, (link,), out=out)
-        arrays[f"bias_{layer}"] += out[:, :, -1]
-        if link.n_units:
-            weights = np.ascontiguousarray(out[:, :, :-1].swapaxes(1, 2))
-            name = f"weights_{link.source}_{layer}"
-            arrays[name] = arrays[name] + weights if name in arrays else weights
-    return arrays
+def _weights(positions: Array, *, links: tuple[Link, ...], wiring: Wiring, layer: int) -> Array:
+    """Return (n_draws, units of the source, n_units): what the units get from cases of one source unit."""
+    total = _summed(positions, links[0], wiring, layer, slice(-1))
+    for link in links[1:]:
+        total += _summed(positions, link, wiring, layer, slice(-1))
+    return total.swapaxes(1, 2)
 
 
-def _check_size(run: Draws, wiring: Wiring, positions: Array) -> None:
+def _summed(positions: Array, link: Link, wiring: Wiring, layer: int, cases: slice) -> Array:
+    """Return the summed inputs (n_draws, n_units, n_cases) from unit vectors: units, then the bias."""
+    units = np.eye(wiring.units[link.source] + 1, dtype=positions.dtype)[:, cases]
+    out = np.empty((len(positions), wiring.units[layer], units.shape[1]), dtype=positions.dtype)
+    summed_inputs(positions, [units] * (link.source + 1), (link,), out=out)
+    return out
+
+
+def _columns(positions: Array, *, columns: slice) -> Array:
+    return positions[:, columns]
+
+
+def _check_size(some: Draws, wiring: Wiring) -> None:
     n_values = sum(
         wiring.units[link.source] * wiring.units[layer]
         for layer, links in enumerate(wiring.incoming)
         for link in links
         if link.n_units
     )
-    needed = n_values * len(positions) * positions.dtype.itemsize
+    itemsize = np.dtype(some.spec.dtype).itemsize
+    needed = n_values * some.total * itemsize
     if needed > MOST_BYTES:
-        enough = int(len(positions) * MOST_BYTES / needed)
+        enough = int(some.total * MOST_BYTES / needed)
         raise ConfigError(
-            f"draws: {len(positions)} draws of {run.path} take {needed / 1e9:.3g} GB with all connections"
+            f"draws: {some.total} draws of {some.path} take {needed / 1e9:.3g} GB with all connections"
             f" written out, above the limit of {MOST_BYTES / 1e9:g} GB; take at most {enough}"
         )
+    check_memory("draws", some.total, some.parameter_layout.n_parameters * itemsize)
 
 
 def _description(run: Draws, wiring: Wiring) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,9 @@ _LEAST_DRAWS = 100  # of all chains together, because quantiles and standard dev
 _N_CASES = 20  # evenly spaced training cases for estimates of the error
 _GROWTH = 1.25  # factor from one number of draws tried to the next
 _LITTLE_MORE = 1.05  # times the error of all draws
+_FEW = 1 / 8  # of all draws
 _BLOCK_BYTES = 64e6
+_CASES_BYTES = 128e6  # of outputs at some cases
 
 
 @dataclass(frozen=True)
@@ -50,53 +53,68 @@ def thin(run: Draws, *, draws: int | None, max_mcse: float) -> Thinning:
     disagree, most of the error remains however many draws each chain has. ConfigError if `draws` is less than
     the number of chains.
     """
-    errors = _Errors(run)
+    n_draws = run.n_draws
     if draws is not None:
         if draws < run.n_chains:
             raise ConfigError(f"draws: must be at least {run.n_chains}, one for each chain, got {draws}")
-        return errors.thinning(min(draws // run.n_chains, run.n_draws))
-    everything = errors.thinning(run.n_draws)
-    if max_mcse == 0:
-        return everything
-    limit = max(max_mcse, _LITTLE_MORE * everything.mcse)
-    wanted = max(MIN_DRAWS, -(-_LEAST_DRAWS // run.n_chains))
+        wanted = min(draws // run.n_chains, n_draws)
+        errors = _errors(run, [wanted, n_draws])
+        return Thinning(spread(n_draws, wanted), errors[wanted], errors[n_draws])
+    numbers = [] if max_mcse == 0 else _numbers_to_try(run)
+    # The errors of few draws cost little beside that of all of them, and are often enough.
+    n_few = bisect_right(numbers, n_draws * _FEW)
+    errors = _errors(run, [*numbers[:n_few], n_draws])
+    of_all = errors[n_draws]
+    for wanted in numbers:
+        if wanted not in errors:
+            errors |= _errors(run, numbers[n_few:])
+        if errors[wanted] <= max(max_mcse, _LITTLE_MORE * of_all):
+            return Thinning(spread(n_draws, wanted), errors[wanted], of_all)
+    return Thinning(spread(n_draws, n_draws), of_all, of_all)
+
+
+def _numbers_to_try(run: Draws) -> list[int]:
+    """Return the numbers of draws of each chain that may be enough, below that of all draws."""
+    numbers, wanted = [], max(MIN_DRAWS, -(-_LEAST_DRAWS // run.n_chains))
     while wanted < run.n_draws:
-        thinning = errors.thinning(wanted)
-        if thinning.mcse <= limit:
-            return thinning
+        numbers.append(wanted)
         wanted = math.ceil(wanted * _GROWTH)
-    return everything
+    return numbers
 
 
-class _Errors:
-    """The predictive means of every draw at some training cases, and the predictive standard deviations."""
+def _errors(run: Draws, numbers: list[int]) -> dict[int, float]:
+    """Return the largest error with each number of evenly spaced draws, NaN if there are too few."""
+    largest, noise = dict.fromkeys(numbers, 0.0), noise_sigmas(run).reshape(1, -1, run.total)
+    for outputs in _outputs_of_cases(run):
+        means, variances = run.spec.data_model.moments(outputs, noise)
+        sd = np.sqrt(variances.mean(axis=2) + means.var(axis=2))
+        of_chains = means.reshape(*means.shape[:2], run.n_chains, run.n_draws)
+        for number in numbers:
+            chosen = of_chains if number == run.n_draws else of_chains[..., spread(run.n_draws, number)]
+            largest[number] = max(_largest_share(chosen, sd), largest[number])  # NaN stays
+    return largest
 
-    def __init__(self, run: Draws) -> None:
-        data = run.data
-        inputs = data.standardized(data.inputs[evenly_spaced(data.n_cases, _N_CASES)])
-        values = outputs_by_case(run, inputs, memory_bytes=_BLOCK_BYTES).astype(np.float64)
-        flat = values.reshape(*values.shape[:2], -1)  # (n_cases, n_outputs, n_draws of all chains)
-        sigmas = noise_sigmas(run).reshape(1, -1, run.total)
-        means, variances = run.spec.data_model.moments(flat, sigmas)
-        self.n_draws = run.n_draws
-        self.means = means.reshape(*means.shape[:2], run.n_chains, run.n_draws)
-        self.sd = np.sqrt(variances.mean(axis=2) + means.var(axis=2))
 
-    def thinning(self, n_wanted: int) -> Thinning:
-        """Return `n_wanted` evenly spaced draws of each chain, with their error."""
-        numbers = spread(self.n_draws, n_wanted)
-        return Thinning(numbers, self._mcse(numbers), self.of_all)
+def _outputs_of_cases(run: Draws) -> Iterator[Array]:
+    """Yield the outputs of every draw at one training case after another, (1, n_outputs, n_draws) float64.
 
-    @cached_property
-    def of_all(self) -> float:
-        """The error with all draws."""
-        return self._mcse(np.arange(self.n_draws))
+    The networks are evaluated at a few cases together, so that the draws are not read for each of them.
+    """
+    data = run.data
+    inputs = data.standardized(data.inputs[evenly_spaced(data.n_cases, _N_CASES)])
+    bytes_of_case = np.dtype(run.spec.dtype).itemsize * run.total * run.spec.network.outputs
+    at_once = max(1, int(_CASES_BYTES / bytes_of_case))
+    for first in range(0, len(inputs), at_once):
+        together = outputs_by_case(run, inputs[first : first + at_once], memory_bytes=_BLOCK_BYTES)
+        for case in range(len(together)):
+            yield together[case : case + 1].reshape(1, together.shape[1], -1).astype(np.float64)
+        del together  # before the next cases
 
-    def _mcse(self, numbers: Array) -> float:
-        """Return the largest error with the given draws of each chain, NaN if there are too few."""
-        if len(numbers) < MIN_DRAWS:
-            return math.nan
-        error = mcse_mean(self.means[..., numbers])
-        is_spread = self.sd > 0
-        shares = np.where(is_spread, np.nan_to_num(error) / np.where(is_spread, self.sd, 1.0), 0.0)
-        return float(shares.max())
+
+def _largest_share(means: Array, sd: Array) -> float:
+    """Return the largest error of means, as a share of the predictive standard deviations."""
+    if means.shape[-1] < MIN_DRAWS:
+        return math.nan
+    is_spread = sd > 0
+    error = np.nan_to_num(mcse_mean(means))
+    return float(np.where(is_spread, error / np.where(is_spread, sd, 1.0), 0.0).max())

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.signal
 
 from rayfbnn.arrays import Array
-from rayfbnn.study.agreement import find_drift, plain_nested_rhat
+from rayfbnn.study.agreement import agreement, plain_nested_rhat
 from rayfbnn.study.rule import Judged, Rule, judge, reasons
 
 
@@ -82,7 +82,7 @@ def _spread_of_means(values: Array) -> float:
 
 def _drifts(values: Array, rule: Rule) -> bool:
     """Whether the values themselves drift, so that the study is not ok whatever their ranks do."""
-    drift = find_drift(values, (values, values))
+    drift = agreement(values, (values, values)).drift
     return drift.late > 0 or drift.shift > 1.01 * rule.max_mcse
 
 
