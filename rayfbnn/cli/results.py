@@ -25,6 +25,7 @@ def predict(
     skip: int = 0,
     workers: int | None = None,
     address: str | None = None,
+    device: str = "cpu",
     as_json: AsJson = False,
 ) -> None:
     """The command prints averages over the cases."""
@@ -42,6 +43,7 @@ def predict(
         skip=skip,
         workers=workers,
         address=address,
+        device=device,
     )
     text = prediction.to_json() if as_json else verb_results.prediction_text(prediction)
     if out is None:

@@ -17,6 +17,8 @@ from rayfbnn.kernels.cpu import reducing as cpu_reducing
 from rayfbnn.kernels.cpu.reducing import CompiledReducer
 from rayfbnn.kernels.cpu.streams import CompiledStreams
 from rayfbnn.kernels.cuda import advance as cuda
+from rayfbnn.kernels.cuda import reducing as cuda_reducing
+from rayfbnn.kernels.cuda.reducing import DeviceReducer
 from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.kernels.target_cache import posterior_behind
 from rayfbnn.mcmc import leapfrog
@@ -92,8 +94,18 @@ def _compiled_on(device: str, target: Target, recorded: str | None, max_shared_b
     return Compiled(leapfrog.advance, ARRAY_CODE[device].name_with(refusal))
 
 
-def reducer_for(posterior: Posterior, inputs: Array) -> CompiledReducer | None:
-    """Return the compiled sums over draws at inputs (n_cases, n_inputs), or None for array code."""
+def reducer_for(
+    posterior: Posterior, inputs: Array, *, device: str = "cpu"
+) -> CompiledReducer | DeviceReducer | None:
+    """Return the compiled sums over draws at inputs (n_cases, n_inputs), or None for array code on the host.
+
+    posterior, inputs  on the host, for both devices
+    """
+    if device == "gpu":
+        if _keyword() == "plain":
+            return None
+        on_device = cuda_reducing.reducer(posterior, inputs)
+        return None if isinstance(on_device, NotCovered) else on_device
     for backend in _candidates(cpu.backends(), None):
         if backend.check(posterior) is None:
             found = cpu_reducing.reducer(posterior, inputs, backend.keyword)

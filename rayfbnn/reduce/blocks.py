@@ -13,7 +13,7 @@ from rayfbnn.draws.linear import is_linear
 from rayfbnn.draws.view import Draws
 from rayfbnn.model.prior import noise_precisions
 
-_KEPT_BYTES = 192e6  # of draws that the next passes of a process may use again
+_KEPT_BYTES = 128e6  # of draws that the next passes of a process may use again
 
 
 @dataclass(frozen=True)

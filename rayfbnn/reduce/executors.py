@@ -16,7 +16,12 @@ _Result = TypeVar("_Result")
 
 
 class Executor(Protocol):
-    """Runs pure functions of committed draws. The results do not depend on the executor."""
+    """Runs pure functions of committed draws. The results do not depend on the executor.
+
+    device  "cpu" or "gpu", where its tasks compute sums; their last bits depend on it
+    """
+
+    device: str
 
     def map(
         self, function: Callable[[Reader, _Job], _Result], runs: Sequence[Draws], jobs: Sequence[_Job]
@@ -28,7 +33,8 @@ class Executor(Protocol):
 class InProcess:
     """Runs the tasks one after the other in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
         self._reader: Reader | None = None
 
     def map(
@@ -47,9 +53,10 @@ class OnRay:
     The workers open the stores themselves. A task whose worker dies is run again by another one.
     """
 
-    def __init__(self, workers: int | None, address: str | None) -> None:
+    def __init__(self, workers: int | None, address: str | None, device: str = "cpu") -> None:
         """Start Ray here with some workers, one for each core if None, or join a cluster."""
-        self._tasks = Tasks(workers, address)
+        self.device = device
+        self._tasks = Tasks(workers, address, needs_gpu=device == "gpu")
         self._shared: tuple[Sequence[Draws], str, Any] | None = None
 
     def __enter__(self) -> OnRay:

@@ -14,7 +14,7 @@ from rayfbnn.reduce.blocks import Block, Reader, Unit, units_of
 from rayfbnn.reduce.executors import Executor
 from rayfbnn.reduce.tile import Tile
 
-_CASES_OF_A_JOB = 512
+_CASES_OF_A_JOB = {"cpu": 512, "gpu": 8192}
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,20 @@ class Job:
 
     inputs        (n_cases, n_inputs), standardised
     memory_bytes  for networks at work
+    device        "cpu" or "gpu"
     """
 
     unit: Unit
     inputs: Array
     memory_bytes: float
+    device: str
     arguments: tuple[Any, ...]
 
     def read(self, reader: Reader) -> tuple[Tile, Block]:
         """Return the networks of the unit's run at the cases, and the draws."""
         run = reader.runs[self.unit.run]
-        return Tile(run, self.inputs, memory_bytes=self.memory_bytes), reader.block(self.unit)
+        tile = Tile(run, self.inputs, memory_bytes=self.memory_bytes, device=self.device)
+        return tile, reader.block(self.unit)
 
 
 class Passes:
@@ -62,8 +65,11 @@ class Passes:
 
     def all_cases(self) -> list[slice]:
         """Return the cases of each task of a complete pass."""
-        n = len(self._inputs)
-        return [slice(first, min(first + _CASES_OF_A_JOB, n)) for first in range(0, n, _CASES_OF_A_JOB)]
+        return self._columns(len(self._inputs))
+
+    def _columns(self, n: int) -> list[slice]:
+        at_once = _CASES_OF_A_JOB[self._executor.device]
+        return [slice(first, min(first + at_once, n)) for first in range(0, n, at_once)]
 
     def map(
         self, function: Callable[[Reader, Job], Any], arguments: Callable[[slice], tuple[Any, ...]]
@@ -73,12 +79,7 @@ class Passes:
         arguments  of the tasks at some cases
         """
         places = [(at, self._inputs[at], arguments(at)) for at in self.all_cases()]
-        jobs = [
-            (at, Job(unit, inputs, self._memory_bytes, given))
-            for unit in self._units
-            for at, inputs, given in places
-        ]
-        for (at, job), part in self._results(function, jobs):
+        for (at, job), part in self._results(function, places):
             yield job.unit, at, part
 
     def add_sums(
@@ -90,25 +91,25 @@ class Passes:
         at_values  (n_values, n_chosen, n_targets), the argument of the tasks
         sums       (..., n_chosen, n_targets)
         """
-        columns = [
-            slice(first, min(first + _CASES_OF_A_JOB, len(cases)))
-            for first in range(0, len(cases), _CASES_OF_A_JOB)
-        ]
         places = [
             (column, self._inputs[cases[column]], (np.ascontiguousarray(at_values[:, column]),))
-            for column in columns
+            for column in self._columns(len(cases))
         ]
-        jobs = [
-            (column, Job(unit, inputs, self._memory_bytes, given))
-            for unit in self._units
-            for column, inputs, given in places
-        ]
-        for (column, _), part in self._results(function, jobs):
+        for (column, _), part in self._results(function, places):
             sums[..., column, :] += part
 
     def _results(
-        self, function: Callable[[Reader, Job], Any], jobs: list[tuple[slice, Job]]
+        self,
+        function: Callable[[Reader, Job], Any],
+        places: list[tuple[slice, Array, tuple[Any, ...]]],
     ) -> Iterator[tuple[tuple[slice, Job], Any]]:
+        """Yield the results of tasks for each unit at each place: some cases, their inputs and arguments."""
+        device = self._executor.device
+        jobs = [
+            (at, Job(unit, inputs, self._memory_bytes, device, given))
+            for unit in self._units
+            for at, inputs, given in places
+        ]
         results = self._executor.map(function, self.runs, [job for _, job in jobs])
         for (at, job), part in zip(jobs, results, strict=True):
             yield (at, job), part

@@ -102,7 +102,7 @@ def summaries(
         some, share = cases.some(at), _Share(at, len(cases), per_case, on_progress)
         passes = Passes(runs, some.inputs, executor, memory_bytes=memory_bytes / 6, on_work=share.add)
         few = [
-            Passes(of_group, some.inputs, InProcess(), memory_bytes=memory_bytes / 6)
+            Passes(of_group, some.inputs, InProcess(executor.device), memory_bytes=memory_bytes / 6)
             for of_group in some_draws
         ]
         work = _Work(passes, pieces, some, few)

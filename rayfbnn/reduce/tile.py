@@ -22,13 +22,20 @@ _COPIES = 6  # of a block's outputs, in float64, held at once
 class Tile:
     """One run's networks at some cases; its sums are over the draws of a block."""
 
-    def __init__(self, run: Draws, inputs: Array, *, memory_bytes: float = _MEMORY_BYTES) -> None:
-        """Take standardised inputs, (n_cases, n_inputs), and the memory for networks at work."""
+    def __init__(
+        self, run: Draws, inputs: Array, *, memory_bytes: float = _MEMORY_BYTES, device: str = "cpu"
+    ) -> None:
+        """Take standardised inputs, (n_cases, n_inputs), and the memory for networks at work.
+
+        device  "cpu" or "gpu", where compiled sums are computed
+        """
         self._run, self._posterior = run, posterior_of(run)
         self._modes = modes(run) if is_linear(run) else None
         self.model, self.n_cases = run.spec.data_model, len(inputs)
         self._inputs = self.model.cell_inputs(inputs)
-        self._compiled = reducer_for(self._posterior, self._inputs) if self._modes is None else None
+        self._compiled = (
+            reducer_for(self._posterior, self._inputs, device=device) if self._modes is None else None
+        )
         of_layers = activation_bytes(run.spec.network, run.spec.dtype)
         of_outputs = 8 * _COPIES * run.spec.network.outputs
         self._memory_bytes = min(memory_bytes, _MEMORY_BYTES)

@@ -110,11 +110,14 @@ def check_reducing(workers: int | None, address: str | None) -> None:
             )
 
 
-def reducing(workers: int | None, address: str | None) -> AbstractContextManager[Executor]:
+def reducing(
+    workers: int | None, address: str | None, device: str = "cpu"
+) -> AbstractContextManager[Executor]:
     """Return who runs the tasks of a reduction: this process unless workers or a cluster are given."""
     from rayfbnn.reduce.executors import InProcess, OnRay
 
-    return nullcontext(InProcess()) if not workers and address is None else OnRay(workers, address)
+    is_here = not workers and address is None
+    return nullcontext(InProcess(device)) if is_here else OnRay(workers, address, device)
 
 
 def check_decisive(decisive: str) -> None:

@@ -13,11 +13,15 @@ from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cpu import compiled_module
 from rayfbnn.kernels.cpu.reducing import CompiledReducer, reducer
+from rayfbnn.kernels.cuda import reducing as on_device
+from rayfbnn.kernels.cuda.reducing import DeviceReducer
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
+from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 SETS = compiled_module.instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="needs the compiled extension")
+BACKENDS = [*SETS, pytest.param("shim", marks=needs_gxx), pytest.param("device", marks=pytest.mark.gpu)]
 
 INPUTS, DRAWS = 3, 150  # more draws than are summed in single precision
 T_DF = 3.0
@@ -81,32 +85,38 @@ class Problem:
     def sigmas(self) -> Array:
         return self.noise**-0.5
 
-    def compiled(self, instruction_set: str) -> CompiledReducer:
-        found = reducer(self.posterior, self.inputs, instruction_set)
+    def compiled(self, backend: str) -> CompiledReducer | DeviceReducer:
+        """The sums by an instruction set, by CUDA code that the shim runs on the CPU, or on a device."""
+        if backend == "device":
+            found: Any = on_device.reducer(self.posterior, self.inputs)
+        elif backend == "shim":
+            found = on_device.reducer(self.posterior, self.inputs, build=ShimBuild(), xp=np)
+        else:
+            found = reducer(self.posterior, self.inputs, backend)
         assert not isinstance(found, NotCovered)
         return found
 
 
-@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("kind", "n_cases"), [("one", 1), ("two", 37), ("two", 3000), ("linear", 16)])
-def test_outputs(kind: str, n_cases: int, dtype: str, instruction_set: str) -> None:
+def test_outputs(kind: str, n_cases: int, dtype: str, backend: str) -> None:
     problem = Problem("gaussian", kind=kind, dtype=dtype, n_cases=n_cases)
-    outputs = problem.compiled(instruction_set).outputs(problem.positions)
+    outputs = problem.compiled(backend).outputs(problem.positions)
     expected = np.moveaxis(problem.outputs, 2, 0).swapaxes(1, 2)
     np.testing.assert_allclose(outputs, expected, atol=1e-12 if dtype == "float64" else 1e-5)
 
 
-@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "survival"])
-def test_moments(model: str, dtype: str, instruction_set: str) -> None:
+def test_moments(model: str, dtype: str, backend: str) -> None:
     problem = Problem(model, dtype=dtype)
     pieces = np.repeat([0, 1, 3], [20, 80, 50])
     mean = problem.model.target_moments(problem.outputs, problem.sigmas.T[None])[0]  # (cases, values, draws)
     shift = problem.rng.normal(size=mean.shape[1::-1])
     sums, squares, variances = np.ones((4, *shift.shape)), np.ones(shift.shape), np.ones(shift.shape)
-    compiled = problem.compiled(instruction_set)
+    compiled = problem.compiled(backend)
     for part in (slice(0, 90), slice(90, DRAWS)):
         compiled.add_moments(problem.positions[part], pieces[part], shift, (sums, squares, variances))
     excess = np.moveaxis(mean, 2, 0).swapaxes(1, 2) - shift
@@ -120,13 +130,13 @@ def test_moments(model: str, dtype: str, instruction_set: str) -> None:
     np.testing.assert_allclose(variances, 1 + of_noise, **tolerance)
 
 
-@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", MODELS)
-def test_scores(model: str, dtype: str, instruction_set: str) -> None:
+def test_scores(model: str, dtype: str, backend: str) -> None:
     problem = Problem(model, dtype=dtype)
     maxima, scaled = np.full(37, -np.inf), np.zeros(37)
-    compiled = problem.compiled(instruction_set)
+    compiled = problem.compiled(backend)
     for part in (slice(0, 1), slice(1, DRAWS)):
         compiled.add_scores(problem.positions[part], problem.noise[part], problem.targets, maxima, scaled)
     outputs = np.moveaxis(problem.outputs, 2, 0)
@@ -137,16 +147,16 @@ def test_scores(model: str, dtype: str, instruction_set: str) -> None:
     )
 
 
-@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", REAL)
-def test_distributions(model: str, dtype: str, instruction_set: str) -> None:
+def test_distributions(model: str, dtype: str, backend: str) -> None:
     problem = Problem(model, dtype=dtype, n_cases=70)
     guesses = problem.rng.normal(size=(3, 2, 70)) * 2
     guesses[0, 0, :4] = [-1e4, 1e4, 0.0, -30.0]
     sums = np.ones((3, *guesses.shape))
     sigmas = problem.sigmas if model != "heteroscedastic" else np.empty((DRAWS, 0))
-    compiled = problem.compiled(instruction_set)
+    compiled = problem.compiled(backend)
     for part in (slice(0, 30), slice(30, DRAWS)):
         compiled.add_distribution(problem.positions[part], sigmas[part], guesses, sums)
     exact = 2e-4 if dtype == "float32" else 1e-10
@@ -184,3 +194,50 @@ def test_arrays_of_other_shapes_and_types_are_refused() -> None:
         compiled.add_distribution(
             problem.positions, problem.sigmas, np.zeros((5, *shape)), np.zeros((3, 4, *shape))
         )
+
+
+@needs_gxx
+@pytest.mark.parametrize("model", ["gaussian", "class"])
+def test_segments_of_draws_are_added_in_their_order(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order in which threads run changes no bit, and more segments only the rounding."""
+    problem = Problem(model, n_cases=150)  # two blocks of threads
+    shape = (problem.outputs.shape[1], 150)
+
+    def moments(order: int) -> tuple[Array, ...]:
+        found = on_device.reducer(problem.posterior, problem.inputs, build=ShimBuild(order), xp=np)
+        assert isinstance(found, DeviceReducer)
+        sums = np.zeros((2, *shape)), np.zeros(shape), np.zeros(shape)
+        found.add_moments(problem.positions, np.arange(DRAWS) // 40 % 2, np.zeros(shape), sums)
+        maxima, scaled = np.full(150, -np.inf), np.zeros(150)
+        found.add_scores(problem.positions, problem.noise, problem.targets, maxima, scaled)
+        return (*sums, maxima + np.log(scaled))
+
+    whole = moments(0)
+    monkeypatch.setattr(on_device, "_LEAST_DRAWS", 7)
+    for one, other, first in zip(moments(0), moments(2), whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, first, rtol=1e-12, atol=1e-12)
+
+
+@needs_gxx
+def test_a_device_refuses_other_arrays_and_large_networks() -> None:
+    problem = Problem("gaussian", dtype="float32")
+    found = problem.compiled("shim")
+    shape = (2, 37)
+    sums = np.zeros((1, *shape)), np.zeros(shape), np.zeros(shape)
+    with pytest.raises(TypeError, match="positions: must be float32"):
+        found.outputs(problem.positions.astype(np.float64))
+    with pytest.raises(ValueError, match="positions: must be C-contiguous"):
+        found.outputs(np.asfortranarray(problem.positions))
+    with pytest.raises(ValueError, match="pieces: must be numbers of sums"):
+        found.add_moments(problem.positions, np.ones(DRAWS), np.zeros(shape), sums)
+    with pytest.raises(ValueError, match="shift: must have the shape"):
+        found.add_moments(problem.positions, np.zeros(DRAWS), np.zeros((2, 36)), sums)
+    with pytest.raises(ValueError, match="sums: must have the shape"):
+        found.add_distribution(
+            problem.positions, problem.sigmas, np.zeros((5, *shape)), np.zeros((3, 4, *shape))
+        )
+    large = NetworkSpec(INPUTS, 2, (LayerSpec(2000, "tanh"),))
+    large = NetworkSpec(INPUTS, 2, large.hidden, dict.fromkeys(large.possible_groups(), PriorSpec(1.0)))
+    posterior = Posterior.from_spec(large, MODELS["gaussian"][0], problem.inputs, problem.targets)
+    assert isinstance(on_device.reducer(posterior, problem.inputs, xp=np), NotCovered)

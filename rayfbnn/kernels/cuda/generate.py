@@ -14,7 +14,7 @@ _SOURCES = Path(__file__).parent / "source"
 _SHARED = Path(__file__).parent.parent / "shared"
 
 # The files of each kernel, in order; arithmetic.hpp, network.hpp and cuda.cuh come before them. The file of
-# the launched kernel comes last. The files of a pass contain several kernels and need no such file.
+# the launched kernel comes last. Files without trajectories have several kernels and need no such file.
 _REGRESSION = ("pieces.cuh", "tiles.cuh", "steps.cuh", "cholesky.cuh", "regression.cuh")
 _FILES = {
     "warp": ("pieces.cuh", "posterior.cuh", "warp.cu"),
@@ -23,8 +23,9 @@ _FILES = {
     "marginal dual": (*_REGRESSION, "marginal_dual.cu"),
     "wide": ("layers.cuh", "products.cu"),
     "few outputs": ("layers.cuh", "few_outputs.cu"),
+    "reduce": ("layers.cuh", "reduce.cu"),
 }
-_OF_A_PASS = ("wide", "few outputs")
+_WITHOUT_TRAJECTORIES = ("wide", "few outputs", "reduce")
 
 Launched = Literal["advance", "hybrid"]
 """A piece of a trajectory, or a whole update by hybrid Monte Carlo with its windows and its decision."""
@@ -69,7 +70,7 @@ def source_of(
     ]
     files = [_SHARED / "arithmetic.hpp", _SHARED / "network.hpp"]
     files += [_SOURCES / name for name in ("cuda.cuh", *_FILES[plan.kernel])]
-    if plan.kernel not in _OF_A_PASS:
+    if plan.kernel not in _WITHOUT_TRAJECTORIES:
         files.append(_SOURCES / f"{launched}.cu")
     return "\n".join([*lines, *(file.read_text() for file in files)])
 

@@ -30,12 +30,13 @@ class LaunchPlan:
     """A kernel and the division of its work.
 
     threads       in a block
-    tile          cases that a block holds at a time; 1 in the kernel with one warp per chain
+    tile          cases that a block holds at a time; 1 in the kernel with one warp per chain, and draws in
+                  the kernels of sums over them
     shared_bytes  dynamic shared memory of a block
     min_blocks    number of blocks that must fit in the registers of a multiprocessor at the same time
     """
 
-    kernel: Literal["warp", "block", "marginal", "marginal dual", "wide", "few outputs"]
+    kernel: Literal["warp", "block", "marginal", "marginal dual", "wide", "few outputs", "reduce"]
     threads: int
     tile: int
     shared_bytes: int

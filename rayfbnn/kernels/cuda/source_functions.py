@@ -15,13 +15,15 @@ from rayfbnn.kernels.network_plan import NetworkPlan
 class Functions:
     """The functions of a network's source for a plan, each compiled at its first launch.
 
-    kept  the compiled functions, by name and by whether they are for weighted targets
+    more_constants  further lines of the source
+    kept            the compiled functions, by name and by whether they are for weighted targets
     """
 
     network: NetworkPlan
     plan: LaunchPlan
     dtype: str
     build: Build
+    more_constants: tuple[str, ...] = ()
     kept: dict[tuple[str, bool], CudaFunction] = field(default_factory=dict)
 
     def launch(
@@ -39,6 +41,12 @@ class Functions:
         function = self.kept.get((name, is_weighted))
         shared_bytes = self.plan.shared_bytes
         if function is None:
-            source = source_of(self.network, self.plan, dtype=self.dtype, is_weighted=is_weighted)
+            source = source_of(
+                self.network,
+                self.plan,
+                dtype=self.dtype,
+                is_weighted=is_weighted,
+                more_constants=self.more_constants,
+            )
             function = self.kept[name, is_weighted] = self.build(source, name, shared_bytes)
         function((n_blocks,), (threads or self.plan.threads,), arguments, shared_mem=shared_bytes)

@@ -18,12 +18,17 @@ _RETRIES = 20  # for each task, after deaths of workers or nodes
 class Tasks:
     """Workers of Ray on this machine or on a cluster; a context manager, which stops what it started."""
 
-    def __init__(self, workers: int | None, address: str | None) -> None:
-        """Start Ray here with some workers, one for each core if None, or join a cluster."""
+    def __init__(self, workers: int | None, address: str | None, *, needs_gpu: bool = False) -> None:
+        """Start Ray here with some workers, one for each core if None, or join a cluster.
+
+        needs_gpu  gives each task a GPU, which Ray must know of
+        """
         self._context = ExitStack()
         self._ray, self._is_ours = connect(workers, address)
         environment = {} if self._is_ours else WORKER_ENVIRONMENT
         self._options: dict[str, Any] = {"num_cpus": 1, "max_retries": _RETRIES}
+        if needs_gpu:
+            self._options["num_gpus"] = 1
         if environment:
             self._options["runtime_env"] = {"env_vars": environment}
         n_cores = int(self._ray.cluster_resources().get("CPU", 1))

@@ -15,6 +15,7 @@ from rayfbnn.kernels.cuda.launch_plan import (
     launch_plan_of_regression,
     wide_plan,
 )
+from rayfbnn.kernels.cuda.reducing import guess_constants, reduction_plan
 from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.marginal.targets import marginal
@@ -119,6 +120,23 @@ def test_counts_times_and_noise_as_an_output_compile(name: str, kernel: str) -> 
     plans = {"warp": LaunchPlan("warp", threads=128, tile=1, shared_bytes=0), "wide": wide_plan}
     plan = plans.get(kernel, LaunchPlan("block", threads=64, tile=32, shared_bytes=shared_bytes))
     compile_network(target, "sm_90", is_weighted=name == "count", plan=plan, network_plan=network_plan)
+
+
+@pytest.mark.parametrize("architecture, dtype", [("sm_80", "float64"), ("sm_90", "float32")])
+@pytest.mark.parametrize("model", ["gaussian", "t", "class", "count", "heteroscedastic, floor"])
+def test_sums_over_draws_compile(model: str, architecture: str, dtype: str) -> None:
+    spec = network(ROBOT_ARM, outputs=3 if model == "class" else 2, units=(16,), activations=("tanh",))
+    is_small = model in ("count", "heteroscedastic, floor")
+    target = data_models.problem(model, dtype=dtype) if is_small else problem(model, spec=spec, dtype=dtype)
+    network_plan = planned(target)
+    plan = reduction_plan(network_plan, dtype)
+    assert isinstance(plan, LaunchPlan)
+    for is_weighted in (False, True):
+        source = source_of(
+            network_plan, plan, dtype=dtype, is_weighted=is_weighted, more_constants=guess_constants(5)
+        )
+        code, log = nvrtc.compile_for(architecture, source)
+        assert code[:4] == b"\x7fELF", log
 
 
 # One system and two, noise that is the same in all cases and not.

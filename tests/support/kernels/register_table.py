@@ -21,7 +21,14 @@ from rayfbnn.kernels.cuda import streams
 from rayfbnn.kernels.cuda.generate import Launched
 from rayfbnn.kernels.cuda.launch_plan import WARP
 from tests.support.kernels import nvrtc
-from tests.support.kernels.sources import Source, of_few_outputs, of_network, of_products, of_regression
+from tests.support.kernels.sources import (
+    Source,
+    of_few_outputs,
+    of_network,
+    of_products,
+    of_reduction,
+    of_regression,
+)
 
 TABLE = Path(__file__).parents[2] / "data" / "registers.txt"
 # Shared memory of a multiprocessor in bytes; a block can have all but what each block takes besides its own.
@@ -72,6 +79,9 @@ def shapes() -> Iterator[tuple[str, str, str, partial[Source]]]:
             for launched in LAUNCHED:
                 write = partial(of_regression, shape, n_cases=n_cases, launched=launched)
                 yield f"{shape}/{n_cases}", dtype, device, write
+    for shape in ("2-16-2", "10-100-1"):
+        for dtype, device in (("float32", "sm_90"), ("float32", "sm_100"), ("float64", "sm_80")):
+            yield f"{shape}, sums", dtype, device, partial(of_reduction, shape)
     for device in SHARED_BYTES:
         for write_pass in (of_products, of_few_outputs):
             yield "784-100-10", "float32", device, partial(write_pass, "784-100-10")

@@ -12,6 +12,7 @@ from rayfbnn.kernels.cuda.launch_plan import (
     launch_plan_of_regression,
     wide_plan,
 )
+from rayfbnn.kernels.cuda.reducing import guess_constants, reduction_plan
 from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.marginal.targets import marginal
@@ -52,6 +53,14 @@ def of_few_outputs(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
     launch = few_outputs_plan(plan, dtype)
     assert launch is not None and launch.shared_bytes <= max_shared_bytes
     return _source(plan, launch, dtype)
+
+
+def of_reduction(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
+    """The kernels of sums over draws, with five guesses at quantiles."""
+    plan = _plan_of(_posterior(shape, dtype))
+    launch = reduction_plan(plan, dtype)
+    assert isinstance(launch, LaunchPlan) and launch.shared_bytes <= max_shared_bytes
+    return _source(plan, launch, dtype, guess_constants(5))
 
 
 def of_regression(
