@@ -16,7 +16,7 @@ from rayfbnn.draws.view import Draws
 
 DENSITIES = ("log_likelihood", "log_prior")
 _MEMORY_BYTES = 64e6
-_GROUP_BYTES = 192e6  # of the quantities that are read together
+_GROUP_BYTES = 128e6  # of the quantities that are read together
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ _Origin: TypeAlias = _Sigma | _Statistic | _Function
 class Quantities:
     """The quantities that runs with the same networks are judged by, in the order of tables.
 
-    origins  what each quantity is computed from, by its name
-    inputs   (n_cases, n_inputs) as in the data file: where the functions are computed
+    origins  the origin of each quantity, by its name
+    inputs   (n_cases, n_inputs) as in the data file, at which functions are computed
     """
 
     origins: dict[str, _Origin]

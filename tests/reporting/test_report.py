@@ -281,3 +281,10 @@ def test_cases_without_targets_are_refused(store_of: Callable[[str], Path], tmp_
         cases = table("real").drop(columns="y")
         api.report(store_of("real"), out=tmp_path / "r.html", data=cases, **QUIET)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_traces_of_many_chains_show_some_of_them(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path, chains=80, chains_per_batch=80)
+    api.sample(spec, tmp_path / "run.zarr", **HERE)
+    text = api.report(tmp_path / "run.zarr", out=tmp_path / "report.html", **QUIET).read_text()
+    assert "draws of 64 of the 80 chains, evenly spaced" in text

@@ -110,7 +110,7 @@ def _into(layer: int, wiring: Wiring) -> dict[str, Rows]:
 
 
 def _biases(positions: Array, *, links: tuple[Link, ...], wiring: Wiring, layer: int) -> Array:
-    """Return (n_draws, n_units): what the units get from a case that has only the bias."""
+    """Return the summed inputs of the units from the bias alone, (n_draws, n_units)."""
     total = np.zeros((len(positions), wiring.units[layer], 1), dtype=positions.dtype)
     for link in links:
         total += _summed(positions, link, wiring, layer, slice(-1, None))
@@ -118,7 +118,7 @@ def _biases(positions: Array, *, links: tuple[Link, ...], wiring: Wiring, layer:
 
 
 def _weights(positions: Array, *, links: tuple[Link, ...], wiring: Wiring, layer: int) -> Array:
-    """Return (n_draws, units of the source, n_units): what the units get from cases of one source unit."""
+    """Return the summed inputs from each source unit alone, (n_draws, units of the source, n_units)."""
     total = _summed(positions, links[0], wiring, layer, slice(-1))
     for link in links[1:]:
         total += _summed(positions, link, wiring, layer, slice(-1))

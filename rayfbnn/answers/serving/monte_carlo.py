@@ -61,7 +61,7 @@ def thin(run: Draws, *, draws: int | None, max_mcse: float) -> Thinning:
         errors = _errors(run, [wanted, n_draws])
         return Thinning(spread(n_draws, wanted), errors[wanted], errors[n_draws])
     numbers = [] if max_mcse == 0 else _numbers_to_try(run)
-    # The errors of few draws cost little beside that of all of them, and are often enough.
+    # The errors of few draws take little time compared with that of all draws, and few are often enough.
     n_few = bisect_right(numbers, n_draws * _FEW)
     errors = _errors(run, [*numbers[:n_few], n_draws])
     of_all = errors[n_draws]
@@ -98,7 +98,7 @@ def _errors(run: Draws, numbers: list[int]) -> dict[int, float]:
 def _outputs_of_cases(run: Draws) -> Iterator[Array]:
     """Yield the outputs of every draw at one training case after another, (1, n_outputs, n_draws) float64.
 
-    The networks are evaluated at a few cases together, so that the draws are not read for each of them.
+    The networks are evaluated at a few cases together, so the draws are not read for each case.
     """
     data = run.data
     inputs = data.standardized(data.inputs[evenly_spaced(data.n_cases, _N_CASES)])
