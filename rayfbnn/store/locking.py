@@ -23,12 +23,17 @@ def locked(fs: Storage, path: Place) -> Iterator[None]:
     holder = path / COMMITS / HOLDER
     with ExitStack() as stack:
         try:
-            stack.enter_context(fs.lock(path / COMMITS / LOCK))
+            stack.enter_context(fs.lock(lock_of(path)))
         except StoreBusyError as exc:
             raise StoreBusyError(f"{path}: is in use by {_in_words(fs, path)}; nothing was changed") from exc
         fs.write_atomic(holder, seal({"host": socket.gethostname(), "pid": os.getpid(), SEAL: NO_SEAL}))
         stack.callback(fs.unlink, holder, below=path)
         yield
+
+
+def lock_of(path: Place) -> Place:
+    """Return the place of the lock of the store at `path`."""
+    return path / COMMITS / LOCK
 
 
 def read_holder(fs: Storage, path: Place) -> HolderDocument:

@@ -42,6 +42,7 @@ def drive(
 
     Raises StoreMismatchError if a look is due and the study was made by another version.
     """
+    known = _Known(study)
     while True:
         due = study.due()
         if not due:
@@ -49,8 +50,8 @@ def drive(
         _check_version(study)
         has_worked = False
         for configuration, look in due.items():
-            has_worked |= yield from _advance(study, configuration, look, options)
-            if all(study.is_ready(Member(configuration, seed), look) for seed in look.seeds):
+            has_worked |= yield from _advance(study, known, configuration, look, options)
+            if known.all_ready(configuration, look):
                 decision = study.decide(configuration, look)
                 has_worked = True
                 if decision is not None:
@@ -68,23 +69,67 @@ def _check_version(study: StudyFiles) -> None:
         )
 
 
+class _Known:
+    """What a driver remembers of the members, so that it need not open each store while it waits.
+
+    Which members are ready for a look, and which another driver is sampling. A busy member is opened again
+    when its lock has become free.
+    """
+
+    def __init__(self, study: StudyFiles) -> None:
+        self._study = study
+        self._ready: set[tuple[Member, int]] = set()  # with the number of the look
+        self._busy: set[Member] = set()
+
+    def needs_work(self, member: Member, look: Due) -> bool:
+        """Return True if a member is not ready for a look, and no driver is known to be sampling it."""
+        if (member, look.number) in self._ready:
+            return False
+        if member in self._busy and self._study.members.is_busy(member):
+            return False
+        self._busy.discard(member)
+        if not self._study.is_ready(member, look):
+            return True
+        self.found_ready(member, look)
+        return False
+
+    def found_ready(self, member: Member, look: Due) -> None:
+        """Remember that a member is ready for a look."""
+        self._ready.add((member, look.number))
+
+    def found_busy(self, member: Member) -> None:
+        """Remember that another driver is sampling a member."""
+        self._busy.add(member)
+
+    def all_ready(self, configuration: int, look: Due) -> bool:
+        """Return True if all members are ready for a look. If they are known to be, they are asked again."""
+        members = [Member(configuration, seed) for seed in look.seeds]
+        if any((member, look.number) not in self._ready for member in members):
+            return False
+        lost = [member for member in members if not self._study.is_ready(member, look)]
+        self._ready -= {(member, look.number) for member in lost}
+        return not lost
+
+
 def _advance(
-    study: StudyFiles, configuration: int, look: Due, options: RunOptions
+    study: StudyFiles, known: _Known, configuration: int, look: Due, options: RunOptions
 ) -> Generator[str, None, bool]:
     """Bring members to the length of a look, except those of other drivers; return True if any was."""
     has_worked = False
     start = os.getpid() % len(look.seeds)  # drivers that start together begin at different members
     for seed in (*look.seeds[start:], *look.seeds[:start]):
         member = Member(configuration, seed)
-        if study.is_ready(member, look):
+        if not known.needs_work(member, look):
             continue
         try:
             _run(study, member, look, options)
         except StoreBusyError:
+            known.found_busy(member)
             continue
         except SamplingError as exc:
             place = study.members.place(member)
             study.members.fail(member, str(exc).removeprefix(f"{place}: "))
+        known.found_ready(member, look)
         has_worked = True
         reason = study.members.failure(member)
         what = f"has {look.iterations} iterations" if reason is None else f"failed: {reason}"

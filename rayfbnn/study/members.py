@@ -13,6 +13,7 @@ from rayfbnn.errors import ConfigError, StoreCorruptError, StoreExistsError, Sto
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.store.checking.documents import as_document
+from rayfbnn.store.locking import lock_of
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
 from rayfbnn.store.storage.building import hidden_name
 from rayfbnn.store.storage.places import Place
@@ -67,6 +68,10 @@ class Members:
     def is_there(self, member: Member) -> bool:
         """Return True if the member's store has been made."""
         return self._storage.is_taken(self.place(member))
+
+    def is_busy(self, member: Member) -> bool:
+        """Return True if a process is sampling the member; this looks at one file or object."""
+        return self._storage.is_locked(lock_of(self.place(member)))
 
     def open(self, member: Member, *, headers_only: bool = False) -> Store:
         """Open a member's store; StoreMismatchError if it has a different configuration or different data.

@@ -199,6 +199,17 @@ def test_a_lock_is_held_once_and_let_go(folder: Home) -> None:
         pass
 
 
+def test_a_lock_is_seen_by_those_who_do_not_take_it(folder: Home) -> None:
+    storage, place = folder
+    lock = place / "lock"
+    assert not storage.is_locked(place / "none" / "lock") and not storage.is_locked(lock)
+    with storage.lock(lock):
+        assert storage.is_locked(lock) and storage.is_locked(lock)
+    assert not storage.is_locked(lock)
+    with storage.lock(lock):  # asking took nothing
+        pass
+
+
 def test_a_creation_is_there_at_its_end_and_never_replaces(home: Home) -> None:
     storage, place = home
     with storage.creation(place, LOCK, anything) as building:

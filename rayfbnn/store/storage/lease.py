@@ -106,6 +106,32 @@ class Lease:
         return True
 
 
+class LeasesSeen:
+    """The leases of other processes as they were last seen, by which one look tells whether one is held."""
+
+    def __init__(self, bucket: Bucket, *, seconds: float = SECONDS) -> None:
+        """Keep the bucket, and the lease time in seconds."""
+        self._bucket, self._seconds = bucket, seconds
+        self._seen: dict[str, tuple[bytes, float]] = {}  # content, and when it was first seen, by key
+
+    def is_held(self, key: str) -> bool:
+        """Return True unless there is no lease, its holder has died, or it has not changed for its time.
+
+        This takes one request. A lease that is seen for the first time counts as held.
+        """
+        try:
+            content, _ = self._bucket.get(key)
+        except FileNotFoundError:
+            self._seen.pop(key, None)
+            return False
+        now = time.monotonic()
+        before, since = self._seen.get(key, (content, now))
+        if before != content:
+            since = now
+        self._seen[key] = content, since
+        return not _is_dead(content) and now - since < self._seconds
+
+
 def _machine() -> str:
     """Return the host, boot and namespace, because processes in different ones may have the same number."""
     parts = [socket.gethostname()]

@@ -26,7 +26,7 @@ from rayfbnn.errors import (
     StoreReadError,
 )
 from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, TooLarge
-from rayfbnn.store.storage.lease import SECONDS, Lease
+from rayfbnn.store.storage.lease import SECONDS, Lease, LeasesSeen
 from rayfbnn.store.storage.places import ObjectPath, Place
 from rayfbnn.store.storage.protocol import MOST_BYTES, Holds, IsOurs, Item, Result
 
@@ -45,6 +45,7 @@ class ObjectStorage:
         """Keep the bucket, and the lease time of drivers, in seconds."""
         self._bucket, self._lease_seconds = bucket, lease_seconds
         self._lease: Lease | None = None
+        self._leases_seen = LeasesSeen(bucket, seconds=lease_seconds)
 
     @staticmethod
     def from_place(place: ObjectPath) -> ObjectStorage:
@@ -191,6 +192,11 @@ class ObjectStorage:
         finally:
             self._lease = None
             lease.release()
+
+    def is_locked(self, place: Place) -> bool:
+        """Return True if a process holds the lease at `place`; repeated calls notice that it died."""
+        with _translated("read", place, StoreReadError):
+            return self._leases_seen.is_held(_key(place))
 
     def writer_lock(self, place: Place) -> AbstractContextManager[None]:
         """Hold nothing: `write_block` and `write_exclusive` protect the draws from other writers."""

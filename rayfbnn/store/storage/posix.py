@@ -240,6 +240,14 @@ class FileSystem:
         finally:
             self._calls.close(descriptor)
 
+    def is_locked(self, place: Place) -> bool:
+        """Return True if a process holds the lock on the file `place`; False if there is no such file."""
+        try:
+            with translated("read", place):
+                return self._again(lambda: self._calls.is_locked(_local(place)))
+        except FileNotFoundError:
+            return False
+
     @contextmanager
     def writer_lock(self, place: Place) -> Iterator[None]:
         """Hold the lock of a batch; wait 10 s, because a worker believed dead may still write a block.

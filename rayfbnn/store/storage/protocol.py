@@ -130,6 +130,14 @@ class Storage(Protocol):
         """Hold the lock of a store; StoreBusyError if another process holds it."""
         ...
 
+    def is_locked(self, place: Place) -> bool:
+        """Return True if a process holds the lock of a store; False if there is no such lock.
+
+        This takes one request and changes nothing. In a bucket, a holder that died on another machine counts
+        until repeated calls have seen its lease unchanged for the lease time.
+        """
+        ...
+
     def writer_lock(self, place: Place) -> AbstractContextManager[None]:
         """Keep other writers away from a batch while a block is written, if the storage can.
 

@@ -213,6 +213,20 @@ class SystemCalls:
             raise
         return descriptor
 
+    def is_locked(self, path: Path) -> bool:
+        """Return True if a process has locked a file as `lock` does; FileNotFoundError without the file.
+
+        The lock tried here is a shared one, so that processes that ask at once do not see each other.
+        """
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     def flock(self, descriptor: int) -> None:
         """Lock an open file as `lock` does."""
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

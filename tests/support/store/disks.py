@@ -14,9 +14,9 @@ from rayfbnn.store.storage.system_calls import SystemCalls
 
 CALLS = (
     "open_new open_file open_folder open_inner inside is_same write fsync close size read replace link unlink"
-    " listdir exists is_directory is_file free_bytes mkdir rmdir fsync_dir lock flock sleep"
+    " listdir exists is_directory is_file free_bytes mkdir rmdir fsync_dir lock is_locked flock sleep"
 ).split()
-READING = {"size", "read", "listdir", "exists", "is_directory", "is_file", "free_bytes"}
+READING = {"size", "read", "listdir", "exists", "is_directory", "is_file", "free_bytes", "is_locked"}
 READING |= {"open_file", "open_folder", "open_inner", "inside", "is_same"}
 
 
@@ -302,6 +302,10 @@ class MemoryDisk(SystemCalls):
             self.close(descriptor)
             raise
         return descriptor
+
+    def is_locked(self, path: Path) -> bool:
+        file = self.file(path)
+        return any(held is file for held in self.locks.values())
 
     def flock(self, descriptor: int) -> None:
         file = self._opened(descriptor)
