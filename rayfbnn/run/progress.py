@@ -184,8 +184,8 @@ def rejection_line(accepted: int, proposals: int, draws: int, seconds: float) ->
 def show_share(of: str = "", *, show: bool = True, advice: str = "") -> Iterator[Callable[[float], None]]:
     """Yield a function that writes lines, given the share of some work that is done.
 
-    Work of more than 20 seconds is forecast after two. Further lines follow every five seconds on a terminal,
-    and every minute elsewhere.
+    Work of more than 20 seconds is forecast two seconds after its first share is known, which often takes
+    longer than the others. Further lines follow every five seconds on a terminal, and every minute elsewhere.
 
     of      names the work at the beginning of each line
     advice  how the work would be faster, for the forecast
@@ -193,19 +193,22 @@ def show_share(of: str = "", *, show: bool = True, advice: str = "") -> Iterator
     begin = f"{of}: " if of else ""
     between = _SECONDS_BETWEEN_LINES if standard_error().isatty() else _SECONDS_ELSEWHERE
     started = time.monotonic()
-    due, is_forecast = started + _SECONDS_TO_FORECAST, True
+    first: tuple[float, float] | None = None
+    due, is_forecast = math.inf, True
 
     def on_progress(share: float) -> None:
-        nonlocal due, is_forecast
+        nonlocal due, is_forecast, first
         now = time.monotonic()
-        if not show or now < due or share <= 0:
+        if first is None:
+            first, due = (now, share), now + _SECONDS_TO_FORECAST
+        if not show or now < due or share <= first[1]:
             return
         due = now + between
-        total = (now - started) / share
-        if is_forecast and total > _LONG:
-            say(f"{begin}about {duration(total)} in all{'; ' if advice else ''}{advice}")
-        elif not is_forecast:
-            say(f"{begin}{share:.1%} done, time left {duration(total * (1 - share))}")
+        left = (now - first[0]) * (1 - share) / (share - first[1])
+        if not is_forecast:
+            say(f"{begin}{share:.1%} done, time left {duration(left)}")
+        elif now - started + left > _LONG:
+            say(f"{begin}about {duration(now - started + left)} in all{'; ' if advice else ''}{advice}")
         is_forecast = False
 
     yield on_progress

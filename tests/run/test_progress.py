@@ -272,7 +272,7 @@ def test_long_work_is_forecast_with_advice_and_then_shown(
             on_progress(now / 200)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "predict: about 3:20 in all; take fewer draws"
-    assert lines[1] == "predict: 31.0% done, time left 2:18"
+    assert lines[1] == "predict: 31.5% done, time left 2:17"
     assert len(lines) == 4
 
 
