@@ -17,6 +17,7 @@ from rayfbnn.draws.view import Draws
 DENSITIES = ("log_likelihood", "log_prior")
 _MEMORY_BYTES = 64e6
 _GROUP_BYTES = 128e6  # of the quantities that are read together
+_LEAST_TOGETHER = 3  # the statistics of one take five arrays of its size anyway, and reading is slow
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,12 @@ class Quantities:
         """Yield each quantity by name, with the values of all draws of all runs, (n_values,) float64.
 
         The draws of a run follow those of the run before it, chain after chain. As many quantities as fit
-        into the memory are read together, and at least one. Their values are overwritten when the next ones
+        into the memory are read together, and at least three. Their values are overwritten when the next ones
         are read. The order is not that of tables: quantities from the same stored arrays follow each other.
         """
         ordered = sorted(self.origins, key=lambda name: _place(self.origins[name]))
         total = sum(run.total for run in runs)
-        at_once = max(1, int(memory_bytes / (8 * total)))
+        at_once = max(_LEAST_TOGETHER, int(memory_bytes / (8 * total)))
         values = np.empty((min(at_once, len(ordered)), total))
         for _, alike in groupby(ordered, key=lambda name: type(self.origins[name])):
             names = list(alike)
