@@ -13,17 +13,19 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import order_of_cases
-from rayfbnn.draws.outputs import activation_bytes, output_blocks
+from rayfbnn.draws.outputs import activation_bytes
 from rayfbnn.draws.view import Draws
-from rayfbnn.errors import ConfigError, StoreError
-from rayfbnn.model.prior import noise_precisions
+from rayfbnn.errors import ConfigError
+from rayfbnn.reduce.blocks import KEPT_BYTES, Reader, Unit, bytes_of, units_of
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_mean, pareto_k
+from rayfbnn.reduce.executors import Executor, InProcess
+from rayfbnn.reduce.tile import Tile
 
 if TYPE_CHECKING:
     import pandas as pd
     from arviz_stats import ELPDData
 
-_BYTES_OF_OUTPUT = 64  # while its density is computed
+_MOST_CASES = 128  # of a tile whose draws a worker keeps in memory, so that there are tiles for all workers
 LEAST_DRAWS = 25  # arviz-stats fits the largest fifth of the weights, and needs five of them
 
 
@@ -54,6 +56,7 @@ class LeftOut:
 def leave_out(
     run: Draws,
     *,
+    executor: Executor | None = None,
     memory_bytes: float = 256e6,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> LeftOut:
@@ -67,12 +70,14 @@ def leave_out(
 
     A case is a row of the table, and its density the joint one of its observed targets.
 
-    The cases are processed in tiles. Memory grows with the number of draws only by the needs of one case, 8
-    bytes a draw, and with the number of cases by the result.
+    The cases are processed in tiles, which depend on the run and `memory_bytes` but not on the executor.
+    Memory grows with the number of draws only by the needs of one case, 8 bytes a draw, and with the number
+    of cases by the result. The draws are read once if a process can keep them all, else once for each tile.
 
     Parameters
     ----------
-    memory_bytes : float    approximate memory to use at once
+    executor : Executor     who computes the tiles; None for this process
+    memory_bytes : float    approximate memory to use at once in each process, besides the draws that it keeps
     on_progress : callable  called with the share of the cases that are done
 
     ConfigError if the draws are not from the posterior itself, or fewer than LEAST_DRAWS; StoreError if
@@ -80,25 +85,37 @@ def leave_out(
     """
     check_draws(run)
     n_cases, at_once = run.data.n_cases, _cases_at_once(run, memory_bytes)
-    results = []
-    for first in range(0, n_cases, at_once):
-        cases = slice(first, min(first + at_once, n_cases))
-        results.append(leave_out_tile(run, cases, block_bytes=memory_bytes / 4))
-        on_progress(cases.stop / n_cases)
-    elpd, p, k = _in_order_of_table(run, np.concatenate(results, axis=1))
+    starts = range(0, n_cases, at_once)
+    jobs = [TileJob(first, min(first + at_once, n_cases), memory_bytes / 4) for first in starts]
+    results = np.empty((3, n_cases))
+    for job, result in zip(jobs, (executor or InProcess()).map(leave_out_tile, [run], jobs), strict=True):
+        results[:, job.first : job.stop] = result
+        on_progress(job.stop / n_cases)
+    elpd, p, k = _in_order_of_table(run, results)
     return LeftOut(elpd, p, k, run.total)
 
 
-def leave_out_tile(run: Draws, cases: slice, *, block_bytes: float) -> Array:
+@dataclass(frozen=True)
+class TileJob:
+    """Some cases to leave out.
+
+    first, stop   numbers of the first case in the store, and of the case after the last
+    memory_bytes  memory for networks at work, besides 8 bytes for each draw and case
+    """
+
+    first: int
+    stop: int
+    memory_bytes: float
+
+
+def leave_out_tile(reader: Reader, job: TileJob) -> Array:
     """Return elpd, p and Pareto k of some cases, (3, n_cases) float64; NaN without an observed target.
 
-    The result depends on nothing but the arguments, so tiles may be computed in any order and process.
-
-    cases        numbers of the cases in the store, with both ends
-    block_bytes  memory for outputs and densities of some draws, besides 8 bytes for each draw and case
+    The result depends on the draws and the job alone, so tiles may be computed in any order and process.
     """
-    densities = _log_densities(run, cases, block_bytes)
-    is_observed = ~np.isnan(run.data.targets[cases]).all(axis=1)
+    (run,) = reader.runs
+    densities = _log_densities(reader, job)
+    is_observed = ~np.isnan(run.data.targets[job.first : job.stop]).all(axis=1)
     result = np.full((3, len(densities)), np.nan)
     for case in np.flatnonzero(is_observed):
         result[:, case] = leave_out_one(densities[case])
@@ -199,41 +216,38 @@ def check_draws(run: Draws) -> None:
 
 
 def _cases_at_once(run: Draws, memory_bytes: float) -> int:
-    """Return the number of cases in a tile, such that each of these takes at most half of the memory.
+    """Return the number of cases in a tile.
 
-    These are the densities of all draws, four networks, and four times the outputs of one draw of a batch of
-    chains, because fewer draws are never evaluated together.
+    The densities of all draws, and four networks, each take at most half of the memory. If a process keeps
+    all draws in memory, small tiles cost no reading.
     """
-    network, n_cells = run.spec.network, run.spec.data_model.n_cells
-    of_network = n_cells * activation_bytes(network, run.spec.dtype)
-    of_batch = _BYTES_OF_OUTPUT * n_cells * network.outputs * min(run.chains_per_batch, run.n_chains)
-    return max(1, int(memory_bytes / 2 / max(8 * run.total, 4 * of_network, 4 * of_batch)))
+    of_network = run.spec.data_model.n_cells * activation_bytes(run.spec.network, run.spec.dtype)
+    at_most = _MOST_CASES if bytes_of(run) <= KEPT_BYTES else run.data.n_cases
+    return max(1, min(at_most, int(memory_bytes / 2 / max(8 * run.total, 4 * of_network))))
 
 
-def _log_densities(run: Draws, cases: slice, block_bytes: float) -> Array:
+def _log_densities(reader: Reader, job: TileJob) -> Array:
     """Return the joint log density of each case's observed targets, (n_cases, n_chains, n_draws) float64.
 
     It is per unit of the data file, and zero for a case without observed targets.
     """
-    data, model = run.data, run.spec.data_model
-    inputs, targets = data.standardized(data.inputs[cases]), data.standardized_targets[cases]
+    (run,) = reader.runs
+    data, cases = run.data, slice(job.first, job.stop)
+    targets = data.standardized_targets[cases]
     log_scale = (~np.isnan(targets) * np.log(data.target_scale)).sum(axis=1)
-    values = np.empty((len(inputs), run.n_chains, run.n_draws))
-    for chains, draws, outputs, precisions in output_blocks(run, inputs, memory_bytes=block_bytes):
-        _check_finite(outputs, run)
-        flat = outputs.reshape(-1, *outputs.shape[2:])
-        noise = noise_precisions(precisions.reshape(len(flat), -1), run.precision_layout)
-        density = model.log_density(flat, targets, noise) - log_scale
-        values[:, chains, draws] = density.T.reshape(len(inputs), *outputs.shape[:2])
+    tile = Tile(run, data.standardized(data.inputs[cases]), memory_bytes=job.memory_bytes)
+    values = np.empty((len(targets), run.n_chains, run.n_draws))
+    for unit in reader.kept_first(units_of([run])):
+        for at, block, outputs in tile.finite_parts(reader.block(unit)):
+            density = tile.model.log_density(outputs, targets, block.noise) - log_scale
+            values[:, *_places(unit, at)] = density.T
     return values
 
 
-def _check_finite(outputs: Array, run: Draws) -> None:
-    if not np.isfinite(outputs).all():
-        raise StoreError(
-            f"{run.path}: some draws have outputs that are not finite in {run.spec.dtype}; sample with less"
-            " vague priors (larger alphas, smaller widths)"
-        )
+def _places(unit: Unit, at: slice) -> tuple[Array, Array]:
+    """Return the chains and the draws of a unit's draws at a slice, one chain after the other."""
+    rows, draws = np.divmod(np.arange(at.start, at.stop), unit.draws[1] - unit.draws[0])
+    return unit.chains[0] + rows, unit.draws[0] + draws
 
 
 def _in_order_of_table(run: Draws, values: Array) -> Array:

@@ -81,11 +81,19 @@ def diagnose(
 
 
 @command
-def loo(path: RunStores, out: Path | None = None, skip: int = 0, as_json: AsJson = False) -> None:
+def loo(
+    path: RunStores,
+    out: Path | None = None,
+    skip: int = 0,
+    workers: int | None = None,
+    address: str | None = None,
+    as_json: AsJson = False,
+) -> None:
     """For one store the command prints ArviZ's summary, for several their comparison, the best first."""
     from rayfbnn import api
 
-    result = api.loo(path[0] if len(path) == 1 else path, out=out, skip=skip)
+    paths = path[0] if len(path) == 1 else path
+    result = api.loo(paths, out=out, skip=skip, workers=workers, address=address)
     text = verb_results.loo_json(result) if as_json else verb_results.loo_text(result)
     if out is None:
         answer(text)

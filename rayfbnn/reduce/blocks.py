@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from rayfbnn.draws.linear import is_linear
 from rayfbnn.draws.view import Draws
 from rayfbnn.model.prior import noise_precisions
 
-_KEPT_BYTES = 128e6  # of draws that the next passes of a process may use again
+KEPT_BYTES = 128e6  # of draws that the next passes of a process may use again
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,16 @@ def first_draw(run: Draws) -> Block:
     return Reader([run]).block(Unit(0, (0, 1), (0, 1)))
 
 
+def bytes_of(run: Draws) -> int:
+    """Return the number of bytes that all draws of a run take in a Reader."""
+    of_positions = run.parameter_layout.n_parameters * np.dtype(run.spec.dtype).itemsize
+    return run.total * (of_positions + 8 * run.data.n_targets)
+
+
 class Reader:
     """Reads units of the runs of a reduction, and keeps as many as fit into some memory."""
 
-    def __init__(self, runs: Sequence[Draws], *, kept_bytes: float = _KEPT_BYTES) -> None:
+    def __init__(self, runs: Sequence[Draws], *, kept_bytes: float = KEPT_BYTES) -> None:
         self.runs = runs
         self._kept: dict[Unit, Block] = {}
         self._free = kept_bytes
@@ -95,6 +101,10 @@ class Reader:
         )
         self._keep(unit, block)
         return block
+
+    def kept_first(self, units: Iterable[Unit]) -> list[Unit]:
+        """Return the units in the order in which the fewest are read again: first those in memory."""
+        return sorted(units, key=lambda unit: unit not in self._kept)
 
     def _keep(self, unit: Unit, block: Block) -> None:
         """Keep a block if there is room. Passes go round, so that the oldest is the next to be read again."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from rayfbnn.draws.view import Draws
-from rayfbnn.reduce.blocks import Reader
+from rayfbnn.reduce.blocks import KEPT_BYTES, Reader
 from rayfbnn.run.on_ray.tasks import Tasks
 
 _Job = TypeVar("_Job")
@@ -33,8 +33,9 @@ class Executor(Protocol):
 class InProcess:
     """Runs the tasks one after the other in this process."""
 
-    def __init__(self, device: str = "cpu") -> None:
-        self.device = device
+    def __init__(self, device: str = "cpu", *, kept_bytes: float = KEPT_BYTES) -> None:
+        """Take the memory for draws that are kept for the next tasks."""
+        self.device, self._kept_bytes = device, kept_bytes
         self._reader: Reader | None = None
 
     def map(
@@ -42,7 +43,7 @@ class InProcess:
     ) -> Iterator[_Result]:
         """Yield the result of each job in order."""
         if self._reader is None or self._reader.runs is not runs:
-            self._reader = Reader(runs)
+            self._reader = Reader(runs, kept_bytes=self._kept_bytes)
         for job in jobs:
             yield function(self._reader, job)
 

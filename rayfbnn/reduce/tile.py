@@ -62,6 +62,12 @@ class Tile:
             some = block.some(at)
             yield at, some, self.outputs(some)
 
+    def finite_parts(self, block: Block) -> Iterator[tuple[slice, Block, Array]]:
+        """Yield what `parts` does; StoreError if an output is not finite."""
+        for at, some, outputs in self.parts(block):
+            self._check_finite(outputs)
+            yield at, some, outputs
+
     def add_moments(
         self, block: Block, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
     ) -> None:
@@ -78,8 +84,7 @@ class Tile:
             if self._add_compiled_moments(block, pieces, shift, sums):
                 return
         by_piece, squares, variances = sums
-        for at, some, outputs in self.parts(block):
-            self._check_finite(outputs)
+        for at, some, outputs in self.finite_parts(block):
             with np.errstate(over="ignore", invalid="ignore"):
                 mean, variance = self.model.target_moments(*by_draw(outputs, some))
                 excess = np.asarray(np.moveaxis(mean, 2, 0), dtype=np.float64).swapaxes(1, 2) - shift

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, overload
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import standard_error
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import chosen_draws, output_path
+from rayfbnn.verbs.arguments import check_reducing, chosen_draws, output_path, reducing
 from rayfbnn.verbs.tables import check_table_path, input_files, write_table
 
 if TYPE_CHECKING:
@@ -20,22 +20,40 @@ if TYPE_CHECKING:
     from rayfbnn.answers.loo import LeftOut
     from rayfbnn.answers.loo_comparison import LooComparison
     from rayfbnn.draws.view import Draws
+    from rayfbnn.reduce.executors import Executor
 
 _log = logging.getLogger(__name__)
 
 
 @overload
 def loo(  # type: ignore[overload-overlap]  # a str is a sequence too
-    path: str | Path, *, out: str | Path | None = None, skip: int = 0
+    path: str | Path,
+    *,
+    out: str | Path | None = None,
+    skip: int = 0,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> ELPDData: ...
 
 
 @overload
-def loo(path: Sequence[str | Path], *, out: str | Path | None = None, skip: int = 0) -> LooComparison: ...
+def loo(
+    path: Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    skip: int = 0,
+    workers: int | None = None,
+    address: str | None = None,
+) -> LooComparison: ...
 
 
 def loo(
-    path: str | Path | Sequence[str | Path], *, out: str | Path | None = None, skip: int = 0
+    path: str | Path | Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    skip: int = 0,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> ELPDData | LooComparison:
     """Estimate how well a run would predict each training case without it, or compare several runs by this.
 
@@ -59,6 +77,11 @@ def loo(
         each other, and a first column names the store.
     skip
         See `predict`.
+    workers
+        Number of worker processes on this machine, for many draws and cases. The default is none: this
+        process. The results are the same to the last bit.
+    address
+        See `predict`.
 
     Returns
     -------
@@ -70,6 +93,7 @@ def loo(
     from rayfbnn.answers.loo_comparison import compare_elpds
     from rayfbnn.draws.same_posterior import check_same_targets
 
+    check_reducing(workers, address)
     paths = [path] if isinstance(path, str | Path) else path
     stores = [Store.open(path_of_one) for path_of_one in paths]
     _check_stores(stores)
@@ -80,7 +104,10 @@ def loo(
     for run in runs.values():
         check_draws(run)
     check_same_targets(list(runs.values()))
-    left_out = {name: _left_out(run, name if len(runs) > 1 else "") for name, run in runs.items()}
+    with reducing(workers, address) as executor:
+        left_out = {
+            name: _left_out(run, name if len(runs) > 1 else "", executor) for name, run in runs.items()
+        }
     elpds = {name: elpd_data(of_run) for name, of_run in left_out.items()}
     for name, elpd in elpds.items():
         _warn_of_large_k(name, elpd)
@@ -104,13 +131,13 @@ def _check_installed() -> None:
             raise ConfigError(f'loo: {name} is not installed; pip install "rayfbnn[loo]"')
 
 
-def _left_out(run: Draws, name: str) -> LeftOut:
+def _left_out(run: Draws, name: str, executor: Executor) -> LeftOut:
     """Leave out each case; if it takes long, lines on a terminal say how far it is."""
     from rayfbnn.answers.loo import leave_out
     from rayfbnn.run.progress import show_share
 
     with show_share(name, show=standard_error().isatty()) as on_progress:
-        return leave_out(run, on_progress=on_progress)
+        return leave_out(run, executor=executor, on_progress=on_progress)
 
 
 def _warn_of_large_k(name: str, elpd: ELPDData) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import pickle
 import tracemalloc
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,19 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import rayfbnn
-from rayfbnn.answers.loo import elpd_data, leave_out, leave_out_one, leave_out_tile, relative_efficiency
+from rayfbnn.answers.loo import (
+    TileJob,
+    elpd_data,
+    leave_out,
+    leave_out_one,
+    leave_out_tile,
+    relative_efficiency,
+)
 from rayfbnn.arrays import Array
-from rayfbnn.draws.view import committed
+from rayfbnn.draws.view import Source, committed
 from rayfbnn.errors import StoreError
+from rayfbnn.reduce.blocks import Reader, bytes_of
+from rayfbnn.reduce.executors import InProcess
 from rayfbnn.store.store import Store
 from tests.support.model.linear_run import linear_run, loo_of_linear
 from tests.support.model.runs import MODELS, spec_of
@@ -114,11 +125,10 @@ def test_results_do_not_depend_on_the_tiles(linear: Path) -> None:
 
 
 def test_a_tile_can_be_computed_from_a_pickled_view(linear: Path) -> None:
-    run = committed(Store.open(linear))
-    task = leave_out_tile, run, slice(3, 7)
-    function, view, cases = pickle.loads(pickle.dumps(task))
-    there = function(view, cases, block_bytes=1e6)
-    np.testing.assert_array_equal(there, leave_out_tile(run, slice(3, 7), block_bytes=1e6))
+    run, job = committed(Store.open(linear)), TileJob(3, 7, 1e6)
+    function, view, job_there = pickle.loads(pickle.dumps((leave_out_tile, run, job)))
+    there = function(Reader([view]), job_there)
+    np.testing.assert_array_equal(there, leave_out_tile(Reader([run]), job))
     assert there.shape == (3, 4)
 
 
@@ -129,6 +139,28 @@ def test_progress_is_the_share_of_the_cases(linear: Path) -> None:
     assert shares == [1 / 3, 2 / 3, 1]
 
 
+@pytest.mark.parametrize(("kept", "reads"), [(1.0, 8), (0.5, 8 + 2 * 4), (0.0, 3 * 8)])
+def test_draws_that_are_kept_are_not_read_again(kept: float, reads: int) -> None:
+    """Three tiles of eight chunks, of which a process keeps all, half, or none."""
+    run = make_run(make_spec(draws_per_block=7), n_draws=28)
+    source = Counting(run.source)
+    run = replace(run, source=source)
+    executor = InProcess(kept_bytes=kept * bytes_of(run))
+    leave_out(run, executor=executor, memory_bytes=4 * 2 * 8 * run.total)
+    assert len(list(run.chunks())) == 8
+    assert sum(n for (name, *_), n in source.reads.items() if name == "positions") == reads
+
+
+class Counting:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.reads: Counter[tuple[Any, ...]] = Counter()
+
+    def read(self, name: str, chains: slice, draws: slice) -> Array:
+        self.reads[name, chains.start, draws.start] += 1
+        return self.source.read(name, chains, draws)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_shuffled_cases_are_in_the_order_of_their_table(dtype: str, tmp_path: Path) -> None:
     """Only the order of the cases differs, so each case has about the same result."""
@@ -136,7 +168,7 @@ def test_shuffled_cases_are_in_the_order_of_their_table(dtype: str, tmp_path: Pa
     run = committed(Store.open(tmp_path / "run.zarr"))
     rows = rayfbnn.open(tmp_path / "run.zarr")["constant_data"]["row"].values
     assert rows.tolist() != sorted(rows.tolist())
-    in_store = leave_out_tile(run, slice(0, 12), block_bytes=1e6)
+    in_store = leave_out_tile(Reader([run]), TileJob(0, 12, 1e6))
     np.testing.assert_array_equal(leave_out(run).elpd[rows], in_store[0])
 
 
@@ -157,10 +189,10 @@ def peak_bytes(n_draws: int, n_cases: int, memory_bytes: float, **changes: int) 
     store = make_run(spec).store
     store.data = make_data(spec, n_cases)
     run = committed(Endless(store, n_draws))
-    leave_out_tile(run, slice(0, 1), block_bytes=1e6)  # imports and the targets are not counted
+    leave_out_tile(Reader([run]), TileJob(0, 1, 1e6))  # imports and the targets are not counted
     tracemalloc.start()
     try:
-        leave_out(run, memory_bytes=memory_bytes)
+        leave_out(run, executor=InProcess(kept_bytes=0), memory_bytes=memory_bytes)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -216,5 +248,7 @@ def test_unreliable_cases_are_marked(linear: Path) -> None:
 def test_outputs_that_are_not_finite_are_an_error() -> None:
     run = make_run(make_spec(dtype="float32"))
     run.store.positions[0, [3, 5], -1] = np.inf  # an output bias
-    with pytest.raises(StoreError, match="some draws have outputs that are not finite in float32"):
+    with pytest.raises(
+        StoreError, match="at least 2 of the draws have outputs that are not finite in float32"
+    ):
         leave_out(run)

@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 
 from rayfbnn import api
+from rayfbnn.answers.loo import TileJob, leave_out, leave_out_tile
 from rayfbnn.answers.predict import predict_from_draws
+from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import without_first
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
@@ -62,6 +64,30 @@ def test_predictions_on_ray_have_the_same_bits(run: Draws, on_ray: OnRay) -> Non
     inputs = inputs_of(run)
     here, there = (predict_from_draws([run], inputs, executor=who).table for who in (InProcess(), on_ray))
     pd.testing.assert_frame_equal(here, there, check_exact=True)
+
+
+@pytest.mark.ray
+def test_cases_left_out_on_ray_have_the_same_bits(run: Draws, on_ray: OnRay) -> None:
+    small_tiles = 2 * 8 * run.total * 2.0
+    here = leave_out(run, memory_bytes=small_tiles)
+    there = leave_out(run, executor=on_ray, memory_bytes=small_tiles)
+    pd.testing.assert_frame_equal(here.table(), there.table(), check_exact=True)
+
+
+def leave_out_and_die_once(reader: Reader, job: tuple[str, TileJob]) -> Array:
+    mark, tile = job
+    die_once(reader, (mark, 0))
+    return leave_out_tile(reader, tile)
+
+
+@pytest.mark.ray
+def test_a_worker_that_dies_costs_its_tile_only(run: Draws, on_ray: OnRay, tmp_path: Path) -> None:
+    tiles = [TileJob(first, first + 2, 1e6) for first in range(0, 12, 2)]
+    expected = [leave_out_tile(Reader([run]), tile) for tile in tiles]
+    jobs = [(str(tmp_path / "died"), tile) for tile in tiles]
+    found = list(on_ray.map(leave_out_and_die_once, [run], jobs))
+    assert (tmp_path / "died").exists()
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_view_opens_its_store_again_when_it_is_unpickled(run: Draws) -> None:

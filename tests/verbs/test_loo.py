@@ -21,6 +21,7 @@ from rayfbnn import cli
 from rayfbnn.answers.loo_comparison import LooComparison
 from rayfbnn.errors import ConfigError, RayFBNNError, StoreMismatchError
 from rayfbnn.run import progress
+from tests.support.drivers import finish, start
 from tests.support.small import small_spec, write_train
 from tests.support.store.fits import fit_spec
 
@@ -202,7 +203,29 @@ def test_without_arviz_as_a_whole_the_extra_is_named(folder: Path, monkeypatch: 
         rayfbnn.loo(folder / "run.zarr")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": -1}, "workers: must be at least 0"),
+        ({"workers": 0, "address": "auto"}, "workers: 0 computes in this process"),
+    ],
+)
+def test_wrong_workers_are_refused(folder: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        rayfbnn.loo(folder / "run.zarr", **options)
+
+
 # The command.
+
+
+@pytest.mark.ray
+def test_the_command_takes_workers(folder: Path, tmp_path: Path) -> None:
+    """The results are the same to the last bit, and the command starts and stops its own Ray."""
+    command(folder / "run.zarr", "--out", tmp_path / "here.csv")
+    there = tmp_path / "there.csv"
+    code, _, errors = finish(start("loo", folder / "run.zarr", "--out", there, "--workers", 2))
+    assert code == 0, errors
+    assert there.read_bytes() == (tmp_path / "here.csv").read_bytes()
 
 
 def test_the_command_prints_the_summary_of_arviz(folder: Path, tmp_path: Path) -> None:
