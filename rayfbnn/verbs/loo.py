@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.output.printing import standard_error
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import check_reducing, chosen_draws, output_path, reducing
 from rayfbnn.verbs.tables import check_table_path, input_files, write_table
@@ -136,7 +135,7 @@ def _left_out(run: Draws, name: str, executor: Executor) -> LeftOut:
     from rayfbnn.answers.loo import leave_out
     from rayfbnn.run.progress import show_share
 
-    with show_share(name, show=standard_error().isatty()) as on_progress:
+    with show_share(name or "loo") as on_progress:
         return leave_out(run, executor=executor, on_progress=on_progress)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import pty
-import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -258,14 +257,15 @@ def test_json_has_all_numbers(folder: Path) -> None:
     assert several["comparison"][0]["elpd_diff"] == 0 and several["comparison"][1]["elpd_diff"] > 0
 
 
-def test_progress_is_shown_on_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seconds between lines are set to none, so that a short computation has lines."""
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
-    reader, writer = pty.openpty()
-    with os.fdopen(writer, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        rayfbnn.loo([folder / "run.zarr", folder / "one.zarr"])
-        terminal.flush()
-        shown = os.read(reader, 10_000).decode()
-    os.close(reader)
-    assert f"{folder / 'one.zarr'}: 100.0% done" in shown
+def test_progress_is_shown_for_each_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: dict[str, list[float]] = {}
+
+    @contextmanager
+    def recorded(of: str = "") -> Iterator[Callable[[float], None]]:
+        yield shares.setdefault(of, []).append
+
+    monkeypatch.setattr(progress, "show_share", recorded)
+    paths = [folder / "run.zarr", folder / "one.zarr"]
+    rayfbnn.loo(paths)
+    assert list(shares) == [str(path) for path in paths]
+    assert all(found == sorted(found) and found[-1] == 1 for found in shares.values())
