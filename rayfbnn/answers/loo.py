@@ -16,6 +16,7 @@ from rayfbnn.data.dataset import order_of_cases
 from rayfbnn.draws.outputs import activation_bytes
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
+from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.reduce.blocks import KEPT_BYTES, Reader, Unit, bytes_of, units_of
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_mean, pareto_k
 from rayfbnn.reduce.executors import Executor, InProcess
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from arviz_stats import ELPDData
 
 _MOST_CASES = 128  # of a tile whose draws a worker keeps in memory, so that there are tiles for all workers
+_BYTES_OF_DRAW = 72  # of one case: its density, and eight copies while the weights are smoothed, as measured
 LEAST_DRAWS = 25  # arviz-stats fits the largest fifth of the weights, and needs five of them
 
 
@@ -71,8 +73,9 @@ def leave_out(
     A case is a row of the table, and its density the joint one of its observed targets.
 
     The cases are processed in tiles, which depend on the run and `memory_bytes` but not on the executor.
-    Memory grows with the number of draws only by the needs of one case, 8 bytes a draw, and with the number
-    of cases by the result. The draws are read once if a process can keep them all, else once for each tile.
+    Memory grows with the number of draws only by the needs of one case, some 72 bytes a draw, and with the
+    number of cases by the result. The draws are read once if a process can keep them all, else once for each
+    tile.
 
     Parameters
     ----------
@@ -80,8 +83,8 @@ def leave_out(
     memory_bytes : float    approximate memory to use at once in each process, besides the draws that it keeps
     on_progress : callable  called with the share of the cases that are done
 
-    ConfigError if the draws are not from the posterior itself, or fewer than LEAST_DRAWS; StoreError if
-    outputs of networks are not finite.
+    ConfigError if the draws are not from the posterior itself, fewer than LEAST_DRAWS, or too many for the
+    memory; StoreError if outputs of networks are not finite.
     """
     check_draws(run)
     n_cases, at_once = run.data.n_cases, _cases_at_once(run, memory_bytes)
@@ -196,7 +199,7 @@ def elpd_data(left_out: LeftOut) -> ELPDData:
 
 
 def check_draws(run: Draws) -> None:
-    """Raise ConfigError unless there are enough draws, from the posterior itself."""
+    """Raise ConfigError unless there are enough draws, from the posterior itself, and memory for one case."""
     of_what = {"prior": "the prior", "approximate": "an approximation"}
     if run.kind in of_what:
         raise ConfigError(
@@ -212,6 +215,12 @@ def check_draws(run: Draws) -> None:
         raise ConfigError(
             f"path: {run.path} has {run.total} draws of all chains together, but loo needs at least"
             f" {LEAST_DRAWS}; lengthen the run with `resume`, or skip fewer draws"
+        )
+    needed, memory = _BYTES_OF_DRAW * run.total, memory_of_machine()
+    if needed > memory:
+        raise ConfigError(
+            f"path: {run.path} has {run.total:,} draws of all chains together; a single case then takes"
+            f" {bytes_text(needed)} of memory, and this machine has {bytes_text(memory)}; skip more draws"
         )
 
 

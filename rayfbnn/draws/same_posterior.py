@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.data.dataset import unshuffled
 from rayfbnn.draws.view import Draws
-from rayfbnn.errors import StoreMismatchError
+from rayfbnn.errors import ConfigError, StoreMismatchError
 from rayfbnn.spec import differences
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
+    from rayfbnn.store.storage.places import Place
+    from rayfbnn.store.store import Store
 
 _SAME = ("data.standardize", "model", "network", "temperature")  # the posterior, apart from the data
 
@@ -64,6 +67,31 @@ def check_independent(runs: Sequence[Draws]) -> None:
                 " independent and cannot be pooled; sample one of the two with another seed"
             )
         seen[key] = run
+
+
+def check_given_once(paths: Sequence[Place]) -> None:
+    """Raise ConfigError if a store is given twice, also by a link or by another spelling of its path."""
+    seen = set()
+    for path in paths:
+        place = path.resolve() if isinstance(path, Path) else path
+        if place in seen:
+            raise ConfigError(f"path: {path} is given twice; give each store once")
+        seen.add(place)
+
+
+def check_distinct(stores: Sequence[Store]) -> None:
+    """Raise an error unless all stores have their own draws: ConfigError for a store that is given twice.
+
+    StoreMismatchError for a copy of a store, which may have been lengthened since.
+    """
+    check_given_once([store.path for store in stores])
+    seen: dict[str, Store] = {}
+    for store in stores:
+        before = seen.setdefault(store.root.identity, store)
+        if before is not store:
+            raise StoreMismatchError(
+                f"{store.path}: is a copy of {before.path} and has the same draws; give only one of the two"
+            )
 
 
 def check_same_targets(runs: Sequence[Draws]) -> None:

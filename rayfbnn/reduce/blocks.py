@@ -11,8 +11,11 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.draws.linear import is_linear
 from rayfbnn.draws.view import Draws
+from rayfbnn.errors import StoreError
+from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.model.prior import noise_precisions
 
+_COPIES = 2  # of draws while they are read, in float64 at most
 KEPT_BYTES = 128e6  # of draws that the next passes of a process may use again
 
 
@@ -78,6 +81,18 @@ def bytes_of(run: Draws) -> int:
     return run.total * (of_positions + 8 * run.data.n_targets)
 
 
+def _check_memory(run: Draws, unit: Unit) -> None:
+    """Raise StoreError if the draws of a unit do not fit into the memory while they are read."""
+    n_values = run.parameter_layout.n_parameters + run.precision_layout.n_precisions
+    needed, memory = _COPIES * 8 * n_values * unit.n_draws, memory_of_machine()
+    if needed > memory:
+        raise StoreError(
+            f"{run.path}: draws {unit.draws[0]} to {unit.draws[1] - 1} of chains {unit.chains[0]} to"
+            f" {unit.chains[1] - 1} are stored together and take {bytes_text(needed)} of memory, but this"
+            f" machine has {bytes_text(memory)}; use a larger one"
+        )
+
+
 class Reader:
     """Reads units of the runs of a reduction, and keeps as many as fit into some memory."""
 
@@ -87,10 +102,11 @@ class Reader:
         self._free = kept_bytes
 
     def block(self, unit: Unit) -> Block:
-        """Return the draws of a unit."""
+        """Return the draws of a unit; StoreError if they do not fit into the memory of this machine."""
         if unit in self._kept:
             return self._kept[unit]
         run, at = self.runs[unit.run], (slice(*unit.chains), slice(*unit.draws))
+        _check_memory(run, unit)
         positions = run.positions(*at)
         dtype = run.spec.dtype
         precisions = run.precisions(*at)

@@ -90,12 +90,14 @@ def loo(
     """
     from rayfbnn.answers.loo import check_draws, elpd_data
     from rayfbnn.answers.loo_comparison import compare_elpds
-    from rayfbnn.draws.same_posterior import check_same_targets
+    from rayfbnn.draws.same_posterior import check_distinct, check_same_targets
 
     check_reducing(workers, address)
     paths = [path] if isinstance(path, str | Path) else path
     stores = [Store.open(path_of_one) for path_of_one in paths]
-    _check_stores(stores)
+    if not stores:
+        raise ConfigError("path: no store given; give one or several")
+    check_distinct(stores)
     if out is not None:
         check_table_path(output_path(out), [file for store in stores for file in input_files(store)])
     _check_installed()
@@ -113,15 +115,6 @@ def loo(
     if out is not None:
         _write(left_out, Path(out))
     return next(iter(elpds.values())) if isinstance(path, str | Path) else compare_elpds(elpds)
-
-
-def _check_stores(stores: Sequence[Store]) -> None:
-    if not stores:
-        raise ConfigError("path: no store given; give one or several")
-    names = [str(store.path) for store in stores]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"path: {name} is given twice")
 
 
 def _check_installed() -> None:

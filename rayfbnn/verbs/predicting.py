@@ -95,6 +95,7 @@ def predict(
     """
     from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
     from rayfbnn.answers.predict import UsedDraws, first_infinity, predict_from_draws
+    from rayfbnn.draws.same_posterior import check_given_once
     from rayfbnn.run.progress import show_share
 
     check_reducing(workers, address)
@@ -107,6 +108,7 @@ def predict(
     stores = [Store.open(path_of_one) for path_of_one in paths]
     if not stores:
         raise ConfigError("path: no store given; give one or several")
+    check_given_once([store.path for store in stores])
     if out is not None:
         check_table_path(output_path(out), [path for store in stores for path in input_files(store, data)])
     inputs, targets = read_cases(data, stores[0].spec, stores[0].data)
