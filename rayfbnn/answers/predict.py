@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.answers.contributions import check_contributions, contribution_columns
+from rayfbnn.answers.measures import means_over_cases, measures_of_targets
 from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.same_posterior import check_independent, check_same_posterior
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from rayfbnn.answers.judging.verdicts import Verdict
     from rayfbnn.data import Dataset
 
-MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate", "expected_error_rate")
 _ROWS_SHOWN = 10  # in a notebook
 _FAR = 100.0  # times the reach of the training cases; vague priors can give infinities nearer than that
 
@@ -56,8 +56,10 @@ class Prediction:
     ----------
     summary
         Number of cases and draws. If the cases have targets, also the mean over cases of each measure that
-        applies, and its standard error as <measure>_se (absent for a single case). For binary, class and
-        count targets, expected_error_rate is present even if the cases have no targets. If the draws are not
+        applies, and its standard error as <measure>_se (absent for a single case). Real targets have
+        <target>_rmse, the root of the mean squared error of each target's predictive mean, and survival
+        times c_index, Harrell's C-index of their predictive medians. For binary, class and count targets,
+        expected_error_rate is present even if the cases have no targets. If the draws are not
         from the posterior but from an earlier phase, early_phase is the number of that phase.
     table
         One row for each case, on the scale of the data file. Its last column is early_phase, if the summary
@@ -169,7 +171,9 @@ def predict_from_draws(
         columns = contribution_columns(runs, inputs, executor=executor, memory_bytes=memory_bytes / 4)
         table = _with_columns(table, columns)
     _check_far_cases(table, inputs, targets, runs[0])
-    summary = _summary(table, sum(run.total for run in runs))
+    summary = {"cases": len(table), "draws": sum(run.total for run in runs)} | means_over_cases(table)
+    if targets is not None:
+        summary |= measures_of_targets(runs[0], table, targets)
     phase = runs[0].early_phase
     if phase is not None:
         table["early_phase"] = summary["early_phase"] = phase
@@ -283,15 +287,3 @@ def _scaled_columns(run: Draws, summary: Summary) -> dict[str, Array]:
             is_spread = column in ("sd", "mean_mcse")
             scaled[f"{name}_{column}"] = values[:, target] * scale + (0 if is_spread else center)
     return scaled
-
-
-def _summary(table: pd.DataFrame, n_draws: int) -> dict[str, float]:
-    n_cases = len(table)
-    summary: dict[str, float] = {"cases": n_cases, "draws": n_draws}
-    for measure in MEASURES:
-        if measure in table:
-            n_known = int(table[measure].count())  # of cases with a target that is not missing
-            summary[measure] = float(table[measure].mean())
-            if n_known > 1:
-                summary[f"{measure}_se"] = float(table[measure].std(ddof=1) / math.sqrt(n_known))
-    return summary

@@ -165,7 +165,8 @@ def test_summary_is_mean_and_standard_error_of_the_columns() -> None:
     run = make_run(make_spec())
     prediction = predict_from_draws([run], *unseen(run))
     measures = ("squared_error", "absolute_error", "log_probability")
-    assert set(prediction.summary) == {"cases", "draws", *measures, *(f"{name}_se" for name in measures)}
+    names = (*measures, "y1_rmse", "y2_rmse")
+    assert set(prediction.summary) == {"cases", "draws", *names, *(f"{name}_se" for name in names)}
     assert prediction.summary["cases"] == N_TEST and prediction.summary["draws"] == 4 * 20
     for name in measures:
         column = prediction.table[name].to_numpy()
@@ -198,6 +199,37 @@ def test_one_case_has_errors_without_standard_errors() -> None:
     inputs, targets = unseen(run)
     summary = predict_from_draws([run], inputs[:1], targets[:1]).summary
     assert "squared_error" in summary and "squared_error_se" not in summary
+    assert "y1_rmse" in summary and "y1_rmse_se" not in summary
+
+
+@pytest.mark.parametrize("standardize", ["[]", '["inputs", "targets"]'])
+def test_the_root_mean_squared_error_of_each_target_is_in_its_units(standardize: str) -> None:
+    """One target is missing in a case; the standard error is about that of the jackknife."""
+    run = make_run(make_spec(data__standardize=standardize))
+    inputs, targets = unseen(run)
+    targets[3, 1] = np.nan
+    summary = predict_from_draws([run], inputs, targets).summary
+    center, scale = run.data.target_center, run.data.target_scale
+    assert (scale != 1).all() == ("targets" in standardize)
+    means = center + scale * outputs_by_hand(run, inputs).mean(axis=(0, 1))
+    for target, name in enumerate(("y1", "y2")):
+        squares = np.square(means[:, target] - targets[:, target])[~np.isnan(targets[:, target])]
+        assert summary[f"{name}_rmse"] == pytest.approx(math.sqrt(squares.mean()), rel=1e-9)
+        without = np.array([math.sqrt(np.delete(squares, case).mean()) for case in range(len(squares))])
+        jackknife = math.sqrt((len(squares) - 1) * np.mean(np.square(without - without.mean())))
+        assert summary[f"{name}_rmse_se"] == pytest.approx(jackknife, rel=0.2)
+    assert summary["squared_error"] == pytest.approx(
+        (summary["y1_rmse"] ** 2 * N_TEST + summary["y2_rmse"] ** 2 * (N_TEST - 1)) / N_TEST
+    )
+
+
+def test_a_target_without_values_has_no_root_mean_squared_error() -> None:
+    run = make_run(make_spec())
+    inputs, targets = unseen(run)
+    targets[:, 1] = np.nan
+    prediction = predict_from_draws([run], inputs, targets)
+    assert math.isnan(prediction.summary["y2_rmse"]) and "y2_rmse_se" not in prediction.summary
+    assert json.loads(prediction.to_json())["y2_rmse"] is None
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])

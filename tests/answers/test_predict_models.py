@@ -13,7 +13,8 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
-from rayfbnn.answers.predict import MEASURES, predict_from_draws
+from rayfbnn.answers.measures import MEASURES
+from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import quantities
 from rayfbnn.model.mixtures.poisson import mass_sums
@@ -195,10 +196,33 @@ def test_survival_times(model: dict[str, Any]) -> None:
     assert (table["squared_error"].isna() == is_censored).all() and is_censored.any()
     errors = np.abs(table["y1_median"] - targets[:, 0])[~is_censored]
     assert prediction.summary["absolute_error"] == pytest.approx(errors.mean())
+    pairs = [(one, other) for one in range(N_TEST) for other in range(N_TEST) if 0 < targets[one, 0]]
+    pairs = [(one, other) for one, other in pairs if targets[one, 0] < abs(targets[other, 0])]
+    medians = table["y1_median"]
+    in_order = [medians[one] < medians[other] for one, other in pairs]
+    assert len(pairs) > 3 and prediction.summary["c_index"] == pytest.approx(np.mean(in_order))
     assert json.loads(prediction.to_json()) == prediction.summary
     values = quantities(run, cases=N_TEST, inputs=inputs)
     name = "log_hazard_2[1]" if points else "log_hazard[1]"
     np.testing.assert_allclose(values[name].ravel(), log_hazard[:, 1, 2 if points else 0], rtol=1e-10)
+
+
+def test_cases_that_cannot_be_compared_have_no_c_index() -> None:
+    run, inputs, targets = run_of(PIECEWISE)
+    summary = predict_from_draws([run], inputs, -np.abs(targets)).summary
+    assert "c_index" not in summary and "log_probability" in summary
+    of_one = predict_from_draws([run], inputs[:1], np.abs(targets[:1])).summary
+    assert "c_index" not in of_one
+
+
+def test_heteroscedastic_targets_have_a_root_mean_squared_error_and_counts_have_none() -> None:
+    for kind, is_real in (("heteroscedastic", True), ("count", False)):
+        run, inputs, targets = run_of({"kind": kind})
+        prediction = predict_from_draws([run], inputs, targets)
+        assert ("y1_rmse" in prediction.summary) == is_real
+        if is_real:
+            differences = prediction.table["y1_mean"] - targets[:, 0]
+            assert prediction.summary["y1_rmse"] == pytest.approx(math.sqrt((differences**2).mean()))
 
 
 @pytest.mark.parametrize("model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE])
