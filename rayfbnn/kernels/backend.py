@@ -1,10 +1,11 @@
-"""The interface of a backend, which runs trajectories by code such as compiled C++ or CUDA kernels."""
+"""The interfaces of compiled code such as C++ or CUDA kernels: for trajectories and for sums over draws."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
+from rayfbnn.arrays import Array
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import WholeHybrid
 from rayfbnn.state import Advance, Kick, Target
@@ -60,4 +61,66 @@ class Backend(Protocol):
 
     def compile(self, target: Target) -> Compiled | NotCovered:
         """Return the code that runs the target, or the reason why this backend cannot run it."""
+        ...
+
+
+class Reducer(Protocol):
+    """Sums over draws of the networks of a posterior at some cases, on the host or on a device.
+
+    In all methods positions are (n_draws, n_parameters) in the dtype of the posterior and in C order, and the
+    sums over draws are added to the last arguments, which are in C order and float64. All are NumPy's.
+    """
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether `add_moments` covers the data model."""
+        ...
+
+    @property
+    def has_distribution(self) -> bool:
+        """Whether `add_distribution` and `add_mass` cover the data model."""
+        ...
+
+    def outputs(self, positions: Array) -> Array:
+        """Return the outputs of each draw, (n_draws, n_outputs, n_cases), or (..., n_cases * n_cells)."""
+        ...
+
+    def add_moments(
+        self, positions: Array, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
+    ) -> None:
+        """Add the mean m of each value given each draw.
+
+        Parameters
+        ----------
+        pieces : (n_draws,)              numbers of pieces; successive draws of one are added fast
+        shift : (n_values, n_cases)
+        sums                             of m - shift by piece (n_pieces, n_values, n_cases), of its square
+                                         (n_values, n_cases), and of the variance of heteroscedastic noise or
+                                         of a time
+
+        For other data models the last sums become NaN if an output is not finite; so they do for times.
+        """
+        ...
+
+    def add_scores(
+        self, positions: Array, noise: Array, targets: Array, maxima: Array, scaled: Array
+    ) -> None:
+        """Add the joint density of each case's targets: log sum = maxima + log(scaled), (n_cases,) each.
+
+        noise    (n_draws, n_targets) precisions; no targets without noise
+        targets  (n_cases, n_targets), standardised
+        """
+        ...
+
+    def add_distribution(self, positions: Array, sigmas: Array, guesses: Array, sums: Array) -> None:
+        """Add F, f and f' at guesses (n_guesses, n_targets, n_cases) to (3, n_guesses, n_targets, n_cases).
+
+        They are those of `DataModel.distribution`, but f' of counts is left as it is.
+
+        sigmas  (n_draws, n_targets) of the noise; no targets without noise, or for heteroscedastic noise
+        """
+        ...
+
+    def add_mass(self, positions: Array, counts: Array, sums: Array) -> None:
+        """Add the probabilities of counts (n_counts, n_targets, n_cases) to sums of the same shape."""
         ...

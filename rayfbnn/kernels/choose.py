@@ -10,15 +10,13 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels.array_code import ArrayCode
-from rayfbnn.kernels.backend import Backend, Compiled, NotCovered
+from rayfbnn.kernels.backend import Backend, Compiled, NotCovered, Reducer
 from rayfbnn.kernels.cpu import advance as cpu
 from rayfbnn.kernels.cpu import compiled_module
 from rayfbnn.kernels.cpu import reducing as cpu_reducing
-from rayfbnn.kernels.cpu.reducing import CompiledReducer
 from rayfbnn.kernels.cpu.streams import CompiledStreams
 from rayfbnn.kernels.cuda import advance as cuda
 from rayfbnn.kernels.cuda import reducing as cuda_reducing
-from rayfbnn.kernels.cuda.reducing import DeviceReducer
 from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.kernels.target_cache import posterior_behind
 from rayfbnn.mcmc import leapfrog
@@ -94,9 +92,7 @@ def _compiled_on(device: str, target: Target, recorded: str | None, max_shared_b
     return Compiled(leapfrog.advance, ARRAY_CODE[device].name_with(refusal))
 
 
-def reducer_for(
-    posterior: Posterior, inputs: Array, *, device: str = "cpu"
-) -> CompiledReducer | DeviceReducer | None:
+def reducer_for(posterior: Posterior, inputs: Array, *, device: str = "cpu") -> Reducer | None:
     """Return the compiled sums over draws at inputs (n_cases, n_inputs), or None for array code on the host.
 
     posterior, inputs  on the host, for both devices
@@ -107,9 +103,8 @@ def reducer_for(
         on_device = cuda_reducing.reducer(posterior, inputs)
         return None if isinstance(on_device, NotCovered) else on_device
     for backend in _candidates(cpu.backends(), None):
-        if backend.check(posterior) is None:
-            found = cpu_reducing.reducer(posterior, inputs, backend.keyword)
-            return None if isinstance(found, NotCovered) else found
+        found = cpu_reducing.reducer(posterior, inputs, backend.keyword)
+        return None if isinstance(found, NotCovered) else found
     return None
 
 

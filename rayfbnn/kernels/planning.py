@@ -29,9 +29,10 @@ _NO_MODEL = 0  # the data model's code when outputs are integrated out; no kerne
 def plan_of(target: Target | OutputMarginal) -> NetworkPlan | NotCovered:
     """Return the plan of a posterior, or of a posterior with outputs or common precisions integrated out."""
     if isinstance(target, Posterior):
-        return _plan_of_posterior(target)
+        return _plan_of_posterior(target, target.data_model.compiled_name)
     if isinstance(target, WithoutPrecisions):
-        plan = _plan_of_posterior(target.posterior)
+        posterior = target.posterior
+        plan = _plan_of_posterior(posterior, posterior.data_model.compiled_name)
         integrated = tuple(_integrated(group) for group in target.groups)
         return plan if isinstance(plan, NotCovered) else replace(plan, integrated=integrated)
     if isinstance(target, WithoutOutputs):
@@ -41,9 +42,14 @@ def plan_of(target: Target | OutputMarginal) -> NetworkPlan | NotCovered:
     return NotCovered("a target that is not a posterior")
 
 
-def _plan_of_posterior(posterior: Posterior) -> NetworkPlan | NotCovered:
+def plan_of_predictions(posterior: Posterior) -> NetworkPlan | NotCovered:
+    """Return the plan of a posterior's networks and data model for sums over draws of predictions."""
+    return _plan_of_posterior(posterior, posterior.data_model.predicted_name)
+
+
+def _plan_of_posterior(posterior: Posterior, name: str | None) -> NetworkPlan | NotCovered:
     wiring, model = posterior.wiring, posterior.data_model
-    if model.compiled_name is None:
+    if name is None:
         return NotCovered(f"{model.kind} targets")
     links = _links(wiring, posterior)
     if isinstance(links, NotCovered):
@@ -54,7 +60,7 @@ def _plan_of_posterior(posterior: Posterior) -> NetworkPlan | NotCovered:
         activations=_activations(wiring),
         links=links,
         offsets=_offsets(wiring),
-        model=MODEL_CODES[model.compiled_name],
+        model=MODEL_CODES[name],
         alpha=model.compiled_setting if noise is None else noise.alphas[2],
         n_targets=posterior.n_targets,
         n_rows=posterior.targets.shape[-2],

@@ -60,7 +60,11 @@ class Block:
 
     def some(self, at: slice) -> Block:
         """Return the draws of a slice."""
-        return Block(self.positions[at], self.noise[at], None if self.starts is None else self.starts[at])
+        return Block(
+            np.ascontiguousarray(self.positions[at]),
+            self.noise[at],
+            None if self.starts is None else self.starts[at],
+        )
 
 
 def units_of(runs: Sequence[Draws]) -> Iterator[Unit]:

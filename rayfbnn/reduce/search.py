@@ -17,6 +17,7 @@ _SHORT = 0.2  # standard deviations that a step may have that some of the draws 
 _SMALL, _SMALL_SHARE = 1e-5, 0.02  # standard deviations of the error of the correction, and its share
 _PROGRESS = 0.5  # a round without it is followed by a bisection: Halley's steps are slow between far modes
 _SLACK = 1e-5
+_ROUNDING = 1e-9  # of distribution functions of counts
 _NEAR_ROUNDS = 8
 _TINY = 1e-299
 _MAX_ROUNDS = 300  # a float64 bracket shrinks to neighbouring numbers in fewer rounds
@@ -152,6 +153,10 @@ class QuantileSearch:
         residual, step, rate, _ = _probit(goals, cdf, density, slope)
         proposal = x + step
         if self._scale == "whole":
+            # The sum without the number itself is F at the number before.
+            before = cdf - density - probabilities
+            high = np.where(before > _ROUNDING, x - 1, high)
+            low = np.where(before < -_ROUNDING, np.maximum(low, x - 1), low)
             is_near = (proposal >= low - 1) & (proposal <= high + 1)
             proposal = np.where(is_near, np.clip(np.floor(proposal), low + 1, high - 1), np.nan)
         has_progress = np.abs(residual) < _PROGRESS * self._residual[at]

@@ -12,7 +12,9 @@ from rayfbnn.draws.linear import is_linear, modes, outputs_about_modes
 from rayfbnn.draws.outputs import activation_bytes, network_outputs, posterior_of
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import StoreError
+from rayfbnn.kernels.backend import Reducer
 from rayfbnn.kernels.choose import reducer_for
+from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.reduce.blocks import Block
 
 _MEMORY_BYTES = 16e6  # at most: larger blocks only wait for memory
@@ -137,6 +139,8 @@ class Tile:
         if self._compiled is not None and self._compiled.has_distribution:
             added = np.zeros(np.swapaxes(sums, 2, 3).shape)
             self._compiled.add_distribution(block.positions, block.sigmas, guesses.swapaxes(1, 2), added)
+            if self.model.has_modes:
+                added[2] = np.nan
             sums += added.swapaxes(2, 3)
             return
         for _, some, outputs in self.parts(block):
@@ -146,6 +150,11 @@ class Tile:
 
     def add_mass(self, block: Block, counts: Array, sums: Array) -> None:
         """Add the probabilities of counts (n_counts, n_cases, n_targets) to sums of the same shape."""
+        if self._compiled is not None and self._compiled.has_distribution:
+            added = np.zeros(np.swapaxes(sums, 1, 2).shape)
+            self._compiled.add_mass(block.positions, counts.swapaxes(1, 2), added)
+            sums += added.swapaxes(1, 2)
+            return
         for _, some, outputs in self.parts(block):
             outputs, _ = by_draw(outputs, some)
             for number, values in enumerate(counts):
@@ -155,11 +164,21 @@ class Tile:
         """Return sums over draws of the data model's further columns, by name, (n_cases,) each."""
         if not self.model.has_curves:
             return {}
+        compiled = self._compiled
+        if compiled is not None and compiled.has_distribution and isinstance(self.model, SurvivalTargets):
+            return self._compiled_curve(block, compiled, self.model)
         total: dict[str, Array] = {}
         for _, some, outputs in self.parts(block):
             for name, sums in self.model.curves(by_draw(outputs, some)[0], self._run.data.targets).items():
                 total[name] = total.get(name, 0.0) + sums
         return total
+
+    def _compiled_curve(self, block: Block, compiled: Reducer, model: SurvivalTargets) -> dict[str, Array]:
+        times = model.curve_times(self._run.data.targets)
+        sums = np.zeros((3, len(times), 1, self.n_cases))
+        guesses = np.broadcast_to(times[:, None, None], sums.shape[1:])
+        compiled.add_distribution(block.positions, block.sigmas, guesses, sums)
+        return dict(zip(model.curve_names(times), len(block) - sums[0, :, 0], strict=True))
 
     def _check_finite(self, outputs: Array) -> None:
         """Raise StoreError unless all outputs (n_draws, n_cases, n_outputs) are finite."""

@@ -29,11 +29,13 @@ def found(search: QuantileSearch, sums_at, n_draws: int) -> tuple[Array, int]:  
     return search.values[:, :, 0], n_rounds
 
 
-def gaussian_quantiles(means: Array, sigmas: Array, df: float = math.inf) -> tuple[Array, int]:
+def gaussian_quantiles(
+    means: Array, sigmas: Array, df: float = math.inf, *, start: Array | None = None
+) -> tuple[Array, int]:
     factor = np.inf if df <= 2 else df / (df - 2) if math.isfinite(df) else 1.0
     with np.errstate(over="ignore"):
         mean, sd = means.mean(axis=1), np.sqrt(means.var(axis=1) + factor * np.square(sigmas).mean(axis=1))
-    search = QuantileSearch(P, mean[:, None], sd[:, None], scale="linear")
+    search = QuantileSearch(P, mean[:, None], sd[:, None], scale="linear", start=start)
 
     def sums_at(some: Guesses) -> Array:
         values = some.values[:, :, 0, None]
@@ -104,6 +106,39 @@ def test_components_may_be_any_number_of_decades_apart(far: float, df: float) ->
     np.testing.assert_allclose(quantiles[[0, 4], 0], [-0.5 * far, far], rtol=1e-6)
     cdf = component_sums(quantiles[2, 0], near, np.ones(10), df)[0] / 10
     assert cdf == pytest.approx(0.5, abs=1e-5)
+
+
+def test_guesses_near_the_quantiles_take_one_round() -> None:
+    rng = np.random.default_rng(1)
+    means, sigmas = rng.normal(size=(9, 300)), rng.gamma(5.0, size=(9, 300)) / 5
+    expected = by_root_finder(means, sigmas)
+    near = expected + 3e-3 * rng.uniform(-1, 1, size=expected.shape)
+    quantiles, n_rounds = gaussian_quantiles(means, sigmas, start=near[..., None])
+    np.testing.assert_allclose(quantiles, expected, atol=1e-5)
+    assert n_rounds == 1
+
+
+@pytest.mark.parametrize("start", [-1e6, 0.0, 1e6])
+def test_guesses_that_are_wrong_do_no_harm(start: float) -> None:
+    means, sigmas = MIXTURES["spread"]
+    quantiles, _ = gaussian_quantiles(means, sigmas, start=np.full((len(P), 1, 1), start))
+    np.testing.assert_allclose(quantiles, by_root_finder(means, sigmas), atol=1e-5)
+
+
+def test_a_count_next_to_the_quantile_is_known_from_one_round() -> None:
+    rate = np.linspace(3.0, 9.0, 40)
+
+    def sums_at(some: Guesses) -> Array:
+        k = some.values[..., None]
+        cdf, mass = (np.asarray(f(k, rate)).sum(axis=-1) for f in (POISSON.cdf, POISSON.pmf))
+        return np.stack([cdf, mass, np.full_like(cdf, np.nan)])
+
+    mean, sd = rate.mean()[None, None], np.sqrt(rate.var() + rate.mean())[None, None]
+    first, _ = found(QuantileSearch(P, mean, sd, scale="whole"), sums_at, len(rate))
+    again, n_rounds = found(
+        QuantileSearch(P, mean, sd, scale="whole", start=first[..., None]), sums_at, len(rate)
+    )
+    assert n_rounds == 1 and np.array_equal(first, again)
 
 
 @pytest.mark.parametrize("rates", [[0.01], [0.5, 3.0, 40.0], [1e4, 2e4], [1e12], [0.1, 1e9]])

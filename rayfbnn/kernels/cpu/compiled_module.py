@@ -92,12 +92,14 @@ def kernel_for(
     blas_from: int,
     block_bytes: int,
     rows_from: int,
+    starts: tuple[float, ...] = (0.0,),
 ) -> Kernel:
     """Return the kernel for a network and its inputs (n_inputs + 1, n_cases), in the dtype of the inputs.
 
     From `rows_from` bytes on the kernel refers to the inputs without copying them, so they must not change.
     If `batch` is not 0, the kernel is for batches of that many cases. It then keeps no inputs and takes
-    `Posterior.records` with every call.
+    `Posterior.records` with every call. `starts` are the times when the pieces of a hazard start; for several
+    pieces the kernel only reduces, and its cases are cells in the order of `reducing.in_groups`.
     """
     regression = plan.regression
     kernel = _cpu.Kernel(
@@ -130,6 +132,7 @@ def kernel_for(
         moved=[]
         if regression is None
         else [(moved.first, moved.stop, moved.half, moved.mean) for moved in regression.moved],
+        starts=list(starts),
     )
     return cast(Kernel, kernel)
 

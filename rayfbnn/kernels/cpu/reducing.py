@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, kernel_for
-from rayfbnn.kernels.planning import plan_of
+from rayfbnn.kernels.planning import plan_of_predictions
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.real import RealTargets
+from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.model.network import input_rows
 from rayfbnn.model.posterior import Posterior
 
@@ -21,123 +23,166 @@ _BLOCK_BYTES = (
     24576  # for the layers of a block of cases, so that they and the sums stay in the nearest cache
 )
 _NEVER = 2**62  # bytes: the kernel always has its own copy of the inputs
+_GROUP = 16  # cases whose cells are together, as Reduction in trajectory.hpp describes
 
 
 @dataclass(frozen=True)
 class CompiledReducer:
-    """The networks of a posterior at some cases.
+    """The networks of a posterior at some cases; the methods are those of `Reducer`.
 
-    In all methods positions are (n_draws, n_parameters) in the dtype of the posterior and in C order, and the
-    sums over draws are added to the last arguments.
-
-    has_moments, has_distribution  whether the data model has `add_moments` and `add_distribution`
+    n_cells  of a case: the pieces of a hazard, otherwise 1
     """
 
+    has_moments: ClassVar[bool] = True
+    has_distribution: ClassVar[bool] = True
     model: DataModel
-    has_moments: bool
-    has_distribution: bool
     n_cases: int
+    n_cells: int
     n_outputs: int
     _kernel: Any
     _dtype: str
 
     def outputs(self, positions: Array) -> Array:
-        """Return the outputs of each draw, (n_draws, n_outputs, n_cases)."""
-        outputs = np.empty((len(positions), self.n_outputs, self.n_cases), dtype=self._dtype)
+        """Return the outputs of each draw, as `Reducer` does."""
+        n_draws, n_columns = len(positions), self._width * self.n_cells
+        outputs = np.empty((n_draws, self.n_outputs, n_columns), dtype=self._dtype)
         self._kernel.outputs(positions=positions, outputs=outputs)
-        return outputs
+        if self.n_cells == 1:
+            return outputs
+        by_case = outputs.reshape(n_draws, -1, self.n_cells, _GROUP).swapaxes(2, 3)
+        return by_case.reshape(n_draws, 1, n_columns)[..., : self.n_cases * self.n_cells]
 
     def add_moments(
         self, positions: Array, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
     ) -> None:
-        """Add the mean m of each value given each draw.
-
-        Parameters
-        ----------
-        pieces : (n_draws,)              numbers of pieces; successive draws of one piece are added fast
-        shift : (n_values, n_cases)
-        sums                             of m - shift by piece (n_pieces, n_values, n_cases), of its square
-                                         (n_values, n_cases), and of the variance of heteroscedastic noise
-
-        For other data models the last sums become NaN if an output is not finite.
-        """
-        by_piece, squares, variances = sums
+        """Add the mean of each value given each draw."""
+        by_piece, squares, variances = wide = [self._widened(part) for part in sums]
         self._kernel.add_moments(
             positions=positions,
             pieces=np.ascontiguousarray(pieces, dtype=np.int32),
-            shift=np.ascontiguousarray(shift),
+            shift=np.ascontiguousarray(self._widened(shift)),
             sums=by_piece,
             squares=squares,
             variances=variances,
         )
+        self._narrow(wide, sums)
 
     def add_scores(
         self, positions: Array, noise: Array, targets: Array, maxima: Array, scaled: Array
     ) -> None:
-        """Add the joint density of each case's targets: log sum = maxima + log(scaled), (n_cases,) each.
-
-        noise    (n_draws, n_targets) precisions; no targets without noise
-        targets  (n_cases, n_targets), standardised
-        """
+        """Add the joint density of each case's targets."""
         model = self.model
         n_targets = targets.shape[1]
         normalisers = np.zeros((len(positions), n_targets)) + model.log_normalisers(noise)
         weights = model.observed(targets)
+        rows = in_groups(model.target_rows(targets).T, self.n_cells).T
+        wide = [self._widened(maxima), self._widened(scaled)]
         self._kernel.add_scores(
             positions=positions,
             noise=np.ascontiguousarray(noise, dtype=np.float64) if noise.shape[1] else None,
             normalisers=normalisers,
-            targets=np.ascontiguousarray(model.target_rows(targets), dtype=np.float64),
+            targets=np.ascontiguousarray(rows, dtype=np.float64),
             weights=None if weights is None else np.ascontiguousarray(weights, dtype=np.float64),
-            maxima=maxima,
-            scaled=scaled,
+            maxima=wide[0],
+            scaled=wide[1],
         )
+        self._narrow(wide, (maxima, scaled))
 
     def add_distribution(self, positions: Array, sigmas: Array, guesses: Array, sums: Array) -> None:
-        """Add F, f and f' at guesses (n_guesses, n_targets, n_cases) to (3, n_guesses, n_targets, n_cases).
-
-        sigmas  (n_draws, n_targets) of the noise; no targets for heteroscedastic noise
-        """
-        # Imported here because sampling does not need SciPy.
-        from rayfbnn.model.mixtures.gaussian import normal_tail_cubics, t_tail_cubics
-
+        """Add F, f and f' at guesses."""
         cubics, rate = None, 0.0
         if isinstance(self.model, RealTargets) and math.isfinite(self.model.alpha):
+            # Imported here because sampling does not need SciPy.
+            from rayfbnn.model.mixtures.gaussian import t_tail_cubics
+
             cubics, rate = t_tail_cubics(self.model.alpha)
-        elif self._dtype == "float64":
-            cubics, rate = normal_tail_cubics()
+        dtype = self._dtype if self.model.quantile_scale == "linear" else "float64"
+        wide = self._widened(sums)
         self._kernel.add_distribution(
             positions=positions,
             sigmas=np.ascontiguousarray(sigmas, dtype=np.float64) if sigmas.shape[1] else None,
-            guesses=np.ascontiguousarray(guesses, dtype=self._dtype),
+            guesses=np.ascontiguousarray(self._widened(guesses), dtype=dtype),
+            constants=self._constants(guesses),
             table=cubics,
             table_rate=rate,
+            sums=wide,
+        )
+        self._narrow((wide,), (sums,))
+
+    def add_mass(self, positions: Array, counts: Array, sums: Array) -> None:
+        """Add the probabilities of counts."""
+        self._kernel.add_mass(
+            positions=positions,
+            counts=np.ascontiguousarray(counts, dtype=np.float64),
+            constants=self._constants(counts),
             sums=sums,
         )
 
+    def _constants(self, counts: Array) -> Array | None:
+        if not self.model.has_modes:
+            return None
+        from rayfbnn.model.mixtures.poisson import count_constants
+
+        return np.ascontiguousarray(count_constants(counts))
+
+    @property
+    def _width(self) -> int:
+        """Number of cases in the kernel: with cells, whole groups."""
+        return self.n_cases if self.n_cells == 1 else -(-self.n_cases // _GROUP) * _GROUP
+
+    def _widened(self, values: Array) -> Array:
+        """Return values (..., n_cases), with copies of the last case where the kernel has more cases."""
+        missing = self._width - values.shape[-1]
+        if self.n_cells == 1 or missing <= 0:
+            return values
+        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)], mode="edge")
+
+    def _narrow(self, wide: Sequence[Array], given: Sequence[Array]) -> None:
+        for total, part in zip(given, wide, strict=True):
+            if part is not total:
+                total[...] = part[..., : total.shape[-1]]
+
+
+def in_groups(rows: Array, n_cells: int) -> Array:
+    """Return rows of cells, (n_cases * n_cells, ...), in the order that kernels want.
+
+    Sixteen cases are together: the first cells of all of them, then their second cells, and so on. The last
+    case is repeated until its group is full. One cell for each case changes nothing.
+    """
+    if n_cells == 1:
+        return rows
+    cells = rows.reshape(-1, n_cells, *rows.shape[1:])
+    cells = np.concatenate([cells, np.repeat(cells[-1:], -len(cells) % _GROUP, axis=0)])
+    groups = cells.reshape(-1, _GROUP, n_cells, *rows.shape[1:]).swapaxes(1, 2)
+    return groups.reshape(-1, *rows.shape[1:])
+
 
 def reducer(posterior: Posterior, inputs: Array, instruction_set: str) -> CompiledReducer | NotCovered:
-    """Return the compiled sums for the networks of a posterior at standardised inputs (n_cases, n_inputs)."""
-    plan = plan_of(posterior)
+    """Return the compiled sums for the networks of a posterior at standardised inputs.
+
+    inputs  (n_cases, n_inputs), or of all cells of each case, (n_cases * n_cells, n_inputs)
+    """
+    plan = plan_of_predictions(posterior)
     if isinstance(plan, NotCovered):
         return plan
+    model = posterior.data_model
+    starts = model.hazard.piece_starts if isinstance(model, SurvivalTargets) and model.n_cells > 1 else (0.0,)
+    cells = in_groups(np.asarray(inputs, dtype=np.float64), len(starts))
     kernel = kernel_for(
         plan,
-        input_rows(np.asarray(inputs, dtype=np.float64), posterior.dtype),
+        input_rows(cells, posterior.dtype),
         instruction_set=instruction_set,
         n_partitions=1,
         large_from=LARGE_FROM,
         blas_from=BLAS_FROM,
         block_bytes=_BLOCK_BYTES,
         rows_from=_NEVER,
+        starts=starts,
     )
-    model = posterior.data_model
-    name = model.compiled_name
     return CompiledReducer(
         model,
-        has_moments=name != "survival",
-        has_distribution=name in ("gaussian", "t", "heteroscedastic"),
-        n_cases=len(inputs),
+        n_cases=len(inputs) // len(starts),
+        n_cells=len(starts),
         n_outputs=posterior.network.outputs,
         _kernel=kernel,
         _dtype=posterior.dtype,

@@ -30,9 +30,7 @@ _MOST_GUESSES = 5  # at once, because a thread has the sums of all guesses in re
 
 @dataclass(frozen=True, eq=False)
 class DeviceReducer:
-    """The networks of a posterior at some cases. Its methods are those of `cpu.reducing.CompiledReducer`.
-
-    All arguments and results are on the host.
+    """The networks of a posterior at some cases; the methods are those of `Reducer`.
 
     xp  the module of the device's arrays
     """
@@ -59,7 +57,7 @@ class DeviceReducer:
     def add_moments(
         self, positions: Array, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
     ) -> None:
-        """Add the mean m of each value given each draw; see `CompiledReducer.add_moments`."""
+        """Add the mean m of each value given each draw."""
         by_piece, squares, variances = sums
         pieces = np.asarray(pieces, dtype=np.int32)
         if len(pieces) and not (0 <= pieces.min() and pieces.max() < len(by_piece)):
@@ -77,7 +75,7 @@ class DeviceReducer:
     def add_scores(
         self, positions: Array, noise: Array, targets: Array, maxima: Array, scaled: Array
     ) -> None:
-        """Add the joint density of each case's targets; see `CompiledReducer.add_scores`."""
+        """Add the joint density of each case's targets."""
         model, n_targets = self.model, targets.shape[1]
         normalisers = np.zeros((len(positions), n_targets)) + model.log_normalisers(noise)
         weights = model.observed(targets)
@@ -98,7 +96,7 @@ class DeviceReducer:
         maxima[...], scaled[...] = map(to_host, there)
 
     def add_distribution(self, positions: Array, sigmas: Array, guesses: Array, sums: Array) -> None:
-        """Add F, f and f' at guesses; see `CompiledReducer.add_distribution`."""
+        """Add F, f and f' at guesses."""
         # Imported here because sampling does not need SciPy.
         from rayfbnn.model.mixtures.gaussian import t_tail_cubics
 
@@ -119,6 +117,10 @@ class DeviceReducer:
                 total = np.ascontiguousarray(sums[number, first : first + len(some)])
                 self._add(parts, rows, total[None], number)
                 sums[number, first : first + len(some)] = total
+
+    def add_mass(self, positions: Array, counts: Array, sums: Array) -> None:
+        """Raise NotImplementedError: counts have no distribution function here."""
+        raise NotImplementedError
 
     def _segments(self, n_draws: int, ends: Array | tuple[int, ...] = ()) -> Array:
         """Return where segments of draws start, and the end, (n_segments + 1,) int32.

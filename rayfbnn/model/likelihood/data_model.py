@@ -279,6 +279,11 @@ class DataModel(ABC):
         return None
 
     @property
+    def predicted_name(self) -> str | None:
+        """The name of its formulas in compiled sums over draws; None if these do not cover it."""
+        return self.compiled_name
+
+    @property
     def compiled_setting(self) -> float:
         """A further number in the formulas of the compiled kernels; infinite if they need none."""
         return math.inf

@@ -45,6 +45,10 @@ class SurvivalTargets(DataModel):
         return None if self.hazard.times else "survival"
 
     @property
+    def predicted_name(self) -> str:
+        return "survival"
+
+    @property
     def in_words(self) -> str:
         return f"survival, {'piecewise' if self.hazard.times else 'constant'} hazard"
 
@@ -192,11 +196,15 @@ class SurvivalTargets(DataModel):
         times.
         """
         log_hazard = outputs.swapaxes(1, 2)
-        points = self._curve_times(training_targets)
+        points = self.curve_times(training_targets)
         curve = self.hazard.survival_curve(log_hazard, points) * log_hazard.shape[1]
-        return {f"survival_{time:.6g}": values for time, values in zip(points, curve.T, strict=True)}
+        return dict(zip(self.curve_names(points), curve.T, strict=True))
 
-    def _curve_times(self, training_targets: Array) -> Array:
+    def curve_names(self, times: Array) -> list[str]:
+        """Return the name of the column for each time of a survival curve."""
+        return [f"survival_{time:.6g}" for time in times]
+
+    def curve_times(self, training_targets: Array) -> Array:
         """Return the times of the points of the survival curve."""
         if self.hazard.times:
             return np.array(self.hazard.times)
@@ -207,7 +215,7 @@ class SurvivalTargets(DataModel):
         return {
             "piece_starts": list(self.hazard.piece_starts) if self.hazard.times else [0.0],
             "piece_inputs": self.hazard.piece_inputs() if self.hazard.times else [],
-            "curve_times": self._curve_times(training_targets).tolist(),
+            "curve_times": self.curve_times(training_targets).tolist(),
         }
 
     def errors(

@@ -13,7 +13,6 @@ from rayfbnn.arrays import Array
 
 _TABLE_STEPS = 1 << 16
 _TAIL_CELLS = 4096
-_NORMAL_REACH = 9.0  # the tail beyond has a probability of 1e-19
 
 
 def component_sums(values: Array, means: Array, scales: Array, df: float = math.inf) -> Array:
@@ -55,18 +54,6 @@ def t_tail_cubics(df: float) -> tuple[Array, float]:
     with np.errstate(over="ignore"):
         values = scipy.special.stdtr(df, -math.sqrt(df) * np.sinh(s))
     return _cubics(values, -step * _t_density(s, df)), 1 / step
-
-
-@lru_cache(maxsize=1)
-def normal_tail_cubics() -> tuple[Array, float]:
-    """Return cubics of the upper tail 1 - F of the standard normal, as `t_tail_cubics` in u = z.
-
-    The error is below 1e-13.
-    """
-    step = _NORMAL_REACH / _TAIL_CELLS
-    z = np.linspace(0, _NORMAL_REACH, _TAIL_CELLS + 1)
-    density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    return _cubics(scipy.special.ndtr(-z), -step * density), 1 / step
 
 
 def _t_density(s: Array, df: float) -> Array:

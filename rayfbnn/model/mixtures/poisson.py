@@ -26,6 +26,12 @@ def mass_sums(log_rates: Array, counts: Array) -> Array:
     return np.asarray(np.exp(log_mass).sum(axis=-1))
 
 
+def count_constants(counts: Array) -> Array:
+    """Return log(k) and the probability of k if the rate is k, (2, ...); for 0 those of 1."""
+    k = np.maximum(counts, 1.0)
+    return np.stack([np.log(k), np.exp(_at_best(k))])
+
+
 def _at_best(k: Array) -> Array:
     """Return the log probability of a count k if the rate is k; by Stirling's series for large ones."""
     exact = k * np.log(k) - k - scipy.special.gammaln(k + 1)

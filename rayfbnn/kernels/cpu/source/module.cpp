@@ -91,14 +91,14 @@ NB_MODULE(_cpu, module) {
                 const std::vector<std::tuple<int, int, double>>&, int, double, int, int, int, const Input&, int, int,
                 nb::object, long, long, long, long, const std::vector<std::tuple<int, int, double, double>>&,
                 const std::vector<std::tuple<int, int>>&, int, int, bool,
-                const std::vector<std::tuple<int, int, double, double>>&>(),
+                const std::vector<std::tuple<int, int, double, double>>&, std::vector<double>>(),
             nb::kw_only(), nb::arg("instruction_set"), nb::arg("units"), nb::arg("activations"), nb::arg("offsets"),
             nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
             nb::arg("n_rows"), nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("batch"),
             nb::arg("n_partitions"),
             nb::arg("gemm").none(), nb::arg("large_from"), nb::arg("blas_from"), nb::arg("block_bytes"),
             nb::arg("rows_from"), nb::arg("integrated"), nb::arg("features"), nb::arg("n_systems"), nb::arg("n_each"),
-            nb::arg("is_dual"), nb::arg("moved"))
+            nb::arg("is_dual"), nb::arg("moved"), nb::arg("starts"))
         .def(
             "advance", &Kernel::advance, nb::kw_only(), nb::arg("position").noconvert(),
             nb::arg("momentum").noconvert(), nb::arg("stepsizes").noconvert(), nb::arg("precisions").noconvert(),
@@ -134,5 +134,9 @@ NB_MODULE(_cpu, module) {
             nb::arg("maxima").noconvert(), nb::arg("scaled").noconvert())
         .def(
             "add_distribution", &Kernel::add_distribution, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("sigmas").none(), 
-            nb::arg("guesses").noconvert(), nb::arg("table").none(), nb::arg("table_rate"), nb::arg("sums").noconvert());
+            nb::arg("guesses").noconvert(), nb::arg("constants").none(), nb::arg("table").none(), nb::arg("table_rate"),
+            nb::arg("sums").noconvert())
+        .def(
+            "add_mass", &Kernel::add_mass, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("counts").noconvert(),
+            nb::arg("constants").none(), nb::arg("sums").noconvert());
 }

@@ -112,12 +112,19 @@ struct Regression {
     long targets_step;
 };
 
-// Sums over the networks of Job::n_chains draws at the cases, instead of steps; reduce/sums.hpp. Sums are added to what
+// Sums over the networks of Job::n_chains draws at the cases, instead of steps; reduce/block.hpp. Sums are added to what
 // their arrays have, whose last axis is the cases.
+//
+// A case of piecewise survival has n_cells cells, at which the networks are evaluated. The cells of GROUP cases are
+// together: those of the first piece of all of them, then those of the second. The number of cases is then a multiple
+// of GROUP, and `cells` here stands for all cells in this order.
 struct Reduction {
-    enum Kind { OUTPUTS, MOMENTS, SCORES, DISTRIBUTION };
+    enum Kind { OUTPUTS, MOMENTS, SCORES, DISTRIBUTION, MASS };
+    static constexpr int GROUP = 16;  // the places of the widest pack
     Kind kind;
-    void* outputs = nullptr;  // (n_draws, n_outputs, n_cases)
+    int n_cells = 1;
+    const double* starts = nullptr;  // (n_cells,): the times when the pieces of a hazard start
+    void* outputs = nullptr;  // (n_draws, n_outputs, cells)
 
     // Moments: of a value's mean m given a draw, m - shift by piece, its square, and the variance of the noise.
     int n_values = 0;
@@ -128,17 +135,20 @@ struct Reduction {
 
     // Scores: the density of the targets of each case.
     const double *noise = nullptr, *normalisers = nullptr;  // (n_draws, n_targets); noise is null without noise
-    const double *targets = nullptr, *weights = nullptr;    // (n_rows, n_cases) and (n_targets, n_cases), or null
+    const double *targets = nullptr, *weights = nullptr;    // (n_rows, cells) and (n_targets, n_cases), or null
     double *maxima = nullptr, *scaled = nullptr;            // (n_cases,)
 
-    // Distributions: F, f and f' at guesses.
+    // Distributions: F, f and f' at guesses; of counts F and the probability f. Mass: the probability alone, where sums
+    // are (n_guesses, n_targets, n_cases).
     const double* sigmas = nullptr;  // (n_draws, n_targets), of real targets
     int n_guesses = 0;
-    const void* guesses = nullptr;  // (n_guesses, n_targets, n_cases)
-    // (n_cells, 4): 1 - F by cubics in the place within cells of u >= 0 that are 1 / table_rate wide. For t noise u is
-    // asinh(z / sqrt(df)), and for Gaussian noise z, where a table is needed in double only.
+    const void* guesses = nullptr;  // (n_guesses, n_targets, n_cases), in double for counts and times
+    // (n_guesses, n_targets, n_cases), of counts k: log(k), and the probability of k if the rate is k; both for k > 0.
+    const double *log_counts = nullptr, *peaks = nullptr;
+    // (n_places, 4), of t noise: 1 - F by cubics in the place within intervals of u = asinh(z / sqrt(df)) >= 0 that are
+    // 1 / table_rate wide.
     const double* table = nullptr;
-    int n_cells = 0;
+    int n_places = 0;
     double table_rate = 0;
 };
 

@@ -72,6 +72,8 @@ class Kernel {
     // features     (layer, row) of each feature. With features, the targets are regressed on them, and the last layer
     //              has no units and no links. n_systems, n_each, is_dual and moved belong to this regression.
     // moved        (first, stop, half, mean) of features whose prior precision has a coordinate of the position
+    // starts       the times when the pieces of a hazard start, for reductions; the cases are then cells in the order of
+    //              Reduction. One number for other data models.
     Kernel(
         const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
         std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
@@ -80,8 +82,8 @@ class Kernel {
         long large_from, long blas_from, long block_bytes, long rows_from,
         const std::vector<std::tuple<int, int, double, double>>& integrated,
         const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each, bool is_dual,
-        const std::vector<std::tuple<int, int, double, double>>& moved)
-        : units_(std::move(units)), activations_(std::move(activations)), offsets_(std::move(offsets)) {
+        const std::vector<std::tuple<int, int, double, double>>& moved, std::vector<double> starts)
+        : starts_of_pieces_(std::move(starts)), units_(std::move(units)), activations_(std::move(activations)), offsets_(std::move(offsets)) {
         const bool ends_in_regression = !features.empty();
         for (const Kernels* kernels : instruction_sets())
             if (instruction_set == kernels->name) kernels_ = kernels;
@@ -150,6 +152,10 @@ class Kernel {
         job_.n_partitions = n_partitions;
         job_.n_cases = n_cases_;
         job_.n_all = int(n_all);
+        require(
+            n_cells() == 1 || (n_cells() > 1 && model == 5 && batch == 0 && n_partitions == 1 &&
+                               n_all % (n_cells() * Reduction::GROUP) == 0),
+            "starts: must be one number, or of survival times in groups of cells");
         require(batch == 0 || (n_partitions == 1 && !ends_in_regression), "batch: must be 0 for blocks and regressions");
         if (ends_in_regression) regress(features, n_systems, n_each, is_dual, moved);
         cut(n_partitions, block_bytes);
@@ -256,14 +262,14 @@ class Kernel {
 
     void outputs(const Input& positions, const Output& outputs) const {
         Reduction wanted{Reduction::OUTPUTS};
-        wanted.outputs = data_of(outputs, "outputs", real(), {chains_of(positions), size_t(units_.back()), cases()});
+        const size_t n_cells = n_cases_;
+        wanted.outputs = data_of(outputs, "outputs", real(), {chains_of(positions), size_t(units_.back()), n_cells});
         reduce(wanted, positions);
     }
 
     void add_moments(
         const Input& positions, const Input& pieces, const Input& shift, const Output& sums, const Output& squares,
         const Output& variances) const {
-        require(network_.model != 5, "model: survival times have no moments here");
         Reduction wanted{Reduction::MOMENTS};
         const size_t n = chains_of(positions), n_pieces = sums.ndim() > 0 ? sums.shape(0) : 0;
         const size_t n_values = network_.model == 6 ? units_.back() / 2 : units_.back();
@@ -286,7 +292,7 @@ class Kernel {
         require(noise.is_none() == (network_.model > 1), "noise: must be given for real targets, and only for these");
         if (!noise.is_none()) wanted.noise = doubles(nb::cast<Input>(noise, false), "noise", {n, n_targets});
         wanted.normalisers = doubles(normalisers, "normalisers", {n, n_targets});
-        wanted.targets = doubles(targets, "targets", {n_rows, cases()});
+        wanted.targets = doubles(targets, "targets", {n_rows, size_t(n_cases_)});
         if (!weights.is_none())
             wanted.weights = doubles(nb::cast<Input>(weights, false), "weights", {n_targets, cases()});
         wanted.maxima = doubles(maxima, "maxima", {cases()});
@@ -295,35 +301,56 @@ class Kernel {
     }
 
     void add_distribution(
-        const Input& positions, nb::object sigmas, const Input& guesses, nb::object table, double table_rate,
-        const Output& sums) const {
+        const Input& positions, nb::object sigmas, const Input& guesses, nb::object constants, nb::object table,
+        double table_rate, const Output& sums) const {
         const int model = network_.model;
-        require(model <= 1 || model == 6, "model: only real targets have a distribution here");
+        require(model != 2 && model != 3, "model: labels have no distribution");
         Reduction wanted{Reduction::DISTRIBUTION};
         const size_t n = chains_of(positions), n_targets = network_.n_targets;
-        const size_t n_guesses = guesses.ndim() > 0 ? guesses.shape(0) : 0;
+        const bool is_real = model <= 1 || model == 6;
         require(sigmas.is_none() == (model > 1), "sigmas: must be given for common noise, and only for this");
         if (!sigmas.is_none()) wanted.sigmas = doubles(nb::cast<Input>(sigmas, false), "sigmas", {n, n_targets});
-        wanted.n_guesses = int(n_guesses);
-        wanted.guesses = data_of(guesses, "guesses", real(), {n_guesses, n_targets, cases()});
-        require(
-            table.is_none() == (model != 1 && !is_double_),
-            "table: must be given for t noise and in double precision, and only for these");
+        fill_guesses(wanted, guesses, is_real ? real() : nb::dtype<double>(), constants);
+        require(table.is_none() == (model != 1), "table: must be given for t noise, and only for this");
         if (!table.is_none()) {
             const Input cubics = nb::cast<Input>(table, false);
-            const size_t n_cells = cubics.ndim() > 0 ? cubics.shape(0) : 0;
-            require(n_cells > 0 && table_rate > 0, "table: must have cells");
-            wanted.table = doubles(cubics, "table", {n_cells, 4});
-            wanted.n_cells = int(n_cells), wanted.table_rate = table_rate;
+            const size_t n_places = cubics.ndim() > 0 ? cubics.shape(0) : 0;
+            require(n_places > 0 && table_rate > 0, "table: must have intervals");
+            wanted.table = doubles(cubics, "table", {n_places, 4});
+            wanted.n_places = int(n_places), wanted.table_rate = table_rate;
         }
-        wanted.sums = doubles(sums, "sums", {3, n_guesses, n_targets, cases()});
+        wanted.sums = doubles(sums, "sums", {3, size_t(wanted.n_guesses), n_targets, cases()});
+        reduce(wanted, positions);
+    }
+
+    void add_mass(
+        const Input& positions, const Input& counts, nb::object constants, const Output& sums) const {
+        require(network_.model == 4, "model: must be of counts");
+        Reduction wanted{Reduction::MASS};
+        fill_guesses(wanted, counts, nb::dtype<double>(), constants);
+        wanted.sums = doubles(sums, "sums", {size_t(wanted.n_guesses), size_t(network_.n_targets), cases()});
         reduce(wanted, positions);
     }
 
    private:
-    size_t cases() const { return size_t(n_cases_); }
+    int n_cells() const { return int(starts_of_pieces_.size()); }
+    size_t cases() const { return size_t(n_cases_ / n_cells()); }
 
-    void reduce(const Reduction& wanted, const Input& positions) const {
+    // Takes guesses (n_guesses, n_targets, n_cases), and for counts log_counts and peaks of Reduction, (2, ...).
+    void fill_guesses(
+        Reduction& wanted, const Input& guesses, nb::dlpack::dtype dtype, const nb::object& constants) const {
+        const size_t n_guesses = guesses.ndim() > 0 ? guesses.shape(0) : 0, n_targets = network_.n_targets;
+        wanted.n_guesses = int(n_guesses);
+        wanted.guesses = data_of(guesses, "guesses", dtype, {n_guesses, n_targets, cases()});
+        require(constants.is_none() == (network_.model != 4), "constants: must be given for counts, and only for these");
+        if (constants.is_none()) return;
+        const Input given = nb::cast<Input>(constants, false);
+        wanted.log_counts = doubles(given, "constants", {2, n_guesses, n_targets, cases()});
+        wanted.peaks = wanted.log_counts + n_guesses * n_targets * cases();
+    }
+
+    void reduce(Reduction& wanted, const Input& positions) const {
+        wanted.n_cells = n_cells(), wanted.starts = starts_of_pieces_.data();
         Job job = job_;
         const size_t n = chains_of(positions);
         require(
@@ -469,8 +496,12 @@ class Kernel {
             const int first = int(long(n_cases_) * k / n_partitions);
             const int n = int(long(n_cases_) * (k + 1) / n_partitions) - first;
             const int n_packs = (n + width() - 1) / width();
-            const int n_blocks = std::max(1, int((n_packs + (is_large ? packs / 2 : packs - 1)) / packs));
-            for (int b = 0; b <= n_blocks; ++b) starts_[k].push_back(int(long(n_packs) * b / n_blocks));
+            // Packs of cells that belong together.
+            const int together = n_cells() == 1 ? 1 : n_cells() * Reduction::GROUP / width();
+            const int n_units = n_packs / together;
+            const int wanted = std::max(1, int((n_packs + (is_large ? packs / 2 : packs - 1)) / packs));
+            const int n_blocks = std::min(wanted, n_units);
+            for (int b = 0; b <= n_blocks; ++b) starts_[k].push_back(together * int(long(n_units) * b / n_blocks));
             for (int b = 0; b < n_blocks; ++b)
                 job_.largest_block = std::max(job_.largest_block, starts_[k][b + 1] - starts_[k][b]);
             partitions_.push_back({first, n, n_packs, n_blocks, starts_[k].data(), nullptr});
@@ -499,6 +530,7 @@ class Kernel {
     }
 
     const Kernels* kernels_ = nullptr;
+    std::vector<double> starts_of_pieces_;
     std::vector<int> units_, activations_, offsets_;
     std::vector<Link> links_;
     std::vector<Segment> segments_;
