@@ -127,7 +127,7 @@ class Reader:
         return sorted(units, key=lambda unit: unit not in self._kept)
 
     def _keep(self, unit: Unit, block: Block) -> None:
-        """Keep a block if there is room. Passes go round, so that the oldest is the next to be read again."""
+        """Keep a block if there is room. The next pass reads the oldest block first, so none is replaced."""
         size = block.positions.nbytes + block.noise.nbytes
         if size <= self._free:
             self._kept[unit] = block

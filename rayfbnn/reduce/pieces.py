@@ -29,8 +29,8 @@ class Pieces:
     correlation between distant draws, and the disagreement between chains. From them the error of the mean is
     estimated as it would be from the draws.
 
-    From 64 chains on, a chain is one piece, or a group of chains is. Their means are independent, so that
-    their spread is the error, however slowly the chains mix.
+    From 64 chains on, a chain is one piece, or a group of chains is. Their means are independent, and their
+    spread is the error, however slowly the chains mix.
 
     length    draws of a piece
     n_draws   draws of a chain, for each run

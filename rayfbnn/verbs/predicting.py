@@ -158,7 +158,7 @@ def _check_thinning(draws: int | None, max_mcse: float) -> None:
 def _some_draws(runs: list[Draws], draws: int | None, max_mcse: float) -> list[Draws]:
     """Return the runs with some of their draws, evenly spaced; the runs themselves if all are wanted.
 
-    The errors of independent runs are averaged, so that each may be larger by the root of their number.
+    The errors of independent runs are averaged. Each may therefore be larger by the root of their number.
     """
     if draws is None and max_mcse == 0:
         return runs
