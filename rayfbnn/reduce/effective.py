@@ -76,11 +76,19 @@ def ess_mean(values: Array) -> float:
 
 def mcse_mean(values: Array) -> Array:
     """Return the Monte Carlo standard error of means, (...), of values (..., n_chains, n_draws)."""
-    errors = np.empty(values.shape[:-2])
-    with np.errstate(all="ignore"):
-        for index in np.ndindex(errors.shape):
-            one = values[index]
-            errors[index] = one.std(ddof=1) / math.sqrt(ess_mean(one))
+    flat = values.reshape(-1, *values.shape[-2:])
+    at_once = max(1, int(_BLOCK_BYTES / (8 * flat[0].size))) if len(flat) else 1
+    errors = [_mcse_of_means(flat[first : first + at_once]) for first in range(0, len(flat), at_once)]
+    return np.concatenate([*errors, np.empty(0)]).reshape(values.shape[:-2])
+
+
+def _mcse_of_means(values: Array) -> Array:
+    """Return the errors of some quantities, (n_quantities,), of values (n_quantities, n_chains, n_draws)."""
+    is_usable = np.isfinite(values).all(axis=(1, 2)) & (values.shape[2] >= MIN_DRAWS)
+    errors = np.full(len(values), math.nan)
+    if is_usable.any():
+        some = values if is_usable.all() else values[is_usable]
+        errors[is_usable] = some.std(axis=(1, 2), ddof=1) / np.sqrt(_sizes(_halves(some)))
     return errors
 
 
@@ -128,9 +136,12 @@ def _is_usable(values: Array) -> bool:
 
 
 def _halves(values: Array) -> Array:
-    """Return both halves of each chain as chains, without the draw in the middle of an odd number."""
-    half = values.shape[1] // 2
-    return np.concatenate([values[:, :half], values[:, -half:]])
+    """Return both halves of each chain as chains, without the draw in the middle of an odd number.
+
+    values  (..., n_chains, n_draws)
+    """
+    half = values.shape[-1] // 2
+    return np.concatenate([values[..., :half], values[..., -half:]], axis=-2)
 
 
 def _plain_rhat(chains: Array) -> float:
@@ -143,45 +154,58 @@ def _plain_rhat(chains: Array) -> float:
 
 
 def _ess(chains: Array) -> float:
-    """Return the effective sample size of the mean of chains (n_chains, n_draws), not split.
+    """Return the effective sample size of the mean of chains (n_chains, n_draws), not split."""
+    return float(_sizes(chains[None])[0])
+
+
+def _sizes(chains: Array) -> Array:
+    """Return the effective sample size of each mean, (n,), of chains (n, n_chains, n_draws), not split.
 
     The autocorrelations are summed as in Geyer (1992), "Practical Markov chain Monte Carlo": in pairs, which
     are positive and decrease.
     """
-    n_chains, n_draws = chains.shape
-    if np.ptp(chains.astype(np.uint8) if chains.dtype == bool else chains) < _RESOLUTION:
-        return float(chains.size)
+    n_chains, n_draws = chains.shape[1:]
+    size = n_chains * n_draws
     covariances, means = _autocovariances(chains)
     with np.errstate(all="ignore"):
-        within = covariances[0] * n_draws / (n_draws - 1)
-        total = covariances[0] + (means.var(ddof=1) if n_chains > 1 else 0.0)
-        correlations = 1 - (within - covariances) / total
-    correlations[0] = 1
-    pairs = correlations[: n_draws // 2 * 2].reshape(-1, 2).sum(axis=1)
+        within = covariances[:, :1] * n_draws / (n_draws - 1)
+        between = means.var(axis=1, ddof=1)[:, None] if n_chains > 1 else 0.0
+        correlations = 1 - (within - covariances) / (covariances[:, :1] + between)
+    correlations[:, 0] = 1
+    pairs = correlations[:, : n_draws // 2 * 2].reshape(len(chains), -1, 2).sum(axis=2)
     last = (n_draws - 3) // 2  # the last pair that may be looked at
-    ends = np.flatnonzero(~(pairs[:last] > 0))
-    last = int(ends[0]) if len(ends) else last
-    even = correlations[2 * last]
-    tau = -1 + 2 * np.minimum.accumulate(pairs[:last]).sum() + (even if even > 0 or pairs[last] >= 0 else 0)
-    return float(chains.size / max(tau, 1 / math.log10(chains.size)))
+    is_end = ~(pairs[:, :last] > 0)
+    ends = np.zeros(len(chains), dtype=int)
+    if last > 0:
+        ends = np.where(is_end.any(axis=1), is_end.argmax(axis=1), last)
+    rows = np.arange(len(chains))
+    even = correlations[rows, 2 * ends]
+    is_counted = np.arange(last) < ends[:, None]
+    decreasing = np.minimum.accumulate(pairs[:, :last], axis=1) if last > 0 else pairs[:, :0]
+    total = np.where(is_counted, decreasing, 0.0).sum(axis=1)
+    tau = -1 + 2 * total + np.where((even > 0) | (pairs[rows, ends] >= 0), even, 0.0)
+    sizes = size / np.maximum(tau, 1 / math.log10(size))
+    values = chains.astype(np.uint8) if chains.dtype == bool else chains
+    return np.asarray(np.where(np.ptp(values, axis=(1, 2)) < _RESOLUTION, float(size), sizes))
 
 
 def _autocovariances(chains: Array) -> tuple[Array, Array]:
-    """Return the autocovariance at each lag, a mean over chains, (n_draws,), and the chains' means.
+    """Return the autocovariance at each lag, a mean over chains, (n, n_draws), and means, (n, n_chains).
 
     Only the power spectra are averaged, so that one inverse transform is enough.
     """
-    n_chains, n_draws = chains.shape
+    n, n_chains, n_draws = chains.shape
     length = scipy.fft.next_fast_len(2 * n_draws, real=True)
-    at_once = max(1, int(_BLOCK_BYTES / (8 * length)))
-    power, means = np.zeros(length // 2 + 1), np.empty(n_chains)
+    at_once = max(1, int(_BLOCK_BYTES / (8 * length * n)))
+    power, means = np.zeros((n, length // 2 + 1)), np.empty((n, n_chains))
     for first in range(0, n_chains, at_once):
-        some = chains[first : first + at_once].astype(np.float64)
-        means[first : first + at_once] = some.mean(axis=1)
-        some -= means[first : first + at_once, None]
-        spectra = scipy.fft.rfft(some, length, axis=1)
-        power += (spectra.real**2 + spectra.imag**2).sum(axis=0)
-    return scipy.fft.irfft(power, length)[:n_draws] / (n_chains * n_draws), means
+        at = slice(first, first + at_once)
+        some = chains[:, at].astype(np.float64)
+        means[:, at] = some.mean(axis=2)
+        some -= means[:, at, None]
+        spectra = scipy.fft.rfft(some, length, axis=2)
+        power += (spectra.real**2 + spectra.imag**2).sum(axis=1)
+    return scipy.fft.irfft(power, length, axis=1)[:, :n_draws] / (n_chains * n_draws), means
 
 
 def pareto_k(log_weights: Array) -> float:
