@@ -23,7 +23,8 @@ from rayfbnn.reduce.tile import Tile, by_draw
 
 _MOST_CASES = 1 << 16  # at once, where memory allows more
 _MANY, _SOME, _MOST_SOME = 1 << 15, 1 << 12, 1 << 16  # draws, of which some show where quantiles are
-_SHARE, _GROUPS = 32, 8
+_SHARE = 32  # one of so many draws, where that is between `_SOME` and `_MOST_SOME`
+_GROUPS = 8  # of these draws
 _MANY_CASES = 100  # for fewer, reading the draws once more would take longer
 _PASSES = 2  # over all guesses at quantiles, about as many as are needed
 
@@ -118,7 +119,8 @@ def summaries(
 def _some_draws(runs: Sequence[Draws], n_cases: int) -> list[list[Draws]]:
     """Return groups of some draws of all runs, in memory; none if they would save no time."""
     total = sum(run.total for run in runs)
-    if total < _MANY or n_cases < _MANY_CASES:
+    has_tiny_run = any(max(run.n_chains, run.n_draws) < _GROUPS for run in runs)
+    if total < _MANY or n_cases < _MANY_CASES or has_tiny_run:
         return []
     share = min(max(_SOME, total // _SHARE), _MOST_SOME) / total
     return [list(group) for group in zip(*(_groups(run, share) for run in runs), strict=True)]
@@ -126,7 +128,8 @@ def _some_draws(runs: Sequence[Draws], n_cases: int) -> list[list[Draws]]:
 
 def _groups(run: Draws, share: float) -> list[Draws]:
     """Return groups of evenly spaced draws, or of chains if there are only a few draws of each."""
-    some = hold(run, spread(run.n_draws, max(1, round(share * run.n_draws))))
+    at_least = 1 if run.n_chains >= _GROUPS else _GROUPS
+    some = hold(run, spread(run.n_draws, max(at_least, round(share * run.n_draws))))
     numbers = np.arange(some.n_draws)
     if some.n_draws >= _GROUPS:
         return [with_draws(some, numbers[group::_GROUPS]) for group in range(_GROUPS)]

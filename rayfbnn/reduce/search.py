@@ -14,7 +14,7 @@ from rayfbnn.model.likelihood.target_records import QuantileScale
 
 _CLOSE = 5e-3  # standard deviations that a last step of Halley's method, which cubes the error, may have
 _SHORT = 0.2  # standard deviations that a step may have that some of the draws correct
-_SMALL, _SMALL_SHARE = 1e-5, 0.02  # standard deviations of the error of the correction, and its share
+_MOST_CORRECTION, _MOST_ERROR = 5e-4, 1e-5  # standard deviations of the correction, and of its error
 _PROGRESS = 0.5  # a round without it is followed by a bisection: Halley's steps are slow between far modes
 _SLACK = 1e-5
 _ROUNDING = 1e-9  # of distribution functions of counts
@@ -212,7 +212,7 @@ class QuantileSearch:
         corrections = (residual_there - residual - expected) / rate_there
         correction = corrections.mean(axis=0)
         error = corrections.std(axis=0, ddof=1) / math.sqrt(len(corrections))
-        is_known = is_open & (error < _SMALL * width) & (np.abs(correction) < _SMALL / _SMALL_SHARE * width)
+        is_known = is_open & (error < _MOST_ERROR * width) & (np.abs(correction) < _MOST_CORRECTION * width)
         self.x[at] = np.where(is_known, x - correction, x)
         self.is_done[at] |= is_known
 

@@ -17,6 +17,7 @@ from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout
+from rayfbnn.reduce import predictive
 from rayfbnn.reduce.effective import mcse_mean
 from tests.support.store.standin_store import (
     MemoryStore,
@@ -114,6 +115,28 @@ def test_quantiles_of_many_draws_are_exact(changes: dict[str, str], chains: int)
         assert table[f"y1_{column}"][1] == pytest.approx(
             mixture_quantile(p, mixture), abs=1e-4 * table["y1_sd"][1]
         )
+
+
+@pytest.mark.parametrize(
+    ("chains", "n_draws"), [(1, 40), (3, 9), (8, 2), (11, 1), (2, 5)], ids=lambda value: str(value)
+)
+def test_the_search_begins_with_groups_of_some_draws(
+    chains: int, n_draws: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few chains or draws there are; a run without eight of either has no groups.
+
+    So few draws may agree by chance on a wrong correction, which is at most 5e-4 of a standard deviation.
+    """
+    for name, value in {"_MANY": 1, "_MANY_CASES": 1, "_SOME": 4}.items():
+        monkeypatch.setattr(predictive, name, value)
+    run = make_run(make_spec(chains=chains), n_draws=n_draws)
+    other = make_run(make_spec(chains=9, seed=2), n_draws=3, seed=5)
+    inputs = normal(17, (5, 2))
+    quantiles = [f"y1_{name}" for name in ("q01", "median", "q99")]
+    found = predict_from_draws([run, other], inputs).table[quantiles]
+    monkeypatch.setattr(predictive, "_MANY", 1 << 15)
+    expected = predict_from_draws([run, other], inputs).table[quantiles]
+    np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 def test_progress_never_goes_back_and_reaches_the_end() -> None:
