@@ -53,7 +53,8 @@ $(MUTATION)/functions.jsonl: | $(VENV)/.installed-dev
 # The tests of a device that need neither pydantic, Ray nor Zarr, for a machine that has CuPy but not those.
 DEVICE_TESTS := tests/kernels/cuda/test_on_device.py tests/kernels/cuda/test_on_device_alone.py \
     tests/model/test_device.py tests/core/test_streams.py tests/selftest/test_on_device.py \
-    tests/correctness/test_joint.py tests/mcmc/test_invariance.py tests/kernels/test_every_backend.py
+    tests/correctness/test_joint.py tests/mcmc/test_invariance.py tests/kernels/test_every_backend.py \
+    tests/kernels/test_reducing.py
 # The interpreter that has CuPy, and how many tests run at once: compiling takes a core for seconds.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 GPU_JOBS ?= 8

@@ -20,6 +20,7 @@ from rayfbnn.arrays import Array
 _UNDERFLOW = 600.0  # exp(-708) is the smallest normal number
 _LEAST_TAIL = 5  # fewest weights for a fit of a Pareto distribution
 _BLOCK_BYTES = 4e6  # of chains that are transformed at once; more only wait for memory
+_TOGETHER_BYTES = 250e3  # of quantities of few draws that are computed together
 _RESOLUTION = 1e-15  # values that differ by less are one value
 MIN_DRAWS = 4  # with fewer, the two halves of a chain have no variance and the results are NaN
 
@@ -77,7 +78,7 @@ def ess_mean(values: Array) -> float:
 def mcse_mean(values: Array) -> Array:
     """Return the Monte Carlo standard error of means, (...), of values (..., n_chains, n_draws)."""
     flat = values.reshape(-1, *values.shape[-2:])
-    at_once = max(1, int(_BLOCK_BYTES / (8 * flat[0].size))) if len(flat) else 1
+    at_once = max(1, int(_TOGETHER_BYTES / (8 * flat[0].size))) if len(flat) else 1
     errors = [_mcse_of_means(flat[first : first + at_once]) for first in range(0, len(flat), at_once)]
     return np.concatenate([*errors, np.empty(0)]).reshape(values.shape[:-2])
 

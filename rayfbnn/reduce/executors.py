@@ -11,6 +11,7 @@ from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.blocks import KEPT_BYTES, Reader
 from rayfbnn.run.on_ray.tasks import Tasks
 
+_AT_ONCE = 2  # lists of runs that tasks change between: all draws, and some of them
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
@@ -36,16 +37,18 @@ class InProcess:
     def __init__(self, device: str = "cpu", *, kept_bytes: float = KEPT_BYTES) -> None:
         """Take the memory for draws that are kept for the next tasks."""
         self.device, self._kept_bytes = device, kept_bytes
-        self._reader: Reader | None = None
+        self._readers: list[Reader] = []
 
     def map(
         self, function: Callable[[Reader, _Job], _Result], runs: Sequence[Draws], jobs: Sequence[_Job]
     ) -> Iterator[_Result]:
         """Yield the result of each job in order."""
-        if self._reader is None or self._reader.runs is not runs:
-            self._reader = Reader(runs, kept_bytes=self._kept_bytes)
+        reader = next((known for known in self._readers if known.runs is runs), None)
+        if reader is None:
+            reader = Reader(runs, kept_bytes=self._kept_bytes)
+            self._readers = [*self._readers[1 - _AT_ONCE :], reader]
         for job in jobs:
-            yield function(self._reader, job)
+            yield function(reader, job)
 
 
 class OnRay:
@@ -58,7 +61,7 @@ class OnRay:
         """Start Ray here with some workers, one for each core if None, or join a cluster."""
         self.device = device
         self._tasks = Tasks(workers, address, needs_gpu=device == "gpu")
-        self._shared: tuple[Sequence[Draws], str, Any] | None = None
+        self._shared: list[tuple[Sequence[Draws], str, Any]] = []
 
     def __enter__(self) -> OnRay:
         self._tasks.__enter__()
@@ -71,9 +74,11 @@ class OnRay:
         self, function: Callable[[Reader, _Job], _Result], runs: Sequence[Draws], jobs: Sequence[_Job]
     ) -> Iterator[_Result]:
         """Yield the result of each job in order."""
-        if self._shared is None or self._shared[0] is not runs:
-            self._shared = runs, uuid.uuid4().hex, self._tasks.share(pickle.dumps(list(runs)))
-        _, token, reference = self._shared
+        shared = next((known for known in self._shared if known[0] is runs), None)
+        if shared is None:
+            shared = runs, uuid.uuid4().hex, self._tasks.share(pickle.dumps(list(runs)))
+            self._shared = [*self._shared[1 - _AT_ONCE :], shared]
+        _, token, reference = shared
         yield from self._tasks.map(_run, (function, token, reference), jobs)
 
 
@@ -82,6 +87,7 @@ _readers: dict[str, Reader] = {}  # of a worker process, by the token of the red
 
 def _run(function: Callable[[Reader, _Job], _Result], token: str, runs: bytes, job: _Job) -> _Result:
     if token not in _readers:
-        _readers.clear()
+        while len(_readers) >= _AT_ONCE:
+            del _readers[next(iter(_readers))]
         _readers[token] = Reader(pickle.loads(runs))
     return function(_readers[token], job)

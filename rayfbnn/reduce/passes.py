@@ -83,20 +83,27 @@ class Passes:
             yield job.unit, at, part
 
     def add_sums(
-        self, function: Callable[[Reader, Job], Array], cases: Array, at_values: Array, sums: Array
+        self,
+        function: Callable[[Reader, Job], Array],
+        cases: Array,
+        at_values: Array,
+        sums: Array,
+        *,
+        row_of: Callable[[Unit], Any] = lambda unit: ...,
     ) -> None:
         """Add the sums of a pass at some cases to `sums`.
 
         cases      (n_chosen,) numbers of cases, in order; one may be there several times
         at_values  (n_values, n_chosen, n_targets), the argument of the tasks
         sums       (..., n_chosen, n_targets)
+        row_of     the index into `sums` for the draws of a unit; all units have the same unless given
         """
         places = [
             (column, self._inputs[cases[column]], (np.ascontiguousarray(at_values[:, column]),))
             for column in self._columns(len(cases))
         ]
-        for (column, _), part in self._results(function, places):
-            sums[..., column, :] += part
+        for (column, job), part in self._results(function, places):
+            sums[row_of(job.unit)][..., column, :] += part
 
     def _results(
         self,

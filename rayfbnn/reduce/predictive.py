@@ -15,7 +15,7 @@ from rayfbnn.draws.held import hold
 from rayfbnn.draws.subsets import spread, with_chains, with_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.blocks import Reader, first_draw
-from rayfbnn.reduce.executors import Executor, InProcess
+from rayfbnn.reduce.executors import Executor
 from rayfbnn.reduce.passes import Job, Passes, distribution_sums, mass_sums
 from rayfbnn.reduce.pieces import Pieces
 from rayfbnn.reduce.search import Guesses, QuantileSearch, most_probable
@@ -102,10 +102,10 @@ def summaries(
         at = slice(first, min(first + at_once, len(cases)))
         some, share = cases.some(at), _Share(at, len(cases), per_case, on_progress)
         passes = Passes(runs, some.inputs, executor, memory_bytes=memory_bytes / 6, on_work=share.add)
-        few = [
-            Passes(of_group, some.inputs, InProcess(executor.device), memory_bytes=memory_bytes / 6)
-            for of_group in some_draws
-        ]
+        few = None
+        if some_draws:
+            of_groups = Passes(some_draws, some.inputs, executor, memory_bytes=memory_bytes / 6)
+            few = _Groups(of_groups, len(runs))
         work = _Work(passes, pieces, some, few)
         yield (
             at,
@@ -116,14 +116,15 @@ def summaries(
         on_progress(at.stop / len(cases))
 
 
-def _some_draws(runs: Sequence[Draws], n_cases: int) -> list[list[Draws]]:
-    """Return groups of some draws of all runs, in memory; none if they would save no time."""
+def _some_draws(runs: Sequence[Draws], n_cases: int) -> list[Draws]:
+    """Return some draws of all runs, in memory, group after group; none if they would save no time."""
     total = sum(run.total for run in runs)
     has_tiny_run = any(max(run.n_chains, run.n_draws) < _GROUPS for run in runs)
     if total < _MANY or n_cases < _MANY_CASES or has_tiny_run:
         return []
     share = min(max(_SOME, total // _SHARE), _MOST_SOME) / total
-    return [list(group) for group in zip(*(_groups(run, share) for run in runs), strict=True)]
+    by_run = [_groups(run, share) for run in runs]
+    return [run for of_group in zip(*by_run, strict=True) for run in of_group]
 
 
 def _groups(run: Draws, share: float) -> list[Draws]:
@@ -166,7 +167,7 @@ class _Share:
 class _Work:
     """The summaries of some cases, by passes over all draws."""
 
-    def __init__(self, passes: Passes, pieces: Pieces, cases: Cases, few: list[Passes]) -> None:
+    def __init__(self, passes: Passes, pieces: Pieces, cases: Cases, few: _Groups | None) -> None:
         """Take passes over all draws, and over groups of some of them if these save time."""
         self._passes, self._pieces, self._cases, self._few = passes, pieces, cases, few
         self._first = passes.runs[0]
@@ -224,11 +225,16 @@ class _Work:
     def _quantiles(self, wanted: dict[str, float], mean: Array, sd: Array) -> dict[str, Array]:
         """Return quantiles; the search begins with those of some of the draws, where there are many."""
         search = self._search(wanted, mean, sd)
-        if self._few:
-            first = self._search(wanted, mean, sd)
-            _run(first, self._few)
-            search = self._search(wanted, mean, sd, start=first.values)
-        _run(search, [self._passes], groups=self._few)
+        if self._few is not None:
+            self._few.find(search)
+            search = self._search(wanted, mean, sd, start=search.values)
+        for of_round in search.rounds():
+            for guesses in of_round:
+                sums = np.zeros((3, *guesses.values.shape))
+                self._passes.add_sums(distribution_sums, guesses.cases, guesses.values, sums)
+                search.improve(guesses, sums, self._passes.n_draws)
+                if self._few is not None:
+                    search.confirm(guesses, partial(self._few.means_at, guesses))
         return dict(zip(wanted, search.values, strict=True))
 
     def _search(
@@ -250,25 +256,33 @@ class _Work:
         return most_probable(mass, low, high)
 
 
-def _run(search: QuantileSearch, passes: list[Passes], groups: Sequence[Passes] = ()) -> None:
-    """Search by passes over all draws, and correct steps by groups of some of them."""
-    n_draws = sum(of_some.n_draws for of_some in passes)
-    for of_round in search.rounds():
-        for guesses in of_round:
-            sums = sum(_sums_at(of_some, guesses, guesses.values) for of_some in passes)
-            search.improve(guesses, np.asarray(sums), n_draws)
-            if groups:
-                search.confirm(guesses, partial(_means_at, groups, guesses))
+class _Groups:
+    """Passes over some of the draws in groups, each with draws of all runs."""
 
+    def __init__(self, passes: Passes, n_runs: int) -> None:
+        """Take passes over the runs of the first group, then of the second, and so on."""
+        self._passes, self._n_runs = passes, n_runs
+        totals = np.array([run.total for run in passes.runs])
+        self._sizes = totals.reshape(-1, n_runs).sum(axis=1)
 
-def _sums_at(passes: Passes, guesses: Guesses, values: Array) -> Array:
-    sums = np.zeros((3, *values.shape))
-    passes.add_sums(distribution_sums, guesses.cases, values, sums)
-    return sums
+    def find(self, search: QuantileSearch) -> None:
+        """Find the quantiles of the draws of all groups."""
+        for of_round in search.rounds():
+            for guesses in of_round:
+                sums = self._sums_at(guesses, guesses.values).sum(axis=0)
+                search.improve(guesses, sums, self._passes.n_draws)
 
+    def means_at(self, guesses: Guesses, values: Array) -> Array:
+        """Return means of F, f and f' over each group, (n_groups, 3, *values.shape)."""
+        sums = self._sums_at(guesses, values)
+        return sums / self._sizes.reshape(-1, *(1 for _ in sums.shape[1:]))
 
-def _means_at(groups: Sequence[Passes], guesses: Guesses, values: Array) -> Array:
-    return np.stack([_sums_at(group, guesses, values) / group.n_draws for group in groups])
+    def _sums_at(self, guesses: Guesses, values: Array) -> Array:
+        sums = np.zeros((len(self._sizes), 3, *values.shape))
+        self._passes.add_sums(
+            distribution_sums, guesses.cases, values, sums, row_of=lambda unit: unit.run // self._n_runs
+        )
+        return sums
 
 
 @dataclass
