@@ -14,7 +14,8 @@ from rayfbnn.reduce.blocks import Block, Reader, Unit, units_of
 from rayfbnn.reduce.executors import Executor
 from rayfbnn.reduce.tile import Tile
 
-_CASES_OF_A_JOB = {"cpu": 512, "gpu": 8192}
+_CASES_OF_A_JOB = {"cpu": 512, "gpu": 8192}  # at least, and at most 16 times as many where draws are few
+_EVALUATIONS = 4_000_000  # of networks that a task has then; Ray takes a millisecond or two for each task
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,16 @@ class Passes:
         self.runs, self.n_draws = runs, sum(run.total for run in runs)
         self._inputs, self._executor, self._memory_bytes = inputs, executor, memory_bytes
         self._units, self._on_work = list(units_of(runs)), on_work
+        least = _CASES_OF_A_JOB[executor.device]
+        most_draws = max(unit.n_draws for unit in self._units)
+        self._at_once = min(max(least, _EVALUATIONS // most_draws), 16 * least)
 
     def all_cases(self) -> list[slice]:
         """Return the cases of each task of a complete pass."""
         return self._columns(len(self._inputs))
 
     def _columns(self, n: int) -> list[slice]:
-        at_once = _CASES_OF_A_JOB[self._executor.device]
-        return [slice(first, min(first + at_once, n)) for first in range(0, n, at_once)]
+        return [slice(first, min(first + self._at_once, n)) for first in range(0, n, self._at_once)]
 
     def map(
         self, function: Callable[[Reader, Job], Any], arguments: Callable[[slice], tuple[Any, ...]]

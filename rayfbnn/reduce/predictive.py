@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -131,6 +131,7 @@ def _groups(run: Draws, share: float) -> list[Draws]:
     """Return groups of evenly spaced draws, or of chains if there are only a few draws of each."""
     at_least = 1 if run.n_chains >= _GROUPS else _GROUPS
     some = hold(run, spread(run.n_draws, max(at_least, round(share * run.n_draws))))
+    some = replace(some, chains_per_batch=some.n_chains)  # one task for all chains
     numbers = np.arange(some.n_draws)
     if some.n_draws >= _GROUPS:
         return [with_draws(some, numbers[group::_GROUPS]) for group in range(_GROUPS)]

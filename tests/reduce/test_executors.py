@@ -18,6 +18,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import without_first
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
+from rayfbnn.reduce import predictive
 from rayfbnn.reduce.blocks import Reader, units_of
 from rayfbnn.reduce.executors import InProcess, OnRay
 from rayfbnn.store.store import Store
@@ -63,6 +64,19 @@ def fail(reader: Reader, job: int) -> int:
 def test_predictions_on_ray_have_the_same_bits(run: Draws, on_ray: OnRay) -> None:
     inputs = inputs_of(run)
     here, there = (predict_from_draws([run], inputs, executor=who).table for who in (InProcess(), on_ray))
+    pd.testing.assert_frame_equal(here, there, check_exact=True)
+
+
+@pytest.mark.ray
+def test_a_search_that_begins_with_some_draws_has_the_same_bits_on_ray(
+    run: Draws, on_ray: OnRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs, pooled; the workers get the groups of draws from the driver."""
+    for name in ("_MANY", "_MANY_CASES"):
+        monkeypatch.setattr(predictive, name, 1)
+    runs, inputs = [run, without_first(run, 1)], inputs_of(run)
+    monkeypatch.setattr("rayfbnn.answers.predict.check_independent", lambda runs: None)  # a run given twice
+    here, there = (predict_from_draws(runs, inputs, executor=who).table for who in (InProcess(), on_ray))
     pd.testing.assert_frame_equal(here, there, check_exact=True)
 
 
