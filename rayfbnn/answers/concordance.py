@@ -14,7 +14,7 @@ from rayfbnn.arrays import Array
 class Concordance:
     """Harrell's C-index.
 
-    index    share of the comparable pairs whose predicted times are in the observed order
+    index    share of the comparable pairs with predicted times in the observed order
     error    its standard error over cases; NaN for two cases
     n_pairs  number of comparable pairs
     """
@@ -38,7 +38,7 @@ def concordance(times: Array, predicted: Array) -> Concordance | None:
     Parameters
     ----------
     times : (n_cases,)      negative if observation ended before the event, NaN if missing
-    predicted : (n_cases,)  such as medians; cases in which it is NaN are left out
+    predicted : (n_cases,)  such as medians; cases without one (NaN) are left out
     """
     is_known = ~np.isnan(times) & ~np.isnan(predicted)
     times, predicted = times[is_known], predicted[is_known]

@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.draws.outputs import output_blocks
+from rayfbnn.draws.outputs import outputs_alone
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.streams import Purpose, Streams
 
@@ -143,7 +143,7 @@ def _means(run: Draws, inputs: Array) -> Array:
     standardized = (inputs - data.input_center) / data.input_scale
     sigmas = noise_sigmas(run)
     parts = []
-    for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
+    for chains, draws, outputs in outputs_alone(run, standardized, memory_bytes=_MEMORY_BYTES):
         flat = np.moveaxis(outputs.reshape(-1, *outputs.shape[2:]), 0, -1)
         sigma = sigmas[:, chains, draws].reshape(1, len(sigmas), flat.shape[-1])
         parts.append(np.asarray(model.moments(flat, sigma)[0], dtype=np.float64))

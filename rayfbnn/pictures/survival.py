@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.outputs import output_blocks
+from rayfbnn.draws.outputs import outputs_alone
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
@@ -69,7 +69,7 @@ def curves_by_draw(run: Draws, inputs: Array, times: Array) -> Array:
     stride = math.ceil(run.total / _MAX_CURVES)
     kept: list[Array] = []
     seen = 0
-    for _, _, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
+    for _, _, outputs in outputs_alone(run, standardized, memory_bytes=_MEMORY_BYTES):
         log_hazard = outputs.reshape(-1, *outputs.shape[2:])  # (n_draws, n_cases, n_pieces)
         chosen = log_hazard[-seen % stride :: stride]
         seen += len(log_hazard)

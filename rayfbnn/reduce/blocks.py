@@ -123,7 +123,7 @@ class Reader:
         return block
 
     def kept_first(self, units: Iterable[Unit]) -> list[Unit]:
-        """Return the units in the order in which the fewest are read again: first those in memory."""
+        """Return the units with those in memory first, so that the fewest are read again."""
         return sorted(units, key=lambda unit: unit not in self._kept)
 
     def _keep(self, unit: Unit, block: Block) -> None:

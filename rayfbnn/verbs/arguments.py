@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -99,8 +100,20 @@ def check_counts(*, least: int, **values: int) -> None:
             raise ConfigError(f"{name}: must be at least {least}, got {value}")
 
 
-def check_reducing(workers: int | None, address: str | None) -> None:
-    """Raise ConfigError for contradictory options of a reduction."""
+def check_thinning(draws: int | None, max_mcse: float) -> None:
+    """Raise ConfigError for an impossible number of draws, or an impossible error of their mean."""
+    if draws is not None:
+        check_counts(least=1, draws=draws)
+    if not 0 <= max_mcse < math.inf:
+        raise ConfigError(f"max_mcse: must be above 0, such as 0.01, or 0 for all draws, got {max_mcse}")
+
+
+def check_reducing(workers: int | None, address: str | None, device: str = "cpu") -> None:
+    """Raise ConfigError for contradictory options of a reduction, or if this machine lacks the device."""
+    if device not in ("cpu", "gpu"):
+        raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
+    if address is None:
+        check_device(device)
     if workers is not None:
         check_counts(least=0, workers=workers)
         if workers == 0 and address is not None:

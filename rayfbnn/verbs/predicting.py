@@ -14,9 +14,8 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.store.storage.places import as_typed
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
-    check_counts,
-    check_device,
     check_reducing,
+    check_thinning,
     chosen_draws,
     draws_for_predictions,
     output_path,
@@ -98,12 +97,10 @@ def predict(
     from rayfbnn.draws.same_posterior import check_given_once
     from rayfbnn.run.progress import show_share
 
-    check_reducing(workers, address)
-    if device not in ("cpu", "gpu"):
-        raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
-    if address is None:
-        check_device(device)
-    _check_thinning(draws, max_mcse)
+    check_reducing(workers, address, device)
+    check_thinning(draws, max_mcse)
+    if draws is not None and max_mcse:
+        raise ConfigError(f"draws: give either draws or max_mcse, got {draws} and {max_mcse}")
     paths = [path] if isinstance(path, str | Path) else path
     stores = [Store.open(path_of_one) for path_of_one in paths]
     if not stores:
@@ -144,15 +141,6 @@ def predict(
             _log.warning("%s: row %d: %s is infinite", out, place[0] + 1, place[1])
         write_table(prediction.table, Path(out))
     return prediction
-
-
-def _check_thinning(draws: int | None, max_mcse: float) -> None:
-    if draws is not None:
-        check_counts(least=1, draws=draws)
-        if max_mcse:
-            raise ConfigError(f"draws: give either draws or max_mcse, got {draws} and {max_mcse}")
-    if not 0 <= max_mcse < math.inf:
-        raise ConfigError(f"max_mcse: must be above 0, such as 0.01, or 0 for all draws, got {max_mcse}")
 
 
 def _some_draws(runs: list[Draws], draws: int | None, max_mcse: float) -> list[Draws]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
-    check_counts,
     check_folder,
     check_output,
+    check_thinning,
     chosen_draws,
     draws_for_predictions,
     output_path,
@@ -59,7 +59,7 @@ def load(
     """
     from rayfbnn.answers.serving.predictor import Predictor
 
-    _check_thinning(draws, max_mcse)
+    check_thinning(draws, max_mcse)
     if not max_memory > 0:
         raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}")
     run = draws_for_predictions(Store.open(path), skip)
@@ -102,7 +102,7 @@ def export(
     """
     from rayfbnn.answers.serving.export import export as export_draws
 
-    _check_thinning(draws, max_mcse)
+    check_thinning(draws, max_mcse)
     out = output_path(out)
     if out.suffix != ".npz":
         raise ConfigError(f"out: must end in .npz, got {out}")
@@ -130,10 +130,3 @@ def _thinning(run: Draws, draws: int | None, max_mcse: float) -> Thinning:
             max_mcse,
         )
     return thinning
-
-
-def _check_thinning(draws: int | None, max_mcse: float) -> None:
-    if draws is not None:
-        check_counts(least=1, draws=draws)
-    if not 0 <= max_mcse < float("inf"):
-        raise ConfigError(f"max_mcse: must be a number of at least 0, such as 0.05, got {max_mcse}")

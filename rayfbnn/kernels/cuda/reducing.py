@@ -119,8 +119,8 @@ class DeviceReducer:
                 sums[number, first : first + len(some)] = total
 
     def add_mass(self, positions: Array, counts: Array, sums: Array) -> None:
-        """Raise NotImplementedError: counts have no distribution function here."""
-        raise NotImplementedError
+        """Never called, because `has_distribution` is False for counts."""
+        raise NotImplementedError("probabilities of counts are left to the host")
 
     def _segments(self, n_draws: int, ends: Array | tuple[int, ...] = ()) -> Array:
         """Return where segments of draws start, and the end, (n_segments + 1,) int32.

@@ -165,7 +165,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, monkeypatch: pytest.
         ("run.zarr", {"out": "none/model.npz"}, "there is no folder"),
         ("run.zarr", {"out": "run.zarr/model.npz"}, "out: .*lies inside the store"),
         ("run.zarr", {"draws": 4}, "draws: must be at least 5, one for each chain, got 4"),
-        ("run.zarr", {"max_mcse": -1}, "max_mcse: must be a number of at least 0"),
+        ("run.zarr", {"max_mcse": -1}, "max_mcse: must be above 0"),
         ("prior.zarr", {}, "erf units cannot be exported"),
     ]
     for store, settings, message in refused:

@@ -114,7 +114,7 @@ def test_many_rows_take_no_more_memory_than_asked(kind: str) -> None:
     [
         ({"draws": 0}, "draws: must be at least 1, got 0"),
         ({"draws": 4}, "draws: must be at least 5, one for each chain, got 4"),
-        ({"max_mcse": float("nan")}, "max_mcse: must be a number of at least 0"),
+        ({"max_mcse": float("nan")}, "max_mcse: must be above 0"),
         ({"max_memory": 0}, "max_memory: must be a number of bytes"),
         ({"skip": 10}, "skip: must be below 10"),
     ],
