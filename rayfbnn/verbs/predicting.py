@@ -88,7 +88,7 @@ def predict(
     Returns
     -------
     Prediction
-        The table, a summary of the errors with their standard errors, which draws of which stores were used,
+        The table, a summary of the errors with their standard errors, the stores and draws that were used,
         and the verdict of `diagnose` on predictions, for these cases and from some of the draws. An earlier
         phase has no verdict.
     """

@@ -19,11 +19,9 @@ from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.model.network import input_rows
 from rayfbnn.model.posterior import Posterior
 
-_BLOCK_BYTES = (
-    24576  # for the layers of a block of cases, so that they and the sums stay in the nearest cache
-)
+_BLOCK_BYTES = 24576  # for the layers of a block of cases: with the sums they stay in the nearest cache
 _NEVER = 2**62  # bytes: the kernel always has its own copy of the inputs
-_GROUP = 16  # cases whose cells are together, as Reduction in trajectory.hpp describes
+_GROUP = 16  # cases with their cells together, as Reduction in trajectory.hpp describes
 
 
 @dataclass(frozen=True)
