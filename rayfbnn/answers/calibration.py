@@ -100,8 +100,7 @@ def places(
     ends = np.abs(values)[None] if model.are_times else values[None]
     if model.has_modes:  # a count: P(Y < y) = P(Y <= y - 1)
         ends = np.stack([np.maximum(values - 1, 0), values])
-    sums = np.zeros((3, *ends.shape))
-    passes.add_sums(distribution_sums, np.arange(len(inputs)), ends, sums)
+    (sums,) = passes.sums(distribution_sums, [(np.arange(len(inputs)), ends)], shape=(3,))
     low, high = sums[0, 0] / passes.n_draws, sums[0, -1] / passes.n_draws
     if model.has_modes:
         low = np.where(values > 0, low, 0.0)

@@ -120,12 +120,17 @@ def report(
     path: RunStores,
     out: Annotated[Path, typer.Option()],
     data: Path | None = None,
+    draws: int | None = None,
+    max_mcse: float = 0.0,
     skip: int = 0,
     progress: bool = True,
 ) -> None:
     from rayfbnn import api
 
-    tell(str(api.report(path, out=out, data=data, skip=skip, progress=progress)))
+    written = api.report(
+        path, out=out, data=data, draws=draws, max_mcse=max_mcse, skip=skip, progress=progress
+    )
+    tell(str(written))
 
 
 @command

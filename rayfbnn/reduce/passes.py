@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from rayfbnn.reduce.tile import Tile
 
 _CASES_OF_A_JOB = {"cpu": 512, "gpu": 8192}  # at least, and at most 16 times as many where draws are few
 _EVALUATIONS = 4_000_000  # of networks that a task has then; Ray takes a millisecond or two for each task
+_Place = TypeVar("_Place")
 
 
 @dataclass(frozen=True)
@@ -82,38 +83,39 @@ class Passes:
         arguments  of the tasks at some cases
         """
         places = [(at, self._inputs[at], arguments(at)) for at in self.all_cases()]
-        for (at, job), part in self._results(function, places):
+        for at, job, part in self._results(function, places):
             yield job.unit, at, part
 
-    def add_sums(
+    def sums(
         self,
         function: Callable[[Reader, Job], Array],
-        cases: Array,
-        at_values: Array,
-        sums: Array,
+        lists: Sequence[tuple[Array, Array]],
         *,
+        shape: tuple[int, ...] = (),
         row_of: Callable[[Unit], Any] = lambda unit: ...,
-    ) -> None:
-        """Add the sums of a pass at some cases to `sums`.
+    ) -> list[Array]:
+        """Return the sums of one pass for each list of cases, (*shape, *values.shape).
 
-        cases      (n_chosen,) numbers of cases, in order; one may be there several times
-        at_values  (n_values, n_chosen, n_targets), the argument of the tasks
-        sums       (..., n_chosen, n_targets)
-        row_of     the index into `sums` for the draws of a unit; all units have the same unless given
+        lists   of cases, (n_chosen,) numbers in order, of which one may be there several times, with the
+                values at them that the tasks get, (n_values, n_chosen, n_targets)
+        row_of  the index into the sums for the draws of a unit; all units have the same unless given
         """
+        sums = [np.zeros((*shape, *values.shape)) for _, values in lists]
         places = [
-            (column, self._inputs[cases[column]], (np.ascontiguousarray(at_values[:, column]),))
+            ((total, column), self._inputs[cases[column]], (np.ascontiguousarray(values[:, column]),))
+            for total, (cases, values) in zip(sums, lists, strict=True)
             for column in self._columns(len(cases))
         ]
-        for (column, job), part in self._results(function, places):
-            sums[row_of(job.unit)][..., column, :] += part
+        for (total, column), job, part in self._results(function, places):
+            total[row_of(job.unit)][..., column, :] += part
+        return sums
 
     def _results(
         self,
         function: Callable[[Reader, Job], Any],
-        places: list[tuple[slice, Array, tuple[Any, ...]]],
-    ) -> Iterator[tuple[tuple[slice, Job], Any]]:
-        """Yield the results of tasks for each unit at each place: some cases, their inputs and arguments."""
+        places: list[tuple[_Place, Array, tuple[Any, ...]]],
+    ) -> Iterator[tuple[_Place, Job, Any]]:
+        """Yield the results of tasks for each unit at each place, which has some inputs and arguments."""
         device = self._executor.device
         jobs = [
             (at, Job(unit, inputs, self._memory_bytes, device, given))
@@ -122,7 +124,7 @@ class Passes:
         ]
         results = self._executor.map(function, self.runs, [job for _, job in jobs])
         for (at, job), part in zip(jobs, results, strict=True):
-            yield (at, job), part
+            yield at, job, part
             self._on_work(job.unit.n_draws * len(job.inputs))
 
 

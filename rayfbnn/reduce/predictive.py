@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -230,12 +229,12 @@ class _Work:
             self._few.find(search)
             search = self._search(wanted, mean, sd, start=search.values)
         for of_round in search.rounds():
-            for guesses in of_round:
-                sums = np.zeros((3, *guesses.values.shape))
-                self._passes.add_sums(distribution_sums, guesses.cases, guesses.values, sums)
-                search.improve(guesses, sums, self._passes.n_draws)
-                if self._few is not None:
-                    search.confirm(guesses, partial(self._few.means_at, guesses))
+            lists = [(guesses.cases, guesses.values) for guesses in of_round]
+            sums = self._passes.sums(distribution_sums, lists, shape=(3,))
+            for guesses, of_guesses in zip(of_round, sums, strict=True):
+                search.improve(guesses, of_guesses, self._passes.n_draws)
+            if self._few is not None:
+                self._few.confirm(search, of_round)
         return dict(zip(wanted, search.values, strict=True))
 
     def _search(
@@ -250,8 +249,7 @@ class _Work:
         cases = np.arange(len(low))
 
         def mass(counts: Array) -> Array:
-            sums = np.zeros(counts.shape)
-            self._passes.add_sums(mass_sums, cases, counts, sums)
+            (sums,) = self._passes.sums(mass_sums, [(cases, counts)])
             return sums / self._passes.n_draws
 
         return most_probable(mass, low, high)
@@ -269,21 +267,25 @@ class _Groups:
     def find(self, search: QuantileSearch) -> None:
         """Find the quantiles of the draws of all groups."""
         for of_round in search.rounds():
-            for guesses in of_round:
-                sums = self._sums_at(guesses, guesses.values).sum(axis=0)
-                search.improve(guesses, sums, self._passes.n_draws)
+            sums = self._sums([(guesses.cases, guesses.values) for guesses in of_round])
+            for guesses, of_guesses in zip(of_round, sums, strict=True):
+                search.improve(guesses, of_guesses.sum(axis=0), self._passes.n_draws)
 
-    def means_at(self, guesses: Guesses, values: Array) -> Array:
-        """Return means of F, f and f' over each group, (n_groups, 3, *values.shape)."""
-        sums = self._sums_at(guesses, values)
-        return sums / self._sizes.reshape(-1, *(1 for _ in sums.shape[1:]))
+    def confirm(self, search: QuantileSearch, of_round: Sequence[Guesses]) -> None:
+        """Correct the last steps from some guesses, and end the search where the groups agree."""
+        steps = [guesses for guesses in of_round if search.has_short_steps(guesses)]
+        ends = [np.concatenate([guesses.values, search.values[guesses.place]]) for guesses in steps]
+        sums = self._sums([(guesses.cases, values) for guesses, values in zip(steps, ends, strict=True)])
+        for guesses, of_ends in zip(steps, sums, strict=True):
+            means = of_ends / self._sizes[:, None, None, None, None]
+            search.confirm(guesses, *np.split(means, 2, axis=2))
 
-    def _sums_at(self, guesses: Guesses, values: Array) -> Array:
-        sums = np.zeros((len(self._sizes), 3, *values.shape))
-        self._passes.add_sums(
-            distribution_sums, guesses.cases, values, sums, row_of=lambda unit: unit.run // self._n_runs
+    def _sums(self, lists: Sequence[tuple[Array, Array]]) -> list[Array]:
+        """Return sums of F, f and f' over each group, (n_groups, 3, *values.shape) for each list."""
+        shape, n_runs = (len(self._sizes), 3), self._n_runs
+        return self._passes.sums(
+            distribution_sums, lists, shape=shape, row_of=lambda unit: unit.run // n_runs
         )
-        return sums
 
 
 @dataclass

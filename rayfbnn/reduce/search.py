@@ -188,24 +188,29 @@ class QuantileSearch:
             kept[at] = np.where(was_done, kept[at], value)
         self.is_done[at] = was_done | is_narrow | is_close
 
+    def has_short_steps(self, guesses: Guesses) -> bool:
+        """Return whether `confirm` can end the search for some of the quantiles."""
+        return self._scale != "whole" and bool(self._is_open(guesses).any())
+
+    def _is_open(self, guesses: Guesses) -> Array:
+        at = guesses.place
+        return ~self.is_done[at] & (np.abs(self._step[at]) < _SHORT * self._width[at])
+
     @np.errstate(all="ignore")
-    def confirm(self, guesses: Guesses, sums_at: Callable[[Array], Array]) -> None:
+    def confirm(self, guesses: Guesses, before: Array, there: Array) -> None:
         """Correct the last steps by groups of draws, and end the search where the groups agree.
 
         Halley's step is the root of r + G' d / (1 - G'' d / 2 G'). What is left out, a term of third order,
         is easily computed for some of the draws. It is nearly the same for all draws if it is the same for
         each of several groups of them.
 
-        sums_at  returns the sums of `improve` at values of the shape of `guesses.values`, for groups of draws
-                 of about the same size, divided by the sizes, (n_groups, 3, *values.shape)
+        before, there  means of F, f and f' at the guesses, and at the values after the steps, for groups of
+                       draws of about the same size, (n_groups, 3, *guesses.values.shape)
         """
         at = guesses.place
-        step, width = self._step[at], self._width[at]
-        is_open = ~self.is_done[at] & (np.abs(step) < _SHORT * width)
-        if self._scale == "whole" or not is_open.any():
-            return
+        step, width, is_open = self._step[at], self._width[at], self._is_open(guesses)
         goals, x = self._goals[at[0], 0, 0], self.x[at]
-        before, there = (np.moveaxis(sums_at(values), 1, 0) for values in (guesses.values, self.values[at]))
+        before, there = np.moveaxis(before, 1, 0), np.moveaxis(there, 1, 0)
         residual, _, rate, curvature = _probit(goals, *before)
         expected = rate * step / (1 - curvature * step / (2 * rate))
         residual_there, _, rate_there, _ = _probit(goals, *there)

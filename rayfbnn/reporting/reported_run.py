@@ -12,6 +12,7 @@ import numpy as np
 from rayfbnn.answers.calibration import Places, places
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
 from rayfbnn.answers.predict import Prediction, predict_from_draws
+from rayfbnn.answers.serving.monte_carlo import thin
 from rayfbnn.arrays import Array
 from rayfbnn.draws.early import early_warning
 from rayfbnn.draws.held import hold
@@ -74,7 +75,7 @@ class ReportedRun:
 
     label       its name on the page
     draws       all its draws, for its verdicts
-    held        at most about 1,000 of them in memory, for everything else
+    held        some of them in memory, for everything else: about 1,000 unless others were asked for
     few, fewest about 100 and about 30 of these
     prediction  the prediction at the cases
     diagnosis   None unless the draws are of Markov chains from the posterior
@@ -136,14 +137,23 @@ class ReportedRun:
         return self.draws.total
 
 
-def read_run(label: str, run: Draws, cases: Cases, tell: Tell) -> ReportedRun:
-    """Read some of the draws into memory, predict the cases, and judge the run."""
+def read_run(
+    label: str, run: Draws, cases: Cases, tell: Tell, *, draws: int | None = None, max_mcse: float = 0.0
+) -> ReportedRun:
+    """Read some of the draws into memory, predict the cases, and judge the run.
+
+    draws     how many of all chains together; about 1,000 unless given
+    max_mcse  if not 0, as many as keep the Monte Carlo error of predictive means below it (see `thin`)
+    """
     tell(f"{label}: reading draws")
-    at_most = min(_DRAWS, int(_MOST_BYTES / (8 * run.spec.network.n_parameters)))
-    some = thinned(run, max(4, at_most // run.n_chains))
-    held = hold(some, np.arange(some.n_draws))
+    if draws is None and max_mcse == 0:
+        at_most = min(_DRAWS, int(_MOST_BYTES / (8 * run.spec.network.n_parameters)))
+        some = thinned(run, max(4, at_most // run.n_chains))
+        held = hold(some, np.arange(some.n_draws))
+    else:
+        held = hold(run, thin(run, draws=draws, max_mcse=max_mcse).numbers)
     few, fewest = (
-        hold(held, spread(some.n_draws, max(1, n_draws // run.n_chains)))
+        hold(held, spread(held.n_draws, max(1, n_draws // run.n_chains)))
         for n_draws in (_FEW_DRAWS, _FEWEST_DRAWS)
     )
     tell(f"{label}: predicting {len(cases.inputs):,} cases")

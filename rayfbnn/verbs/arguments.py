@@ -108,6 +108,13 @@ def check_thinning(draws: int | None, max_mcse: float) -> None:
         raise ConfigError(f"max_mcse: must be above 0, such as 0.01, or 0 for all draws, got {max_mcse}")
 
 
+def check_some_draws(draws: int | None, max_mcse: float) -> None:
+    """Raise ConfigError unless at most one of a number of draws and an error of their mean is given."""
+    check_thinning(draws, max_mcse)
+    if draws is not None and max_mcse:
+        raise ConfigError(f"draws: give either draws or max_mcse, got {draws} and {max_mcse}")
+
+
 def check_reducing(workers: int | None, address: str | None, device: str = "cpu") -> None:
     """Raise ConfigError for contradictory options of a reduction, or if this machine lacks the device."""
     if device not in ("cpu", "gpu"):

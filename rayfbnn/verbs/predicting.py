@@ -15,7 +15,7 @@ from rayfbnn.store.storage.places import as_typed
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     check_reducing,
-    check_thinning,
+    check_some_draws,
     chosen_draws,
     draws_for_predictions,
     output_path,
@@ -98,9 +98,7 @@ def predict(
     from rayfbnn.run.progress import show_share
 
     check_reducing(workers, address, device)
-    check_thinning(draws, max_mcse)
-    if draws is not None and max_mcse:
-        raise ConfigError(f"draws: give either draws or max_mcse, got {draws} and {max_mcse}")
+    check_some_draws(draws, max_mcse)
     paths = [path] if isinstance(path, str | Path) else path
     stores = [Store.open(path_of_one) for path_of_one in paths]
     if not stores:

@@ -16,7 +16,13 @@ from rayfbnn.output.printing import say
 from rayfbnn.output.whole_file import whole_file
 from rayfbnn.store.storage.places import Place, as_typed, place_of
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import check_folder, check_output, draws_for_predictions, output_path
+from rayfbnn.verbs.arguments import (
+    check_folder,
+    check_output,
+    check_some_draws,
+    draws_for_predictions,
+    output_path,
+)
 
 if TYPE_CHECKING:
     from rayfbnn.reporting.reported_run import Cases
@@ -27,6 +33,8 @@ def report(
     *,
     out: str | Path,
     data: Source | None = None,
+    draws: int | None = None,
+    max_mcse: float = 0.0,
     skip: int = 0,
     progress: bool = True,
 ) -> Path:
@@ -34,7 +42,7 @@ def report(
 
     It has the data, the model in words, the verdicts with their advice, predictions with their calibration,
     residuals, the relevance and the averaged effects of inputs, traces, and how to repeat and cite the run.
-    Verdicts use all draws, everything else about a thousand.
+    Verdicts use all draws, everything else about a thousand unless `draws` or `max_mcse` says otherwise.
 
     Parameters
     ----------
@@ -45,6 +53,12 @@ def report(
     data
         Held-out cases with their targets, to compare predictions with: a CSV or Parquet file. The
         default is the training cases. From Python also a DataFrame or a pair (X, y).
+    draws
+        Use so many draws of all chains of a store for predictions and pictures, evenly spaced. The default
+        is about 1,000.
+    max_mcse
+        Use as many draws as keep the Monte Carlo error of the predictive means below this share of the
+        predictive standard deviation, such as 0.01. The default of 0 takes about 1,000.
     skip
         See `predict`.
     progress
@@ -59,6 +73,7 @@ def report(
     from rayfbnn.reporting.report import report_html
     from rayfbnn.reporting.reported_run import read_run
 
+    check_some_draws(draws, max_mcse)
     places = [place_of(one) for one in ([path] if isinstance(path, str | Path) else path)]
     if not places:
         raise ConfigError("path: no store given; give one or several")
@@ -82,7 +97,7 @@ def report(
     labels = _labels(places)
     with np.errstate(over="ignore", invalid="ignore"):  # vague priors reach infinity
         runs = [
-            read_run(label, run, cases, tell)
+            read_run(label, run, cases, tell, draws=draws, max_mcse=max_mcse)
             for label, run, cases in zip(labels, every_run, every_case, strict=True)
         ]
         text = report_html(runs, tell)

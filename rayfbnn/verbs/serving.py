@@ -101,6 +101,7 @@ def export(
         The file.
     """
     from rayfbnn.answers.serving.export import export as export_draws
+    from rayfbnn.run.progress import show_share
 
     check_thinning(draws, max_mcse)
     out = output_path(out)
@@ -112,7 +113,8 @@ def export(
     store = Store.open(path)
     check_output(out, inputs=[] if store.spec.train_path is None else [store.spec.train_path])
     run = chosen_draws(store, skip)
-    export_draws(run, _thinning(run, draws, max_mcse).numbers, out)
+    with show_share("export") as on_progress:
+        export_draws(run, _thinning(run, draws, max_mcse).numbers, out, on_progress)
     return out
 
 

@@ -20,6 +20,7 @@ pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 pytest.importorskip("jinja2", reason="the plots extra is not installed")
 
 from rayfbnn import api  # noqa: E402
+from rayfbnn.draws.view import committed  # noqa: E402
 from rayfbnn.errors import ConfigError  # noqa: E402
 from rayfbnn.run.sampler import Sampler  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
@@ -221,6 +222,23 @@ def test_several_runs_are_side_by_side(store_of: Callable[[str], Path], tmp_path
     assert page.text.count("Predictions: ") == 0 and page.text.count("predictions: ") == 2
     with pytest.raises(ConfigError, match="the same store is given twice"):
         api.report([other, other], out=tmp_path / "both.html", **QUIET)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_page_uses_as_many_draws_as_are_asked_for(store_of: Callable[[str], Path], tmp_path: Path) -> None:
+    def page(**options: Any) -> str:
+        return Page(api.report(store_of("real"), out=tmp_path / "r.html", **options, **QUIET)).text
+
+    total = committed(Store.open(store_of("real"))).total
+    assert f"from 4 of {total:,} draws" in page(draws=4)
+    assert f"from {total:,} of {total:,} draws" in page(max_mcse=1e-6)
+    for wrong, words in (
+        ({"draws": 0}, "draws: must be at least 1"),
+        ({"max_mcse": -1.0}, "max_mcse: must be above 0"),
+        ({"draws": 4, "max_mcse": 0.1}, "draws: give either draws or max_mcse"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            page(**wrong)
 
 
 @pytest.mark.usefixtures("undrawn")

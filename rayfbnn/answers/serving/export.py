@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,9 @@ class Rows:
     of: Callable[[Array], Array]
 
 
-def export(run: Draws, numbers: Array, path: Path) -> None:
+def export(
+    run: Draws, numbers: Array, path: Path, on_progress: Callable[[float], None] = lambda share: None
+) -> None:
     """Write some draws of each chain, chain after chain, atomically to a .npz file that needs no pickle.
 
     description       the network and the data model as JSON
@@ -58,6 +60,8 @@ def export(run: Draws, numbers: Array, path: Path) -> None:
 
     The parameters of the draws are in memory, and the arrays are written a few draws at a time. ConfigError
     if the file would be too large, or the parameters do not fit into memory.
+
+    on_progress  called with the share of the arrays that is written
     """
     network = run.spec.network
     if any(layer.activation == "erf" for layer in network.hidden):
@@ -80,15 +84,18 @@ def export(run: Draws, numbers: Array, path: Path) -> None:
     for name in ("input_center", "input_scale", "target_center", "target_scale"):
         arrays[name] = getattr(run.data, name)
     with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
-        for name, array in arrays.items():
+        sizes = np.cumsum([0, *(math.prod(array.shape) for array in arrays.values())])
+        for done, size, (name, array) in zip(sizes, np.diff(sizes), arrays.items(), strict=False):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                _write(entry, array, positions)
+                for share in _written(entry, array, positions):
+                    on_progress((done + share * size) / sizes[-1])
 
 
-def _write(entry: IO[bytes], array: Array | Rows, positions: Array) -> None:
-    """Write an array as a file of NumPy."""
+def _written(entry: IO[bytes], array: Array | Rows, positions: Array) -> Iterator[float]:
+    """Write an array as a file of NumPy, and yield the share that is written."""
     if not isinstance(array, Rows):
         np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)
+        yield 1.0
         return
     descr = np.lib.format.dtype_to_descr(positions.dtype)
     shape = len(positions), *array.shape
@@ -96,6 +103,7 @@ def _write(entry: IO[bytes], array: Array | Rows, positions: Array) -> None:
     at_once = max(1, int(_BLOCK_BYTES / (positions.dtype.itemsize * max(1, math.prod(array.shape)))))
     for first in range(0, len(positions), at_once):
         entry.write(np.ascontiguousarray(array.of(positions[first : first + at_once])).tobytes())
+        yield min(1.0, (first + at_once) / len(positions))
 
 
 def _into(layer: int, wiring: Wiring) -> dict[str, Rows]:

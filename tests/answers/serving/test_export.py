@@ -11,6 +11,7 @@ import pytest
 
 import rayfbnn
 from rayfbnn.answers.serving import export as exporting
+from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from tests.support.data.tables import FULL, mixed_table, table_keys
@@ -153,6 +154,17 @@ def test_the_description_says_what_the_file_is(tmp_path: Path, page: dict[str, A
         "sigma_noise": (20, 1), "input_center": (2,), "input_scale": (2,), "target_center": (1,),
         "target_scale": (1,),
     }  # fmt: skip
+
+
+def test_the_share_that_is_written_grows_to_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long export has a line with the time left now and then; each array is written in parts."""
+    monkeypatch.setattr(exporting, "_BLOCK_BYTES", 64)
+    path = tmp_path / "run.zarr"
+    rayfbnn.sample(small_spec(tmp_path), path, **HERE)
+    shares: list[float] = []
+    run = committed(Store.open(path))
+    exporting.export(run, np.arange(run.n_draws), tmp_path / "model.npz", shares.append)
+    assert len(shares) > 20 and shares == sorted(shares) and shares[-1] == 1 and shares[0] < 0.2
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import resource
 import subprocess
 import tempfile
 import time
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -32,15 +33,15 @@ EXAMPLE = Path(__file__).parents[3] / "examples/robot_arm/hybrid.toml"
 SHORT = {"op": "hybrid", "steps": 4, "window": 2, "stepsize": 0.3}
 
 
-def sampled(folder: Path, *, seed: int, chains: int, draws: int) -> Draws:
-    """Sample a run with short trajectories, and return its draws."""
+def sampled(folder: Path, seed: int, chains: int, draws: int) -> Path:
+    """Sample a run with short trajectories, and return its store."""
     spec = RunSpec.from_toml(EXAMPLE).to_dict()
     operations = [{"op": "sample-sigmas"}, {"op": "heatbath"}, SHORT]
     spec |= {"seed": seed, "chains": chains, "phase": [{"iterations": draws, "operations": operations}]}
     spec["data"]["train"] = str(EXAMPLE.parent / "train.csv")
     path = folder / f"{seed}.zarr"
     api.sample(spec, path, workers=0, progress=False)
-    return committed(Store.open(path))
+    return path
 
 
 def report(name: str, executor: Executor, runs: list[Draws], inputs: np.ndarray) -> None:
@@ -95,10 +96,9 @@ def main() -> None:
     options = parser.parse_args()
     inputs = np.random.default_rng(0).normal(size=(options.cases, 2))
     with tempfile.TemporaryDirectory() as folder:
-        runs = [
-            sampled(Path(folder), seed=seed, chains=options.chains, draws=options.draws)
-            for seed in range(1, options.seeds + 1)
-        ]
+        jobs = [(Path(folder), seed, options.chains, options.draws) for seed in range(1, options.seeds + 1)]
+        with get_context("fork").Pool(1) as other:  # the memory shown is then that of predictions
+            runs = [committed(Store.open(path)) for path in other.starmap(sampled, jobs)]
         if options.jax.exists():
             against_jax(options.jax, runs[0], inputs[:1000], Path(folder))
         report("in process", InProcess(), runs, inputs)
