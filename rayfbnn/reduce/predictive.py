@@ -93,9 +93,10 @@ def summaries(
     """
     pieces = Pieces.of_runs(runs)
     n_values = max(runs[0].spec.network.outputs, runs[0].data.n_targets)
-    n_sums = pieces.n_pieces + 12 * (1 + len(quantiles))
-    at_once = int(min(max(1, memory_bytes / 4 / (8 * n_values * n_sums)), _MOST_CASES))
     some_draws = _some_draws(runs, len(cases)) if quantiles else []
+    of_groups = 6 * _GROUPS * len(quantiles) if some_draws else 0  # F, f, f' before and after a step
+    n_sums = pieces.n_pieces + 12 * (1 + len(quantiles)) + of_groups
+    at_once = int(min(max(1, memory_bytes / 4 / (8 * n_values * n_sums)), _MOST_CASES))
     per_case = (1 + _PASSES * bool(quantiles)) * sum(run.total for run in runs)
     for first in range(0, len(cases), at_once):
         at = slice(first, min(first + at_once, len(cases)))
@@ -103,8 +104,7 @@ def summaries(
         passes = Passes(runs, some.inputs, executor, memory_bytes=memory_bytes / 6, on_work=share.add)
         few = None
         if some_draws:
-            of_groups = Passes(some_draws, some.inputs, executor, memory_bytes=memory_bytes / 6)
-            few = _Groups(of_groups, len(runs))
+            few = _Groups(Passes(some_draws, some.inputs, executor, memory_bytes=memory_bytes / 6), len(runs))
         work = _Work(passes, pieces, some, few)
         yield (
             at,
@@ -277,8 +277,8 @@ class _Groups:
         ends = [np.concatenate([guesses.values, search.values[guesses.place]]) for guesses in steps]
         sums = self._sums([(guesses.cases, values) for guesses, values in zip(steps, ends, strict=True)])
         for guesses, of_ends in zip(steps, sums, strict=True):
-            means = of_ends / self._sizes[:, None, None, None, None]
-            search.confirm(guesses, *np.split(means, 2, axis=2))
+            of_ends /= self._sizes[:, None, None, None, None]
+            search.confirm(guesses, *np.split(of_ends, 2, axis=2))
 
     def _sums(self, lists: Sequence[tuple[Array, Array]]) -> list[Array]:
         """Return sums of F, f and f' over each group, (n_groups, 3, *values.shape) for each list."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ from rayfbnn.store.segments.tail import ChunkRows, Tail
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.protocol import Storage
+from rayfbnn.store.storage.recent import Recent
 
 if TYPE_CHECKING:
     import zarr
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 METADATA = "zarr.json"
 ADVICE = "; `verify` lists what can be kept"
-_KEPT_BYTES = 128 * 2**20  # of recently read chunks, in addition to the newest
+_chunks = Recent(128 * 2**20)  # with the number of known draws of each
 _FILL: dict[str, Any] = {"int64": 0, "string": ""}  # fill value by type; NaN for other types
 
 
@@ -255,9 +255,7 @@ class _Files(MutableMapping[str, Any]):
     ) -> None:
         self._fs, self._root, self._plans, self._metadata = fs, root, plans, metadata
         self._checker, self._tail = check, tail
-        self._kept: dict[str, tuple[int, bytes]] = {}  # recently read chunks: known draws, bytes
-        self._n_kept = 0  # bytes of these
-        self._lock = threading.Lock()  # for changes of `_kept`, because a driver gathers in threads
+        self._number = _chunks.number_of(self)
         self.writing = ""
         self.written: dict[str, bytes] = {}
 
@@ -282,21 +280,13 @@ class _Files(MutableMapping[str, Any]):
         if self._tail is None or plan.dims[:2] != ("chain", "draw"):
             return self._read_twice(plan, key)
         needed = plan.chunks[1] if n_draws is None else n_draws
-        kept = self._kept.get(key)
-        if kept is not None and kept[0] >= needed:
-            return kept[1]
+        n_kept, kept = _chunks.get(self._number, key) or (0, b"")
+        if kept and n_kept >= needed:
+            return kept
         is_there, later, n_known = self._tail.in_chunk(plan, key)
         raw = self._with_later(plan, key, is_there, later) if later else self._read_twice(plan, key)
-        self._keep(key, n_known, raw)
+        _chunks.keep(self._number, key, (n_known, raw), len(raw))
         return raw
-
-    def _keep(self, key: str, n_draws: int, raw: bytes) -> None:
-        """Keep a chunk with so many known draws, and drop the oldest ones."""
-        with self._lock:
-            self._n_kept += len(raw) - len(self._kept.pop(key, (0, b""))[1])
-            while self._kept and self._n_kept > _KEPT_BYTES:
-                self._n_kept -= len(self._kept.pop(next(iter(self._kept)))[1])
-            self._kept[key] = n_draws, raw
 
     def _with_later(self, plan: ArrayPlan, key: str, is_there: bool, later: Sequence[ChunkRows]) -> bytes:
         """Return a chunk together with the draws in the files of blocks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -13,11 +12,12 @@ from rayfbnn.store.records import Record, seal_of
 from rayfbnn.store.segments.payload import PayloadLayout, joined, size_of_header, split
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
+from rayfbnn.store.storage.recent import Recent
 
 NAME = re.compile(r"([0-9]{6,15})\.(block|segment)")
 _KINDS = ("block", "segment")
 _START_BYTES = 4 * 2**10  # read first of a file; the record of a block has one or two thousand bytes
-_KEPT_BYTES = 64 * 2**20  # of recently read arrays, in addition to the newest
+_arrays = Recent(64 * 2**20)  # of blocks and segments, by digest of the record
 
 
 class MissingFile(StoreCorruptError):
@@ -37,8 +37,7 @@ class BlockFiles:
         self._fs, self._root, self._store = fs, root, store
         self.layout = layout
         self._headers_only = headers_only
-        self._contents: dict[str, memoryview] = {}  # recently read arrays, by digest of the record
-        self._lock = threading.Lock()  # for changes of `_contents`, because a driver gathers in threads
+        self._number = _arrays.number_of(self)
 
     def folder(self, batch: int) -> Place:
         """Return the folder of a batch's commits."""
@@ -95,15 +94,15 @@ class BlockFiles:
 
     def content(self, record: Record) -> memoryview:
         """Return the arrays in the file of a record; MissingFile if its block has been gathered."""
-        kept = self._contents.get(record.digest)
-        if kept is None:
-            path = self.file_of(record)
-            again, payload = self._content(path, record.batch, record.first_block)
-            if again.digest != record.digest:
-                raise StoreCorruptError(f"{path}: was replaced by another record while it was read")
-            self._keep(record.digest, payload)
-            return payload
-        return kept
+        kept: memoryview | None = _arrays.get(self._number, record.digest)
+        if kept is not None:
+            return kept
+        path = self.file_of(record)
+        again, payload = self._content(path, record.batch, record.first_block)
+        if again.digest != record.digest:
+            raise StoreCorruptError(f"{path}: was replaced by another record while it was read")
+        _arrays.keep(self._number, record.digest, payload, len(payload))  # every array of draws asks for it
+        return payload
 
     def _read(self, path: Place, batch: int, first_block: int) -> Record:
         """Read the record in a file, and check the arrays after it unless only headers are wanted."""
@@ -148,14 +147,6 @@ class BlockFiles:
             )
         return record
 
-    def _keep(self, digest: str, payload: memoryview) -> None:
-        """Keep the arrays of a block, because every array of draws asks for them; drop the oldest ones."""
-        with self._lock:
-            n_bytes = len(payload) + sum(map(len, self._contents.values()))
-            while self._contents and n_bytes > _KEPT_BYTES:
-                n_bytes -= len(self._contents.pop(next(iter(self._contents))))
-            self._contents[digest] = payload
-
     def publish(self, record: Record, payload: bytes) -> Record | None:
         """Publish a block or segment, durably, and return its record; None if the name is taken."""
         raw = record.to_bytes()
@@ -165,8 +156,7 @@ class BlockFiles:
 
     def remove(self, record: Record) -> None:
         """Remove a block that a segment stands for, and forget its arrays."""
-        with self._lock:
-            self._contents.pop(record.digest, None)
+        _arrays.drop(self._number, record.digest)
         self._fs.unlink(self.file_of(record), below=self._root)
 
 
