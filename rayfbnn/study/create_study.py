@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source
-from rayfbnn.errors import ConfigError, RayFBNNError, StoreExistsError
+from rayfbnn.errors import ConfigError, DataError, RayFBNNError, StoreExistsError
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.storage.building import hidden_name
@@ -46,10 +46,11 @@ def create_study(
         raise StoreExistsError(f"{place}: is already a study; run it, or choose a new folder")
     specs: list[tuple[tuple[str, ...], RunSpec]] = []
     dataset: Dataset | None = None
-    for varied in combinations:
-        asked = read_spec(spec, [*overrides, *varied, f"seed={seeds[0]}"])
-        resolved, dataset = read_run_data(asked, data)
-        _check(resolved, dataset)
+    for number, varied in enumerate(combinations):
+        with _naming(number, varied):
+            asked = read_spec(spec, [*overrides, *varied, f"seed={seeds[0]}"])
+            resolved, dataset = read_run_data(asked, data)
+            _check(resolved, dataset)
         specs.append((varied, resolved))
     assert dataset is not None
     first = Member(0, seeds[0]).name
@@ -74,6 +75,17 @@ def create_study(
     elif Store.open(store).data.hash != dataset.hash or Store.open(store).spec != shortest:
         raise StoreExistsError(f"{store}: belongs to another, unfinished study; remove {place} first")
     write_plan(storage, place, specs, seeds, rule, dataset.hash)
+
+
+@contextmanager
+def _naming(number: int, varied: Sequence[str]) -> Iterator[None]:
+    """Name the configuration of a grid in an error about its keys or its training cases."""
+    try:
+        yield
+    except (ConfigError, DataError) as exc:
+        if not varied:
+            raise
+        raise type(exc)(f"configuration {number} ({', '.join(varied)}): {exc}") from exc
 
 
 def _check(spec: RunSpec, dataset: Dataset) -> None:

@@ -13,45 +13,73 @@ _KEY = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _FIXED = ("seed", "data", "model.kind", "dtype", "device")
 MOST_CONFIGURATIONS = 1000
 
+_Values = dict[str, list[str]]  # the values of keys that go together, by key
+
 
 def grid(vary: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the overrides "key.path=value" of each configuration of a grid; one without any for no grid.
 
-    Raises ConfigError for a text without values, a key or value given twice, and a key that members must
-    share.
+    Raises ConfigError for a text without values, a key or point given twice, keys that go together with
+    different numbers of values, and a key that members must share.
 
-    vary  texts "key.path=a,b,c"; a comma in brackets, braces or quotes does not separate values
+    vary  texts "key.path=a,b,c", whose values are combined with those of every other text. In a text
+          "key=a,b; other=c,d" the keys go together: its points are a with c, and b with d. A separator in
+          brackets, braces or quotes does not count
     """
-    axes: dict[str, list[str]] = {}
-    for text in vary:
-        key, equals, rest = text.partition("=")
-        key = key.strip()
-        if not equals or not _KEY.fullmatch(key):
-            raise ConfigError(f'vary: must be key.path=a,b,c, got "{text}"')
-        if key in axes:
+    axes = [_axis(text) for text in vary]
+    keys = [key for axis in axes for key in axis]
+    for key in keys:
+        if keys.count(key) > 1:
             raise ConfigError(f"vary: {key} is given twice; give all its values at once")
-        if any(key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.") for name in _FIXED):
-            raise ConfigError(
-                f"vary: {key} cannot be varied: all members of a study have the same cases, kind of targets,"
-                " dtype and device, and the study gives them their seeds"
-            )
-        values = _values(rest)
-        if not values or "" in values:
-            raise ConfigError(f'vary: {key} has no value, or an empty one, in "{text}"')
-        if len(set(values)) < len(values):
-            raise ConfigError(f'vary: {key} has the same value twice in "{text}"')
-        axes[key] = values
-    count = math.prod(len(values) for values in axes.values())
+    points = [list(zip(*axis.values(), strict=True)) for axis in axes]
+    count = math.prod(map(len, points))
     if count > MOST_CONFIGURATIONS:
         raise ConfigError(f"vary: a study has at most {MOST_CONFIGURATIONS} configurations, got {count}")
     return [
-        tuple(f"{key}={value}" for key, value in zip(axes, values, strict=True))
-        for values in itertools.product(*axes.values())
+        tuple(f"{key}={value}" for key, value in zip(keys, itertools.chain(*combination), strict=True))
+        for combination in itertools.product(*points)
     ]
 
 
-def _values(text: str) -> list[str]:
-    """Split a text at its commas, except those in brackets, braces and quotes."""
+def _axis(text: str) -> _Values:
+    """Return the values of each key of a text, as many for each; ConfigError if it is not an axis."""
+    axis: _Values = {}
+    for part in _split(text, ";"):
+        key, values = _key_and_values(part)
+        if key in axis:
+            raise ConfigError(f"vary: {key} is given twice; give all its values at once")
+        axis[key] = values
+    first, *others = axis
+    for key in others:
+        if len(axis[key]) != len(axis[first]):
+            raise ConfigError(
+                f"vary: keys that go together need as many values each, but {first} has {len(axis[first])}"
+                f" and {key} has {len(axis[key])}"
+            )
+    points = list(zip(*axis.values(), strict=True))
+    if len(set(points)) < len(points):
+        raise ConfigError(f'vary: {", ".join(axis)} has the same value twice in "{text}"')
+    return axis
+
+
+def _key_and_values(text: str) -> tuple[str, list[str]]:
+    key, equals, rest = text.partition("=")
+    key = key.strip()
+    if not equals or not _KEY.fullmatch(key):
+        raise ConfigError(f'vary: must be key.path=a,b,c, got "{text}"')
+    if any(key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.") for name in _FIXED):
+        raise ConfigError(
+            f"vary: {key} cannot be varied: all members of a study have the same cases, kind of targets,"
+            " dtype and device, and the study gives them their seeds"
+        )
+    values = _split(rest, ",")
+    if "" in values:
+        raise ConfigError(f'vary: {key} has no value, or an empty one, in "{text}"')
+    return key, values
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Split a text at its separators, except those in brackets, braces and quotes."""
     values, depth, quote, value = [], 0, "", ""
     for character in text:
         if quote:
@@ -62,9 +90,9 @@ def _values(text: str) -> list[str]:
             depth += 1
         elif character in "]})":
             depth -= 1
-        if character == "," and depth == 0 and not quote:
+        if character == separator and depth == 0 and not quote:
             values.append(value.strip())
             value = ""
         else:
             value += character
-    return [*values, value.strip()] if text.strip() else []
+    return [*values, value.strip()]

@@ -64,7 +64,8 @@ class Study(StudyFiles):
             See `sample`.
         vary
             The values of a key, as "key.path=a,b,c", one configuration for each. With several keys, every
-            combination is a configuration.
+            combination is a configuration. Keys in one text, as "key=a,b; other=c,d", go together: a with c,
+            and b with d.
         set
             See `sample`.
         superchains

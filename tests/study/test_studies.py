@@ -241,6 +241,22 @@ def test_a_grid_has_every_combination_and_is_ranked(tmp_path: Path) -> None:
     assert "model.noise=0.9:3" in page and "Ranking" in page and page.count("<svg") == 4
 
 
+def test_keys_that_go_together_are_combined_with_other_keys(tmp_path: Path) -> None:
+    together = "network.hidden.0.units=2,3; phase.0.operations=[{op='heatbath'}],[{op='negate'}]"
+    study = make(tmp_path, seeds=2, vary=[together, "model.noise=0.3:3,0.9:3"])
+    points = [
+        (spec.network.hidden[0].units, spec.phase[0].operations[0].op, one.varied[2])
+        for one in study.configurations
+        for spec in [study.members.spec(Member(one.number, 2))]
+    ]
+    assert points == [
+        (2, "heatbath", "model.noise=0.3:3"),
+        (2, "heatbath", "model.noise=0.9:3"),
+        (3, "negate", "model.noise=0.3:3"),
+        (3, "negate", "model.noise=0.9:3"),
+    ]
+
+
 @pytest.mark.long
 def test_studies_are_merged_but_never_the_same_seed_twice(complete: Study, tmp_path: Path) -> None:
     options: dict[str, Any] = {"rule": STRICT}
@@ -280,7 +296,16 @@ def test_chains_of_a_superchain_start_at_one_place(tmp_path: Path) -> None:
         ({"vary": ["chains=2", "chains=4"]}, "vary: chains is given twice"),
         ({"vary": ["seed=1,2"]}, "vary: seed cannot be varied"),
         ({"vary": ["data.inputs=[x1],[x2]"]}, "vary: data.inputs cannot be varied"),
-        ({"vary": ["chans=2,4"]}, "chans"),
+        ({"vary": ["chans=2,4"]}, r"configuration 0 \(chans=2\): chans"),
+        ({"vary": ["chains=2,4; chains_per_batch=2"]}, "chains has 2 and chains_per_batch has 1"),
+        ({"vary": ["chains=2,4; chains=6,8"]}, "vary: chains is given twice"),
+        ({"vary": ["chains=2,4; chains_per_batch=2,2", "chains=6"]}, "vary: chains is given twice"),
+        ({"vary": ["chains=2,2; chains_per_batch=1,1"]}, "chains, chains_per_batch has the same value twice"),
+        ({"vary": ["chains=2,4;"]}, 'vary: must be key.path=a,b,c, got ""'),
+        (
+            {"vary": ["chains=2,4; model.noise=0.3:3,loud"]},
+            r"configuration 1 \(chains=4, model.noise=loud\): ",
+        ),
         (
             {"set": ["phase=[{iterations=4,keep=false,operations=[{op='heatbath'}]}]"]},
             "the last phase must be kept",
