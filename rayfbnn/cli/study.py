@@ -6,16 +6,19 @@ import json
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rayfbnn.cli.descriptions import STUDY
 from rayfbnn.cli.jobs import start_again
-from rayfbnn.cli.parameters import AsJson, DataFile, LogFormat, Set, SpecFile, utf8
+from rayfbnn.cli.parameters import AsJson, LogFormat, Set, SpecFile, utf8
 from rayfbnn.cli.program import NOT_CONVERGED, app
 from rayfbnn.cli.program import command as command_of
 from rayfbnn.output.printing import answer, tell
+
+if TYPE_CHECKING:
+    from rayfbnn.study import Study
 
 _MOST_DIGITS = 20  # of a seed
 
@@ -32,6 +35,7 @@ Folders = Annotated[
     typer.Argument(metavar="STUDY...", help="The study; several with other seeds are merged."),
 ]
 Seeds = Annotated[str, typer.Option(metavar="NUMBER|LIST")]
+Cases = Annotated[str, typer.Option(metavar="FILE|LIST", parser=utf8)]
 
 
 @partial(command, docstrings=("create", "Rule"))
@@ -130,30 +134,48 @@ def diagnose(paths: Folders, configuration: int = 0, as_json: AsJson = False) ->
 @command
 def predict(
     paths: Folders,
-    data: DataFile,
-    configuration: int = 0,
+    data: Cases,
+    configuration: Annotated[int | None, typer.Option()] = None,
     out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
+    """If training files are varied and no configuration is named, each configuration predicts separately.
+    `--data` is then a file for each training file, in their order, such as new_{0..9}.csv or a.csv,b.csv, or
+    one for all.
+    """
     from rayfbnn.describe.verb_results import prediction_text
     from rayfbnn.study import Study
 
     first, *others = [Study.open(path) for path in paths]
-    prediction = first.predict(data, configuration=configuration, others=others, out=out)
-    text = prediction.to_json() if as_json else prediction_text(prediction)
+    if configuration is None and first.n_training_files > 1:
+        each = first.predict_each(_cases(first, data), others=others, out=out)
+        text = each.to_json() if as_json else str(each)
+    else:
+        prediction = first.predict(Path(data), configuration=configuration or 0, others=others, out=out)
+        text = prediction.to_json() if as_json else prediction_text(prediction)
     answer(text) if out is None else tell(text)
 
 
 @command
-def report(path: Folder, out: Path = Path("study.html"), data: Path | None = None) -> None:
+def report(path: Folder, out: Path = Path("study.html"), data: Cases | None = None) -> None:
     from rayfbnn.study import Study
     from rayfbnn.study.ranking import ranks_text
 
     study = Study.open(path)
-    written = study.report(out, data=data)
-    if data is not None:
-        tell(ranks_text(study.rank(data)))
+    cases = None if data is None else _cases(study, data)
+    written = study.report(out, data=cases)
+    if cases is not None:
+        tell(ranks_text(study.rank(cases)))
     tell(f"written: {written}")
+
+
+def _cases(study: Study, text: str) -> Path | list[Path]:
+    """Return the file of cases, or the list of files if the study has several training files."""
+    from rayfbnn.study.grid import listed
+
+    if study.n_training_files == 1:
+        return Path(text)
+    return [Path(one.strip("\"'")) for one in listed(text)]
 
 
 def _seeds(text: str) -> int | list[int]:

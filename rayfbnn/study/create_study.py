@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +17,9 @@ from rayfbnn.store.storage.building import hidden_name
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
-from rayfbnn.study.grid import grid
+from rayfbnn.study.grid import TRAIN, grid
 from rayfbnn.study.members import FOLDER, Member
-from rayfbnn.study.plan import FILE, Configuration, lengths, write_plan
+from rayfbnn.study.plan import FILE, Configuration, first_with_cases, lengths, write_plan
 from rayfbnn.study.rule import Rule
 from rayfbnn.verbs.arguments import Spec, check_device, read_run_data, read_spec
 
@@ -36,45 +37,55 @@ def create_study(
     overrides: Sequence[str],
     rule: Rule,
 ) -> None:
-    """Create a study. The store of its first member comes first: it keeps the training cases of all members.
+    """Create a study, and for each set of training cases the store of the first member that has it.
 
-    A crash before the plan is written leaves a folder that is not a study. A second call completes it.
+    This store keeps the cases for all other members. A crash before the plan is written leaves a folder that
+    is not a study. A second call completes it.
     """
     combinations = grid(vary)
     storage = storage_of(place)
     if storage.exists(place / FILE):
         raise StoreExistsError(f"{place}: is already a study; run it, or choose a new folder")
-    specs: list[tuple[tuple[str, ...], RunSpec]] = []
-    dataset: Dataset | None = None
+    if data is not None and any(key.startswith(f"{TRAIN}=") for key in combinations[0]):
+        raise ConfigError(f"data: must be left out if {TRAIN} is varied")
+    configurations: list[Configuration] = []
+    specs: list[RunSpec] = []
+    cases: dict[str, Dataset] = {}  # by their hash
     for number, varied in enumerate(combinations):
         with _naming(number, varied):
             asked = read_spec(spec, [*overrides, *varied, f"seed={seeds[0]}"])
             resolved, dataset = read_run_data(asked, data)
             _check(resolved, dataset)
-        specs.append((varied, resolved))
-    assert dataset is not None
-    first = Member(0, seeds[0]).name
+        specs.append(resolved)
+        configurations.append(Configuration(number, varied, resolved.to_dict(), dataset.hash))
+        cases.setdefault(dataset.hash, dataset)
+    _check_are_different(configurations)
+    first = {Member(number, seeds[0]).name: number for number in first_with_cases(configurations).values()}
     _check_is_new(place, first)
     folders = (place, place / FOLDER)
     new = [folder for folder in folders if isinstance(folder, Path) and not os.path.lexists(folder)]
     if not storage.exists(place):  # it may be a link to an empty folder, since the user named it
         storage.mkdir(place)
     storage.mkdir(place / FOLDER)
-    storage.check_folders([place / FOLDER / first])
-    planned = lengths(Configuration(0, (), specs[0][1].to_dict()), rule.looks)
-    shortest = specs[0][1].with_iterations(planned[0])
-    store = place / FOLDER / first
-    if not storage.is_taken(store):
-        try:
-            Store.for_run(store, shortest, dataset, kernel=kernel_name(shortest))
-        except RayFBNNError:
-            for folder in reversed(new):
-                with suppress(OSError):  # something else is in the folder
-                    folder.rmdir()
-            raise
-    elif Store.open(store).data.hash != dataset.hash or Store.open(store).spec != shortest:
-        raise StoreExistsError(f"{store}: belongs to another, unfinished study; remove {place} first")
-    write_plan(storage, place, specs, seeds, rule, dataset.hash)
+    storage.check_folders(place / FOLDER / name for name in first)
+    try:
+        for name, number in first.items():
+            shortest = specs[number].with_iterations(lengths(configurations[number], rule.looks)[0])
+            _create_first(place, place / FOLDER / name, shortest, cases[configurations[number].data_hash])
+    except RayFBNNError:
+        for folder in reversed(new):
+            with suppress(OSError):  # something else is in the folder
+                folder.rmdir()
+        raise
+    write_plan(storage, place, configurations, seeds, rule)
+
+
+def _create_first(study: Place, store: Place, spec: RunSpec, dataset: Dataset) -> None:
+    """Create a member that keeps training cases, unless a creation that crashed has left the same one."""
+    if not storage_of(store).is_taken(store):
+        Store.for_run(store, spec, dataset, kernel=kernel_name(spec))
+    elif Store.open(store).data.hash != dataset.hash or Store.open(store).spec != spec:
+        raise StoreExistsError(f"{store}: belongs to another, unfinished study; remove {study} first")
 
 
 @contextmanager
@@ -95,7 +106,20 @@ def _check(spec: RunSpec, dataset: Dataset) -> None:
     check_device(spec.device)
 
 
-def _check_is_new(place: Place, first: str) -> None:
+def _check_are_different(configurations: Sequence[Configuration]) -> None:
+    """Raise ConfigError if two configurations are the same posterior, sampled in the same way."""
+    seen: dict[str, Configuration] = {}
+    for one in configurations:
+        data = {**one.keys["data"], "train": one.data_hash}
+        other = seen.setdefault(json.dumps({**one.keys, "data": data}), one)
+        if other is not one:
+            raise ConfigError(
+                f"vary: configurations {other.number} ({other.label}) and {one.number} ({one.label}) are the"
+                " same"
+            )
+
+
+def _check_is_new(place: Place, first: Collection[str]) -> None:
     """Raise ConfigError if the folder has anything but the remains of a creation that crashed."""
     storage = storage_of(place)
     try:
@@ -103,8 +127,9 @@ def _check_is_new(place: Place, first: str) -> None:
         members = storage.listdir(place / FOLDER) if FOLDER in names else []
     except FileNotFoundError:
         return
+    ours = {*first, *map(hidden_name, first)}
     foreign = [name for name in names if name != FOLDER] + [
-        f"{FOLDER}/{name}" for name in members if name not in (first, hidden_name(first))
+        f"{FOLDER}/{name}" for name in members if name not in ours
     ]
     if foreign:
         raise ConfigError(

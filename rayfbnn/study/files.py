@@ -68,6 +68,11 @@ class StudyFiles:
         """The configurations, in the order of the grid."""
         return self.plan.configurations
 
+    @property
+    def n_training_files(self) -> int:
+        """Number of training files, or rather of different sets of training cases."""
+        return len(self.plan.first_with_cases)
+
     def seeds(self, configuration: int = 0, *, look: int | None = None) -> tuple[int, ...]:
         """Return the seeds of a configuration's members, or of the members at one of its looks."""
         seeds = list(self.plan.seeds)

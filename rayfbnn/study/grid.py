@@ -12,6 +12,8 @@ from rayfbnn.errors import ConfigError
 _KEY = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _FIXED = ("seed", "data", "model.kind", "dtype", "device")
 MOST_CONFIGURATIONS = 1000
+TRAIN = "data.train"
+_RANGE = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}", re.ASCII)
 
 _Values = dict[str, list[str]]  # the values of keys that go together, by key
 
@@ -67,15 +69,37 @@ def _key_and_values(text: str) -> tuple[str, list[str]]:
     key = key.strip()
     if not equals or not _KEY.fullmatch(key):
         raise ConfigError(f'vary: must be key.path=a,b,c, got "{text}"')
-    if any(key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.") for name in _FIXED):
+    if key != TRAIN and any(
+        key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.") for name in _FIXED
+    ):
         raise ConfigError(
-            f"vary: {key} cannot be varied: all members of a study have the same cases, kind of targets,"
-            " dtype and device, and the study gives them their seeds"
+            f"vary: {key} cannot be varied: all members of a study have the same columns, kind of targets,"
+            f" dtype and device, and the study gives them their seeds; of the data only {TRAIN} can be varied"
         )
-    values = _split(rest, ",")
+    values = listed(rest)
     if "" in values:
         raise ConfigError(f'vary: {key} has no value, or an empty one, in "{text}"')
     return key, values
+
+
+def listed(text: str) -> list[str]:
+    """Return the values of a list "a,b,c", in which fold_{0..9}.csv stands for ten values.
+
+    A value with quotes stays as it is.
+    """
+    return [one for value in _split(text, ",") for one in _of_range(value)]
+
+
+def _of_range(value: str) -> list[str]:
+    match = _RANGE.search(value)
+    if match is None or "'" in value or '"' in value:
+        return [value]
+    first, last = int(match[1]), int(match[2])
+    if not 0 <= last - first < MOST_CONFIGURATIONS:
+        raise ConfigError(f"{value}: must be a range of 1 to {MOST_CONFIGURATIONS} numbers, such as {{0..9}}")
+    n_digits = len(match[1]) if match[1].startswith("0") else 0  # 08, 09, 10
+    before, after = value[: match.start()], value[match.end() :]
+    return [f"{before}{number:0{n_digits}d}{after}" for number in range(first, last + 1)]
 
 
 def _split(text: str, separator: str) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from functools import partial
 from pathlib import Path
 
-from rayfbnn.data import Source
+from rayfbnn.data import Source, is_path
 from rayfbnn.markup import tables
 from rayfbnn.output.whole_file import whole_file
 from rayfbnn.pictures.panels import Axes
@@ -14,7 +14,7 @@ from rayfbnn.reporting.page import Section, beside, check_installed, page, pictu
 from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.looks import Look
 from rayfbnn.study.members import Member
-from rayfbnn.study.ranking import rank
+from rayfbnn.study.ranking import rank, ranked_cases
 from rayfbnn.study.study_status import ConfigurationStatus, StudyStatus, look_head, status_of_study
 from rayfbnn.verbs.arguments import check_output
 
@@ -22,14 +22,14 @@ _SHOWN = 12  # quantities in a table and in a picture; the worst are shown
 _OK = {None: "not complete", True: "ok", False: "not ok"}
 
 
-def write_report(study: StudyFiles, out: Path, data: Source | None) -> Path:
+def write_report(study: StudyFiles, out: Path, data: Source | list[Source] | None) -> Path:
     """Write the page to a file, completely or not at all, and return its path.
 
-    data  cases with targets, for ranking the configurations
+    data  cases with targets, for ranking the configurations; see `rank`
     """
     check_installed()
-    inputs = [] if data is None or not isinstance(data, str | Path) else [Path(data)]
-    check_output(out, inputs=inputs)
+    sources: list[Source] = data if isinstance(data, list) else [data]
+    check_output(out, inputs=[Path(source) for source in sources if is_path(source)])
     status = status_of_study(study)
     several = len(status.configurations) > 1
     panels = [(one.label if several else "", one) for one in status.configurations]
@@ -158,12 +158,13 @@ def _draw_members(axis: Axes, spreads: dict[int, list[float]]) -> None:
     axis.set_ylabel("log likelihood")
 
 
-def _ranking(study: StudyFiles, data: Source) -> str:
+def _ranking(study: StudyFiles, data: Source | list[Source]) -> str:
     ranks = rank(study, data)
     rows = [(one.label, one.log_probability, one.difference, one.difference_se, _OK[one.ok]) for one in ranks]
     head = ("configuration", "mean log probability", "below the best", "standard error", "verdict")
+    by = "file" if ranks[0].n_files > 1 else "case"
     text = (
-        f"The ranking is by the mean log probability density of the targets of {ranks[0].n_cases} cases. The"
-        " standard errors are those of the differences from the best, case by case."
+        f"The ranking is by the mean log probability density of the targets of {ranked_cases(ranks)}. The"
+        f" standard errors are those of the differences from the best, {by} by {by}."
     )
     return tables.paragraph(text) + tables.table(head, rows)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreExistsError, StoreMismatchError
@@ -44,15 +43,18 @@ class Members:
 
     def __init__(self, storage: Storage, folder: Place, plan: Plan) -> None:
         self._storage, self._folder, self._plan = storage, folder, plan
+        self._with_cases: dict[int, Store] = {}  # by the number of the first configuration with the cases
 
     def place(self, member: Member) -> Place:
         """Return the place of a member's store."""
         return self._folder / FOLDER / member.name
 
-    @cached_property
-    def first(self) -> Store:
-        """The store that was made with the study. It has the training cases of all members."""
-        return self._opened(Member(0, self._plan.seeds[0]))
+    def with_cases(self, configuration: int = 0) -> Store:
+        """Return the store that was made with the study for the training cases of a configuration."""
+        number = self._plan.first_with_cases[self._plan.configurations[configuration].data_hash]
+        if number not in self._with_cases:
+            self._with_cases[number] = self._opened(Member(number, self._plan.seeds[0]))
+        return self._with_cases[number]
 
     def _opened(self, member: Member, *, headers_only: bool = False) -> Store:
         """Open a member's store; StoreCorruptError if the store or its folder is a link."""
@@ -63,7 +65,8 @@ class Members:
     def spec(self, member: Member) -> RunSpec:
         """Return the configuration of a member, with the total length of all looks."""
         configuration = self._plan.configurations[member.configuration]
-        return configuration.spec(member.seed).resolved(self.first.spec.encoding)
+        encoding = self.with_cases(member.configuration).spec.encoding
+        return configuration.spec(member.seed).resolved(encoding)
 
     def is_there(self, member: Member) -> bool:
         """Return True if the member's store has been made."""
@@ -81,7 +84,7 @@ class Members:
         store = self._opened(member, headers_only=headers_only)
         expected = self.spec(member).with_iterations(store.spec.phase[-1].iterations)
         lines = [line for line in differences(expected, store.spec) if not line.startswith("data.train:")]
-        if store.root.header.data_hash != self._plan.data_hash:
+        if store.root.header.data_hash != self._plan.configurations[member.configuration].data_hash:
             lines.append("data: the training cases differ")
         if lines:
             listed = "".join(f"\n  {line}" for line in lines)
@@ -93,7 +96,8 @@ class Members:
         spec = self.spec(member).with_iterations(iterations)
         self._storage.check_folders([self._folder / FOLDER])
         with suppress(StoreExistsError):
-            Store.for_run(self.place(member), spec, self.first.data, kernel=kernel_name(spec))
+            data = self.with_cases(member.configuration).data
+            Store.for_run(self.place(member), spec, data, kernel=kernel_name(spec))
 
     def draws_at(self, configuration: Configuration, iterations: int) -> int:
         """Return the number of draws of each chain when the last phase has this many iterations."""

@@ -49,7 +49,8 @@ def stores_with_draws(studies: Sequence[StudyFiles], configuration: int) -> list
         if study.members.is_there(member) and study.members.open(member).committed_draws
     ]
     if not stores:
-        raise StoreError(f"{studies[0].place}: no member has draws yet; run the study first")
+        label = studies[0].configurations[configuration].label
+        raise StoreError(f"{studies[0].place}: no member of {label} has draws yet; run the study first")
     return stores
 
 
@@ -59,7 +60,7 @@ def _check(studies: Sequence[StudyFiles], configuration: int) -> None:
     first.check_configuration(configuration)
     seeds: dict[int, StudyFiles] = {}
     for study in studies:
-        if study.plan.data_hash != first.plan.data_hash:
+        if _data_hashes(study) != _data_hashes(first):
             raise StoreMismatchError(f"{study.place}: the training cases are not those of {first.place}")
         if _keys(study) != _keys(first):
             raise StoreMismatchError(f"{study.place}: the configurations are not those of {first.place}")
@@ -70,6 +71,10 @@ def _check(studies: Sequence[StudyFiles], configuration: int) -> None:
                     " draws, which must not be counted twice"
                 )
             seeds[seed] = study
+
+
+def _data_hashes(study: StudyFiles) -> list[str]:
+    return [one.data_hash for one in study.configurations]
 
 
 def _keys(study: StudyFiles) -> list[dict[str, object]]:

@@ -50,7 +50,7 @@ class ClusterDrivers:
 
     def __init__(self, study: StudyFiles, options: RunOptions) -> None:
         """Connect to the cluster, and look at its nodes."""
-        gpus = 1 if study.members.first.spec.device == "gpu" else 0
+        gpus = 1 if study.members.with_cases().spec.device == "gpu" else 0
         self._ray, _ = connect(options.workers, options.address)
         self._watch = NodeWatch(self._ray, gpus)
         self._n_members = sum(len(due.seeds) for due in study.due().values())

@@ -6,6 +6,7 @@ import copy
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreExistsError, StoreMissingError
@@ -14,6 +15,7 @@ from rayfbnn.store.checking.documents import as_document
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
+from rayfbnn.study.grid import TRAIN
 from rayfbnn.study.rule import Rule
 from rayfbnn.study.sealed import FORMAT_VERSION, LARGEST_SEED, MOST_SEEDS, PlanDocument
 from rayfbnn.version import __version__
@@ -33,16 +35,25 @@ class Configuration:
         The overrides "key.path=value" that distinguish it from the others.
     keys
         All its keys, as `RunSpec.to_dict` returns them, with the first seed.
+    data_hash
+        Hash of its training cases.
     """
 
     number: int
     varied: tuple[str, ...]
     keys: dict[str, Any]
+    data_hash: str
 
     @property
     def label(self) -> str:
         """The overrides as one text, or "the configuration" if nothing is varied."""
         return ", ".join(self.varied) or "the configuration"
+
+    @property
+    def setting(self) -> str:
+        """The label without the training file; configurations that differ only in it share their setting."""
+        kept = [text for text in self.varied if not text.startswith(f"{TRAIN}=")]
+        return ", ".join(kept) or "the configuration"
 
     @property
     def iterations(self) -> int:
@@ -68,8 +79,6 @@ class Plan:
         The version of rayfbnn that made it.
     configurations, seeds, rule
         The configurations and seeds of the members, and the rule that decides when they stop.
-    data_hash
-        Hash of the training cases.
     """
 
     identity: str
@@ -77,7 +86,6 @@ class Plan:
     configurations: tuple[Configuration, ...]
     seeds: tuple[int, ...]
     rule: Rule
-    data_hash: str
 
     @staticmethod
     def from_file(storage: Storage, folder: Place) -> Plan:
@@ -96,7 +104,7 @@ class Plan:
             )
         parsed = as_document(PlanDocument, document, place, "the plan of a study")
         configurations = tuple(
-            Configuration(number, tuple(entry.varied), entry.keys)
+            Configuration(number, tuple(entry.varied), entry.keys, entry.data_hash)
             for number, entry in enumerate(parsed.configurations)
         )
         try:
@@ -108,19 +116,22 @@ class Plan:
                 configurations=configurations,
                 seeds=checked_seeds(parsed.seeds),
                 rule=Rule(**parsed.rule.model_dump()),
-                data_hash=parsed.data_hash,
             )
         except ConfigError as exc:
             raise StoreCorruptError(f"{place}: is not the plan of a study: {exc}") from None
+
+    @cached_property
+    def first_with_cases(self) -> dict[str, int]:
+        """The number of the first configuration with each set of training cases, by the hash of the cases."""
+        return first_with_cases(self.configurations)
 
 
 def write_plan(
     storage: Storage,
     folder: Place,
-    configurations: Sequence[tuple[tuple[str, ...], RunSpec]],
+    configurations: Sequence[Configuration],
     seeds: Sequence[int],
     rule: Rule,
-    data_hash: str,
 ) -> None:
     """Write the plan durably; StoreExistsError if the folder already has one."""
     document = {
@@ -128,16 +139,24 @@ def write_plan(
         "format_version": FORMAT_VERSION,
         "version": __version__,
         "configurations": [
-            {"varied": list(varied), "keys": spec.to_dict()} for varied, spec in configurations
+            {"varied": list(one.varied), "keys": one.keys, "data_hash": one.data_hash}
+            for one in configurations
         ],
         "seeds": list(seeds),
         "rule": rule.to_dict(),
-        "data_hash": data_hash,
         SEAL: NO_SEAL,
     }
     if not storage.write_exclusive(folder / FILE, seal(document)):
         raise StoreExistsError(f"{folder}: is already a study; run it, or choose a new folder")
     storage.fsync_dir(folder)
+
+
+def first_with_cases(configurations: Sequence[Configuration]) -> dict[str, int]:
+    """Return the number of the first configuration with each set of training cases, by their hash."""
+    first: dict[str, int] = {}
+    for one in configurations:
+        first.setdefault(one.data_hash, one.number)
+    return first
 
 
 def numbered_seeds(count: int, *, after: int = 0) -> range:

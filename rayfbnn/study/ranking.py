@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rayfbnn.arrays import Array
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
 from rayfbnn.study.merging import stores_with_draws
-from rayfbnn.study.study_status import status_of_study
+from rayfbnn.study.study_status import status_of_study, verdict_of
+from rayfbnn.study.training_files import cases_of_each
 from rayfbnn.verbs.predicting import predict
 
 if TYPE_CHECKING:
     from rayfbnn.study.files import StudyFiles
+    from rayfbnn.study.plan import Configuration
 
 
 @dataclass(frozen=True)
 class Rank:
-    """The place of a configuration in the ranking.
+    """The place of a setting in the ranking.
 
     Attributes
     ----------
     configuration
-        Its number in the study.
+        The number of its configuration, or of the first if it has several, one for each training file.
     label
         The values that distinguish it from the others.
     log_probability
-        Mean over cases of the log probability density of a case's targets.
+        Mean over cases of the log probability density of a case's targets; over several training files, the
+        mean of their means.
     difference
-        Distance of the mean below that of the best configuration; 0 for the best.
+        Distance of the mean below that of the best setting; 0 for the best.
     difference_se
-        Standard error of the difference, from the differences of the cases; 0 for the best, NaN for one case.
-    n_cases
-        Number of cases with targets.
+        Standard error of the difference, from the differences of the cases, or of the files if there are
+        several; 0 for the best, NaN for one case.
+    n_cases, n_files
+        Number of cases with targets, and of training files.
     ok
-        Whether the configuration has converged; None before it is complete. If it is not True, the draws may
-        come from chains that do not agree.
+        Whether all its configurations have converged; None before they are complete. If it is not True, the
+        draws may come from chains that do not agree.
     """
 
     configuration: int
@@ -47,47 +53,81 @@ class Rank:
     difference: float
     difference_se: float
     n_cases: int
+    n_files: int
     ok: bool | None
 
 
-def rank(study: StudyFiles, data: Source) -> list[Rank]:
-    """Return the configurations, the best first; ConfigError if the cases have no targets."""
-    by_configuration = []
-    for configuration in study.configurations:
-        table = predict(stores_with_draws([study], configuration.number), data=data).table
-        if "log_probability" not in table:
-            raise ConfigError("data: ranking needs cases with targets, and these have none")
-        by_configuration.append(table["log_probability"].to_numpy(dtype=np.float64))
-    values = np.stack(by_configuration)
-    values = values[:, ~np.isnan(values).any(axis=0)]  # only cases with targets have probabilities
-    n_cases = values.shape[1]
-    if n_cases == 0:
-        raise ConfigError("data: ranking needs cases with targets, but all targets are missing")
+def rank(study: StudyFiles, data: Source | list[Source]) -> list[Rank]:
+    """Return the settings, the best first; ConfigError if the cases have no targets.
+
+    Settings are configurations, or configurations that differ only in their training files. With several
+    files, differences are between the means of files, and their standard errors are from these.
+    """
+    sources = cases_of_each(study, data)
+    by_setting: dict[str, list[Configuration]] = {}
+    for one in study.configurations:
+        by_setting.setdefault(one.setting, []).append(one)
+    settings = list(by_setting.values())
+    files = {tuple(one.data_hash for one in setting) for setting in settings}
+    if len(files) > 1:
+        raise ConfigError("data: settings that do not share their training files cannot be ranked")
+    by_file = [
+        _with_targets([_log_probabilities(study, one.number, sources[one.number]) for one in of_file])
+        for of_file in zip(*settings, strict=True)
+    ]
+    n_cases = sum(values.shape[1] for values in by_file)
+    values = by_file[0]
+    if len(by_file) > 1:
+        values = np.stack([of_file.mean(axis=1) for of_file in by_file], axis=1)
+    status = status_of_study(study)
     best = int(values.mean(axis=1).argmax())
-    status = status_of_study(study).configurations
     ranks = []
-    for configuration, row in zip(study.configurations, values, strict=True):
-        lost = np.zeros(n_cases)
+    for setting, row in zip(settings, values, strict=True):
+        lost = np.zeros(len(row))
         np.subtract(values[best], row, out=lost, where=values[best] != row)  # both may be -inf
-        is_known = n_cases > 1 and np.isfinite(lost).all()
-        error = float(lost.std(ddof=1)) / math.sqrt(n_cases) if is_known else math.nan
+        is_known = len(row) > 1 and np.isfinite(lost).all()
+        error = float(lost.std(ddof=1)) / math.sqrt(len(row)) if is_known else math.nan
         ranks.append(
             Rank(
-                configuration=configuration.number,
-                label=configuration.label,
+                configuration=setting[0].number,
+                label=setting[0].setting,
                 log_probability=float(row.mean()),
                 difference=float(lost.mean()),
-                difference_se=0.0 if configuration.number == best else error,
+                difference_se=0.0 if setting is settings[best] else error,
                 n_cases=n_cases,
-                ok=status[configuration.number].ok,
+                n_files=len(by_file),
+                ok=verdict_of([status.configurations[one.number] for one in setting]),
             )
         )
     return sorted(ranks, key=lambda one: one.difference)
 
 
+def _log_probabilities(study: StudyFiles, configuration: int, data: Source) -> Array:
+    """Return the log probability of each case (n_cases,), NaN for cases without targets."""
+    table = predict(stores_with_draws([study], configuration), data=data).table
+    if "log_probability" not in table:
+        raise ConfigError("data: ranking needs cases with targets, and these have none")
+    return np.asarray(table["log_probability"], dtype=np.float64)
+
+
+def _with_targets(rows: Sequence[Array]) -> Array:
+    """Return the rows (n_settings, n_cases) without cases that have no targets."""
+    values = np.stack(rows)
+    values = values[:, ~np.isnan(values).any(axis=0)]
+    if values.shape[1] == 0:
+        raise ConfigError("data: ranking needs cases with targets, but all targets are missing")
+    return values
+
+
+def ranked_cases(ranks: list[Rank]) -> str:
+    """Return in words what the ranking is from."""
+    files = f", in {ranks[0].n_files} files" if ranks[0].n_files > 1 else ""
+    return f"{ranks[0].n_cases} cases{files}"
+
+
 def ranks_text(ranks: list[Rank]) -> str:
-    """Return a line for each configuration, the best first."""
-    lines = [f"mean log probability of {ranks[0].n_cases} cases, and how far below the best:"]
+    """Return a line for each setting, the best first."""
+    lines = [f"mean log probability of {ranked_cases(ranks)}, and how far below the best:"]
     for one in ranks:
         below = "best" if one.difference == 0 else f"-{one.difference:.4g} +- {one.difference_se:.2g}"
         note = "" if one.ok else "  (not complete)" if one.ok is None else "  (not converged)"

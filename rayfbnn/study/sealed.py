@@ -25,7 +25,7 @@ from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.study.grid import MOST_CONFIGURATIONS
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MOST_SEEDS = 10_000
 LARGEST_SEED = 2**32 - 1
 
@@ -39,6 +39,7 @@ class ConfigurationDocument(Document):
 
     varied: list[Name]
     keys: dict[str, Any]
+    data_hash: Digest
 
 
 class RuleDocument(Document):
@@ -62,7 +63,6 @@ class PlanDocument(Document):
     ]
     seeds: Seeds
     rule: RuleDocument
-    data_hash: Digest
     seal: Seal
 
 

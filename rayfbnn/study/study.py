@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rayfbnn.run.running import LogFormat
     from rayfbnn.study.looks import Look
     from rayfbnn.study.ranking import Rank
+    from rayfbnn.study.training_files import StudyPrediction
 
 
 class Study(StudyFiles):
@@ -64,7 +65,8 @@ class Study(StudyFiles):
             See `sample`.
         vary
             The values of a key, as "key.path=a,b,c", one configuration for each. With several keys, every
-            combination is a configuration. Keys in one text, as "key=a,b; other=c,d", go together: a with c,
+            combination is a configuration. The values of data.train are training files, and name_{0..9}.csv
+            stands for ten of them. Keys in one text, as "key=a,b; other=c,d", go together: a with c,
             and b with d.
         set
             See `sample`.
@@ -131,7 +133,7 @@ class Study(StudyFiles):
         from rayfbnn.study.processes import Drivers
 
         options = RunOptions(workers, address, max_failures, progress, log_format)
-        check_options(self.members.first.spec, options)
+        check_options(self.members.with_cases().spec, options)
         n_members = sum(len(due.seeds) for due in self.due().values())
         if n_members == 0:
             return self.status()
@@ -186,13 +188,52 @@ class Study(StudyFiles):
 
         return predict(stores_with_draws((self, *others), configuration), data=data, out=out)
 
-    def rank(self, data: Source) -> list[Rank]:
-        """Rank the configurations by the mean log probability of the targets of cases, the best first."""
+    def predict_each(
+        self,
+        data: Source | list[Source],
+        *,
+        others: Sequence[Study] = (),
+        out: str | Path | None = None,
+    ) -> StudyPrediction:
+        """Predict with each configuration separately, such as those of several training files.
+
+        Draws of a configuration's members are pooled, those of two configurations never.
+
+        Parameters
+        ----------
+        data
+            The cases to predict, as for `predict`, or a list with the cases for each training file, in the
+            order in which `vary` names the files.
+        others
+            Studies that are merged with this one.
+        out
+            A CSV or Parquet file for the table of predictions, whose first column is the configuration.
+
+        Returns
+        -------
+        StudyPrediction
+            The prediction of each configuration, a table and a summary of all, and the means of the measures
+            over training files.
+        """
+        from rayfbnn.study.training_files import predict_each
+
+        return predict_each(self, data, others, out)
+
+    def rank(self, data: Source | list[Source]) -> list[Rank]:
+        """Rank the configurations by the mean log probability of the targets of cases, the best first.
+
+        Configurations that differ only in their training files are ranked together.
+
+        Parameters
+        ----------
+        data
+            Cases with targets, or a list with the cases for each training file.
+        """
         from rayfbnn.study.ranking import rank
 
         return rank(self, data)
 
-    def report(self, out: str | Path, *, data: Source | None = None) -> Path:
+    def report(self, out: str | Path, *, data: Source | list[Source] | None = None) -> Path:
         """Write an HTML page on the study: verdict, looks, members, and with `data` the ranking.
 
         Parameters
@@ -200,7 +241,9 @@ class Study(StudyFiles):
         out
             The page to write.
         data
-            Cases with targets; configurations are ranked by how probable they find them.
+            Cases with targets; configurations are ranked by how probable they find them. If training files
+            are varied, this is a file for each, in their order, such as new_{0..9}.csv, or one for all. From
+            Python a list.
 
         Returns
         -------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -87,8 +87,7 @@ class StudyStatus:
     @property
     def ok(self) -> bool | None:
         """True if every configuration has converged, False if not; None before all are complete."""
-        verdicts = [one.ok for one in self.configurations]
-        return None if None in verdicts else all(verdicts)
+        return verdict_of(self.configurations)
 
     def drivers(self, at_work: bool | None = True) -> list[str]:
         """Return the host and process id of each driver that has members.
@@ -97,6 +96,12 @@ class StudyStatus:
         """
         members = [member for one in self.configurations for member in one.members]
         return sorted({m.driver for m in members if m.driver is not None and m.at_work is at_work})
+
+
+def verdict_of(configurations: Sequence[ConfigurationStatus]) -> bool | None:
+    """Return True if all configurations have converged, False if not; None before all are complete."""
+    verdicts = [one.ok for one in configurations]
+    return None if None in verdicts else all(verdicts)
 
 
 def status_of_study(study: StudyFiles) -> StudyStatus:

@@ -140,8 +140,8 @@ def test_an_interrupted_study_goes_on_to_the_same_decisions(
     Store.for_run(
         study.members.place(first),
         complete.members.spec(first).with_iterations(5),
-        complete.members.first.data,
-        kernel=complete.members.first.root.kernel,
+        complete.members.with_cases().data,
+        kernel=complete.members.with_cases().root.kernel,
     )
     calls = 0
     real = driving.resume
