@@ -16,11 +16,11 @@ _MAX_LABELS = 100  # more, with more than one for every two cases, are taken for
 
 
 def learn_labels(table: Table, spec: TableConfiguration) -> dict[str, tuple[str, ...]]:
-    """Return the labels of each target that is text, ordered by label number from 0.
+    """Return the labels of each target that is not numbered from 0, ordered by label number.
 
-    Numeric targets are label numbers already. If a class model's configuration does not give the number of
-    classes, its labels are the distinct values of the column. Raises DataError if a target has too many or
-    too few labels.
+    If a class model's configuration does not give the number of classes, its labels are the distinct values
+    of the column. If it gives C classes, numbers from 1 to C are labels, and numbers from 0 to C - 1 are
+    label numbers already. Raises DataError if a target has too many or too few labels.
     """
     labels = {}
     if not spec.targets_are_labels:
@@ -30,7 +30,16 @@ def learn_labels(table: Table, spec: TableConfiguration) -> dict[str, tuple[str,
         if cells.kind == "levels" or (spec.n_labels is None and cells.kind == "number"):
             labels[name] = _labels_of(cells)
             _check_number_of_labels(cells, labels[name], spec)
+        elif (n_classes := spec.model_keys.classes) is not None and _counts_from_one(cells, n_classes):
+            labels[name] = tuple(str(label) for label in range(1, n_classes + 1))
     return labels
+
+
+def _counts_from_one(cells: Cells, n_classes: int) -> bool:
+    """Return True if the numbers in a column are whole, the largest is n_classes, and none is below 1."""
+    numbers = cells.numbers[cells.is_number]
+    whole = (numbers == np.floor(numbers)).all()
+    return bool(len(numbers) and whole and numbers.min() >= 1 and numbers.max() == n_classes)
 
 
 def _labels_of(cells: Cells) -> tuple[str, ...]:

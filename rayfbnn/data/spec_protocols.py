@@ -60,11 +60,16 @@ class ColumnKeys(Protocol):
 
 
 class ModelKeys(Protocol):
-    """The key of the section `model` that an error names."""
+    """The keys of the section `model` that labels depend on."""
 
     @property
     def kind(self) -> str:
         """The name of the data model."""
+        ...
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes, if the configuration gives it."""
         ...
 
 

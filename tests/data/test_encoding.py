@@ -216,6 +216,43 @@ def test_labels_follow_from_the_training_cases(name: str) -> None:
     assert spec.data_model.probability_columns(["y"]) == [f"p_{label}" for label in labels]
 
 
+COUNTED: dict[str, tuple[list[Any], tuple[str, ...] | None, list[float]]] = {
+    "from 1": ([4, 2, 3, 1], ("1", "2", "3", "4"), [3, 1, 2, 0]),
+    "not every label occurs": ([4.0, 2.0, None, 2.0], ("1", "2", "3", "4"), [3, 1, np.nan, 1]),
+    "from 0": ([3, 0, 1, 2], None, [3, 0, 1, 2]),
+    "neither the first nor the last": ([3, 1, 2, 1], None, [3, 1, 2, 1]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_given_number_of_classes_is_counted_from_0_or_from_1(name: str) -> None:
+    values, labels, numbers = COUNTED[name]
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0, 5.0], "y": values})
+    spec, data = read_training(with_model(CLASS | {"classes": 4}, exclude=None), table)
+    assert spec.encoding is not None and spec.encoding.labels == ({} if labels is None else {"y": labels})
+    np.testing.assert_array_equal(data.targets[:, 0], numbers)
+    np.testing.assert_array_equal(read_cases(table, spec)[1], data.targets)
+    names = labels or ("0", "1", "2", "3")
+    assert spec.data_model.probability_columns(["y"]) == [f"p_{label}" for label in names]
+
+
+def test_cases_to_predict_are_labelled_as_the_training_cases_are() -> None:
+    """The labels 1 and 2 mean the same in a table that lacks the others, and 0 is refused."""
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0, 5.0], "y": [4, 2, 3, 1]})
+    spec, _ = read_training(with_model(CLASS | {"classes": 4}, exclude=None), table)
+    _, targets = read_cases(table.assign(y=[1, 2, 2, 1]), spec)
+    assert targets is not None and targets[:, 0].tolist() == [0, 1, 1, 0]
+    with pytest.raises(DataError, match=r"row 2, column y: unknown label, got '0' .* are: 1, 2, 3, 4"):
+        read_cases(table.assign(y=[1, 0, 2, 1]), spec)
+
+
+@pytest.mark.parametrize("values", [[0, 1, 4], [1, 2.5, 4], [1, 2, 5], [-1, 2, 4]])
+def test_other_numbers_are_no_labels(values: list[float]) -> None:
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": values})
+    with pytest.raises(DataError, match=r"must be a whole number from 0 to 3 .*from 1 to 4"):
+        read_training(with_model(CLASS | {"classes": 4}, exclude=None), table)
+
+
 def test_categories_of_pandas_keep_the_order_of_labels() -> None:
     labels = pd.Categorical(["lo", "hi", "lo"], categories=["lo", "mid", "hi"])
     table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": labels})

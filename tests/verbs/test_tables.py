@@ -89,18 +89,22 @@ def test_a_store_without_an_encoding_predicts_from_tables(tmp_path: Path) -> Non
         pd.testing.assert_frame_equal(api.predict(store.path, data=data).table, expected)
 
 
-def test_labels_come_back_in_predictions(tmp_path: Path) -> None:
-    table = mixed_table().assign(y=np.array(["setosa", "virginica", "other"])[np.arange(12) % 3])
+@pytest.mark.parametrize(
+    ("labels", "model"),
+    [(["other", "setosa", "virginica"], {"kind": "class"}), ([1, 2, 3], {"kind": "class", "classes": 3})],
+)
+def test_labels_come_back_in_predictions(tmp_path: Path, labels: list[Any], model: dict[str, Any]) -> None:
+    table = mixed_table().assign(y=np.array(labels)[np.arange(12)[::-1] % 3])
     path = tmp_path / "run.zarr"
-    keys = table_keys(**FULL, standardize=["inputs"]) | {"model": {"kind": "class"}}
+    keys = table_keys(**FULL, standardize=["inputs"]) | {"model": model}
     keys["phase"] = keys["phase"][1:]
     api.sample(keys, path, data=table, workers=0, progress=False)
     predictions = api.predict(path, data=table).table
-    p = predictions[["p_other", "p_setosa", "p_virginica"]]
+    p = predictions[[f"p_{label}" for label in labels]]
     np.testing.assert_allclose(p.sum(axis=1), 1)
     assert predictions.y_label.tolist() == [name.removeprefix("p_") for name in p.idxmax(axis=1)]
-    assert ((predictions.y_label != table.y) == predictions.error_rate).all()
-    assert "labels of y: other (0), setosa (1), virginica (2)" in api.show(path)
+    assert ((predictions.y_label != table.y.astype(str)) == predictions.error_rate).all()
+    assert f"labels of y: {labels[0]} (0), {labels[1]} (1), {labels[2]} (2)" in api.show(path)
 
 
 def test_binary_labels_come_back_in_predictions(tmp_path: Path) -> None:

@@ -47,7 +47,10 @@ class ClassTargets(DataModel):
         return f"class, {self.n_classes} classes"
 
     def target_range(self, targets: Array) -> TargetRange:
-        expected = f"a whole number from 0 to {self.n_classes - 1} (model.classes = {self.n_classes})"
+        expected = (
+            f"a whole number from 0 to {self.n_classes - 1} (model.classes = {self.n_classes}; training cases"
+            f" may be labelled from 1 to {self.n_classes} instead)"
+        )
         is_label = (targets == np.floor(targets)) & (targets >= 0) & (targets < self.n_classes)
         return TargetRange(is_label, expected)
 
