@@ -165,7 +165,7 @@ def diagnose_draws(
 
     summary = summarize(judged()).of(list(planned.origins))
     summary = replace(summary, table=with_iterations(summary.table, run, limits))
-    chain_modes = modes(run.stat("log_likelihood"))
+    chain_modes = modes(run.stat("log_likelihood"), run.chain_numbers)
     acceptance, divergences, diverged_share = _updates(run)
     diverged = ""
     if diverged_share > MAX_DIVERGED:

@@ -36,16 +36,20 @@ _FAR = 100.0  # times the reach of the training cases; vague priors can give inf
 class UsedDraws:
     """The draws of one store that an answer is from.
 
-    path       of the store
-    chains     number of chains
-    committed  draws of each chain that were committed when the store was opened; later ones are not used
-    used       how many of them were used of each chain
+    path           of the store
+    chains         number of chains
+    committed      draws of each chain that were committed when the store was opened; later ones are not used
+    used           how many of them were used of each chain
+    skipped        draws that were left out at the start of each chain
+    chain_numbers  numbers of the chains, from 0, if only some were asked for
     """
 
     path: str
     chains: int
     committed: int
     used: int
+    skipped: int = 0
+    chain_numbers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

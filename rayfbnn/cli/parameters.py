@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from rayfbnn.errors import ConfigError
+
 
 def utf8(text: str) -> str:
     """Return an argument of the shell decoded as UTF-8, even if the locale is ASCII."""
@@ -16,6 +18,18 @@ def utf8(text: str) -> str:
     except UnicodeEncodeError:  # surrogates stand for bytes that the locale cannot decode
         return os.fsencode(text).decode(errors="surrogateescape")
     return text
+
+
+def chain_numbers(text: str | None) -> list[int] | None:
+    """Return the numbers in a list such as "0,2"; ConfigError for anything else."""
+    if text is None:
+        return None
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise ConfigError(
+            f'chains: must be numbers with commas between them, such as 0,2, got "{text}"'
+        ) from None
 
 
 SpecFile = Annotated[Path, typer.Argument(metavar="RUN.TOML")]
@@ -29,6 +43,7 @@ Set = Annotated[
 LogFormat = Annotated[str, typer.Option(metavar="text|json")]
 Decisive = Annotated[str, typer.Option("--for", metavar="predictions|all")]
 Method = Annotated[str | None, typer.Option(metavar="METHOD")]
+Chains = Annotated[str | None, typer.Option(metavar="NUMBER,...")]
 Until = Annotated[str | None, typer.Option(metavar="ok")]
 MaxTime = Annotated[str | None, typer.Option(metavar="TIME")]
 AsJson = Annotated[

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from rayfbnn.cli.parameters import AsJson, DataFile, Decisive, RunStore, RunStores, utf8
+from rayfbnn.cli.parameters import (
+    AsJson,
+    Chains,
+    DataFile,
+    Decisive,
+    RunStore,
+    RunStores,
+    chain_numbers,
+    utf8,
+)
 from rayfbnn.cli.program import NOT_CONVERGED, command
 from rayfbnn.describe import verb_results
 from rayfbnn.errors import ConfigError
@@ -23,6 +32,8 @@ def predict(
     draws: int | None = None,
     max_mcse: float = 0.0,
     skip: int = 0,
+    last: int | None = None,
+    chains: Chains = None,
     workers: int | None = None,
     address: str | None = None,
     device: str = "cpu",
@@ -41,6 +52,8 @@ def predict(
         draws=draws,
         max_mcse=max_mcse,
         skip=skip,
+        last=last,
+        chains=chain_numbers(chains),
         workers=workers,
         address=address,
         device=device,
@@ -61,6 +74,8 @@ def diagnose(
     max_rhat: float = 1.01,
     min_ess: float = 400.0,
     skip: int = 0,
+    last: int | None = None,
+    chains: Chains = None,
     as_json: AsJson = False,
 ) -> None:
     """The exit code is 3 unless everything has converged; with --for predictions, unless they can be used."""
@@ -74,6 +89,8 @@ def diagnose(
         max_rhat=max_rhat,
         min_ess=min_ess,
         skip=skip,
+        last=last,
+        chains=chain_numbers(chains),
     )
     answer(diagnosis.to_json() if as_json else verb_results.diagnosis_text(diagnosis))
     if not diagnosis.ok:

@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from arviz_stats import ELPDData
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rayfbnn.answers.fit_diagnosis import FitDiagnosis
     from rayfbnn.answers.judging.verdicts import Verdict
     from rayfbnn.answers.loo_comparison import LooComparison
-    from rayfbnn.answers.predict import Prediction
+    from rayfbnn.answers.predict import Prediction, UsedDraws
     from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.running import RunSummary
     from rayfbnn.selftest.selftest import Finding
@@ -59,7 +59,16 @@ def prediction_text(prediction: Prediction) -> str:
         if not name.endswith("_se"):
             error = f" +- {summary[f'{name}_se']:.2g}" if f"{name}_se" in summary else ""
             lines.append(f"{name:<{width}}{value:.5g}{error}")
-    return "\n".join(lines)
+    return "\n".join(lines + [f"{name:<{width}}{words}" for name, words in _choices(prediction.stores)])
+
+
+def _choices(stores: Sequence[UsedDraws]) -> Iterator[tuple[str, str]]:
+    """Yield what the chains and draws of predictions are, if only some were asked for."""
+    if stores and (numbers := stores[0].chain_numbers) is not None:
+        yield "chains", ", ".join(map(str, numbers))
+    if any(store.skipped for store in stores):
+        parts = dict.fromkeys(f"{store.skipped} of {store.committed}" for store in stores)
+        yield "skipped", f"{', '.join(parts)} draws of each chain"
 
 
 def loo_text(result: ELPDData | LooComparison) -> str:

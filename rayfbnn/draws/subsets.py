@@ -1,7 +1,8 @@
-"""Views of some chains and some draws of a run: later ones, evenly spaced ones, halves."""
+"""Views of some chains and some draws of a run: named chains, later draws, evenly spaced ones, halves."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,19 +20,33 @@ _PICTURED = 4_000
 class Chosen:
     """Some chains and draws of another source.
 
-    first_chain  number of the first chain; the others follow it
-    numbers      (n_draws,) increasing numbers of the draws
-    per_block    number of draws that are read together, to limit memory in addition to the result
+    chains     (n_chains,) increasing numbers of the chains
+    numbers    (n_draws,) increasing numbers of the draws
+    per_batch  number of chains that are stored together
+    per_block  number of draws that are read together, to limit memory in addition to the result
     """
 
     source: Source
-    first_chain: int
+    chains: Array
     numbers: Array
+    per_batch: int
     per_block: int
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
-        """Read the chosen draws from the other source, one block at a time."""
-        chains = slice(chains.start + self.first_chain, chains.stop + self.first_chain)
+        """Read the chosen draws from the other source, one batch of chains and one block at a time."""
+        numbers = self.chains[chains]
+        if len(numbers) == 0 or numbers[-1] - numbers[0] == len(numbers) - 1:
+            first = int(numbers[0]) if len(numbers) else 0
+            return self._read(name, slice(first, first + len(numbers)), draws)
+        splits = np.flatnonzero(np.diff(numbers // self.per_batch)) + 1
+        batches = [
+            self._read(name, slice(int(some[0]), int(some[-1]) + 1), draws)[some - some[0]]
+            for some in np.split(numbers, splits)
+        ]
+        return np.concatenate(batches)
+
+    def _read(self, name: str, chains: slice, draws: slice) -> Array:
+        """Read the chosen draws of neighbouring chains."""
         numbers = self.numbers[draws]
         if len(numbers) == 0 or numbers[-1] - numbers[0] == len(numbers) - 1:
             first = int(numbers[0]) if len(numbers) else 0
@@ -48,14 +63,55 @@ class Chosen:
 
 def with_draws(run: Draws, numbers: Array) -> Draws:
     """Return the run with only these draws of each chain, given by their increasing numbers."""
-    source = Chosen(run.source, 0, numbers, _per_block(run))
+    source = Chosen(run.source, np.arange(run.n_chains), numbers, run.chains_per_batch, _per_block(run))
     return replace(run, source=source, n_draws=len(numbers))
 
 
-def with_chains(run: Draws, first: int, end: int) -> Draws:
-    """Return the chains from `first` up to before `end`."""
-    source = Chosen(run.source, first, np.arange(run.n_draws), _per_block(run))
-    return replace(run, source=source, n_chains=end - first)
+def with_chains(run: Draws, numbers: Array) -> Draws:
+    """Return the run with only these chains, given by their increasing numbers."""
+    source = Chosen(run.source, numbers, np.arange(run.n_draws), run.chains_per_batch, _per_block(run))
+    return replace(run, source=source, n_chains=len(numbers))
+
+
+def chosen(
+    run: Draws, *, skip: int = 0, last: int | None = None, chains: Sequence[int] | None = None
+) -> Draws:
+    """Return the run with some of its chains, and without the first draws of each.
+
+    skip    number of draws to leave out at the start of each chain
+    last    number of draws to keep at the end of each chain, instead of `skip`; None for all
+    chains  numbers of the chains, from 0; None for all
+
+    Raises ConfigError for chains or draws that the run does not have, and for chains of an approximation,
+    whose starts are weighed together.
+    """
+    if last is not None:
+        if skip > 0:
+            raise ConfigError(f"last: give either last or skip, got {last} and {skip}")
+        if not 1 <= last <= run.n_draws:
+            raise ConfigError(
+                f"last: must be from 1 to {run.n_draws}, the draws per chain in {run.path}, got {last}"
+            )
+        skip = run.n_draws - last
+    if chains is not None:
+        run = with_chains(run, _checked_chains(run, chains))
+    return without_first(run, skip)
+
+
+def _checked_chains(run: Draws, chains: Sequence[int]) -> Array:
+    """Return the numbers of the chains in increasing order; ConfigError if they cannot be chosen."""
+    if run.kind == "approximate":
+        raise ConfigError(f"chains: {run.path} is an approximation, whose starts are chosen by their weights")
+    numbers = np.unique(np.asarray(chains, dtype=int))
+    if len(numbers) == 0 or len(numbers) < len(chains):
+        raise ConfigError(f"chains: give different numbers, such as 0 and 2, got {list(chains)}")
+    for number in numbers:
+        if not 0 <= number < run.n_chains:
+            raise ConfigError(
+                f"chains: {run.path} has {run.n_chains} chains, numbered from 0 to {run.n_chains - 1},"
+                f" got {number}"
+            )
+    return numbers
 
 
 def without_first(run: Draws, skip: int) -> Draws:
@@ -66,7 +122,8 @@ def without_first(run: Draws, skip: int) -> Draws:
         return run
     if skip >= run.n_draws:
         raise ConfigError(f"skip: must be below {run.n_draws}, the draws per chain in {run.path}, got {skip}")
-    return with_draws(run, np.arange(skip, run.n_draws))
+    later = with_draws(run, np.arange(skip, run.n_draws))
+    return replace(later, skipped=run.skipped + skip)
 
 
 def halves(run: Draws) -> tuple[Draws, Draws]:
@@ -76,7 +133,7 @@ def halves(run: Draws) -> tuple[Draws, Draws]:
     """
     if run.n_chains > 1:
         middle = run.n_chains // 2
-        return with_chains(run, 0, middle), with_chains(run, middle, run.n_chains)
+        return with_chains(run, np.arange(middle)), with_chains(run, np.arange(middle, run.n_chains))
     if run.n_draws < 2:
         raise StoreError(f"{run.path}: has {run.n_draws} draws; a comparison needs at least 2")
     first, second = np.array_split(np.arange(run.n_draws), 2)

@@ -48,6 +48,7 @@ class Draws:
     draws_per_chunk   number of draws of a chain that are stored together
     early_phase       number of the phase, from 1, if these are states of an earlier phase and not draws from
                       the posterior
+    skipped           number of draws that are left out at the start of each chain
     """
 
     store: Store
@@ -58,6 +59,7 @@ class Draws:
     chains_per_batch: int
     draws_per_chunk: int
     early_phase: int | None = None
+    skipped: int = 0
 
     @property
     def data(self) -> Dataset:
@@ -100,6 +102,11 @@ class Draws:
     def starts(self, chains: slice = _ALL, draws: slice = _ALL) -> Array:
         """Return the number of the store's chain that each draw is from, (n_chains, n_draws)."""
         return self._read(STARTS, chains, draws)
+
+    @property
+    def chain_numbers(self) -> tuple[int, ...]:
+        """The numbers that the chains have in the store."""
+        return tuple(self.starts(draws=slice(0, 1))[:, 0].tolist())
 
     def stat(self, name: str, chains: slice = _ALL, draws: slice = _ALL) -> Array:
         """Return one of catalogue.STATS, (n_chains, n_draws) float64."""

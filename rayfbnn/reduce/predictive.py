@@ -135,7 +135,7 @@ def _groups(run: Draws, share: float) -> list[Draws]:
     if some.n_draws >= _GROUPS:
         return [with_draws(some, numbers[group::_GROUPS]) for group in range(_GROUPS)]
     ends = np.linspace(0, some.n_chains, _GROUPS + 1).astype(int)
-    return [with_chains(some, first, end) for first, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [with_chains(some, np.arange(first, end)) for first, end in zip(ends[:-1], ends[1:], strict=True)]
 
 
 def joined(parts: Iterable[tuple[slice, Summary]]) -> Summary:

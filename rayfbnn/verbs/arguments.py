@@ -60,35 +60,41 @@ def read_run_data(spec: RunSpec, data: Source | None) -> tuple[RunSpec, Dataset]
     return spec.with_train(path and path.resolve()), dataset
 
 
-def chosen_draws(store: Store, skip: int) -> Draws:
-    """Return the draws of a store without the first `skip` of each chain; StoreError if it has no draws.
+def chosen_draws(
+    store: Store, skip: int, last: int | None = None, chains: Sequence[int] | None = None
+) -> Draws:
+    """Return the draws of a store that the arguments of a verb choose; StoreError if it has no draws.
 
     For an approximation, only the draws of the starts that count are returned.
     """
-    from rayfbnn.draws.subsets import without_first
+    from rayfbnn.draws.subsets import chosen
     from rayfbnn.draws.view import committed
     from rayfbnn.draws.weighted_starts import with_members
 
-    check_counts(least=0, skip=skip)
-    return with_members(without_first(committed(store), skip))
+    check_choice(skip, last, chains)
+    return with_members(chosen(committed(store), skip=skip, last=last, chains=chains))
 
 
-def draws_for_predictions(store: Store, skip: int) -> Draws:
+def draws_for_predictions(
+    store: Store, skip: int, last: int | None = None, chains: Sequence[int] | None = None
+) -> Draws:
     """Return the chosen draws or, with a warning, states of an earlier phase if no draws are kept yet.
 
-    ConfigError for a skip above 0 if no draws are kept.
+    ConfigError for a choice of draws if none are kept.
     """
     from rayfbnn.draws.early import committed_or_early, early_warning
-    from rayfbnn.draws.subsets import without_first
+    from rayfbnn.draws.subsets import chosen
     from rayfbnn.draws.weighted_starts import with_members
 
-    check_counts(least=0, skip=skip)
+    check_choice(skip, last, chains)
     run = committed_or_early(store)
     if run.early_phase is not None:
         if skip > 0:
             raise ConfigError(f"skip: must be 0 while {store.path} has kept no draws, got {skip}")
+        if last is not None:
+            raise ConfigError(f"last: leave it out while {store.path} has kept no draws, got {last}")
         _log.warning("%s", early_warning(run))
-    return with_members(without_first(run, skip))
+    return with_members(chosen(run, skip=skip, last=last, chains=chains))
 
 
 def check_counts(*, least: int, **values: int) -> None:
@@ -98,6 +104,15 @@ def check_counts(*, least: int, **values: int) -> None:
             raise ConfigError(f"{name}: must be a whole number, got {value}")
         if value < least:
             raise ConfigError(f"{name}: must be at least {least}, got {value}")
+
+
+def check_choice(skip: int, last: int | None, chains: Sequence[int] | None) -> None:
+    """Raise ConfigError, naming the argument, for impossible numbers of draws or chains."""
+    check_counts(least=0, skip=skip)
+    if last is not None:
+        check_counts(least=1, last=last)
+    for chain in chains or ():
+        check_counts(least=0, chains=chain)
 
 
 def check_thinning(draws: int | None, max_mcse: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from rayfbnn.data import Source, read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
+    check_choice,
     check_counts,
     check_decisive,
     chosen_draws,
@@ -35,6 +37,8 @@ def diagnose(
     max_rhat: float = 1.01,
     min_ess: float = 400.0,
     skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
 ) -> Diagnosis | FitDiagnosis:
     """Say whether the chains of a run agree, and whether its predictions and hyperparameters can be used.
 
@@ -61,7 +65,7 @@ def diagnose(
         Largest R-hat that is ok, at least 1.
     min_ess
         Smallest effective sample size that is ok, above 0.
-    skip
+    skip, last, chains
         See `predict`.
 
     Returns
@@ -73,7 +77,7 @@ def diagnose(
     from rayfbnn.answers.diagnostics import diagnose_draws
     from rayfbnn.answers.fit_diagnosis import diagnose_fit
     from rayfbnn.answers.judging.advice import heat_warning
-    from rayfbnn.draws.subsets import without_first
+    from rayfbnn.draws.subsets import chosen
     from rayfbnn.draws.view import committed
     from rayfbnn.run.progress import show_share
 
@@ -83,8 +87,8 @@ def diagnose(
     if not 0 < min_ess < math.inf:
         raise ConfigError(f"min_ess: must be a number above 0, such as 400, got {min_ess}")
     check_decisive(decisive)
-    check_counts(least=0, skip=skip)
-    run = without_first(committed(Store.open(path)), skip)
+    check_choice(skip, last, chains)
+    run = chosen(committed(Store.open(path)), skip=skip, last=last, chains=chains)
     if run.kind == "approximate":
         return diagnose_fit(run)
     if warning := heat_warning(run.store):

@@ -39,6 +39,8 @@ def predict(
     draws: int | None = None,
     max_mcse: float = 0.0,
     skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
     workers: int | None = None,
     address: str | None = None,
     device: str = "cpu",
@@ -75,6 +77,12 @@ def predict(
         summary then has `of_draws`, the number there would be.
     skip
         Number of draws to leave out at the start of each chain.
+    last
+        Use only so many draws at the end of each chain, instead of `skip`.
+    chains
+        Use only these chains of each store, by their numbers from 0, such as 0,2. From Python a sequence of
+        numbers. Leaving out a chain because of its predictions biases the average, unless something is known
+        to be wrong with the chain.
     workers
         Number of worker processes on this machine, for many draws and cases. The default is none: this
         process. The predictions are the same to the last bit.
@@ -108,7 +116,7 @@ def predict(
         check_table_path(output_path(out), [path for store in stores for path in input_files(store, data)])
     inputs, targets = read_cases(data, stores[0].spec, stores[0].data)
     of_store = draws_for_predictions if len(stores) == 1 else chosen_draws
-    runs = [of_store(store, skip) for store in stores]
+    runs = [of_store(store, skip, last, chains) for store in stores]
     used = _some_draws(runs, draws, max_mcse)
     advice = "" if used is not runs else "max_mcse = 0.01 takes only as many draws as are needed"
     with reducing(workers, address, device) as executor, show_share("predict", advice=advice) as on_progress:
@@ -123,7 +131,14 @@ def predict(
     if used is not runs:
         prediction.summary["of_draws"] = sum(run.total for run in runs)
     stores_used = tuple(
-        UsedDraws(str(run.path), run.n_chains, run.n_draws + skip, some.n_draws)
+        UsedDraws(
+            str(run.path),
+            run.n_chains,
+            run.n_draws + run.skipped,
+            some.n_draws,
+            run.skipped,
+            None if chains is None else run.chain_numbers,
+        )
         for run, some in zip(runs, used, strict=True)
     )
     verdict = verdict_on_predictions(runs, inputs)

@@ -116,6 +116,8 @@ def test_early_draws_cannot_be_skipped_diagnosed_or_exported(early: Path) -> Non
     path, data = early / "run.zarr", early / "train.csv"
     with pytest.raises(ConfigError, match="skip"):
         rayfbnn.predict(path, data=data, skip=1)
+    with pytest.raises(ConfigError, match="last: leave it out"):
+        rayfbnn.predict(path, data=data, last=1)
     for verb in (lambda: rayfbnn.diagnose(path), lambda: rayfbnn.export(path, out=early / "run.npz")):
         with pytest.raises(StoreError, match="`predict` and `load` can use its earlier phases"):
             verb()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from rayfbnn.answers.diagnostics import diagnose_draws
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.held import hold
-from rayfbnn.draws.subsets import first_draws, halves, thinned, with_draws, without_first
+from rayfbnn.draws.subsets import chosen, first_draws, halves, thinned, with_chains, with_draws, without_first
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, StoreError
 from tests.support.store.standin_store import MemoryStore, make_data, make_run, make_spec, view
@@ -62,6 +64,24 @@ def test_draws_that_are_skipped_are_not_read(skip: int) -> None:
     assert_reads(without_first(run, skip), run, np.arange(4), np.arange(skip, 20))
 
 
+@pytest.mark.parametrize("numbers", [[0], [2, 3], [0, 2], [0, 3, 4, 7, 8]])
+@pytest.mark.parametrize("per_batch", [1, 3, 9])
+def test_chosen_chains_are_read_whatever_their_batches(numbers: list[int], per_batch: int) -> None:
+    run = replace(make_run(make_spec(chains=9), n_draws=20), chains_per_batch=per_batch)
+    some = with_chains(run, np.array(numbers))
+    assert_reads(some, run, np.array(numbers), np.arange(20))
+    assert some.chain_numbers == tuple(numbers)
+    assert_reads(with_chains(some, np.array([0])), run, np.array(numbers[:1]), np.arange(20))
+    assert_reads(hold(some, np.array([1, 19])), run, np.array(numbers), np.array([1, 19]))
+
+
+def test_the_last_draws_of_chosen_chains() -> None:
+    run = make_run(make_spec(), n_draws=20)
+    some = chosen(run, last=3, chains=[3, 1])
+    assert_reads(some, run, np.array([1, 3]), np.array([17, 18, 19]))
+    assert (some.skipped, chosen(some, skip=1).skipped, run.skipped) == (17, 18, 0)
+
+
 def test_views_of_views_read_what_both_leave() -> None:
     run = make_run(make_spec(), n_draws=40)
     later = without_first(run, 10)
@@ -110,13 +130,35 @@ def test_predictions_and_diagnoses_are_of_what_is_left() -> None:
 
 def test_without_a_choice_the_run_is_returned_itself() -> None:
     run = make_run(make_spec(), n_draws=5)
-    assert without_first(run, 0) is run and thinned(run, 5) is run and first_draws(run, 9) is run
+    assert (
+        chosen(run) is run
+        and without_first(run, 0) is run
+        and thinned(run, 5) is run
+        and first_draws(run, 9) is run
+    )
 
 
 @pytest.mark.parametrize(("skip", "right"), [(5, "must be below 5"), (-1, "must be 0 or more")])
 def test_skips_that_make_no_sense_are_refused(skip: int, right: str) -> None:
     with pytest.raises(ConfigError, match=f"skip: {right}.*, got {skip}"):
         without_first(make_run(make_spec(), n_draws=5), skip)
+
+
+@pytest.mark.parametrize(
+    ("choice", "problem"),
+    [
+        ({"last": 6}, "last: must be from 1 to 5, the draws per chain in .*, got 6"),
+        ({"last": 0}, "last: must be from 1 to 5"),
+        ({"last": 2, "skip": 1}, "last: give either last or skip, got 2 and 1"),
+        ({"chains": [0, 4]}, "chains: .* has 4 chains, numbered from 0 to 3, got 4"),
+        ({"chains": [-1]}, "numbered from 0 to 3, got -1"),
+        ({"chains": [1, 1]}, r"chains: give different numbers, .*, got \[1, 1\]"),
+        ({"chains": []}, "chains: give different numbers"),
+    ],
+)
+def test_choices_that_a_run_does_not_have_are_refused(choice: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        chosen(make_run(make_spec(), n_draws=5), **choice)
 
 
 @pytest.mark.parametrize(("chains", "sizes"), [(4, (2, 2)), (5, (2, 3)), (1, (1, 1))])

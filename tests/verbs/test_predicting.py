@@ -9,16 +9,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
+from typer.testing import CliRunner
 
 import rayfbnn
+from rayfbnn import cli
 from rayfbnn.answers import predict as answer
+from rayfbnn.answers.diagnostics import Diagnosis
 from rayfbnn.answers.predict import Prediction
-from rayfbnn.draws.subsets import with_draws
+from rayfbnn.draws.subsets import chosen, with_draws
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from tests.support.small import small_spec
 
+ALL: dict[str, Any] = {"skipped": 0, "chain_numbers": None}
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 
 
@@ -41,7 +46,7 @@ def test_some_draws_are_evenly_spaced_and_counted(finished: Path) -> None:
     expected = answer.predict_from_draws([run], run.data.inputs, run.data.targets).table
     pd.testing.assert_frame_equal(prediction.table, expected, rtol=1e-5, atol=1e-6)
     used = json.loads(prediction.to_json())["stores"]
-    assert used == [{"path": str(finished / "run.zarr"), "chains": 5, "committed": 10, "used": 3}]
+    assert used == [{"path": str(finished / "run.zarr"), "chains": 5, "committed": 10, "used": 3, **ALL}]
 
 
 def test_all_draws_are_used_unless_fewer_are_asked_for(finished: Path) -> None:
@@ -49,6 +54,47 @@ def test_all_draws_are_used_unless_fewer_are_asked_for(finished: Path) -> None:
     assert prediction.summary["draws"] == 30 and "of_draws" not in prediction.summary
     assert prediction.stores[0].committed == 10 and prediction.stores[0].used == 6
     assert predict(finished, max_mcse=1e-9).summary["draws"] == 50  # none is small enough
+
+
+def test_chosen_chains_and_last_draws_are_used_and_named(finished: Path) -> None:
+    prediction = predict(finished, chains=[0, 2], last=4)
+    run = chosen(committed(Store.open(finished / "run.zarr")), chains=[0, 2], last=4)
+    np.testing.assert_array_equal(run.stat("energy"), _energies(finished)[[0, 2], -4:])
+    expected = answer.predict_from_draws([run], run.data.inputs, run.data.targets).table
+    pd.testing.assert_frame_equal(prediction.table, expected, check_exact=True)
+    assert json.loads(prediction.to_json())["stores"] == [
+        {
+            "path": str(finished / "run.zarr"),
+            "chains": 2,
+            "committed": 10,
+            "used": 4,
+            "skipped": 6,
+            "chain_numbers": [0, 2],
+        }
+    ]
+    assert predict(finished, chains=[0, 2], draws=6).summary["of_draws"] == 20
+
+
+def _energies(folder: Path) -> np.ndarray:
+    return np.asarray(zarr.open_group(folder / "run.zarr", mode="r")["sample_stats/statistics"])[..., 1]
+
+
+def test_the_shell_says_which_chains_and_draws(finished: Path) -> None:
+    options = ["--chains", "2,0", "--last", "4"]
+    arguments = [str(finished / "run.zarr"), "--data", str(finished / "train.csv"), *options]
+    result = CliRunner().invoke(cli.app, ["predict", *arguments])
+    assert result.exit_code == 0
+    assert "\nchains            0, 2\n" in result.stdout
+    assert "\nskipped           6 of 10 draws of each chain\n" in result.stdout
+    assert CliRunner().invoke(cli.app, ["predict", *arguments, "--chains", "0;2"]).exit_code == 2
+    diagnosed = CliRunner().invoke(cli.app, ["diagnose", str(finished / "run.zarr"), *options, "--json"])
+    assert json.loads(diagnosed.stdout)["thresholds"]["min_draws"] == 4
+
+
+def test_a_diagnosis_of_chosen_chains_calls_them_by_their_numbers(finished: Path) -> None:
+    diagnosis = rayfbnn.diagnose(finished / "run.zarr", chains=[1, 4])
+    assert isinstance(diagnosis, Diagnosis)
+    assert {chain for mode in diagnosis.modes for chain in mode.chains} == {1, 4}
 
 
 @pytest.mark.parametrize(
@@ -62,6 +108,10 @@ def test_all_draws_are_used_unless_fewer_are_asked_for(finished: Path) -> None:
         ({"draws": 4}, "draws: must be at least 5, one for each chain, got 4"),
         ({"draws": 10, "max_mcse": 0.1}, "either draws or max_mcse"),
         ({"workers": -1}, "workers"),
+        ({"last": 2.5}, "last: must be a whole number"),
+        ({"last": 11}, "last: must be from 1 to 10"),
+        ({"chains": [0, 5]}, "chains: .* has 5 chains, numbered from 0 to 4, got 5"),
+        ({"chains": [1.5]}, "chains: must be a whole number"),
     ],
 )
 def test_impossible_numbers_of_draws_are_refused(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -37,8 +38,10 @@ class Mode:
     log_likelihood: float
 
 
-def modes(log_likelihood: Array) -> tuple[Mode, ...]:
+def modes(log_likelihood: Array, numbers: Sequence[int] | None = None) -> tuple[Mode, ...]:
     """Group the chains by gaps between their mean log likelihoods; the draws are (n_chains, n_draws).
+
+    numbers  the numbers that the chains have; 0, 1, ... unless given
 
     The largest mode comes first. The result is empty if there are fewer than two chains, too few draws, or
     values that are not finite.
@@ -61,8 +64,9 @@ def modes(log_likelihood: Array) -> tuple[Mode, ...]:
     least_gap = max(_LEAST_GAP * within, _studentized_range(n_chains) * error)
     splits = np.flatnonzero(np.diff(means[order]) > least_gap) + 1
     groups = [np.sort(group) for group in np.split(order, splits)]
+    names = range(n_chains) if numbers is None else numbers
     by_likelihood = [
-        Mode(tuple(int(chain) for chain in group), float(means[group].mean())) for group in groups
+        Mode(tuple(names[chain] for chain in group), float(means[group].mean())) for group in groups
     ]
     return tuple(sorted(by_likelihood, key=lambda mode: (-len(mode.chains), -mode.log_likelihood)))
 

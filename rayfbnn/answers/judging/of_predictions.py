@@ -45,7 +45,7 @@ def verdict_on_predictions(runs: Sequence[Draws], inputs: Array) -> Verdict | No
         n_chains,
         n_draws,
         divergences="",
-        modes=modes(by_name["log_likelihood"]),
+        modes=modes(by_name["log_likelihood"], runs[0].chain_numbers if len(runs) == 1 else None),
         spec=runs[0].spec,
         path=str(runs[0].path),
         thresholds=Thresholds(),
