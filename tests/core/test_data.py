@@ -192,7 +192,7 @@ CORPUS: dict[str, tuple[str | bytes, str, list[str]]] = {
     "label 0.5": (GOOD + "1,1,0.5\n", "binary", ["row 4, column y", "0 or 1", "got 0.5"]),
     "label yes": (GOOD + "1,1,yes\n", "binary", ["row 4, column y", "'yes'"]),
     "class 3 of 3": (GOOD + "1,1,3\n", "class", ["row 4, column y", "from 0 to 2", "got 3"]),
-    "class from 1": ("x1,x2,y\n1,2,1\n2,3,2\n3,1,3\n", "class", ["row 3, column y", "from 0 to 2", "got 3"]),
+    "class from 1": ("x1,x2,y\n1,2,1\n2,3,2\n3,1,4\n", "class", ["row 3, column y", "from 1 to 3", "got 4"]),
     "class 1.5": (GOOD + "1,1,1.5\n", "class", ["row 4, column y", "whole number", "got 1.5"]),
     "class -1": (GOOD + "1,1,-1\n", "class", ["row 4, column y", "got -1"]),
     "class name": (GOOD + "1,1,cat\n", "class", ["row 4, column y", "'cat'"]),
