@@ -87,6 +87,10 @@ class Streams:
         """Return the streams at another iteration and operation."""
         return replace(self, iteration=iteration, operation=operation)
 
+    def of_some(self, rows: Array) -> Streams:
+        """Return the streams of some of the chains, by their places in the batch."""
+        return replace(self, chains=self.chains[rows])
+
     def uniform(
         self,
         purpose: Purpose,
@@ -190,7 +194,7 @@ class Streams:
             rows = xp.flatnonzero(pending.reshape(self.n_chains, -1).any(axis=1))
             if rows.size == 0:
                 return result + boost
-            streams = replace(self, chains=self.chains[rows])
+            streams = self.of_some(rows)
         raise AssertionError("64 proposals of Marsaglia and Tsang rejected in a row: probability below 1e-80")
 
     def integers(self, high: int, purpose: Purpose, shape: tuple[int, ...] = ()) -> Array:

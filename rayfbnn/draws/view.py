@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError
+from rayfbnn.store.stepsizes import STEPSIZE, stepsizes_of_draws
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
@@ -27,7 +28,7 @@ class Source(Protocol):
     """A reader of draws, which may choose, join or hold draws of another source."""
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
-        """Return POSITIONS, PRECISIONS, STARTS or a statistic of a store, (n_chains, n_draws, ...).
+        """Return POSITIONS, PRECISIONS, STARTS, STEPSIZE or a statistic of a store, (n_chains, n_draws, ...).
 
         chains, draws  slices of step 1 with both ends, within the source
         """
@@ -109,7 +110,7 @@ class Draws:
         return tuple(self.starts(draws=slice(0, 1))[:, 0].tolist())
 
     def stat(self, name: str, chains: slice = _ALL, draws: slice = _ALL) -> Array:
-        """Return one of catalogue.STATS, (n_chains, n_draws) float64."""
+        """Return one of catalogue.STATS, or STEPSIZE (store/stepsizes.py), (n_chains, n_draws) float64."""
         return self._read(name, chains, draws)
 
     def _read(self, name: str, chains: slice, draws: slice) -> Array:
@@ -154,6 +155,8 @@ class Committed:
             return self.store.read_precisions(draws, chains, committed=self.n_draws)
         if name == STARTS:
             return chain_numbers(chains, draws)
+        if name == STEPSIZE:
+            return stepsizes_of_draws(self.store, chains, draws)
         return self.store.read_stat(name, draws, chains, committed=self.n_draws)
 
 

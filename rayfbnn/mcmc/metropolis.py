@@ -34,6 +34,7 @@ class Metropolis(Operation):
     acceptance: Acceptance = "metropolis"
     op: ClassVar[str] = "metropolis"
     is_reversible: ClassVar[bool] = True
+    has_energy_change: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the settings."""

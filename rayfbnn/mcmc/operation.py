@@ -29,11 +29,12 @@ class Operation(ABC):
     A subclass is a frozen dataclass. Its fields are the keys of the operation's table in a configuration.
     Its `__post_init__` raises ValueError, "key: what would be right, got value", for an invalid value.
 
-    op             name of the operation in a configuration
-    is_exact       whether the update leaves its target distribution invariant
-    bias           the source of bias in its draws, if it is not exact
-    is_reversible  whether the update is reversible and can be used in `tempered-transition`
-    is_tempering   whether the update itself changes the temperature
+    op                 name of the operation in a configuration
+    is_exact           whether the update leaves its target distribution invariant
+    bias               the source of bias in its draws, if it is not exact
+    is_reversible      whether the update is reversible and can be used in `tempered-transition`
+    is_tempering       whether the update itself changes the temperature
+    has_energy_change  whether the update reports a change of energy (HMCInfo or UncorrectedInfo)
     """
 
     op: ClassVar[str]
@@ -41,6 +42,7 @@ class Operation(ABC):
     bias: ClassVar[str] = "draws are biased by the error of its trajectories"
     is_reversible: ClassVar[bool] = False
     is_tempering: ClassVar[bool] = False
+    has_energy_change: ClassVar[bool] = False
 
     @abstractmethod
     def build(self, context: BuildContext) -> Update:
@@ -82,6 +84,7 @@ class TrajectoryOperation(Operation):
 
     partitions: int
     integrator: Integrator = "leapfrog"
+    has_energy_change: ClassVar[bool] = True
 
     @property
     def is_cyclic(self) -> bool:

@@ -50,6 +50,7 @@ class Sghmc(Operation):
     integrator: Integration = "splitting"
     op: ClassVar[str] = "sghmc"
     is_exact: ClassVar[bool] = False
+    has_energy_change: ClassVar[bool] = True
     bias: ClassVar[str] = "draws are approximate: biased by the noise of the gradient of a batch"
 
     def __post_init__(self) -> None:

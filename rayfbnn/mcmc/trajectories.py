@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from rayfbnn.arrays import Array
 from rayfbnn.mcmc import compositions
 from rayfbnn.mcmc.operation import AUTO, Auto, Integrator, Operation, Tunable, Tuning, unrolled
 from rayfbnn.mcmc.orders import Order, check_order
-from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize
+from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, jittered_stepsize
 from rayfbnn.state import Advance
+from rayfbnn.streams import Streams
 
 
 def check_trajectory(
@@ -72,22 +74,38 @@ def trajectory_length(operation: Tunable, tuning: Tuning | None) -> int:
     return settings.longest if tuning.is_measured else settings.steps
 
 
-def steps_and_stepsize(operations: tuple[Operation, ...], tuning: Tuning) -> tuple[float, float]:
-    """Return the total number of steps of an iteration's trajectories, and their common stepsize.
+def total_steps(operations: tuple[Operation, ...], tuning: Tuning) -> float:
+    """Return the number of steps of all trajectories of an iteration.
 
-    The stepsize is the factor on the heuristic stepsizes, without its jitter. Each result is NaN if it is not
-    a single number: for trajectories of variable length, for different stepsizes, or without trajectories.
+    It is NaN for trajectories of variable length, or without trajectories.
     """
-    n_steps, stepsizes = 0.0, set()
-    for operation in unrolled(operations):
-        if operation.gradients(tuning) == 0:
-            continue
-        settings: object = operation
-        if isinstance(operation, Tunable) and operation in tuning.settings:
-            settings = tuning.settings[operation]
-        n_steps += getattr(settings, "steps", math.nan)
-        stepsizes.add(getattr(settings, "stepsize", math.nan))
-    return n_steps or math.nan, stepsizes.pop() if len(stepsizes) == 1 else math.nan
+    with_gradients = [operation for operation in unrolled(operations) if operation.gradients(tuning)]
+    steps = (getattr(_settings(operation, tuning), "steps", math.nan) for operation in with_gradients)
+    return sum(steps) or math.nan
+
+
+def last_stepsizes(operations: tuple[Operation, ...], tuning: Tuning, streams: Streams) -> Array | None:
+    """Return the stepsizes of the update whose energy change an iteration reports, (n_chains,) float64.
+
+    This is the last update that has an energy change. The stepsize is the factor on the heuristic stepsizes,
+    with its jitter, which is drawn again from the random numbers of the update. None if there is no such
+    update, or if it has no stepsize of its own.
+    """
+    updates = list(enumerate(unrolled(operations)))
+    last = next((pair for pair in reversed(updates) if pair[1].has_energy_change), None)
+    if last is None:
+        return None
+    number, operation = last
+    stepsize = getattr(_settings(operation, tuning), "stepsize", None)
+    if stepsize is None:
+        return None
+    jitter = getattr(operation, "stepsize_jitter", None)
+    return jittered_stepsize(stepsize, jitter, streams.at(iteration=streams.iteration, operation=number))
+
+
+def _settings(operation: Operation, tuning: Tuning) -> object:
+    """Return the operation, or the settings that tuning has found for it."""
+    return tuning.settings.get(operation, operation) if isinstance(operation, Tunable) else operation
 
 
 def describe_tunable(operation: Tunable) -> str:

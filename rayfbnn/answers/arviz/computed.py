@@ -13,8 +13,9 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import activation_bytes, output_blocks
 from rayfbnn.draws.quantities import functions_at
 from rayfbnn.draws.view import Draws
-from rayfbnn.mcmc.trajectories import steps_and_stepsize
+from rayfbnn.mcmc.trajectories import total_steps
 from rayfbnn.model import prior
+from rayfbnn.store.stepsizes import stepsizes_of_draws
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def sample_stats(store: Store, stored: xr.Dataset, *, is_warmup: bool = False) -
     acceptance_rate  share of the iteration's proposals that were accepted
     energy_error     change of the energy along the last trajectory
     n_steps          steps of all trajectories of an iteration, if this number is fixed or tuned
-    step_size        factor on the heuristic stepsizes, if all trajectories of an iteration have the same
+    step_size        factor on the heuristic stepsizes, with its jitter, of the trajectory of energy_error
 
     Draws without trajectories, such as those by rejection or from the prior, have only the log densities. The
     warm-up lacks n_steps and step_size, because they may change there.
@@ -187,24 +188,22 @@ def sample_stats(store: Store, stored: xr.Dataset, *, is_warmup: bool = False) -
     stats = stats.assign(diverging=stored["diverged"] > 0).drop_vars("diverged").rename(_RENAMED)
     if is_warmup:
         return stats
-    for name, values in _settings(store, stored.sizes["draw"]).items():
-        if np.isfinite(values).all():
-            whole = values.astype(np.int64) if name == "n_steps" else values
-            shape = (stored.sizes["chain"], len(whole))
-            stats[name] = ("chain", "draw"), np.broadcast_to(whole, shape)
+    shape = stored.sizes["chain"], stored.sizes["draw"]
+    n_steps = _n_steps(store, shape[1])
+    if np.isfinite(n_steps).all():
+        stats["n_steps"] = ("chain", "draw"), np.broadcast_to(n_steps.astype(np.int64), shape)
+    stepsizes = stepsizes_of_draws(store, slice(0, shape[0]), slice(0, shape[1]))
+    if np.isfinite(stepsizes).all():
+        stats["step_size"] = ("chain", "draw"), stepsizes
     return stats
 
 
-def _settings(store: Store, n_draws: int) -> dict[str, Array]:
-    """Return n_steps and step_size of the first draws of every chain, (n_draws,) each; NaN if unknown."""
-    n_steps, stepsizes, first = [np.empty(0)], [np.empty(0)], 1
+def _n_steps(store: Store, n_draws: int) -> Array:
+    """Return the number of steps before each of the first draws of a chain, (n_draws,); NaN if unknown."""
+    n_steps, first = [np.empty(0)], 1
     for phase in store.spec.phase:
         if phase.keep is True and sum(map(len, n_steps)) < n_draws:
-            steps, stepsize = steps_and_stepsize(phase.operations, store.tuning.at(first))
+            steps = total_steps(phase.operations, store.tuning.at(first))
             n_steps.append(np.full(phase.iterations, steps))
-            stepsizes.append(np.full(phase.iterations, stepsize))
         first += phase.iterations
-    return {
-        "n_steps": np.concatenate(n_steps)[:n_draws],
-        "step_size": np.concatenate(stepsizes)[:n_draws],
-    }
+    return np.concatenate(n_steps)[:n_draws]

@@ -36,6 +36,7 @@ class Metropolis1(Operation):
     random: bool = False
     acceptance: Acceptance = "metropolis"
     op: ClassVar[str] = "metropolis-1"
+    has_energy_change: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the settings."""

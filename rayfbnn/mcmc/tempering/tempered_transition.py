@@ -30,6 +30,7 @@ class TemperedTransition(Operation):
     operations: tuple[Operation, ...]
     op: ClassVar[str] = "tempered-transition"
     is_tempering: ClassVar[bool] = True
+    has_energy_change: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the settings."""
