@@ -18,7 +18,7 @@ def array_namespace(array: Array) -> ModuleType:
     The array-API function `__array_namespace__` is not used, because CuPy's returns a module without
     functions outside the standard (`einsum`, `errstate`) that the numerical code needs.
     """
-    if type(array).__module__.split(".")[0] == "cupy":
+    if type(array) is not np.ndarray and type(array).__module__.split(".")[0] == "cupy":
         import cupy
 
         return cupy  # type: ignore[no-any-return]

@@ -9,9 +9,10 @@ numbers do not depend on the other chains in its batch, on the worker, or on int
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from rayfbnn.arrays import Array, array_namespace
 
@@ -22,6 +23,7 @@ SHARED = 2**32 - 1  # a number that no chain has, for the draws that all chains 
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
+_ABOVE_MINUS_ONE = -1 + 2.0**-53  # the smallest float64 above -1
 _FEWER_ROUNDS = 7  # Philox4x32 passes all tests of Salmon and others with seven rounds
 
 
@@ -61,6 +63,15 @@ class Purpose(IntEnum):
     START = 64
     APPROXIMATE_DRAW = 65
     SHUFFLE = 66
+
+
+class Use(NamedTuple):
+    """A request for n values of each chain; purpose, index and first are those of `Streams.log_gamma`."""
+
+    purpose: Purpose
+    index: int
+    n: int
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,7 +137,9 @@ class Streams:
         pairs = self.uniform(purpose, ((n + 1) // 2, 2), index=index, attempt=attempt)
         radius = xp.sqrt(-2 * xp.log(pairs[..., 0]))
         angle = (2 * math.pi) * pairs[..., 1]
-        values = xp.stack([radius * xp.cos(angle), radius * xp.sin(angle)], axis=-1)
+        values = xp.empty_like(pairs)
+        values[..., 0] = radius * xp.cos(angle)
+        values[..., 1] = radius * xp.sin(angle)
         return values.reshape(self.n_chains, -1)[:, :n].reshape(self.n_chains, *shape)
 
     def single_normal(self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0) -> Array:
@@ -176,26 +189,45 @@ class Streams:
 
         first  where the result begins in a longer request with the same values
         """
-        xp = array_namespace(self.chains)
-        a = xp.broadcast_to(xp.asarray(gamma_shape, dtype=xp.float64), (self.n_chains, *shape))
+        xp, use = array_namespace(self.chains), Use(purpose, index, math.prod(shape), first)
+        shapes = xp.empty((self.n_chains, *shape))
+        shapes[...] = gamma_shape
+        return self.log_gammas(shapes.reshape(self.n_chains, -1), [use]).reshape(shapes.shape)
+
+    def log_gammas(self, gamma_shapes: Array, uses: Sequence[Use]) -> Array:
+        """Draw the numbers of `log_gamma` for several uses side by side, in one rejection loop.
+
+        gamma_shapes and the result are (n_chains, n) float64, where n is the sum of the uses' n.
+        """
+        xp, a = array_namespace(self.chains), gamma_shapes
         d = xp.where(a < 1, a + 1, a) - 1 / 3
         c = 1 / xp.sqrt(9 * d)
-        result = xp.zeros((self.n_chains, *shape))
-        pending = xp.ones((self.n_chains, *shape), dtype=bool)
-        streams, rows = self, slice(None)
-        for attempt in range(_MAX_ATTEMPTS):
-            u = streams.uniform(purpose, (*shape, 4), index=index, attempt=attempt, first=4 * first)
-            if attempt == 0:
-                boost = xp.where(a < 1, xp.log(u[..., 3]) / a, 0.0)
-            log_v, accepted = _gamma_proposal(d[rows], c[rows], u)
-            result[rows] = xp.where(pending[rows] & accepted, xp.log(d[rows]) + log_v, result[rows])
-            pending[rows] &= ~accepted
-            # Only chains that still lack a value continue; they are few after the first round.
-            rows = xp.flatnonzero(pending.reshape(self.n_chains, -1).any(axis=1))
-            if rows.size == 0:
+        log_d = xp.log(d)
+        u = self._uniforms(uses, attempt=0)
+        log_v, accepted = _gamma_proposal(d, c, u)
+        result, pending = log_d + log_v, ~accepted
+        boost = xp.where(a < 1, xp.log(u[..., 3]) / a, 0.0)
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            if not bool(pending.any()):
                 return result + boost
-            streams = self.of_some(rows)
+            if attempt == _MAX_ATTEMPTS:
+                break
+            # Only chains that still lack a value continue; they are few after the first round.
+            rows = xp.flatnonzero(pending.any(axis=1))
+            u = self.of_some(rows)._uniforms(uses, attempt=attempt)
+            log_v, accepted = _gamma_proposal(d[rows], c[rows], u)
+            accepted &= pending[rows]
+            result[rows] = xp.where(accepted, log_d[rows] + log_v, result[rows])
+            pending[rows] &= ~accepted
         raise AssertionError("64 proposals of Marsaglia and Tsang rejected in a row: probability below 1e-80")
+
+    def _uniforms(self, uses: Sequence[Use], *, attempt: int) -> Array:
+        """Draw four uniform numbers for each value of each use, (n_chains, n, 4)."""
+        drawn = [
+            self.uniform(use.purpose, (use.n, 4), index=use.index, attempt=attempt, first=4 * use.first)
+            for use in uses
+        ]
+        return drawn[0] if len(drawn) == 1 else array_namespace(self.chains).concatenate(drawn, axis=1)
 
     def integers(self, high: int, purpose: Purpose, shape: tuple[int, ...] = ()) -> Array:
         """Draw uniform integers from 0 to high - 1: int64, (n_chains, *shape)."""
@@ -262,10 +294,12 @@ def _in_groups(values: Array) -> Array:
 def _gamma_proposal(d: Array, c: Array, u: Array) -> tuple[Array, Array]:
     """Return log(v) of Marsaglia and Tsang's proposal d v, and whether it is accepted; u is (..., 4)."""
     xp = array_namespace(u)
-    z = xp.sqrt(-2 * xp.log(u[..., 0])) * xp.cos((2 * math.pi) * u[..., 1])
-    log_v = 3 * xp.log1p(xp.where(c * z > -1, c * z, 0.0))
+    logs = xp.log(u)
+    z = xp.sqrt(-2 * logs[..., 0]) * xp.cos((2 * math.pi) * u[..., 1])
+    cz = c * z
+    log_v = 3 * xp.log1p(xp.maximum(cz, _ABOVE_MINUS_ONE))
     v = xp.exp(log_v)
-    accepted = (c * z > -1) & (xp.log(u[..., 2]) < z * z / 2 + d * (1 - v + log_v))
+    accepted = (cz > -1) & (logs[..., 2] < z * z / 2 + d * (1 - v + log_v))
     return log_v, accepted
 
 
