@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from rayfbnn.arrays import Array, array_namespace
 
@@ -65,7 +65,8 @@ class Purpose(IntEnum):
     SHUFFLE = 66
 
 
-class Use(NamedTuple):
+@dataclass(frozen=True)
+class Use:
     """A request for n values of each chain; purpose, index and first are those of `Streams.log_gamma`."""
 
     purpose: Purpose
