@@ -81,6 +81,13 @@ docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python -m tests.project.offline site
 
+# The experiments of Neal's book: about two hours on one core. A row that is done is not run again.
+# make book ONLY="3.8 4.13" LENGTH=0.1 SEED=2 WORKERS=4; KEEP=1 writes the tables and pictures of docs/book.md.
+.PHONY: book
+book: $(VENV)/.installed-plots
+	$(BIN)/python examples/book/book.py $(if $(ONLY),--only $(ONLY)) $(if $(LENGTH),--length $(LENGTH)) \
+	    $(if $(SEED),--seed $(SEED)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(KEEP),--keep)
+
 # The short form of docs/benchmarks.md, on a machine where nothing else runs; a first call installs the peers too.
 # Results are added to a file of lines of JSON.
 RESULTS := .benchmarks/results.jsonl

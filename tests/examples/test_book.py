@@ -1,0 +1,142 @@
+"""The experiments of Neal's book: their rows can run, short ones come out, and the page has the kept results."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfbnn.verbs.arguments import read_run_data, read_spec
+from tests.support.pages import ROOT
+
+BOOK = ROOT / "examples" / "book"
+pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+
+
+@pytest.fixture(scope="module")
+def book() -> Iterator[dict[str, Any]]:
+    """The modules of the example by name."""
+    sys.path.insert(0, str(BOOK))
+    try:
+        import comparing
+        import gates
+        import page
+        import rows
+        import running
+
+        yield {module.__name__: module for module in (comparing, gates, page, rows, running)}
+    finally:
+        sys.path.remove(str(BOOK))
+
+
+def row_named(book: dict[str, Any], name: str) -> Any:
+    return next(row for row in book["rows"].rows() if row.name == name)
+
+
+def test_every_configuration_reads_its_cases(book: dict[str, Any]) -> None:
+    """One row for each configuration and set of changes; the cases of each row are there."""
+    seen = set()
+    for row in book["rows"].rows():
+        train = book["running"].cases(row.train_path, row.train)
+        assert len(train) > 0
+        if row.test is not None:
+            assert len(book["running"].cases(BOOK / row.test[0], row.test[1])) > 50 - len(train) // 20
+        if (row.base, row.set) not in seen:
+            seen.add((row.base, row.set))
+            configuration = row.configuration()
+            configuration["data"].pop("train")
+            spec, dataset = read_run_data(read_spec(configuration, row.set), train)
+            assert dataset.n_cases == len(train) and spec.network.n_parameters > 10
+
+
+def test_rows_have_names_of_their_own_and_every_figure(book: dict[str, Any]) -> None:
+    rows = book["rows"].rows()
+    assert len({row.name for row in rows}) == len(rows)
+    figures = {figure for row in rows for figure in row.figures}
+    assert figures >= {"1.2", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "3.10", "3.11"}
+    assert figures >= {"4.1", "4.2", "4.3", "4.6", "4.7", "4.8", "4.10", "4.11", "4.13", "4.14"}
+    for configuration in BOOK.glob("*.toml"):
+        assert any(row.base == configuration.stem for row in rows), configuration.name
+
+
+def test_lengths_shorten_iterations_and_repetitions(book: dict[str, Any]) -> None:
+    folds = row_named(book, "4.11-6+6-0")
+    whole, short = folds.configuration()["phase"], folds.configuration(0.1)["phase"]
+    assert [phase["iterations"] for phase in whole] == [1, 1, 1, 20, 100]
+    assert [phase["iterations"] for phase in short] == [1, 1, 1, 2, 10]
+    assert [phase["operations"][0]["times"] for phase in short] == [2, 150, 75, 10, 10]
+
+
+def test_short_trajectories_are_stable_and_long_steps_are_not(book: dict[str, Any], tmp_path: Path) -> None:
+    """Figure 3.3 at four stepsizes."""
+    rows = book["rows"]
+    phases = tuple(rows.phase(4, rows.pair(100, eta)) for eta in (0.1, 0.3, 0.7, 1.5))
+    line = book["running"].run(replace(row_named(book, "3.3"), phases=phases), tmp_path, 1 / 4, 1)
+    assert line["stepsizes"] == [0.1, 0.3, 0.7, 1.5]
+    assert min(line["acceptances"][:2]) > 0.7 and max(line["acceptances"][2:]) < 0.05
+    assert book["gates"].last_stable(line) == 0.3
+
+
+def test_random_walks_accept_as_in_the_book(book: dict[str, Any], tmp_path: Path) -> None:
+    """Figure 3.9 with one super-transition of 2,000 updates."""
+    for name, accepted in (("metropolis-0.3", 0.39), ("langevin-0.3", 0.81)):
+        row = row_named(book, f"3.9-{name}")
+        phases = (row.phases[0] | {"iterations": 1},)
+        line = book["running"].run(replace(row, phases=phases), tmp_path, 0.25, 1)
+        assert line["accepted"] == pytest.approx(accepted, abs=0.08)
+
+
+def test_the_driver_runs_rows_once_and_compares_them(tmp_path: Path) -> None:
+    def driver(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, BOOK / "book.py", "--out", tmp_path / "out", "--workers", "1", *options]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    first = driver("--only", "4.6-1-24-0-no", "4.6-1-24-0-ard", "--length", "0.01")
+    assert first.returncode == 0, first.stderr
+    assert "2 of 2 rows, time left 0:00:00" in first.stdout
+    assert "4.6-1-24-0-ard has a smaller error rate than 4.6-1-24-0-no" in first.stdout
+    lines = (tmp_path / "out/results.jsonl").read_text().splitlines()
+    assert {json.loads(line)["row"] for line in lines} == {"4.6-1-24-0-no", "4.6-1-24-0-ard"}
+    second = driver("--only", "4.6-1-24-0-no", "--length", "0.01")
+    assert second.returncode == 0 and "1 of 1 rows are done" in second.stdout
+    assert (tmp_path / "out/results.jsonl").read_text().splitlines() == lines
+    for options, words in (
+        (("--only", "5.1"), "no row for 5.1; there are 1.2, 3.2, 3.3"),
+        (("--length", "0"), "--length: must be above 0 and at most 1, got 0.0"),
+        (("--workers", "0"), "--workers: must be at least 1"),
+        (("--only", "1.2", "--length", "0.5", "--keep"), "--keep: only results of the book's lengths"),
+    ):
+        refused = driver(*options)
+        assert refused.returncode == 2 and words in refused.stderr
+
+
+def test_the_page_has_the_kept_results(book: dict[str, Any]) -> None:
+    page, text = book["page"], (ROOT / "docs" / "book.md").read_text()
+    results = page.kept()
+    assert page.with_tables(text, results) == text
+    for figure in page.TABLES:
+        assert f"<!-- table {figure} -->" in text, f"docs/book.md has no table of figure {figure}"
+    for line in results.values():
+        assert line.get("length", 1.0) == 1.0 and ("comparison" in line or line["commit"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("figure", ["3.8", "3.10", "3.11", "4.6", "4.8", "4.11", "4.13"])
+def test_shorter_runs_come_out(book: dict[str, Any], figure: str, tmp_path: Path) -> None:
+    """A fifth of the book's lengths, or a tenth, gives what the book says, where there are no hidden units too."""
+    length = {"3.8": 0.2, "3.10": 1.0, "3.11": 1.0, "4.8": 0.1}.get(figure, 0.2)
+    wanted = [row for row in book["rows"].rows() if figure in row.figures or figure == "3.11" and "3.10" in row.figures]
+    if figure in ("4.6", "4.11", "4.13"):  # without hidden units
+        bases = ("led_linear", "boston_linear", "glass_linear")
+        wanted = [row for row in wanted if row.base in bases]
+    lines = {row.name: book["running"].run(row, tmp_path, length, 1) for row in wanted}
+    lines |= book["comparing"].comparisons(lines, tmp_path)
+    judged = book["gates"].judged(lines, figure)
+    assert judged
+    assert [f"{gate.words}: {found}" for gate, found, passed in judged if not passed] == []
