@@ -33,6 +33,8 @@ def describe_quantity(name: str) -> str:
         return f"{name}: adjustments of hidden layer {name.removeprefix('adjustment_ah')}, geometric mean"
     if name.startswith("adjustment_ao"):
         return f"{name}: adjustment of one output"
+    if name.startswith("rms_"):
+        return f"{name}: {_group_in_words(name.removeprefix('rms_'))}"
     match = re.fullmatch(r"sigma_([a-z0-9]+?)(_unit|_common)?(\[.*\])?", name)
     if match is None:
         return name
@@ -69,7 +71,7 @@ def draw_traces(axes: Array, drawn: dict[str, Array]) -> None:
 def draw_trace(axis: Axes, values: Array, name: str) -> None:
     """Draw the values of each chain by draw, on a logarithmic scale for sigmas."""
     for chain, trace in enumerate(values):
-        axis.plot(trace, color=_chain_colour(chain), lw=0.7, alpha=0.8)
+        axis.plot(trace, color=chain_colour(chain), lw=0.7, alpha=0.8)
     axis.set_xlim(0, max(1, values.shape[1] - 1))
     if name.startswith(("sigma_", "adjustment_")):
         logarithmic(axis, values)
@@ -93,7 +95,7 @@ def draw_rank_differences(axes: Sequence[Axes], drawn: Sequence[Array]) -> None:
         fractions[:, 1:-1], fractions[:, -1] = np.sort(ranks, axis=1) / values.size, 1
         difference = np.append(np.linspace(0, 1, n_draws + 1), 1) - fractions
         for chain in range(n_chains):
-            axis.plot(fractions[chain], difference[chain], color=_chain_colour(chain), lw=0.8, alpha=0.8)
+            axis.plot(fractions[chain], difference[chain], color=chain_colour(chain), lw=0.8, alpha=0.8)
         reach = max(reach, float(np.abs(difference).max()))
     for axis in axes:
         axis.axhspan(-width, width, color=GREY, alpha=0.18, lw=0, zorder=0)
@@ -104,7 +106,8 @@ def draw_rank_differences(axes: Sequence[Axes], drawn: Sequence[Array]) -> None:
     axes[-1].set_xlabel("rank / number of draws")
 
 
-def _chain_colour(chain: int) -> str:
+def chain_colour(chain: int) -> str:
+    """Return the colour of a chain; every eighth chain has the same."""
     return CHAIN_COLOURS[chain % len(CHAIN_COLOURS)]
 
 

@@ -38,6 +38,9 @@ def plot(
 ) -> list[Path]:
     """Draw pictures of a run as PNG files: traces, convergence, predictions, relevance of inputs, survival.
 
+    Autocorrelations by lag show how many draws a chain takes to forget where it was. If stepsizes vary, as
+    they do with jitter, the energy error of trajectories is drawn by stepsize.
+
     Predictive bands run along one input. Sigmas of inputs are drawn if inputs have their own sigmas, and
     survival curves for survival targets. For an approximation the objective by step replaces traces and
     convergence. For draws from the prior there are functions and bands along one input.
@@ -97,7 +100,16 @@ def _pictures(
     cases  predictions with their inputs and targets, if any are given
     """
     from rayfbnn.answers.diagnostics import Diagnosis
-    from rayfbnn.pictures import along_input, chains, objective, predicted, relevance, survival
+    from rayfbnn.pictures import (
+        along_input,
+        autocorrelation,
+        chains,
+        energy_errors,
+        objective,
+        predicted,
+        relevance,
+        survival,
+    )
 
     pictures = []
     if isinstance(diagnosis, Diagnosis):
@@ -105,6 +117,10 @@ def _pictures(
             chains.traces_and_ranks(run, folder / "traces.png"),
             chains.rhat_and_ess(diagnosis, folder / "convergence.png"),
         ]
+    if run.kind == "mcmc":
+        pictures.append(autocorrelation.autocorrelation_by_lag(run, folder / "autocorrelation.png"))
+    if (by_stepsize := energy_errors.errors_by_stepsize(run)) is not None:
+        pictures.append(energy_errors.energy_errors(by_stepsize, folder / "energy_errors.png"))
     if run.kind == "approximate":
         pictures = [objective.objective_by_step(run, folder / "objective.png")]
     pictures += [

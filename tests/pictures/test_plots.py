@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from matplotlib.figure import Figure  # noqa: E402
 
 from rayfbnn.answers.diagnostics import diagnose_draws  # noqa: E402
 from rayfbnn.answers.predict import predict_from_draws  # noqa: E402
+from rayfbnn.draws.held import Held  # noqa: E402
 from rayfbnn.errors import ConfigError  # noqa: E402
 from rayfbnn.pictures import (  # noqa: E402
     along_input,
+    autocorrelation,
     chains,
+    energy_errors,
     predicted,
     relevance,
     survival,
@@ -169,6 +173,62 @@ def test_overview_where_every_sigma_is_fixed(tmp_path: Path, figures: list[Any])
     check_picture(path, figures)
 
 
+def test_autocorrelations_by_lag(tmp_path: Path, figures: list[Any]) -> None:
+    run, _ = prepared(model__noise="0.3:4:2", chains=9)
+    check_picture(autocorrelation.autocorrelation_by_lag(run, tmp_path / "autocorrelation.png"), figures)
+    titles = [axis.get_title(loc="left") for axis in figures[0].axes]
+    assert titles[0] == "log_posterior" and "rms_ho0: weights, hidden layer 0 to outputs" in titles
+    assert len(figures[0].axes[0].lines) == run.n_chains + 1
+
+
+@pytest.mark.usefixtures("undrawn_pictures")
+@pytest.mark.parametrize("n_draws", [1, 2, 3])
+def test_autocorrelations_of_a_few_draws(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
+    run = make_run(make_spec(), n_draws=n_draws)
+    autocorrelation.autocorrelation_by_lag(run, tmp_path / "autocorrelation.png")
+    assert figures[0].axes[0].get_xlim() == (0, 1)
+
+
+@pytest.mark.usefixtures("undrawn_pictures")
+def test_autocorrelations_are_of_as_many_last_draws_as_are_read(
+    tmp_path: Path, figures: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autocorrelation, "_MOST_VALUES", 48)
+    run = make_run(make_spec(), n_draws=40)
+    run.store.positions[:, :28] = np.nan
+    autocorrelation.autocorrelation_by_lag(run, tmp_path / "autocorrelation.png")
+    assert any("4 chains of 12 draws" in axis.get_xlabel() for axis in figures[0].axes)
+    assert all(np.isfinite(axis.lines[-1].get_ydata()).all() for axis in figures[0].axes if axis.lines)
+
+
+def with_errors(stepsizes: Any, errors: Any) -> Any:
+    run = make_run(make_spec(), n_draws=stepsizes.shape[1])
+    return replace(run, source=Held(run.source, {"stepsize": stepsizes, "energy_change": errors}))
+
+
+def test_energy_errors_by_stepsize(tmp_path: Path, figures: list[Any]) -> None:
+    """An error of 2 s**2 up to 1, and divergence above it."""
+    stepsizes = 10 ** np.linspace(-1, 0.3, 4 * 100).reshape(100, 4).T
+    errors = np.where(stepsizes > 1, np.inf, 2 * stepsizes**2)
+    found = energy_errors.errors_by_stepsize(with_errors(stepsizes, errors))
+    assert found is not None and found.quantiles.shape == (3, 10)
+    low, median, high = found.quantiles
+    is_stable = found.middles < 0.9
+    np.testing.assert_allclose(median[is_stable], 2 * found.middles[is_stable] ** 2, rtol=0.02)
+    assert (low <= median).all() and (median <= high).all() and np.isinf(median[-1])
+    assert found.acceptance[-1] == 0 and found.acceptance[0] == pytest.approx(np.exp(-0.027), rel=0.01)
+    check_picture(energy_errors.energy_errors(found, tmp_path / "energy_errors.png"), figures)
+
+
+def test_without_different_stepsizes_there_is_no_picture_of_errors() -> None:
+    errors = np.linspace(-1, 1, 40).reshape(4, 10)
+    for stepsizes in (np.full((4, 10), 0.3), np.full((4, 10), np.nan)):
+        assert energy_errors.errors_by_stepsize(with_errors(stepsizes, errors)) is None
+    some = np.where(np.arange(10) < 5, np.nan, np.linspace(0.1, 0.2, 10)) * np.ones((4, 1))
+    found = energy_errors.errors_by_stepsize(with_errors(some, errors))
+    assert found is not None and len(found.errors) == 20
+
+
 def test_sigmas_over_hundreds_of_decades_have_few_ticks(tmp_path: Path, figures: list[Any]) -> None:
     run = make_run(make_spec(), n_draws=20)
     run.store.precisions[...] = np.exp(np.linspace(-600, 600, run.store.precisions.size)).reshape(
@@ -207,6 +267,7 @@ def test_without_matplotlib_the_error_says_what_to_install(
         ("sigma_h0h1", "sigma_h0h1: weights, hidden layer 0 to 1"),
         ("sigma_ih0_unit[x1]", "sigma_ih0_unit[x1]: weights, inputs to hidden layer 0, those of one unit"),
         ("sigma_noise[y1]", "sigma_noise[y1]: noise, one target"),
+        ("rms_ho0", "rms_ho0: weights, hidden layer 0 to outputs"),
         ("sigma_noise_common", "sigma_noise_common: noise"),
         ("sigma_bo", "sigma_bo: output biases"),
         ("sigma_th1", "sigma_th1: offsets of hidden layer 1"),
