@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import shutil
 from pathlib import Path
@@ -139,3 +140,56 @@ def test_mnist_is_prepared_from_a_file_and_runs(form: str, tmp_path: Path) -> No
     assert summary.draws == 4
     prediction = rayfbnn.predict(tmp_path / "run.zarr", data=tmp_path / "mnist" / "test.parquet")
     assert prediction.summary["cases"] == 20
+
+
+def write_splits(folder: Path) -> None:
+    """A table of 40 made-up cases with two splits and results of others, laid out as the published ones."""
+    numbers = Streams(5, np.arange(40, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (3,))
+    data, results = folder / "data", folder / "results"
+    data.mkdir(parents=True)
+    results.mkdir()
+    table = np.column_stack([numbers[:, 0] + 0.1 * numbers[:, 2], numbers[:, :2]])  # the target is first
+    np.savetxt(data / "data.txt", table)
+    np.savetxt(data / "index_features.txt", [2, 1], fmt="%d")
+    np.savetxt(data / "index_target.txt", [0], fmt="%d")
+    for split, is_test in enumerate([np.arange(40) < 10, np.arange(40) >= 30]):
+        np.savetxt(data / f"index_train_{split}.txt", np.flatnonzero(~is_test))  # as 1.000e+01
+        np.savetxt(data / f"index_test_{split}.txt", np.flatnonzero(is_test), fmt="%d")
+    for name in ("test_MC_rmse", "test_ll"):
+        (results / f"{name}_100_xepochs_1_hidden_layers.txt").write_text("0.5\n0.25\n")
+
+
+def test_published_splits_are_run_once_and_compared(tmp_path: Path) -> None:
+    script = runpy.run_path(str(ROOT / "examples" / "uci" / "uci.py"))
+    write_splits(tmp_path / "made_up")
+    page, out = tmp_path / "page.md", tmp_path / "out"
+    page.write_text(f"before\n{script['START']}\nold\n{script['END']}\nafter\n")
+    words = [str(tmp_path / "made_up"), "--out", str(out), "--length", "0.001", "--chains", "2"]
+    script["main"]([*words, "--splits", "0"])
+    script["main"]([*words, "--page", str(page), "--workers", "2"])  # split 1 in another process
+    lines = (out / "made_up" / "results.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["split"] for row in rows] == [0, 1] and {row["draws"] for row in rows} == {2 * 10}
+    test = np.genfromtxt(out / "made_up" / "split_1_test.csv", delimiter=",", names=True)
+    table = np.loadtxt(tmp_path / "made_up" / "data" / "data.txt")
+    assert np.array_equal(np.column_stack([test["y"], test["x1"], test["x0"]]), table[30:])
+    prediction = rayfbnn.predict(out / "made_up" / "split_1.zarr", data=out / "made_up" / "split_1_test.csv")
+    assert rows[1]["rmse"] == prediction.summary["y_rmse"] and rows[1]["cases"] == 10
+    differences = [row["minus_published"]["log_probability"] for row in rows]
+    assert differences == [rows[0]["log_probability"] - 0.5, rows[1]["log_probability"] - 0.25]
+    (shown,) = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| made_up")]
+    mean, error = (float(number) for number in shown[5].split(" ± "))
+    assert mean == pytest.approx(np.mean(differences), abs=0.01)
+    assert error == pytest.approx(abs(differences[1] - differences[0]) / 2, abs=0.01)
+    assert shown[1] == "2" and "old" not in page.read_text()
+    assert "made_up, predictions: cannot tell in 2 of 2 splits (0, 1)" in page.read_text()
+    assert page.read_text().startswith("before\n") and page.read_text().endswith("\nafter\n")
+    before = (out / "made_up" / "split_0.seconds").read_text()
+    script["main"](words)
+    assert (out / "made_up" / "results.jsonl").read_text().splitlines() == lines
+    assert (out / "made_up" / "split_0.seconds").read_text() == before
+    with pytest.raises(SystemExit, match="has results of other settings"):
+        script["main"]([*words, "--seed", "2"])
+    (tmp_path / "made_up" / "data" / "index_test_1.txt").unlink()
+    with pytest.raises(SystemExit, match="there is no data/index_test_1.txt in it"):
+        script["main"](words)
