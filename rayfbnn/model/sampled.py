@@ -86,19 +86,21 @@ class SampledPosterior(Posterior):
         level: gibbs.Level | None = None,
         groups: Collection[str] | None = None,
     ) -> tuple[ChainState, None]:
-        """Update all free precisions by Gibbs sampling, the noise precisions first.
+        """Update all free precisions by Gibbs sampling.
 
         level, groups  restrict the update to the precisions of one level, or of the named groups and
                        adjustments
         """
-        if groups is None or NOISE in groups:
-            state, _ = self.sample_noise(state, streams, is_reversed=is_reversed, level=level)
-        values = self.parameter_layout.views(state.position)
+        values: dict[str, Array] = self.parameter_layout.views(state.position)
+        weights: float | Array = 1.0
+        if self.model.noise is not None and (groups is None or NOISE in groups):
+            values[NOISE], weights = self.residuals(state.position)
         precisions = gibbs.update_groups(
             values,
             state.precisions,
             streams,
             layout=self.precision_layout,
+            weights=weights,
             is_reversed=is_reversed,
             level=level,
             groups=groups,
@@ -116,17 +118,7 @@ class SampledPosterior(Posterior):
         """Update the noise precisions by Gibbs sampling, or one level of them."""
         if self.model.noise is None:
             return state, None
-        residuals, weights = self.residuals(state.position)
-        precisions = gibbs.update_noise(
-            residuals,
-            state.precisions,
-            streams,
-            layout=self.precision_layout,
-            weights=weights,
-            is_reversed=is_reversed,
-            level=level,
-        )
-        return replace(state, precisions=precisions), None
+        return self.sample_sigmas(state, streams, is_reversed=is_reversed, level=level, groups=(NOISE,))
 
     def random_grid(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any, Never, Self
 
@@ -90,6 +91,23 @@ class SharedPosterior(SampledPosterior):
     def log_likelihood(self, position: Array, precisions: Array) -> Array:
         """Return the log likelihood of the training cases with all its constants, (n_chains,) float64."""
         return -self.data_energy(position, precisions) / self.inverse_temperature
+
+    def sample_sigmas(
+        self,
+        state: ChainState,
+        streams: Streams,
+        *,
+        is_reversed: bool = False,
+        level: gibbs.Level | None = None,
+        groups: Collection[str] | None = None,
+    ) -> tuple[ChainState, None]:
+        """Update the noise precisions from sums over the parts, then the others."""
+        if groups is None or NOISE in groups:
+            state, _ = self.sample_noise(state, streams, is_reversed=is_reversed, level=level)
+        layout = self.precision_layout
+        names = {*(group.name for group in layout.groups), *(part.name for part in layout.adjustments)}
+        others = (names if groups is None else names.intersection(groups)) - {NOISE}
+        return super().sample_sigmas(state, streams, is_reversed=is_reversed, level=level, groups=others)
 
     def sample_noise(
         self,

@@ -15,7 +15,7 @@ from scipy import stats
 
 from rayfbnn.arrays import Array, gpu_is_available, to_host
 from rayfbnn.kernels import choose
-from rayfbnn.streams import MAX_SEED, Purpose, Streams, philox
+from rayfbnn.streams import MAX_SEED, Purpose, Streams, Use, philox
 from tests.support.exactness import chi2_p_value, ks_p_value, square_p_value
 from tests.support.known_answers import KNOWN_ANSWERS, KNOWN_ANSWERS_OF_7_ROUNDS
 
@@ -147,6 +147,22 @@ def test_log_gamma_takes_a_shape_for_each_value() -> None:
             np.where(np.arange(3) == column, shape, 2.0), Purpose.PRECISION_UNIT, (3,)
         )
         assert np.array_equal(together[:, column], alone[:, column])
+
+
+@PLAIN_AND_COMPILED
+def test_log_gammas_of_several_uses_have_the_bits_of_each(streams_class: type[Streams]) -> None:
+    source = streams_class(3, np.arange(200, dtype=np.uint64), iteration=2, operation=1)
+    uses = [
+        Use(Purpose.PRECISION_UNIT, index=4, n=3),
+        Use(Purpose.PRECISION_COMMON, index=4, n=1),
+        Use(Purpose.PRECISION_UNIT, index=5, n=2, first=1),
+    ]
+    shapes = np.tile([0.3, 0.9, 2.0, 0.1, 50.0, 1.0], (200, 1))
+    alone = [
+        source.log_gamma(part, use.purpose, (use.n,), index=use.index, first=use.first)
+        for part, use in zip(np.split(shapes, [3, 4], axis=1), uses, strict=True)
+    ]
+    assert np.array_equal(source.log_gammas(shapes, uses), np.concatenate(alone, axis=1))
 
 
 @PLAIN_AND_COMPILED

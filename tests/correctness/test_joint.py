@@ -73,16 +73,16 @@ def test_float32_decides_on_the_energy_changes_of_float64() -> None:
 
 # Each mutant: (module, source, replacement, the problem that must show it).
 GIBBS_MUTANTS: dict[str, tuple[str, str, str]] = {
-    "df_minus1": ("(alpha + n) / 2, purpose", "(alpha + n - 1) / 2, purpose", "real"),
+    "df_minus1": ("(alpha + n) / 2, (alpha", "(alpha + n - 1) / 2, (alpha", "real"),
     "noise_df": (
-        "(alpha + n) / 2, purpose",
-        "(alpha + n - (purpose == Purpose.NOISE_COMMON)) / 2, purpose",
+        "given_values(sums, n, alpha",
+        "given_values(sums, n - (use.purpose == Purpose.NOISE_COMMON), alpha",
         "real",
     ),
-    "alpha_as_shape": ("(alpha + n) / 2, purpose", "(2 * alpha + n) / 2, purpose", "real"),
+    "alpha_as_shape": ("(alpha + n) / 2, (alpha", "(2 * alpha + n) / 2, (alpha", "real"),
     "alpha_scale": (
-        "xp.log((alpha / mean + sum_squares) / 2)",
-        "xp.log((alpha * mean + sum_squares) / 2)",
+        "(alpha / mean + sum_squares) / 2",
+        "(alpha * mean + sum_squares) / 2",
         "real",
     ),
     "t_df": ("weights * (alpha + 1) / 2, purpose", "weights * alpha / 2, purpose", "t"),

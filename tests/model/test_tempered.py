@@ -154,7 +154,7 @@ def test_noise_given_a_power_of_the_likelihood_is_drawn_exactly(name: str, facto
 NOISE_MUTANTS = {
     "counts whole cases": ("n = weights * squares.shape[2]", "n = squares.shape[2]", "common"),
     "sums whole squares": ("sums = weights * squares.sum(axis=2)", "sums = squares.sum(axis=2)", "common"),
-    "weight ignored": ("_OF_NOISE,\n                weights=weights", "_OF_NOISE", "unit"),
+    "weight ignored": ("squares, weights, 0, _OF_NOISE", "squares, 1.0, 0, _OF_NOISE", "unit"),
     "value shapes as at one": (
         "weights * (alpha + 1) / 2, purpose",
         "(alpha + 1) / 2, purpose",
@@ -165,7 +165,7 @@ NOISE_MUTANTS = {
         "log_gamma - xp.log((alpha / mean + weights * squares) / 2)",
         "common of t",
     ),
-    "upper level counts whole cases": ("purpose=purpose, n=n", "purpose=purpose", "unit of t"),
+    "upper level counts whole cases": ("purpose=use.purpose, n=n", "purpose=use.purpose", "unit of t"),
 }
 
 

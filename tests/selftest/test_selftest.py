@@ -106,7 +106,7 @@ def test_wrong_decisions_make_it_fail(monkeypatch: pytest.MonkeyPatch, old: str,
 
 
 def test_a_wrong_gibbs_update_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = with_gibbs("(alpha + n) / 2, purpose", "(alpha + n - 1) / 2, purpose")
+    wrong = with_gibbs("(alpha + n) / 2, (alpha", "(alpha + n - 1) / 2, (alpha")
     monkeypatch.setattr(problems, "SampledPosterior", wrong)
     without_kernels(monkeypatch)
     assert not passes(exact_draws.joint("real", np, 1, CHAINS, "float64"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.cuda.build import Build, build_once
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import Purpose, Streams, Use
 
 SOURCE = (Path(__file__).parent / "source" / "random.cu").read_text()
 _THREADS = 128
@@ -62,6 +64,21 @@ class DeviceStreams(Streams):
         if first > 0:
             return super().log_gamma(gamma_shape, purpose, shape, index=index, first=first)
         return self._draw("log_gammas", self._use(purpose, index, 0), shape, gamma_shape)
+
+    def log_gammas(self, gamma_shapes: Array, uses: Sequence[Use]) -> Array:
+        """Draw the numbers of Streams.log_gammas, in one launch for each use."""
+        ends = [0, *accumulate(use.n for use in uses)]
+        drawn = [
+            self.log_gamma(
+                gamma_shapes[:, start : start + use.n],
+                use.purpose,
+                (use.n,),
+                index=use.index,
+                first=use.first,
+            )
+            for start, use in zip(ends, uses, strict=False)
+        ]
+        return array_namespace(self.chains).concatenate(drawn, axis=1)
 
     def hyperbolic(self, a: Array | float, omega: Array, purpose: Purpose, *, index: int) -> Array:
         """Draw the numbers of hyperbolic_variable, to rounding; NaN where it would give up."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.layout import AdjustmentGroup, PrecisionLayout
@@ -12,7 +12,7 @@ from rayfbnn.streams import Purpose, Streams
 
 
 def update_adjustments(
-    values: dict[str, Array],
+    values: Mapping[str, Array],
     precisions: Array,
     streams: Streams,
     *,
@@ -31,7 +31,7 @@ def update_adjustments(
 
 
 def _update(
-    values: dict[str, Array],
+    values: Mapping[str, Array],
     adjustments: AdjustmentGroup,
     precisions: Array,
     streams: Streams,

@@ -9,8 +9,9 @@ values are drawn and then discarded.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from rayfbnn.model.prior import MAX_LOG_PRECISION
 from rayfbnn.model.updates import rectified
 from rayfbnn.model.updates.adjustments import update_adjustments
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import Purpose, Streams, Use
 
 Level = Literal["lower", "upper"]
 """Upper precisions govern precisions, of units or of single t values; lower ones govern Gaussian values."""
@@ -40,22 +41,54 @@ _OF_PARAMETERS = _Purposes(Purpose.PRECISION_PARAMETER, Purpose.PRECISION_UNIT, 
 _OF_NOISE = _Purposes(Purpose.NOISE_CASE, Purpose.NOISE_TARGET, Purpose.NOISE_COMMON)
 
 
+@dataclass(frozen=True, eq=False)
+class _Governed:
+    """The values that a group's precisions govern, and where the random numbers of the group are.
+
+    squares (n_chains, n_units, n) of the values; each has a weight: a number or (n_chains, n_units, n)
+    """
+
+    group: PrecisionGroup
+    squares: Array
+    weights: float | Array
+    index: int
+    purposes: _Purposes
+
+
+@dataclass(frozen=True, eq=False)
+class _GammaDraw:
+    """Precisions in some columns that are to be drawn from Gamma(shape, rate).
+
+    shape is a number or (n_chains, n_units), and rate is (n_chains, n_units)
+    """
+
+    columns: slice
+    shape: float | Array
+    rate: Array
+    use: Use
+
+
 def update_groups(
-    values: dict[str, Array],
+    values: Mapping[str, Array],
     precisions: Array,
     streams: Streams,
     *,
     layout: PrecisionLayout,
+    weights: float | Array = 1.0,
     is_reversed: bool = False,
     level: Level | None = None,
     groups: Collection[str] | None = None,
 ) -> Array:
-    """Draw new precisions of every group of parameters, and return all precisions (n_chains, n_precisions).
+    """Draw new precisions of the groups that have values; return all precisions (n_chains, n_precisions).
 
-    The noise precisions do not change. Adjustments come last. A group's precisions depend on its parameters
-    times the square roots of the adjustments, Neal (2022) eq. 29.
+    Adjustments come last. A group's precisions depend on its parameters times the square roots of the
+    adjustments, Neal (2022) eq. 29. Groups are independent given their values, so the Gamma draws of all
+    groups are made together: for a few chains most of their time is that of the calls.
 
-    values       group name -> parameters (n_chains, *shape of the group)
+    values       group name -> parameters (n_chains, *shape of the group); the noise has residuals,
+                 (n_chains, n_targets, n_cases)
+    weights      power of the density of each residual, a number or an array that broadcasts to residuals: 0
+                 for missing targets, the inverse temperature for a tempered likelihood
     is_reversed  whether to take the levels in the opposite order; groups, and layers of adjustments, are
                  independent
     level        restricts the update to one level; adjustments are lower, because they govern parameters
@@ -65,31 +98,27 @@ def update_groups(
     adjusts = level != "upper"
     if is_reversed and adjusts:
         update_adjustments(values, precisions, streams, layout=layout, names=groups)
-    for number, group, rows in ruled_values(values, precisions, layout):
-        if groups is not None and group.name not in groups:
-            continue
-        _update(
-            rows,
-            group,
-            precisions,
-            streams,
-            index=number,
-            purposes=_OF_PARAMETERS,
-            is_reversed=is_reversed,
-            level=level,
-        )
+    governed = [
+        _governed(rows, group, number, weights)
+        for number, group, rows in ruled_values(values, precisions, layout)
+        if groups is None or group.name in groups
+    ]
+    updates = [_update_units, _update_common]
+    for update in reversed(updates) if is_reversed else updates:
+        draws = [update(part, precisions, streams, level=level) for part in governed]
+        _draw_together([draw for draw in draws if draw is not None], precisions, streams)
     if not is_reversed and adjusts:
         update_adjustments(values, precisions, streams, layout=layout, names=groups)
     return precisions
 
 
 def ruled_values(
-    values: dict[str, Array], precisions: Array, layout: PrecisionLayout
+    values: Mapping[str, Array], precisions: Array, layout: PrecisionLayout
 ) -> Iterator[tuple[int, PrecisionGroup, Array]]:
-    """Yield each group of parameters: its number, the group, and its values (n_chains, n_units, n)."""
+    """Yield each group that has values: its number, the group, and its values (n_chains, n_units, n)."""
     xp = array_namespace(precisions)
     for number, group in enumerate(layout.groups):
-        if group.name != NOISE:
+        if group.name in values:
             rows = values[group.name].reshape(precisions.shape[0], group.n_units, -1)
             if group.name in layout.adjusted:
                 _, columns = layout.adjusted[group.name]
@@ -97,62 +126,30 @@ def ruled_values(
             yield number, group, rows
 
 
-def update_noise(
-    residuals: Array,
-    precisions: Array,
-    streams: Streams,
-    *,
-    layout: PrecisionLayout,
-    weights: float | Array = 1.0,
-    is_reversed: bool = False,
-    level: Level | None = None,
-) -> Array:
-    """Draw new noise precisions, or one level of them; return all precisions (n_chains, n_precisions).
-
-    residuals  (n_chains, n_targets, n_cases)
-    weights    power of the density of each residual, a number or an array that broadcasts to residuals: 0 for
-               missing targets, the inverse temperature for a tempered likelihood
-    """
-    precisions = precisions.copy()
-    for group in layout.groups:
-        if group.name == NOISE:
-            _update(
-                residuals,
-                group,
-                precisions,
-                streams,
-                index=0,
-                purposes=_OF_NOISE,
-                weights=weights,
-                is_reversed=is_reversed,
-                level=level,
-            )
-    return precisions
-
-
-def _update(
-    values: Array,
-    group: PrecisionGroup,
-    precisions: Array,
-    streams: Streams,
-    *,
-    index: int,
-    purposes: _Purposes,
-    weights: float | Array = 1.0,
-    is_reversed: bool = False,
-    level: Level | None = None,
-) -> None:
-    """Update one group's columns of `precisions`, units before the common one.
-
-    values  (n_chains, n_units, n)
-    """
-    xp = array_namespace(precisions)
+def _governed(values: Array, group: PrecisionGroup, number: int, weights: float | Array) -> _Governed:
+    xp = array_namespace(values)
     squares = values.astype(xp.float64) ** 2
+    if group.name != NOISE:
+        return _Governed(group, squares, 1.0, number, _OF_PARAMETERS)
     if not isinstance(weights, float):
         weights = xp.broadcast_to(weights, squares.shape)
-    updates = [_update_units, _update_common]
-    for update in reversed(updates) if is_reversed else updates:
-        update(squares, weights, group, precisions, streams, index=index, purposes=purposes, level=level)
+    return _Governed(group, squares, weights, 0, _OF_NOISE)
+
+
+def _draw_together(draws: Sequence[_GammaDraw], precisions: Array, streams: Streams) -> None:
+    """Make the draws, and write them to their columns of `precisions`."""
+    if not draws:
+        return
+    xp = array_namespace(precisions)
+    rates = draws[0].rate if len(draws) == 1 else xp.concatenate([draw.rate for draw in draws], axis=1)
+    shapes, ends = xp.empty_like(rates), list(accumulate(draw.use.n for draw in draws))
+    parts = [slice(end - draw.use.n, end) for draw, end in zip(draws, ends, strict=True)]
+    for draw, part in zip(draws, parts, strict=True):
+        shapes[:, part] = draw.shape
+    log_gamma = streams.log_gammas(shapes, [draw.use for draw in draws])
+    drawn = _clipped_exp(log_gamma - xp.log(rates))
+    for draw, part in zip(draws, parts, strict=True):
+        precisions[:, draw.columns] = drawn[:, part]
 
 
 def _is_of(level: Level | None, *, is_upper: bool) -> bool:
@@ -160,49 +157,37 @@ def _is_of(level: Level | None, *, is_upper: bool) -> bool:
 
 
 def _update_units(
-    squares: Array,
-    weights: float | Array,
-    group: PrecisionGroup,
-    precisions: Array,
-    streams: Streams,
-    *,
-    index: int,
-    purposes: _Purposes,
-    level: Level | None,
-) -> None:
-    """Draw the precisions of the source units (or targets), if they have separate precisions."""
+    governed: _Governed, precisions: Array, streams: Streams, *, level: Level | None
+) -> _GammaDraw | None:
+    """Draw the precisions of the source units (or targets), if they have separate precisions.
+
+    A draw from a Gamma distribution is returned, to be made together with others.
+    """
+    group, purposes = governed.group, governed.purposes
     _, alpha_unit, alpha_value = group.prior.alphas
-    common = slice(group.common, group.common + 1)
     is_upper = math.isfinite(alpha_value)
-    if group.units is not None and _is_of(level, is_upper=is_upper):
-        precisions[:, group.units] = _draw_over_values(
-            squares,
-            alpha_unit,
-            precisions[:, common],
-            alpha_value,
-            precisions[:, group.units],
-            streams,
-            weights=weights,
-            index=index,
-            purpose=purposes.unit,
-            value_purpose=purposes.value,
-        )
+    if group.units is None or not _is_of(level, is_upper=is_upper):
+        return None
+    return _draw_over_values(
+        governed.squares,
+        governed.weights,
+        alpha_unit,
+        precisions[:, group.common : group.common + 1],
+        alpha_value,
+        group.units,
+        precisions,
+        streams,
+        use=Use(purposes.unit, governed.index, group.n_units),
+        value_purpose=purposes.value,
+    )
 
 
 def _update_common(
-    squares: Array,
-    weights: float | Array,
-    group: PrecisionGroup,
-    precisions: Array,
-    streams: Streams,
-    *,
-    index: int,
-    purposes: _Purposes,
-    level: Level | None,
-) -> None:
-    """Draw the common precision, unless it is fixed."""
-    xp = array_namespace(precisions)
-    n_chains = squares.shape[0]
+    governed: _Governed, precisions: Array, streams: Streams, *, level: Level | None
+) -> _GammaDraw | None:
+    """Draw the common precision, unless it is fixed; see `_update_units`."""
+    group, squares, weights = governed.group, governed.squares, governed.weights
+    n_chains, index, purposes = len(squares), governed.index, governed.purposes
     alpha_common, alpha_unit, alpha_value = group.prior.alphas
     common = slice(group.common, group.common + 1)
     is_upper = group.units is not None or math.isfinite(alpha_value)
@@ -217,71 +202,80 @@ def _update_common(
         )
         precisions[:, group.common] = _clipped_exp(drawn)
     if math.isinf(alpha_common) or not _is_of(level, is_upper=is_upper):
-        return
+        return None
+    mean = array_namespace(precisions).full((n_chains, 1), group.mean)
     if group.units is not None:
         log_common = log_precision_over_precisions(
             precisions[:, None, group.units],
             alpha_common,
-            xp.full((n_chains, 1), group.mean),
+            mean,
             alpha_unit,
             streams,
             index=index,
             purpose=purposes.common,
         )
         precisions[:, common] = _clipped_exp(log_common)
-    else:
-        precisions[:, common] = _draw_over_values(
-            squares.reshape(n_chains, 1, -1),
-            alpha_common,
-            xp.full((n_chains, 1), group.mean),
-            alpha_value,
-            precisions[:, common],
-            streams,
-            weights=weights if isinstance(weights, float) else weights.reshape(n_chains, 1, -1),
-            index=index,
-            purpose=purposes.common,
-            value_purpose=purposes.value,
-        )
+        return None
+    return _draw_over_values(
+        squares.reshape(n_chains, 1, -1),
+        weights if isinstance(weights, float) else weights.reshape(n_chains, 1, -1),
+        alpha_common,
+        mean,
+        alpha_value,
+        common,
+        precisions,
+        streams,
+        use=Use(purposes.common, index, 1),
+        value_purpose=purposes.value,
+    )
 
 
 def _draw_over_values(
     squares: Array,
+    weights: float | Array,
     alpha: float,
     mean: Array,
     alpha_value: float,
-    current: Array,
+    columns: slice,
+    precisions: Array,
     streams: Streams,
     *,
-    weights: float | Array,
-    index: int,
-    purpose: Purpose,
+    use: Use,
     value_purpose: Purpose,
-) -> Array:
-    """Draw precisions (n_chains, n_units) that govern Gaussian or t values with the given squares.
+) -> _GammaDraw | None:
+    """Draw the precisions in some columns, which govern Gaussian or t values with the given squares.
 
-    squares (n_chains, n_units, n); mean and current broadcast to (n_chains, n_units). Each value has a
-    weight: `weights` is a number or (n_chains, n_units, n)
+    squares (n_chains, n_units, n); mean broadcasts to (n_chains, n_units). Each value has a weight:
+    `weights` is a number or (n_chains, n_units, n). For Gaussian values the draw is returned instead.
     """
-    if isinstance(weights, float):
-        n = weights * squares.shape[2]
-    else:
-        n = weights.sum(axis=2)
+    n = weights * squares.shape[2] if isinstance(weights, float) else weights.sum(axis=2)
     if math.isinf(alpha_value):
         if isinstance(weights, float):
             sums = weights * squares.sum(axis=2)
         else:
             sums = (weights * squares).sum(axis=2)
-        return _clipped_exp(
-            log_precision_over_values(sums, n, alpha, mean, streams, index=index, purpose=purpose)
-        )
+        return _GammaDraw(columns, *given_values(sums, n, alpha, mean), use)
+    current = precisions[:, columns, None]
     below = draw_value_precisions(
-        squares, current[:, :, None], alpha_value, weights, streams, index=index, purpose=value_purpose
+        squares, current, alpha_value, weights, streams, index=use.index, purpose=value_purpose
     )
-    return _clipped_exp(
-        log_precision_over_precisions(
-            below, alpha, mean, alpha_value, streams, index=index, purpose=purpose, n=n
-        )
+    log_precision = log_precision_over_precisions(
+        below, alpha, mean, alpha_value, streams, index=use.index, purpose=use.purpose, n=n
     )
+    precisions[:, columns] = _clipped_exp(log_precision)
+    return None
+
+
+def given_values(
+    sum_squares: Array, n: float | Array, alpha: float, mean: Array
+) -> tuple[float | Array, Array]:
+    """Return shape and rate of a precision given the n Gaussian values it governs.
+
+    tau | values  ~  Gamma(shape (alpha + n)/2, rate (alpha/mean + sum of squares)/2)     Neal (2022) eq. 28
+
+    sum_squares, mean and the rate (n_chains, n_units); a value of weight b counts as b
+    """
+    return (alpha + n) / 2, (alpha / mean + sum_squares) / 2
 
 
 def log_precision_over_values(
@@ -294,15 +288,13 @@ def log_precision_over_values(
     index: int,
     purpose: Purpose,
 ) -> Array:
-    """Draw the log of a precision given the n Gaussian values it governs (a value of weight b counts as b).
-
-    tau | values  ~  Gamma(shape (alpha + n)/2, rate (alpha/mean + sum of squares)/2)     Neal (2022) eq. 28
+    """Draw the log of a precision given the n Gaussian values it governs, see `given_values`.
 
     sum_squares, mean and the result (n_chains, n_units)
     """
-    xp = array_namespace(sum_squares)
-    log_gamma = streams.log_gamma((alpha + n) / 2, purpose, sum_squares.shape[1:], index=index)
-    return log_gamma - xp.log((alpha / mean + sum_squares) / 2)
+    shape, rate = given_values(sum_squares, n, alpha, mean)
+    log_gamma = streams.log_gamma(shape, purpose, sum_squares.shape[1:], index=index)
+    return log_gamma - array_namespace(rate).log(rate)
 
 
 def draw_value_precisions(

@@ -103,7 +103,7 @@ def update_noise(
     is_reversed: bool = False,
     level: gibbs.Level | None = None,
 ) -> Array:
-    """Draw new noise precisions, or one level of them, as `gibbs.update_noise` does; (n_chains, n)."""
+    """Draw new noise precisions, or one level of them, as `gibbs.update_groups` does; (n_chains, n)."""
     precisions = precisions.copy()
     has_values = math.isfinite(group.prior.alphas[2])
     levels = [

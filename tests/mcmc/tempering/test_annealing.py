@@ -156,7 +156,7 @@ MODEL_MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
         "return self._terms(outputs, noise).sum(axis=(1, 2)) + normaliser",
         "return self._terms(outputs, noise).sum(axis=(1, 2))",
     ),
-    "noise updated as at one": (gibbs, "_OF_NOISE,\n                weights=weights", "_OF_NOISE"),
+    "noise updated as at one": (gibbs, "squares, weights, 0, _OF_NOISE", "squares, 1.0, 0, _OF_NOISE"),
 }
 
 

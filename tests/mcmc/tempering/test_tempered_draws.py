@@ -90,7 +90,7 @@ def not_tempered(target: SampledPosterior) -> SampledPosterior:
 
 def with_whole_noise(target: SampledPosterior) -> SampledPosterior:
     """A bug: the noise is drawn as at inverse temperature one."""
-    changed = sampled_with(mutant(gibbs, ("_OF_NOISE,\n                weights=weights", "_OF_NOISE")))
+    changed = sampled_with(mutant(gibbs, ("squares, weights, 0, _OF_NOISE", "squares, 1.0, 0, _OF_NOISE")))
     return changed.SampledPosterior(**vars_of(target))  # type: ignore[no-any-return]
 
 

@@ -299,12 +299,12 @@ def test_a_wrong_rejection_step_is_seen(name: str) -> None:
 
 GIBBS_MUTANTS = {
     "one degree of freedom less": (
-        "log_gamma = streams.log_gamma((alpha + n) / 2",
-        "log_gamma = streams.log_gamma((alpha + n - 1) / 2",
+        "return (alpha + n) / 2, (alpha / mean",
+        "return (alpha + n - 1) / 2, (alpha / mean",
     ),
     "alpha as shape": (
-        "log_gamma = streams.log_gamma((alpha + n) / 2",
-        "log_gamma = streams.log_gamma(alpha + n / 2",
+        "return (alpha + n) / 2, (alpha / mean",
+        "return alpha + n / 2, (alpha / mean",
     ),
     "rate for mean": ("(alpha / mean + sum_squares) / 2", "(alpha * mean + sum_squares) / 2"),
     "sum of squares not halved": ("(alpha / mean + sum_squares) / 2", "alpha / mean / 2 + sum_squares"),
@@ -313,7 +313,7 @@ GIBBS_MUTANTS = {
         "squares.reshape(n_chains, 1, -1),\n            alpha_common",
     ),
     "value precisions given the upper mean": (
-        "squares, current[:, :, None], alpha_value",
+        "squares, current, alpha_value",
         "squares, mean[:, :, None], alpha_value",
     ),
     "value precisions without the value": (
@@ -325,8 +325,8 @@ GIBBS_MUTANTS = {
         "weights * alpha / 2, purpose",
     ),
     "residuals a fifth": (
-        "                residuals,\n                group,",
-        "                0.2 * residuals,\n                group,",
+        "return _Governed(group, squares, weights, 0, _OF_NOISE)",
+        "return _Governed(group, 0.04 * squares, weights, 0, _OF_NOISE)",
     ),
 }
 
@@ -334,12 +334,12 @@ GIBBS_MUTANTS = {
 LEVEL_MUTANTS = {
     "t values taken for Gaussian ones": (
         "    below = draw_value_precisions(",
-        "    return _clipped_exp(log_precision_over_values(squares.sum(axis=2), n, alpha, mean, streams,"
-        " index=index, purpose=purpose))\n    below = draw_value_precisions(",
+        "    return _GammaDraw(columns, *given_values(squares.sum(axis=2), n, alpha, mean), use)\n"
+        "    below = draw_value_precisions(",
     ),
     "upper levels given lower ones of before": (
         "precisions[:, None, group.units],\n            alpha_common",
-        "xp.roll(precisions, 1, axis=0)[:, None, group.units],\n            alpha_common",
+        "np.roll(precisions, 1, axis=0)[:, None, group.units],\n            alpha_common",
     ),
 }
 
