@@ -151,7 +151,7 @@ def predict(
         each = first.predict_each(_cases(first, data), others=others, out=out)
         text = each.to_json() if as_json else str(each)
     else:
-        prediction = first.predict(Path(data), configuration=configuration or 0, others=others, out=out)
+        prediction = first.predict(Path(data), configuration=configuration, others=others, out=out)
         text = prediction.to_json() if as_json else prediction_text(prediction)
     answer(text) if out is None else tell(text)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfbnn.data import Source
+from rayfbnn.data import Source, read_training_file
 from rayfbnn.errors import ConfigError, DataError, RayFBNNError, StoreExistsError
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec
@@ -50,7 +50,6 @@ def create_study(
         raise ConfigError(f"data: must be left out if {TRAIN} is varied")
     configurations: list[Configuration] = []
     specs: list[RunSpec] = []
-    cases: dict[str, Dataset] = {}  # by their hash
     for number, varied in enumerate(combinations):
         with _naming(number, varied):
             asked = read_spec(spec, [*overrides, *varied, f"seed={seeds[0]}"])
@@ -58,7 +57,6 @@ def create_study(
             _check(resolved, dataset)
         specs.append(resolved)
         configurations.append(Configuration(number, varied, resolved.to_dict(), dataset.hash))
-        cases.setdefault(dataset.hash, dataset)
     _check_are_different(configurations)
     first = {Member(number, seeds[0]).name: number for number in first_with_cases(configurations).values()}
     _check_is_new(place, first)
@@ -68,16 +66,25 @@ def create_study(
         storage.mkdir(place)
     storage.mkdir(place / FOLDER)
     storage.check_folders(place / FOLDER / name for name in first)
-    try:
+    with _removed_if_empty(new):
         for name, number in first.items():
+            if configurations[number].data_hash != dataset.hash:  # one table at a time is in memory
+                dataset = read_training_file(specs[number].train_path, specs[number])
             shortest = specs[number].with_iterations(lengths(configurations[number], rule.looks)[0])
-            _create_first(place, place / FOLDER / name, shortest, cases[configurations[number].data_hash])
+            _create_first(place, place / FOLDER / name, shortest, dataset)
+    write_plan(storage, place, configurations, seeds, rule)
+
+
+@contextmanager
+def _removed_if_empty(new: Sequence[Path]) -> Iterator[None]:
+    """Remove new folders, each in the one before it, if no store can be created in them."""
+    try:
+        yield
     except RayFBNNError:
         for folder in reversed(new):
-            with suppress(OSError):  # something else is in the folder
+            with suppress(OSError):  # something is in the folder
                 folder.rmdir()
         raise
-    write_plan(storage, place, configurations, seeds, rule)
 
 
 def _create_first(study: Place, store: Place, spec: RunSpec, dataset: Dataset) -> None:

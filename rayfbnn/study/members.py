@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from rayfbnn.data import Dataset
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreExistsError, StoreMismatchError
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec, differences
@@ -44,6 +45,7 @@ class Members:
     def __init__(self, storage: Storage, folder: Place, plan: Plan) -> None:
         self._storage, self._folder, self._plan = storage, folder, plan
         self._with_cases: dict[int, Store] = {}  # by the number of the first configuration with the cases
+        self._loaded: Store | None = None  # one of these, whose cases are in memory
 
     def place(self, member: Member) -> Place:
         """Return the place of a member's store."""
@@ -96,8 +98,14 @@ class Members:
         spec = self.spec(member).with_iterations(iterations)
         self._storage.check_folders([self._folder / FOLDER])
         with suppress(StoreExistsError):
-            data = self.with_cases(member.configuration).data
-            Store.for_run(self.place(member), spec, data, kernel=kernel_name(spec))
+            Store.for_run(self.place(member), spec, self._cases(member), kernel=kernel_name(spec))
+
+    def _cases(self, member: Member) -> Dataset:
+        """Return the training cases of a member. Those of one set stay in memory, until another is needed."""
+        store = self.with_cases(member.configuration)
+        if self._loaded is None or self._loaded.path != store.path:
+            self._loaded = Store.open(store.path)
+        return self._loaded.data
 
     def draws_at(self, configuration: Configuration, iterations: int) -> int:
         """Return the number of draws of each chain when the last phase has this many iterations."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source
+from rayfbnn.errors import ConfigError
 from rayfbnn.run.hardware import n_cores
 from rayfbnn.store.storage.places import place_of
 from rayfbnn.study.files import StudyFiles
@@ -166,7 +167,7 @@ class Study(StudyFiles):
         self,
         data: Source,
         *,
-        configuration: int = 0,
+        configuration: int | None = None,
         others: Sequence[Study] = (),
         out: str | Path | None = None,
     ) -> Prediction:
@@ -177,7 +178,8 @@ class Study(StudyFiles):
         data
             The cases to predict: a CSV or Parquet file. From Python also a DataFrame or a pair of arrays.
         configuration
-            Number of the configuration of a grid, counted from 0; `status` lists them.
+            Number of the configuration of a grid, counted from 0; `status` lists them. The default is the
+            first. From Python it must be given if there are several training files.
         others
             Studies that are merged with this one.
         out
@@ -186,7 +188,12 @@ class Study(StudyFiles):
         from rayfbnn.study.merging import stores_with_draws
         from rayfbnn.verbs.predicting import predict
 
-        return predict(stores_with_draws((self, *others), configuration), data=data, out=out)
+        if configuration is None and self.n_training_files > 1:
+            raise ConfigError(
+                f"configuration: there are {self.n_training_files} training files; name a configuration, or"
+                " use predict_each"
+            )
+        return predict(stores_with_draws((self, *others), configuration or 0), data=data, out=out)
 
     def predict_each(
         self,

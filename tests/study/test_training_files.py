@@ -88,6 +88,8 @@ def test_members_of_two_training_files_are_never_pooled(study: Study, folder: Pa
     stores = [str(study.members.place(Member(number, 1))) for number in (0, 1)]
     with pytest.raises(StoreMismatchError):
         api.predict(stores, data=cases_of(folder)[0])
+    with pytest.raises(ConfigError, match="there are 3 training files; name a configuration"):
+        study.predict(cases_of(folder)[0])
 
 
 def test_means_are_over_training_files(study: Study, folder: Path) -> None:
