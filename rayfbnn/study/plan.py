@@ -21,6 +21,7 @@ from rayfbnn.study.sealed import FORMAT_VERSION, LARGEST_SEED, MOST_SEEDS, PlanD
 from rayfbnn.version import __version__
 
 FILE = "study.json"
+_ONE_HASH = 2  # the format with one hash of cases for all configurations
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ class Plan:
             raise StoreMissingError(f"{folder}: is not a study: it has no {FILE}") from None
         document = unseal(raw, place)
         version = document.get("format_version")
-        if version != FORMAT_VERSION:
+        if version == _ONE_HASH:
+            document = _with_hash_of_each(document)
+        elif version != FORMAT_VERSION:
             raise StoreError(
                 f"{folder}: is a study of format {version}, but this version reads format {FORMAT_VERSION};"
                 " use the version that made it"
@@ -124,6 +127,16 @@ class Plan:
     def first_with_cases(self) -> dict[str, int]:
         """The number of the first configuration with each set of training cases, by the hash of the cases."""
         return first_with_cases(self.configurations)
+
+
+def _with_hash_of_each(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a plan of format 2, in which all configurations had the same cases, in the present format."""
+    document = document | {"format_version": FORMAT_VERSION}
+    data_hash, entries = document.pop("data_hash", None), document.get("configurations")
+    if isinstance(entries, list):
+        known = {"data_hash": data_hash}
+        document["configurations"] = [entry | known if isinstance(entry, dict) else entry for entry in entries]
+    return document
 
 
 def write_plan(

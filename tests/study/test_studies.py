@@ -24,6 +24,7 @@ from rayfbnn.errors import (
 )
 from rayfbnn.run.running import RunOptions
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study, driving
 from rayfbnn.study.members import FAILURES, Member
@@ -190,6 +191,24 @@ def test_drivers_in_processes_come_to_the_same_decisions(complete: Study, tmp_pa
     study = Study.open(tmp_path / "study")
     study.run(workers=2, progress=False)
     assert decisions(study) == decisions(complete)
+
+
+def test_a_study_of_the_format_before_goes_on(complete: Study, tmp_path: Path) -> None:
+    """It had one hash of cases for all configurations."""
+    study = make(tmp_path, rule=STRICT)
+    path = Path(str(study.place)) / "study.json"
+    document = json.loads(path.read_text()) | {"format_version": 2, SEAL: NO_SEAL}
+    document["data_hash"] = [entry.pop("data_hash") for entry in document["configurations"]][0]
+    path.write_bytes(seal(document))
+    before = Study.open(study.place)
+    before.run(**HERE)
+    assert [look.max_rhat for look in before.looks()] == [look.max_rhat for look in complete.looks()]
+    path.write_bytes(seal(document | {"format_version": 1, SEAL: NO_SEAL}))
+    with pytest.raises(StoreError, match="is a study of format 1, but this version reads format 3"):
+        Study.open(study.place)
+    path.write_bytes(seal(document | {"configurations": "none", SEAL: NO_SEAL}))
+    with pytest.raises(StoreCorruptError, match="is not the plan of a study"):
+        Study.open(study.place)
 
 
 def test_seeds_that_are_added_get_a_look_of_their_own(copy_of_complete: Study) -> None:
