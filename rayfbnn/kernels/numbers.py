@@ -55,17 +55,15 @@ def numbers_of_posterior(posterior: Posterior, precisions: Array) -> ChainNumber
     """Return each chain's numbers given its precisions (n_chains, n_precisions)."""
     xp = array_namespace(precisions)
     with np.errstate(all="ignore"):
-        noise = prior.noise_precisions(precisions, posterior.precision_layout)
+        governing = posterior.governing(precisions)
         power = posterior.inverse_temperature
         if isinstance(power, float):
             power = xp.full(len(precisions), power)
         return ChainNumbers(
-            precisions=xp.ascontiguousarray(
-                prior.parameter_precisions(precisions, posterior.precision_layout)
-            ),
-            noise=xp.ascontiguousarray(noise),
+            precisions=xp.ascontiguousarray(governing.parameters),
+            noise=xp.ascontiguousarray(governing.noise),
             inverse_temperature=xp.ascontiguousarray(power, dtype=xp.float64),
-            normaliser=posterior.data_model.total_log_normaliser(noise, posterior.counts),
+            normaliser=governing.normaliser,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -142,13 +142,54 @@ def hybrid(
             target, origin, windows=windows, uniforms=Uniforms.drawn(streams, windows), order=order
         )
         return ChainState(end.position, end.momentum, precisions), info
-    offset = streams.integers(window, Purpose.WINDOW_OFFSET)  # (n_chains,)
-    gumbel = -xp.log(-xp.log(streams.uniform(Purpose.WINDOW_STATE, (windows.n_states,))))
-
     _, start_potential = run(target, origin, n_steps=0, order=order)
     start = TrajectoryState(state.position, state.momentum, total_energy(start_potential, state.momentum))
     is_finite = require_finite_start(start.energy, streams)
+    follow = _follow_to_the_end if window == 1 else _follow_through_windows
+    reject, accept, diverged = follow(target, origin, start, streams, windows=windows, order=order, run=run)
+    energy_change = reject.log_weight - accept.log_weight
+    accepted = xp.log(streams.uniform(Purpose.ACCEPT)) < -energy_change
+    if is_finite is not None:
+        energy_change = xp.where(is_finite, energy_change, xp.nan)
+    chosen = xp.where(accepted[:, None], accept.position, reject.position)
+    momentum = xp.where(accepted[:, None], -accept.momentum, reject.momentum)
+    info = HMCInfo(accepted, energy_change, diverged)
+    if measuring is not None and probe is not None:
+        info = measuring.info(info, probe)
+    return ChainState(chosen, momentum, precisions), info
 
+
+def _follow_to_the_end(
+    target: Target,
+    origin: Trajectory,
+    start: TrajectoryState,
+    streams: Streams,
+    *,
+    windows: Windows,
+    order: Array | None,
+    run: Advance,
+) -> tuple[Window, Window, Array]:
+    """Return what `_follow_through_windows` returns if each window is one state, so nothing is drawn."""
+    moved, potential = run(target, origin, n_steps=windows.steps * windows.jump, order=order)
+    end = TrajectoryState.at(moved, potential)
+    return Window.of(start), Window.of(end), ~array_namespace(end.energy).isfinite(end.energy)
+
+
+def _follow_through_windows(
+    target: Target,
+    origin: Trajectory,
+    start: TrajectoryState,
+    streams: Streams,
+    *,
+    windows: Windows,
+    order: Array | None,
+    run: Advance,
+) -> tuple[Window, Window, Array]:
+    """Run the trajectory; return the reject window, the accept window, and which chains diverged."""
+    xp, stepsizes = array_namespace(origin.position), origin.stepsizes
+    steps, window = windows.steps, windows.window
+    offset = streams.integers(window, Purpose.WINDOW_OFFSET)  # (n_chains,)
+    gumbel = -xp.log(-xp.log(streams.uniform(Purpose.WINDOW_STATE, (windows.n_states,))))
     reject = Window.empty(start).with_state(start, offset <= window - 1, gumbel[:, 0])
     accept = Window.empty(start).with_state(start, offset >= steps - window + 1, gumbel[:, 0])
     diverged = xp.zeros(streams.n_chains, dtype=bool)
@@ -160,27 +201,16 @@ def hybrid(
         signed = xp.where(backwards[:, None], -stepsizes, stepsizes)
         moved, potential = run(
             target,
-            Trajectory(current.position, current.momentum, precisions, signed),
-            n_steps=n_steps * jump,
+            Trajectory(current.position, current.momentum, origin.precisions, signed),
+            n_steps=n_steps * windows.jump,
             order=order if order is None else xp.where(backwards[:, None], reversed_order(order), order),
         )
-        energy = total_energy(potential, moved.momentum)
-        current = TrajectoryState(moved.position, moved.momentum, energy)
+        current = TrajectoryState.at(moved, potential)
         diverged |= ~xp.isfinite(current.energy)
         place = xp.where(backwards, offset - (done + n_steps), done + n_steps)
         reject = reject.with_state(current, place <= window - 1, gumbel[:, seen])
         accept = accept.with_state(current, place >= steps - window + 1, gumbel[:, seen])
-
-    energy_change = reject.log_weight - accept.log_weight
-    accepted = xp.log(streams.uniform(Purpose.ACCEPT)) < -energy_change
-    if is_finite is not None:
-        energy_change = xp.where(is_finite, energy_change, xp.nan)
-    chosen = xp.where(accepted[:, None], accept.position, reject.position)
-    momentum = xp.where(accepted[:, None], -accept.momentum, reject.momentum)
-    info = HMCInfo(accepted, energy_change, diverged)
-    if measuring is not None and probe is not None:
-        info = measuring.info(info, probe)
-    return ChainState(chosen, momentum, precisions), info
+    return reject, accept, diverged
 
 
 @dataclass(frozen=True)
@@ -245,18 +275,11 @@ class WholeHybrid(Protocol):
         ...
 
 
-@runtime_checkable
-class _HasWholeHybrid(Protocol):
-    """An `Advance` that can run whole updates, for some targets."""
-
-    def whole_hybrid(self, target: Target) -> WholeHybrid | None:
-        """Return the code that runs whole updates for the target, or None if it has none."""
-        ...
-
-
 def whole_hybrid_of(advance: Advance, target: Target) -> WholeHybrid | None:
     """Return the code of `advance` that runs whole updates for the target, or None if it has none."""
-    return advance.whole_hybrid(target) if isinstance(advance, _HasWholeHybrid) else None
+    # A protocol's isinstance would take as long as ten operations on arrays of a few chains.
+    whole_hybrid = getattr(advance, "whole_hybrid", None)
+    return None if whole_hybrid is None else whole_hybrid(target)
 
 
 def pieces(steps: int, window: int) -> list[tuple[int, int]]:
@@ -281,6 +304,11 @@ class TrajectoryState:
     position: Array
     momentum: Array
     energy: Array
+
+    @staticmethod
+    def at(moved: Trajectory, potential: Array) -> TrajectoryState:
+        """Return the state at a point of a trajectory with its potential (n_chains,)."""
+        return TrajectoryState(moved.position, moved.momentum, total_energy(potential, moved.momentum))
 
     def restored(self, start: TrajectoryState, is_restored: Array) -> TrajectoryState:
         """Return `start` for the chains that is_restored selects, and this state for the others."""
@@ -313,6 +341,11 @@ class Window:
         xp = array_namespace(start.energy)
         nothing = xp.full_like(start.energy, -xp.inf)
         return Window(nothing, nothing, start.position, start.momentum)
+
+    @staticmethod
+    def of(state: TrajectoryState) -> Window:
+        """Return a window with one state."""
+        return Window(-state.energy, -state.energy, state.position, state.momentum)
 
     def with_state(self, state: TrajectoryState, is_member: Array, gumbel: Array) -> Window:
         """Return the window with `state` added in the chains selected by is_member."""

@@ -58,7 +58,10 @@ Step: TypeAlias = tuple[int, ChainState, IterationInfo]  # the number of an iter
 
 @dataclass(frozen=True)
 class Iteration:
-    """One iteration: the updates of its operations in order, each with its own random numbers."""
+    """One iteration: the updates of its operations in order, each with its own random numbers.
+
+    Equal operations must be one object.
+    """
 
     updates: tuple[Update, ...]
     operations: tuple[Operation, ...]
@@ -73,6 +76,11 @@ class Iteration:
         return state, tally.info()
 
 
+_PROPOSING = HMCInfo, ProposalsInfo
+_MOVING = HMCInfo, UncorrectedInfo, ExcursionInfo
+_WITH_ENERGY = HMCInfo, UncorrectedInfo
+
+
 class _Tally:
     """Running totals of the infos of the updates of one iteration."""
 
@@ -81,16 +89,19 @@ class _Tally:
         self._n_updates = 0
         self._n_accepted, self._diverged = xp.zeros(n_chains), xp.zeros(n_chains)
         self._energy_change = xp.full(n_chains, xp.nan)
-        self._shares: dict[Operation, list[Array]] = {}
+        self._shares: dict[int, tuple[Operation, list[Array]]] = {}
         self._measured: dict[Tunable, Measured] = {}
 
     def add(self, operation: Operation, info: object) -> None:
         """Add the info of one update."""
-        if isinstance(info, HMCInfo | ProposalsInfo):
-            self._shares.setdefault(operation, []).append(info.accepted)
-        if isinstance(info, HMCInfo | UncorrectedInfo | ExcursionInfo):
+        if info is None:
+            return
+        if isinstance(info, _PROPOSING):
+            # By identity, because the hash of an operation is that of all its settings.
+            self._shares.setdefault(id(operation), (operation, []))[1].append(info.accepted)
+        if isinstance(info, _MOVING):
             self._diverged += info.diverged
-        if isinstance(info, HMCInfo | UncorrectedInfo):
+        if isinstance(info, _WITH_ENERGY):
             self._energy_change = info.energy_change
         if isinstance(info, HMCInfo):
             self._n_updates += 1
@@ -111,8 +122,8 @@ class _Tally:
             energy_change=self._energy_change,
             diverged=self._diverged,
             accepted_by={
-                operation: sum(shares, xp.zeros(n_chains)) / len(shares)
-                for operation, shares in self._shares.items()
+                operation: sum(accepted, xp.zeros(n_chains)) / len(accepted)
+                for operation, accepted in self._shares.values()
             },
             measured=self._measured,
         )
@@ -132,7 +143,9 @@ def build_iteration(
              are complete, "random-grid" and "rescale" still need their settings
     tuning   the settings of operations that have "auto" settings
     """
-    flat, built = unrolled(operations), []
+    one_of_equal: dict[Operation, Operation] = {}
+    flat = tuple(one_of_equal.setdefault(operation, operation) for operation in unrolled(operations))
+    built = []
     number = len(flat)  # nested operations are numbered after all of these
     for operation in flat:
         context = BuildContext(target, updates, advance, tuning, first_inner=number)

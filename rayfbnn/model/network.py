@@ -19,7 +19,7 @@ from rayfbnn.model import layers
 from rayfbnn.model.wiring import Link, Wiring
 
 LOG_2 = math.log(2)
-_AT_ONCE = 2048  # cases
+AT_ONCE = 2048  # cases
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,12 @@ def forward(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers)
 def outputs_alone(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers) -> Array:
     """Return the outputs of `forward`, (n_chains, n_outputs, n_cases), in a new array.
 
-    The CPU processes _AT_ONCE cases at a time, to keep their values in the caches. For 10-100-1 with 50,000
+    The CPU processes AT_ONCE cases at a time, to keep their values in the caches. For 10-100-1 with 50,000
     cases and 8 chains this halves the time and needs a twentieth of the memory.
     """
     xp = array_namespace(position)
     n_cases = inputs.shape[-1]
-    step = _AT_ONCE if xp is np else n_cases
+    step = AT_ONCE if xp is np else n_cases
     outputs = xp.empty((position.shape[0], wiring.units[-1], n_cases), dtype=position.dtype)
     for first in range(0, n_cases, step):
         some = slice(first, first + step)

@@ -14,12 +14,14 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior, stepsize, tuning_quantities
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
 from rayfbnn.model.case_blocks import Blocks
+from rayfbnn.model.governing import Governing
 from rayfbnn.model.inputs import pieces_of, rows_and_mean_squares
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.missing_targets import apply_weights
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.network import Buffers, backward, forward, input_rows
+from rayfbnn.model.network import AT_ONCE, Buffers, backward, forward, input_rows
+from rayfbnn.model.remembered import Remembered
 from rayfbnn.model.wiring import Wiring
 
 Keep: TypeAlias = Callable[[int, Array | None], Array]
@@ -190,7 +192,7 @@ class Posterior:
         if partition is not None and n_partitions > 1:
             inputs, targets, weights, counts = self.blocks_of(n_partitions).at(partition)
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
-            noise = prior.noise_precisions(precisions, self.precision_layout)
+            noise = self.governing(precisions).noise
             activity = forward(position, inputs, self.wiring, buffers=self.buffers)
             terms, slopes = self.data_model.terms_and_gradient(activity.outputs, targets, noise)
             apply_weights(terms, slopes, weights)
@@ -198,9 +200,7 @@ class Posterior:
             gradient = backward(
                 position, activity, slopes.astype(position.dtype), self.wiring, buffers=self.buffers
             )
-            energy, prior_gradient = prior.energy_and_gradient(
-                position, precisions, self.parameter_layout, self.precision_layout
-            )
+            energy, prior_gradient = self._prior(position, precisions)
             normaliser = self.data_model.total_log_normaliser(noise, counts)
             log_likelihood = terms.sum(axis=(1, 2)) + normaliser
             gradient += xp.asarray(prior_gradient, dtype=position.dtype)
@@ -209,17 +209,14 @@ class Posterior:
     def potential(self, position: Array, precisions: Array) -> Array:
         """Return the potential alone, (n_chains,) float64."""
         with np.errstate(all="ignore"):
-            outputs = forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
-            log_likelihood = self._log_likelihood(outputs, precisions)
-            return self.prior_energy(position, precisions) - self.inverse_temperature * log_likelihood
+            log_likelihood = self._log_likelihood(self.training_outputs(position), precisions)
+            energy, _ = self._prior(position, precisions)
+            return energy - self.inverse_temperature * log_likelihood
 
     def prior_energy(self, position: Array, precisions: Array) -> Array:
         """Return the part of the potential that tempering does not change, (n_chains,) float64."""
         with np.errstate(all="ignore"):
-            energy, _ = prior.energy_and_gradient(
-                position, precisions, self.parameter_layout, self.precision_layout
-            )
-            return energy
+            return self._prior(position, precisions)[0]
 
     def data_energy(self, position: Array, precisions: Array) -> Array:
         """Return the part of the potential that tempering scales, -b log likelihood, (n_chains,) float64."""
@@ -229,11 +226,10 @@ class Posterior:
         """Return the heuristic stepsize of each parameter, (n_chains, n_parameters)."""
         with np.errstate(all="ignore"):
             return stepsize.stepsizes(
-                precisions,
+                self.governing(precisions),
                 self.input_mean_squares,
                 self.n_cases,
                 parameters=self.parameter_layout,
-                layout=self.precision_layout,
                 wiring=self.wiring,
                 data_model=self.data_model,
                 inverse_temperature=self._inverse_temperature(n_axes=2),
@@ -264,8 +260,7 @@ class Posterior:
     def log_likelihood(self, position: Array, precisions: Array) -> Array:
         """Return the log likelihood of the training cases with all constants, (n_chains,) float64."""
         with np.errstate(all="ignore"):
-            outputs = forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
-            return self._log_likelihood(outputs, precisions)
+            return self._log_likelihood(self.training_outputs(position), precisions)
 
     def log_prior(self, position: Array, precisions: Array) -> Array:
         """Return the log density of the parameters and of the free precisions tau, (n_chains,)."""
@@ -283,6 +278,41 @@ class Posterior:
         """Return the network's inputs at every cell of every case, (n_inputs + 1, n_cases * n_cells)."""
         assert self.covariates is not None
         return input_rows(self.data_model.cell_inputs(self.covariates), self.dtype)
+
+    def governing(self, precisions: Array) -> Governing:
+        """Return the precisions that govern each parameter and each target; they must not be changed."""
+        return self._governing.get(precisions, self._governing_now)
+
+    def _governing_now(self, precisions: Array) -> Governing:
+        return Governing.from_precisions(precisions, self.precision_layout, self.data_model, self.counts)
+
+    def _prior(self, position: Array, precisions: Array) -> tuple[Array, Array]:
+        return prior.energy_of_parameters(
+            position, self.governing(precisions).parameters, self.parameter_layout
+        )
+
+    def training_outputs(self, position: Array) -> Array:
+        """Return the outputs at all training inputs, (n_chains, n_outputs, n_cases).
+
+        They must not be changed, and they last only until the next pass through the network.
+        """
+        if self.inputs.shape[-1] > AT_ONCE:
+            return self._pass(position)
+        return self._outputs.get(position, self._copied_pass)
+
+    def _pass(self, position: Array) -> Array:
+        return forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
+
+    def _copied_pass(self, position: Array) -> Array:
+        return self._pass(position).copy()
+
+    @cached_property
+    def _governing(self) -> Remembered[Governing]:
+        return Remembered(1)
+
+    @cached_property
+    def _outputs(self) -> Remembered[Array]:
+        return Remembered(2)  # of the current position and of a proposal
 
     def blocks_of(self, n_partitions: int) -> Blocks:
         """Return the training cases in n_partitions blocks."""
@@ -329,9 +359,8 @@ class Posterior:
 
     def _log_likelihood(self, outputs: Array, precisions: Array) -> Array:
         """Return the log likelihood, (n_chains,) float64, of the outputs at all training inputs."""
-        noise = prior.noise_precisions(precisions, self.precision_layout)
-        normaliser = self.data_model.total_log_normaliser(noise, self.counts)
-        return self._terms(outputs, noise).sum(axis=(1, 2)) + normaliser
+        governing = self.governing(precisions)
+        return self._terms(outputs, governing.noise).sum(axis=(1, 2)) + governing.normaliser
 
     def _terms(self, outputs: Array, noise: Array) -> Array:
         """Return the terms of the log likelihood without its normaliser; zero for missing targets."""

@@ -35,15 +35,26 @@ def energy_and_gradient(
 ) -> tuple[Array, Array]:
     """Return -log prior of the parameters, without factors of precisions, and its gradient.
 
+    Both are those of `energy_of_parameters` for the precisions (n_chains, n_precisions) of a layout.
+    """
+    return energy_of_parameters(position, parameter_precisions(precisions, layout), parameters)
+
+
+def energy_of_parameters(
+    position: Array, precisions: Array, parameters: ParameterLayout
+) -> tuple[Array, Array]:
+    """Return -log prior of the parameters given the precision of each, and its gradient.
+
     With z = tau w**2, and alpha that of single parameters, each parameter has the energy and the gradient
         Gaussian  z/2                             tau w                              Neal (2022) eq. 35
         t         (alpha+1)/2 log(1 + z/alpha)    (alpha+1) tau w/(alpha + z)                        36
         mixture   see `_of_mixture`
 
-    Returns the summed energy (n_chains,) and the gradient (n_chains, n_parameters), float64.
+    The precisions are (n_chains, n_parameters). Returns the summed energy (n_chains,) and the gradient
+    (n_chains, n_parameters), float64.
     """
     xp = array_namespace(position)
-    gradient = parameter_precisions(precisions, layout) * position
+    gradient = precisions * position
     z = gradient * position
     energy = 0.5 * z
     for group in parameters.groups:

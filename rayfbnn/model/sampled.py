@@ -12,7 +12,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import batches, prior
 from rayfbnn.model.layout import NOISE
 from rayfbnn.model.marginal import targets as marginal
-from rayfbnn.model.network import Buffers, forward, outputs_alone
+from rayfbnn.model.network import AT_ONCE, Buffers, forward, outputs_alone
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.updates import gibbs, random_grid, rescaling
 from rayfbnn.state import Advance, ChainState, Marginal, ProposalsInfo, Trajectory
@@ -193,7 +193,11 @@ class SampledPosterior(Posterior):
         weights = self._inverse_temperature(n_axes=3)
         if self.observed is not None:
             weights = weights * self.observed
-        return self.targets - outputs_alone(position, self.inputs, self.wiring, buffers=self.buffers), weights
+        if self.inputs.shape[-1] > AT_ONCE:
+            outputs = outputs_alone(position, self.inputs, self.wiring, buffers=self.buffers)
+        else:
+            outputs = self.training_outputs(position)
+        return self.targets - outputs, weights
 
     def rejection_proposal(self, streams: Streams) -> tuple[Array, Array, Array]:
         """Draw a proposal for rejection sampling: position, precisions, log acceptance probability.

@@ -11,21 +11,20 @@ from dataclasses import dataclass
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import Subgroups
+from rayfbnn.model.governing import Governing
 from rayfbnn.model.layers import largest_squared_slopes
-from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
+from rayfbnn.model.layout import ParameterLayout
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.network import LOG_2
-from rayfbnn.model.prior import noise_precisions, parameter_precisions
 from rayfbnn.model.wiring import Wiring
 
 
 def stepsizes(
-    precisions: Array,
+    governing: Governing,
     input_mean_squares: Array,
     n_cases: int,
     *,
     parameters: ParameterLayout,
-    layout: PrecisionLayout,
     wiring: Wiring,
     data_model: DataModel,
     inverse_temperature: float | Array = 1.0,
@@ -34,14 +33,13 @@ def stepsizes(
 ) -> Array:
     """Return 1 / sqrt(curvature of prior + curvature of likelihood), (n_chains, n_parameters) float64.
 
-    precisions         (n_chains, n_precisions)
     input_mean_squares (n_inputs,) mean square of each input over the training cases
     inverse_temperature  power of the likelihood, a number or (n_chains, 1); it multiplies the curvature
     observed_share     (n_chains or 1, n_targets) share of cases with the target observed, if some are missing
     typical_curvature  (n_chains or 1, n_outputs) from `data_model.typical_curvature`
     """
-    xp = array_namespace(precisions)
-    tau = parameter_precisions(precisions, layout)
+    tau = governing.parameters
+    xp = array_namespace(tau)
     spread = _capped_variances(tau, parameters)
     forward = _simulate_forward(spread, input_mean_squares, wiring)
     curvature = tau.copy()
@@ -50,8 +48,7 @@ def stepsizes(
         if math.isfinite(alpha):
             curvature[:, parameters.slices[group.name]] *= (alpha + 1) / alpha  # eq. 68
     if typical_curvature is None:
-        noise = noise_precisions(precisions, layout)
-        output_curvature = data_model.largest_curvature(noise, wiring.units[-1])
+        output_curvature = data_model.largest_curvature(governing.noise, wiring.units[-1])
     else:
         output_curvature = xp.broadcast_to(typical_curvature, (len(tau), wiring.units[-1]))
     output_curvature = inverse_temperature * output_curvature
@@ -103,8 +100,7 @@ class _Forward:
 def _simulate_forward(spread: Array, input_mean_squares: Array, wiring: Wiring) -> _Forward:
     """Simulate a forward pass with all parameters as large as their sigmas."""
     xp = array_namespace(spread)
-    inputs = xp.broadcast_to(input_mean_squares, (spread.shape[0], wiring.units[0]))
-    squares = [_sent_on(inputs, spread, wiring.offsets[0])]
+    squares = [_sent_on(input_mean_squares, spread, wiring.offsets[0], n_units=wiring.units[0])]
     unit_squares, slopes = [], []
     for layer, activation in enumerate(wiring.activations, start=1):
         groups = wiring.subgroups[layer - 1]
@@ -114,20 +110,22 @@ def _simulate_forward(spread: Array, input_mean_squares: Array, wiring: Wiring) 
                 sent = squares[link.source][:, :, None]
                 summed += link.configured.forward(spread[:, link.parameters], sent)[:, :, 0]
                 continue
-            summed += (squares[link.source][:, link.rows, None] * link.matrix(spread)).sum(axis=1)
+            products = squares[link.source][:, link.rows, None] * link.matrix(spread)
+            summed += products.sum(axis=1)
         slopes.append(largest_squared_slopes(summed, activation, groups))
         unit_squares.append(_typical_value_square(summed, activation, groups))
         factor = wiring.factors[layer - 1]
         value_squares = unit_squares[-1] if factor is None else unit_squares[-1] * squares[factor][:, :-1]
-        squares.append(_sent_on(value_squares, spread, wiring.offsets[layer]))
+        squares.append(_sent_on(value_squares, spread, wiring.offsets[layer], n_units=wiring.units[layer]))
     return _Forward(squares, unit_squares, slopes)
 
 
-def _sent_on(value_squares: Array, spread: Array, offset: slice | None) -> Array:
-    xp = array_namespace(spread)
+def _sent_on(value_squares: Array, spread: Array, offset: slice | None, *, n_units: int) -> Array:
     if offset is not None:
         value_squares = value_squares + spread[:, offset]
-    return xp.concatenate([value_squares, xp.ones((spread.shape[0], 1))], axis=1)
+    squares = array_namespace(spread).ones((len(spread), n_units + 1))
+    squares[:, :-1] = value_squares
+    return squares
 
 
 def _typical_value_square(summed: Array, activation: str, groups: Subgroups) -> Array:

@@ -490,3 +490,18 @@ def test_log_add_exp_of_nothing_is_nothing() -> None:
     a = np.array([-np.inf, -np.inf, 1.0, -1e5])
     b = np.array([-np.inf, 2.0, -np.inf, -1e5])
     assert np.array_equal(hmc.log_add_exp(a, b), [-np.inf, 2.0, 1.0, -1e5 + math.log(2)])
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_windows_of_one_state_have_the_bits_of_the_general_update(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = chain_streams(11, 400, iteration=1)
+    start = ChainState(*(streams.normal(Purpose.PROPOSAL, (3,), index=i) for i in (0, 1)), np.ones((400, 1)))
+    results = []
+    for follow in (hmc._follow_to_the_end, hmc._follow_through_windows):
+        monkeypatch.setattr(hmc, "_follow_to_the_end", follow)
+        state, info = hmc.hybrid(start, streams, target=BANANA, steps=steps, stepsize=0.3)
+        results.append([state.position, state.momentum, *vars(info).values()])
+    assert 0.1 < results[0][2].mean() < 0.9
+    assert all(np.array_equal(*pair) for pair in zip(*results, strict=True))

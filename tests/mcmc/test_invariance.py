@@ -147,7 +147,7 @@ HMC_MUTANTS: dict[str, tuple[str, str, str]] = {
     ),
     "accepts_all": (
         "accepted = xp.log(streams.uniform(Purpose.ACCEPT)) < -energy_change",
-        "accepted = diverged | True",
+        "accepted = ~diverged",
         "plain",
     ),
     "decay_wrong": ("math.sqrt(1 - decay**2)", "math.sqrt(1 - decay)", "persistent"),

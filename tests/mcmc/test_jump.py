@@ -38,7 +38,10 @@ def test_exact_draws_stay_exact(name: str) -> None:
 
 MUTANTS = {
     # Forward parts jump, and backward ones do not.
-    "one_way": ("n_steps=n_steps * jump", "n_steps=n_steps * (1 if backwards.any() else jump)"),
+    "one_way": (
+        "n_steps=n_steps * windows.jump",
+        "n_steps=n_steps * (1 if backwards.any() else windows.jump)",
+    ),
     "windows_of_all_steps": ("window, Purpose.WINDOW_OFFSET", "1, Purpose.WINDOW_OFFSET"),
     "not_restored": ("current.restored(start, done == offset)", "current"),
 }
