@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.catalogue import Kind
+    from rayfbnn.store.records import Section
     from rayfbnn.store.storage.places import Place
     from rayfbnn.store.store import Store
 
@@ -142,22 +143,27 @@ class Draws:
 
 @dataclass(frozen=True)
 class Committed:
-    """The draws of all chains of a store that were committed when this object was made."""
+    """The draws of all chains of a store that were committed when this object was made.
+
+    section  whether they are from the posterior, or of warm-up phases that are kept apart
+    """
 
     store: Store
     n_draws: int
+    section: Section = "posterior"
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
         """Read from the store, which checks each chunk against its digest."""
+        which: Any = {"section": self.section, "committed": self.n_draws}
         if name == POSITIONS:
-            return self.store.read_positions(draws, chains, committed=self.n_draws)
+            return self.store.read_positions(draws, chains, **which)
         if name == PRECISIONS:
-            return self.store.read_precisions(draws, chains, committed=self.n_draws)
+            return self.store.read_precisions(draws, chains, **which)
         if name == STARTS:
             return chain_numbers(chains, draws)
-        if name == STEPSIZE:
+        if name == STEPSIZE and self.section == "posterior":
             return stepsizes_of_draws(self.store, chains, draws)
-        return self.store.read_stat(name, draws, chains, committed=self.n_draws)
+        return self.store.read_stat(name, draws, chains, **which)
 
 
 def committed(store: Store) -> Draws:

@@ -290,6 +290,11 @@ class Store:
         """Number of draws from the posterior that every chain has."""
         return self.opened.committed("posterior")
 
+    @property
+    def committed_warmup_draws(self) -> int:
+        """Number of draws of warm-up phases, kept apart, that every chain has."""
+        return self.opened.committed("warmup")
+
     def commit(self, batch: int, block: Block) -> BatchProgress:
         """Add a block to a batch, whole and durable, and return the progress of the batch.
 

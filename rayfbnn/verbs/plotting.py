@@ -52,7 +52,8 @@ def plot(
     out
         The folder for the pictures; created if it does not exist.
     data
-        Cases with their targets, for a picture of predictions against these targets, and an overview.
+        Cases with their targets, for a picture of predictions against these targets, an overview, and the
+        errors by iteration: of single draws, and of the predictive mean of the draws so far.
     input_name
         Name of the input that the predictive bands run along. The default is the first input.
     skip
@@ -100,11 +101,13 @@ def _pictures(
     cases  predictions with their inputs and targets, if any are given
     """
     from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.answers.errors_by_iteration import errors_by_iteration
     from rayfbnn.pictures import (
         along_input,
         autocorrelation,
         chains,
         energy_errors,
+        errors,
         objective,
         predicted,
         relevance,
@@ -134,6 +137,9 @@ def _pictures(
         pictures.append(predicted.predicted_against_actual(run, *cases, folder / "predicted.png"))
         if isinstance(diagnosis, Diagnosis):
             pictures.append(predicted.overview(run, diagnosis, *cases, folder / "overview.png"))
+        by_iteration = errors_by_iteration(run, *cases[1:]) if run.kind == "mcmc" else None
+        if by_iteration is not None:
+            pictures.append(errors.errors_by_iteration(by_iteration, folder / "errors.png"))
     return pictures
 
 

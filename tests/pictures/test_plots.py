@@ -17,6 +17,7 @@ pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 from matplotlib.figure import Figure  # noqa: E402
 
 from rayfbnn.answers.diagnostics import diagnose_draws  # noqa: E402
+from rayfbnn.answers.errors_by_iteration import Course, ErrorsByIteration  # noqa: E402
 from rayfbnn.answers.predict import predict_from_draws  # noqa: E402
 from rayfbnn.draws.held import Held  # noqa: E402
 from rayfbnn.errors import ConfigError  # noqa: E402
@@ -25,6 +26,7 @@ from rayfbnn.pictures import (  # noqa: E402
     autocorrelation,
     chains,
     energy_errors,
+    errors,
     predicted,
     relevance,
     survival,
@@ -227,6 +229,31 @@ def test_without_different_stepsizes_there_is_no_picture_of_errors() -> None:
     some = np.where(np.arange(10) < 5, np.nan, np.linspace(0.1, 0.2, 10)) * np.ones((4, 1))
     found = energy_errors.errors_by_stepsize(with_errors(some, errors))
     assert found is not None and len(found.errors) == 20
+
+
+def course(first: int, n_draws: int, height: float) -> Course:
+    iterations = np.arange(first, first + n_draws)
+    of_draws = height / np.array([[1.0], [2.0], [3.0]]) / iterations
+    return Course(iterations, of_draws, 0.9 * of_draws, 0.5 * of_draws[0])
+
+
+@pytest.mark.parametrize("measure", ["squared_error", "log_probability"])
+def test_errors_by_iteration(measure: Any, tmp_path: Path, figures: list[Any]) -> None:
+    both = ErrorsByIteration(measure, 30, course(21, 20, 5.0), course(11, 5, 500.0), (11, 16, 21))
+    both.warmup.of_draws[0, 0] = np.inf
+    check_picture(errors.errors_by_iteration(both, tmp_path / "errors.png"), figures)
+    left, right = figures[0].axes
+    assert [len(axis.lines) for axis in (left, right)] == [3 + 3 + 2, 3 + 1]  # of chains, borders, together
+    assert (left.get_xlim(), right.get_xlim()) == ((10.5, 40.5), (20.5, 40.5))
+    assert left.get_yscale() == ("log" if measure == "squared_error" else "linear")
+
+
+@pytest.mark.usefixtures("undrawn_pictures")
+def test_errors_of_a_single_draw_or_of_none_that_is_finite(tmp_path: Path, figures: list[Any]) -> None:
+    lost = Course(np.array([1, 2]), *(np.full((1, 2), np.nan),) * 2, np.full(2, np.nan))
+    for kept in (course(1, 1, 1.0), lost):
+        errors.errors_by_iteration(ErrorsByIteration("error_rate", 3, kept, None, ()), tmp_path / "e.png")
+    assert len(figures) == 2
 
 
 def test_sigmas_over_hundreds_of_decades_have_few_ticks(tmp_path: Path, figures: list[Any]) -> None:

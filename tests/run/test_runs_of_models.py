@@ -44,8 +44,10 @@ def test_a_run_is_sampled_resumed_and_predicted_from(
     assert {f"sigma_ih0_unit[{name_}]" for name_ in expected} <= set(diagnosis.quantities.index)
     with monkeypatch.context() as patched:
         leave_undrawn(patched)
-        pictures = {picture.name for picture in api.plot(tmp_path / "run.zarr", out=tmp_path / "plots")}
-    assert {"traces.png", "bands.png", "relevance.png"} <= pictures
+        out, data = tmp_path / "plots", tmp_path / "train.csv"
+        pictures = {picture.name for picture in api.plot(tmp_path / "run.zarr", out=out, data=data)}
+    assert {"traces.png", "bands.png", "relevance.png", "autocorrelation.png", "errors.png"} <= pictures
+    assert "energy_errors.png" not in pictures  # all stepsizes are the same
     run = committed(Store.open(tmp_path / "run.zarr"))
     drawn = [along_input.predictive_bands([run], tmp_path / "bands.png")]
     if "survival.png" in pictures:

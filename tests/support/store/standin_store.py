@@ -106,13 +106,19 @@ class MemoryStore:
             **(stats or {}),
         }
 
-    def read_positions(self, draws: slice, chains: slice, *, committed: int) -> Array:
+    def read_positions(
+        self, draws: slice, chains: slice, *, section: str = "posterior", committed: int
+    ) -> Array:
         return self.positions[chains, draws].copy()
 
-    def read_precisions(self, draws: slice, chains: slice, *, committed: int) -> Array:
+    def read_precisions(
+        self, draws: slice, chains: slice, *, section: str = "posterior", committed: int
+    ) -> Array:
         return self.precisions[chains, draws].copy()
 
-    def read_stat(self, name: str, draws: slice, chains: slice, *, committed: int) -> Array:
+    def read_stat(
+        self, name: str, draws: slice, chains: slice, *, section: str = "posterior", committed: int
+    ) -> Array:
         return self.stats[name][chains, draws].copy()
 
     def updates(self) -> RunUpdates:
@@ -129,10 +135,14 @@ class Endless(MemoryStore):
     def _tiled(self, values: Array, draws: slice, chains: slice) -> Array:
         return values[chains][:, np.arange(draws.start, draws.stop) % values.shape[1]]
 
-    def read_positions(self, draws: slice, chains: slice, *, committed: int) -> Array:
+    def read_positions(
+        self, draws: slice, chains: slice, *, section: str = "posterior", committed: int
+    ) -> Array:
         return self._tiled(self.positions, draws, chains)
 
-    def read_precisions(self, draws: slice, chains: slice, *, committed: int) -> Array:
+    def read_precisions(
+        self, draws: slice, chains: slice, *, section: str = "posterior", committed: int
+    ) -> Array:
         return self._tiled(self.precisions, draws, chains)
 
 
