@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "packed_forward.hpp"
+#include "shared/predictive.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 
@@ -25,15 +26,6 @@ struct Doubles {
             part[0] = doubles_of_half<0>(x), part[1] = doubles_of_half<1>(x);
     }
 };
-
-// Limit for logarithms of precisions, so that double can hold their exponentials.
-constexpr double MOST_LOG = 680;
-
-// exp(-x) for x >= 0, which is zero where it is below the range of numbers.
-RAYFBNN_INLINE PackDouble decay(PackDouble x) {
-    typedef Lane<PackDouble> D;
-    return D::select(x > 700, D::splat(0), D::exp_of_negative(-x));
-}
 
 // Numbers as packs.
 RAYFBNN_INLINE PackDouble* pack_at(double* numbers, long place) {

@@ -3,7 +3,6 @@
 #define RAYFBNN_REDUCE_COUNT_SUMS_HPP
 
 #include "block.hpp"
-#include "counts.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 
@@ -12,6 +11,7 @@ class CountSums : public Sums<S> {
    public:
     typedef typename Pack<S>::Type L;
     typedef Lane<PackDouble> D;
+    typedef Predictive<D> P;
     static constexpr int W = Lane<L>::width, N = Doubles<S>::N;
 
     explicit CountSums(const Job& job) : Sums<S>(job) {
@@ -63,13 +63,13 @@ class CountSums : public Sums<S> {
                         *pack_at(totals, at) += cdf;
                         *pack_at(totals, part + at) += mass;
                     } else {
-                        *pack_at(totals, at) += count_mass(v, count_at(at));
+                        *pack_at(totals, at) += P::count_mass(v, count_at(at));
                     }
                 }
             }
     }
 
-    RAYFBNN_METHOD Count count_at(long at) const {
+    RAYFBNN_METHOD typename P::Count count_at(long at) const {
         return {*pack_at(counts, at), *pack_at(log_counts, at), *pack_at(peaks, at)};
     }
 
@@ -77,12 +77,12 @@ class CountSums : public Sums<S> {
         const int code = small_counts[at / D::width];
         const int last = code >= WITH_LARGER + NO_COUNT ? code - WITH_LARGER : code;
         const PackDouble k = *pack_at(counts, at);
-        if (last >= 0) small_count(v, k, last, cdf, mass);
+        if (last >= 0) P::small_count(v, k, last, cdf, mass);
         if (last == code) return;
-        Count count = count_at(at);
+        typename P::Count count = count_at(at);
         count.k = D::at_least(k, FROM_EXPANSION);
         PackDouble large_cdf, large_mass;
-        large_count(v, count, large_cdf, large_mass);
+        P::large_count(v, count, large_cdf, large_mass);
         cdf = last < 0 ? large_cdf : D::select(k < FROM_EXPANSION, cdf, large_cdf);
         mass = last < 0 ? large_mass : D::select(k < FROM_EXPANSION, mass, large_mass);
     }

@@ -3,7 +3,6 @@
 #define RAYFBNN_REDUCE_MOMENTS_HPP
 
 #include "block.hpp"
-#include "times.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 
@@ -12,6 +11,7 @@ class Moments : public Sums<S> {
    public:
     typedef typename Pack<S>::Type L;
     typedef Lane<PackDouble> D;
+    typedef Predictive<D> P;
     static constexpr int W = Lane<L>::width, N = Doubles<S>::N;
 
     explicit Moments(const Job& job) : Sums<S>(job) {
@@ -104,13 +104,13 @@ class Moments : public Sums<S> {
     void add_times() {
         const double* starts = here.wanted.starts;
         for (long c = 0; c < here.places(); c += D::width) {
-            TimeMoments moments;
+            typename P::TimeMoments moments = {};
             PackDouble bad = {};
             for (int j = 0; j < here.wanted.n_cells; ++j) {
                 const PackDouble v = here.log_hazard(j, c);
                 bad += v * 0;
                 const double length = j + 1 < here.wanted.n_cells ? starts[j + 1] - starts[j] : -1;
-                moments.add(bounded_log_hazard(v), starts[j], length);
+                P::add_piece(moments, P::bounded_log_hazard(v), starts[j], length);
             }
             add_value(0, c / D::width, moments.mean);
             *pack_at(variances, c) += D::at_least(moments.square - moments.mean * moments.mean, 0) + bad;

@@ -1,34 +1,18 @@
-// Normal and t distributions at packs of standardised values.
+// Normal distributions at packs of standardised values.
 #ifndef RAYFBNN_NORMAL_HPP
 #define RAYFBNN_NORMAL_HPP
 
 #include "elementary.hpp"
+#include "shared/predictive.hpp"
 
 namespace RAYFBNN_NAMESPACE {
-
-// exp(z**2 / 2) P(Z > z) of a standard normal Z is t times a polynomial in t = 5 / (z + 5): interpolated at Chebyshev's
-// nodes for z up to 38, with a relative error of 1e-11.
-constexpr double NORMAL_TAIL[] = {
-    0.079788472517924314, 0.079787752569649914, 0.076610229293104529, 0.070066378937260157,
-    0.062089595064041422, 0.044457092713322537, 0.056460334015914014, -0.02215037132720787,
-    0.10062263383793421, -0.09676020257683636, 0.076490355346525277, -0.0172700930083972,
-    -0.023880759598560154, 0.016992008984325683, -0.0033034267703724992};
-
-RAYFBNN_INLINE PackDouble scaled_normal_tail(PackDouble z) {
-    const PackDouble t = 5 / (z + 5);
-    constexpr int last = sizeof NORMAL_TAIL / sizeof(double) - 1;
-    PackDouble p = splat<PackDouble>(NORMAL_TAIL[last]);
-#pragma GCC unroll 16
-    for (int n = last - 1; n >= 0; --n) p = p * t + NORMAL_TAIL[n];
-    return p * t;
-}
 
 // The distribution function and the density of a standard normal. In float by Abramowitz and Stegun (1964), 26.2.17,
 // whose error is below 7.5e-8. Values beyond 13 (in double 37) count as these, so that nothing underflows.
 RAYFBNN_INLINE void normal(PackDouble& z, PackDouble& cdf, PackDouble& density) {
     typedef Lane<PackDouble> D;
     z = D::at_most(D::at_least(z, -37), 37);
-    const PackDouble e = D::exp_of_negative(-0.5 * z * z), tail = e * scaled_normal_tail(D::absolute(z));
+    const PackDouble e = D::exp_of_negative(-0.5 * z * z), tail = e * Predictive<D>::scaled_normal_tail(D::absolute(z));
     density = e * 0.39894228040143268;
     cdf = D::select(z > 0, 1 - tail, tail);
 }

@@ -3,7 +3,6 @@
 #define RAYFBNN_REDUCE_TIME_SUMS_HPP
 
 #include "block.hpp"
-#include "times.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 
@@ -12,6 +11,7 @@ class TimeSums : public Sums<S> {
    public:
     typedef typename Pack<S>::Type L;
     typedef Lane<PackDouble> D;
+    typedef Predictive<D> P;
     static constexpr int W = Lane<L>::width, N = Doubles<S>::N;
 
     explicit TimeSums(const Job& job) : Sums<S>(job) {
@@ -45,7 +45,7 @@ class TimeSums : public Sums<S> {
         PackDouble* h = pack_at(hazards, 0);
         for (long c = 0; c < here.places(); c += D::width) {
             for (int j = 0; j < here.wanted.n_cells; ++j)
-                h[j] = D::exponential(bounded_log_hazard(here.log_hazard(j, c)));
+                h[j] = D::exponential(P::bounded_log_hazard(here.log_hazard(j, c)));
             for (long q = 0; q < n_guesses; ++q) {
                 const long at = q * here.places() + c;
                 const PackDouble guess = *pack_at(lived, at);
@@ -55,11 +55,11 @@ class TimeSums : public Sums<S> {
                     integral += h[j] * time;
                     last = D::select(guess < here.wanted.starts[j], last, h[j]);
                 }
-                const PackDouble survival = decay(integral);
-                const PackDouble rate = D::at_most(last * guess, 1e150), density = survival * rate;
-                *pack_at(totals, at) += 1 - survival;
+                PackDouble cdf, density, slope;
+                P::time_distribution(integral, last, guess, cdf, density, slope);
+                *pack_at(totals, at) += cdf;
                 *pack_at(totals, size + at) += density;
-                *pack_at(totals, 2 * size + at) += density * (1 - rate);
+                *pack_at(totals, 2 * size + at) += slope;
             }
         }
     }
