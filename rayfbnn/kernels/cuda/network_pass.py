@@ -1,10 +1,10 @@
 """Forward and backward passes of large networks on a device, as products over all chains at once.
 
-All chains have the same inputs, so their first layers are one product, of (chains * units, inputs) and
-(inputs, cases), and the gradient of these layers is another. Further layers take one product for each chain,
-all in one call. With partial gradients each chain has its own block of cases. The blocks are gathered on the
-device, and the first layer is then computed like the others. The host therefore does not need to know which
-chain has which block. The kernels of pass_kernels.py and few_outputs.py run between the products.
+The forward passes are those of forward.py. As there, the gradient of the first layers of all chains is one
+product, and further layers take one for each chain, all in one call. With partial gradients each chain has
+its own block of cases. The blocks are gathered on the device, and the first layer is then computed like the
+others. The host therefore does not need to know which chain has which block. The kernels of pass_kernels.py
+and few_outputs.py run between the products.
 """
 
 from __future__ import annotations
@@ -16,34 +16,22 @@ from types import MappingProxyType
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.kernels.cuda import cublas
-from rayfbnn.kernels.cuda.pass_kernels import PassKernels
+from rayfbnn.kernels.cuda.forward import Forward, matrix_of, tile_size
 from rayfbnn.kernels.cuda.tile import Tile
-from rayfbnn.kernels.network_plan import LinkPlan, NetworkPlan
+from rayfbnn.kernels.network_plan import LinkPlan
 from rayfbnn.kernels.numbers import ChainNumbers
 from rayfbnn.model.posterior import Posterior
 
-_ALIGNED = 4  # numbers: 16 bytes of float32
-_CASES = 64  # the number of cases in a tile is a multiple of this
-
 
 @dataclass(frozen=True, eq=False)
-class Pass:
+class Pass(Forward):
     """Forward and backward passes of one posterior's networks, given the numbers of its chains.
 
-    uses_tf32  whether products for gradients in float32 may use TF32; energies never use it
+    If `uses_tf32` is True, products for gradients use TF32; energies never use it.
     """
 
     target: Posterior
-    kernels: PassKernels
     numbers: ChainNumbers
-    tile_bytes: int
-    uses_tf32: bool = False
-
-    @property
-    def network(self) -> NetworkPlan:
-        """The wiring of the networks."""
-        return self.kernels.network
 
     def gradient_given(
         self, position: Array, precisions: Array, noise: Array, inverse_temperature: Array
@@ -63,7 +51,7 @@ class Pass:
         for tile in tiles:
             slopes: dict[int, Array] = {}
             if self.kernels.few_outputs is None:
-                values = self.forward(position, tile, slopes=slopes)
+                values = self.forward(position, tile.inputs, slopes=slopes)
                 self.kernels.slopes_of_outputs(position, values[-1], factor, self.numbers.noise, tile)
             else:
                 values = self._to_last_hidden(position, tile, slopes)
@@ -78,7 +66,7 @@ class Pass:
         xp, n_chains = array_namespace(position), len(position)
         total, exact = xp.zeros(n_chains), replace(self, uses_tf32=False)
         for tile in self.tiles(n_chains):
-            outputs = exact.forward(position, tile, slopes=None)[-1]
+            outputs = exact.forward(position, tile.inputs, slopes=None)[-1]
             terms = self.kernels.terms_of_outputs(position, outputs, self.numbers.noise, tile)
             total += terms.sum(axis=1)
         return self.numbers.potential(self.prior_energy(position), total)
@@ -91,40 +79,14 @@ class Pass:
         """Return the prior's energy without terms that depend on precisions alone, (n_chains,) float64."""
         return self.kernels.prior_energy(position, self.numbers.precisions)
 
-    def forward(self, position: Array, tile: Tile, *, slopes: dict[int, Array] | None) -> list[Array]:
-        """Return the values of each layer's units, (n_chains, n_units, n); inputs are as in the tile.
-
-        The outputs lack their biases. If `slopes` is given, activations are computed with the device's fast
-        functions, and slopes of hidden layers that do not follow from the values are stored in `slopes`.
-        Otherwise activations are computed with accurate functions.
-        """
-        values = [tile.inputs]
-        for layer in range(1, len(self.network.units)):
-            values.append(self._all_summed(position, tile, layer, values))
-            if layer < len(self.network.units) - 1:
-                self.kernels.activate(position, layer, values[-1], slopes)
-        return values
-
     def _to_last_hidden(self, position: Array, tile: Tile, slopes: dict[int, Array]) -> list[Array]:
         """Return the values of `forward` for each layer, but the summed inputs of the last hidden layer."""
         last, values = len(self.network.units) - 2, [tile.inputs]
         for layer in range(1, last + 1):
-            values.append(self._all_summed(position, tile, layer, values))
+            values.append(self.all_summed(position, layer, values))
             if layer < last:
                 self.kernels.activate(position, layer, values[-1], slopes)
         return values
-
-    def _all_summed(self, position: Array, tile: Tile, layer: int, values: list[Array]) -> Array:
-        """Return a layer's summed inputs without biases, (n_chains, n_units, n), in a new array."""
-        u: Array = None
-        for link in self.network.links:
-            if link.destination == layer and link.n_units > 0:
-                part = self._summed(position, link, values[link.source])
-                u = part if u is None else u + part
-        if u is None:
-            shape = len(position), self.network.units[layer], tile.n
-            u = array_namespace(position).zeros(shape, dtype=position.dtype)
-        return u
 
     def backward(
         self,
@@ -170,57 +132,32 @@ class Pass:
         derivative = None if value_gradient is None else value_gradient.copy()
         for link in network.links:
             if link.source == layer and link.n_units > 0:
-                weights = _matrix(position, link, network)[:, : link.n_units]
-                product = xp.multiply if weights.shape[2] == 1 else self._product
+                weights = matrix_of(position, link, network)[:, : link.n_units]
+                product = xp.multiply if weights.shape[2] == 1 else self.product
                 part = product(weights, summed[link.destination])
                 derivative = part if derivative is None else derivative + part
         return xp.zeros_like(values) if derivative is None else derivative
-
-    def _product(self, a: Array, b: Array) -> Array:
-        return cublas.product(a, b, uses_tf32=self.uses_tf32)
-
-    def input_offsets(self, vector: Array) -> Array | None:
-        """Return a view of the offsets of the inputs in (n_chains, n_parameters), or None."""
-        network = self.network
-        if network.offsets[0] < 0:
-            return None
-        return vector[:, network.offsets[0] : network.offsets[0] + network.units[0]]
-
-    def _summed(self, position: Array, link: LinkPlan, values: Array) -> Array:
-        """Return a link's part of the summed inputs without biases, (n_chains, n_destinations, n)."""
-        matrix = _matrix(position, link, self.network)[:, : link.n_units]
-        if link.source > 0:
-            return self._product(matrix.swapaxes(1, 2), values)
-        rows = values[..., link.first_row : link.first_row + link.n_units, :]
-        if rows.ndim == 3:
-            summed = self._product(matrix.swapaxes(1, 2), rows)
-        else:
-            summed = self._product(_stacked(matrix), rows).reshape(matrix.shape[0], matrix.shape[2], -1)
-        offsets = self.input_offsets(position)
-        if offsets is not None:  # the same for all cases
-            summed += (matrix * offsets[:, :, None]).sum(axis=1)[:, :, None]
-        return summed
 
     def _add_weight_gradient(
         self, gradient: Array, position: Array, link: LinkPlan, values: Array, summed: Array
     ) -> None:
         """Add the gradient of a link's weights; a link from the inputs also adds to their offsets."""
-        part = _matrix(gradient, link, self.network)[:, : link.n_units]  # a view
+        part = matrix_of(gradient, link, self.network)[:, : link.n_units]  # a view
         if link.source > 0:
-            part += self._product(values, summed.swapaxes(1, 2))
+            part += self.product(values, summed.swapaxes(1, 2))
             return
         rows = values[..., link.first_row : link.first_row + link.n_units, :]
         if rows.ndim == 3:
-            part += self._product(rows, summed.swapaxes(1, 2))
+            part += self.product(rows, summed.swapaxes(1, 2))
         else:
             stacked = summed.reshape(-1, summed.shape[2])
-            product = self._product(rows, stacked.T)  # (n_units, n_chains * n_destinations)
+            product = self.product(rows, stacked.T)  # (n_units, n_chains * n_destinations)
             part += product.reshape(len(rows), len(summed), -1).swapaxes(0, 1)
         offsets, to_offsets = self.input_offsets(position), self.input_offsets(gradient)
         if offsets is not None and to_offsets is not None:
             totals = summed.sum(axis=2)[:, None]
             part += offsets[:, :, None] * totals
-            matrix = _matrix(position, link, self.network)[:, : link.n_units]
+            matrix = matrix_of(position, link, self.network)[:, : link.n_units]
             to_offsets += (matrix * totals).sum(axis=2)
 
     def tile_of_all(self) -> Tile:
@@ -231,7 +168,7 @@ class Pass:
     def tiles(self, n_chains: int) -> Iterator[Tile]:
         """Yield all cases in tiles of about equal size. The units of a tile take at most tile_bytes."""
         target = self.target
-        n = _tile_size(target.n_cases, self.tile_bytes // self.bytes_of_a_case(n_chains))
+        n = tile_size(target.n_cases, self.tile_bytes // self.bytes_of_a_case(n_chains))
         for first in range(0, target.n_cases, n):
             yield Tile(target.inputs[:, first : first + n], target.targets, target.observed, first)
 
@@ -247,33 +184,3 @@ class Pass:
                 shape = (n_chains, self.network.n_targets, inputs.shape[-1])
                 weights = xp.ascontiguousarray(xp.broadcast_to(weights, shape))
             yield Tile(inputs, xp.ascontiguousarray(targets), weights, 0)
-
-    def bytes_of_a_case(self, n_chains: int) -> int:
-        """Return the bytes of a case: values and slopes of all units, and the widest layer's derivatives."""
-        units = self.network.units[1:]
-        return n_chains * (2 * sum(units) + max(units)) * np.dtype(self.target.dtype).itemsize
-
-
-def _stacked(matrix: Array) -> Array:
-    """Return the transposed matrices of all chains as one, (n_chains * n_destinations, n_units).
-
-    Its rows begin at multiples of 16 bytes, which lets the library load several numbers at a time.
-    """
-    xp, (n_chains, n_units, n_destinations) = array_namespace(matrix), matrix.shape
-    aligned = -(-n_units // _ALIGNED) * _ALIGNED
-    stacked = xp.empty((n_chains, n_destinations, aligned), dtype=matrix.dtype)
-    stacked[..., :n_units] = matrix.swapaxes(1, 2)
-    return stacked.reshape(-1, aligned)[:, :n_units]
-
-
-def _tile_size(n_cases: int, most: int) -> int:
-    """Return the number of cases in a tile, from 1 to `most`: a multiple of 64 if possible."""
-    most = max(1, most if most < _CASES else most // _CASES * _CASES)
-    size = -(-n_cases // -(-n_cases // most))
-    return size if most < _CASES else -(-size // _CASES) * _CASES
-
-
-def _matrix(vector: Array, link: LinkPlan, network: NetworkPlan) -> Array:
-    """Return a view (n_chains, n_rows, n_destinations) of the link's part of (n_chains, n_parameters)."""
-    n = network.units[link.destination]
-    return vector[:, link.start : link.start + link.n_rows * n].reshape(len(vector), link.n_rows, n)

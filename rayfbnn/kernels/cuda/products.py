@@ -151,7 +151,7 @@ def _pass(
     check_trajectory(trajectory, posterior, kernels.network.n_parameters)
     check_posterior(posterior, kernels.network, len(trajectory.position))
     numbers = numbers_of_posterior(posterior, with_columns(trajectory.precisions, groups, value=0.0))
-    return Pass(posterior, kernels, numbers, tile_bytes, uses_tf32)
+    return Pass(kernels, tile_bytes, posterior, numbers, uses_tf32=uses_tf32)
 
 
 def take_steps(

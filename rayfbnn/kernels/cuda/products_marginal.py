@@ -66,7 +66,7 @@ def advance(
     with np.errstate(all="ignore"):
         numbers = numbers_of_posterior(posterior, precisions)
         numbers = replace(numbers, precisions=kept_precisions(target, precisions, integrated=0.0))
-        layers = Pass(posterior, kernels, numbers, tile_bytes)
+        layers = Pass(kernels, tile_bytes, posterior, numbers)
         assert network.regression is not None
         work = _Energy(target, precisions, layers, runs_of(network.regression.features))
         position, momentum = trajectory.position.copy(), trajectory.momentum.copy()
@@ -104,7 +104,7 @@ class _Energy:
         energy += add_integrated(position, self.precisions, self.target.marginal.groups, gradient=scratch)
         for chains in self._pieces(len(position)):
             piece, target = position[chains], self._of_chains(chains)
-            phi = self._features(piece, self.layers.forward(piece, cases, slopes=None))
+            phi = self._features(piece, self.layers.forward(piece, cases.inputs, slopes=None))
             data = target.regression_at(piece)
             energy[chains] += regression.energy_and_slopes(phi, data, with_slopes=False)[0]
         return energy
@@ -112,7 +112,7 @@ class _Energy:
     def _add_gradient(self, gradient: Array, position: Array, target: WithoutOutputs) -> None:
         marginal, cases = target.marginal, self.layers.tile_of_all()
         units: dict[int, Array] = {}
-        values = self.layers.forward(position, cases, slopes=units)
+        values = self.layers.forward(position, cases.inputs, slopes=units)
         phi = self._features(position, values)
         _, slopes = regression.energy_and_slopes(phi, target.regression_at(position))
         assert slopes is not None

@@ -11,8 +11,8 @@ from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cuda import products
 from rayfbnn.kernels.cuda.build import Build, CudaFunction
 from rayfbnn.kernels.cuda.cublas import _stored
+from rayfbnn.kernels.cuda.forward import _stacked, tile_size
 from rayfbnn.kernels.cuda.launch_plan import few_outputs_plan
-from rayfbnn.kernels.cuda.network_pass import _stacked, _tile_size
 from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.mcmc import leapfrog
@@ -43,7 +43,7 @@ def test_rows_of_stacked_weights_begin_at_multiples_of_16_bytes(n_units: int) ->
     ],
 )
 def test_tiles_are_of_about_one_size(n_cases: int, most: int, size: int) -> None:
-    assert _tile_size(n_cases, most) == size
+    assert tile_size(n_cases, most) == size
 
 
 MUTANTS = {

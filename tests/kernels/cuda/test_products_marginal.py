@@ -7,6 +7,7 @@ this cannot show; the products and the factors are NumPy's.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.backend import Compiled, NotCovered
-from rayfbnn.kernels.cuda import cublas
+from rayfbnn.kernels.cuda import cublas, forward
 from rayfbnn.kernels.cuda import network_pass as wide_pass
 from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda import products_marginal as wide_marginal
@@ -336,22 +337,22 @@ def test_a_mutant_without_common_precisions_is_seen(before: str, after: str) -> 
 
 
 @pytest.mark.parametrize(
-    "over, before, after",
+    "module, before, after",
     [
-        (PRECISIONS, "summed += (matrix * offsets", "summed += 0 * (matrix * offsets"),
-        (PRECISIONS, "part += offsets[:, :, None] * totals", "pass"),
-        (PRECISIONS, "to_offsets += (matrix * totals).sum(axis=2)", "pass"),
-        (OUTPUTS, "part += offsets[:, row : row + size, None]", "pass"),
-        (OUTPUTS, "to_offsets[:, row : row + size] +=", "_ ="),
+        (forward, "summed += (matrix * offsets", "summed += 0 * (matrix * offsets"),
+        (wide_pass, "part += offsets[:, :, None] * totals", "pass"),
+        (wide_pass, "to_offsets += (matrix * totals).sum(axis=2)", "pass"),
+        (wide_marginal, "part += offsets[:, row : row + size, None]", "pass"),
+        (wide_marginal, "to_offsets[:, row : row + size] +=", "_ ="),
     ],
 )
-def test_a_mutant_without_offsets_of_the_inputs_is_seen(
-    over: tuple[str, ...], before: str, after: str
-) -> None:
+def test_a_mutant_without_offsets_of_the_inputs_is_seen(module: ModuleType, before: str, after: str) -> None:
+    over = OUTPUTS if module is wide_marginal else PRECISIONS
     state, given = conditional(made("common precisions", "gaussian", "primal"), over, "wide mutants", 3)
-    module, name = (wide_pass, "others") if over == PRECISIONS else (wide_marginal, "outputs")
     changed = mutant(module, (before, after))
-    modules = {name: importing(wide, changed) if over == PRECISIONS else changed}
+    if module is forward:
+        changed = importing(wide_pass, changed)
+    modules = {"outputs": changed} if over == OUTPUTS else {"others": importing(wide, changed)}
     assert error_of(given, beginning(given, state), advance_of(given, **modules)) > 1e-6
 
 
