@@ -134,8 +134,9 @@ def _with_hash_of_each(document: dict[str, Any]) -> dict[str, Any]:
     document = document | {"format_version": FORMAT_VERSION}
     data_hash, entries = document.pop("data_hash", None), document.get("configurations")
     if isinstance(entries, list):
-        known = {"data_hash": data_hash}
-        document["configurations"] = [entry | known if isinstance(entry, dict) else entry for entry in entries]
+        document["configurations"] = [
+            entry | {"data_hash": data_hash} if isinstance(entry, dict) else entry for entry in entries
+        ]
     return document
 
 
