@@ -71,16 +71,6 @@ class Reducer(Protocol):
     sums over draws are added to the last arguments, which are in C order and float64. All are NumPy's.
     """
 
-    @property
-    def has_moments(self) -> bool:
-        """Whether `add_moments` covers the data model."""
-        ...
-
-    @property
-    def has_distribution(self) -> bool:
-        """Whether `add_distribution` and `add_mass` cover the data model."""
-        ...
-
     def outputs(self, positions: Array) -> Array:
         """Return the outputs of each draw, (n_draws, n_outputs, n_cases), or (..., n_cases * n_cells)."""
         ...

@@ -16,6 +16,7 @@ from rayfbnn.kernels.network_plan import (
     PriorSegment,
     RegressionPlan,
 )
+from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.model.marginal.output_layer import OutputLayer
 from rayfbnn.model.marginal.precisions import Integrated
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs, WithoutPrecisions
@@ -45,6 +46,14 @@ def plan_of(target: Target | OutputMarginal) -> NetworkPlan | NotCovered:
 def plan_of_predictions(posterior: Posterior) -> NetworkPlan | NotCovered:
     """Return the plan of a posterior's networks and data model for sums over draws of predictions."""
     return _plan_of_posterior(posterior, posterior.data_model.predicted_name)
+
+
+def hazard_starts(posterior: Posterior) -> tuple[float, ...]:
+    """Return the times when the pieces of a hazard start; one number for other data models."""
+    model = posterior.data_model
+    if isinstance(model, SurvivalTargets) and model.n_cells > 1:
+        return model.hazard.piece_starts
+    return (0.0,)
 
 
 def _plan_of_posterior(posterior: Posterior, name: str | None) -> NetworkPlan | NotCovered:

@@ -82,9 +82,8 @@ class Tile:
         sums                   of m - shift by piece, (n_pieces, n_values, n_cases), and of (m - shift)**2 and
                                u, (n_values, n_cases) each
         """
-        if self._compiled is not None and self._compiled.has_moments:
-            if self._add_compiled_moments(block, pieces, shift, sums):
-                return
+        if self._compiled is not None and self._add_compiled_moments(block, pieces, shift, sums):
+            return
         by_piece, squares, variances = sums
         for at, some, outputs in self.finite_parts(block):
             with np.errstate(over="ignore", invalid="ignore"):
@@ -136,7 +135,7 @@ class Tile:
 
     def add_distribution(self, block: Block, guesses: Array, sums: Array) -> None:
         """Add F, f and f' at guesses (n_guesses, n_cases, n_targets) to sums, (3, *guesses.shape)."""
-        if self._compiled is not None and self._compiled.has_distribution:
+        if self._compiled is not None:
             added = np.zeros(np.swapaxes(sums, 2, 3).shape)
             self._compiled.add_distribution(block.positions, block.sigmas, guesses.swapaxes(1, 2), added)
             if self.model.has_modes:
@@ -150,7 +149,7 @@ class Tile:
 
     def add_mass(self, block: Block, counts: Array, sums: Array) -> None:
         """Add the probabilities of counts (n_counts, n_cases, n_targets) to sums of the same shape."""
-        if self._compiled is not None and self._compiled.has_distribution:
+        if self._compiled is not None:
             added = np.zeros(np.swapaxes(sums, 1, 2).shape)
             self._compiled.add_mass(block.positions, counts.swapaxes(1, 2), added)
             sums += added.swapaxes(1, 2)
@@ -164,9 +163,8 @@ class Tile:
         """Return sums over draws of the data model's further columns, by name, (n_cases,) each."""
         if not self.model.has_curves:
             return {}
-        compiled = self._compiled
-        if compiled is not None and compiled.has_distribution and isinstance(self.model, SurvivalTargets):
-            return self._compiled_curve(block, compiled, self.model)
+        if self._compiled is not None and isinstance(self.model, SurvivalTargets):
+            return self._compiled_curve(block, self._compiled, self.model)
         total: dict[str, Array] = {}
         for _, some, outputs in self.parts(block):
             for name, sums in self.model.curves(by_draw(outputs, some)[0], self._run.data.targets).items():

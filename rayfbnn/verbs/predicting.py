@@ -90,8 +90,8 @@ def predict(
         Address of a Ray cluster to use instead, such as "auto" or "host:port". The stores must then be on
         storage that all nodes share.
     device
-        "gpu" computes sums over draws on a GPU, for networks of up to 4,096 parameters, and the rest on the
-        CPU. The last digits differ from those of "cpu".
+        "gpu" computes sums over draws on a GPU. Networks that only array code covers are left to the CPU.
+        The last digits differ from those of "cpu".
 
     Returns
     -------

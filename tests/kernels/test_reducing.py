@@ -3,104 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.kernels.cpu import compiled_module
-from rayfbnn.kernels.cpu.reducing import CompiledReducer, reducer
 from rayfbnn.kernels.cuda import reducing as on_device
 from rayfbnn.kernels.cuda.reducing import DeviceReducer
-from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.likelihood.registry import data_model_from_spec
+from rayfbnn.model.architecture import LayerSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
+from tests.support.kernels.reductions import BACKENDS, DRAWS, INPUTS, MODELS, REAL, SETS, TIMES, Problem
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 
-SETS = compiled_module.instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="needs the compiled extension")
-BACKENDS = [*SETS, pytest.param("shim", marks=needs_gxx), pytest.param("device", marks=pytest.mark.gpu)]
-
-INPUTS, DRAWS = 3, 150  # more draws than are summed in single precision
-T_DF = 3.0
-MODELS: dict[str, tuple[ModelSpec, int]] = {
-    "gaussian": (ModelSpec("real", noise=PriorSpec(0.2)), 2),
-    "t": (ModelSpec("real", noise=PriorSpec(0.2, (math.inf, math.inf, T_DF))), 2),
-    "heteroscedastic": (ModelSpec("heteroscedastic", noise_floor=0.05), 4),
-    "binary": (ModelSpec("binary"), 2),
-    "class": (ModelSpec("class", classes=3), 3),
-    "count": (ModelSpec("count"), 2),
-    "survival": (ModelSpec("survival"), 1),
-    "piecewise": (ModelSpec("survival", times=(0.4, 1.0, 2.5)), 1),
-}
-REAL = ("gaussian", "t", "heteroscedastic")
-TIMES = ("survival", "piecewise")
-
-
-def network(n_outputs: int, kind: str, n_inputs: int = INPUTS) -> NetworkSpec:
-    prior = PriorSpec(1.0)
-    if kind == "linear":
-        return NetworkSpec(n_inputs, n_outputs, (), {"io": prior, "bo": prior})
-    layers = (LayerSpec(5, "tanh"),) if kind == "one" else (LayerSpec(9, "softplus"), LayerSpec(4, "tanh"))
-    spec = NetworkSpec(n_inputs, n_outputs, layers)
-    return NetworkSpec(n_inputs, n_outputs, layers, dict.fromkeys(spec.possible_groups(), prior))
-
-
-class Problem:
-    """A posterior with random draws of its parameters, and cases to predict."""
-
-    def __init__(self, model: str, *, kind: str = "one", dtype: Any = "float64", n_cases: int = 37) -> None:
-        spec, n_outputs = MODELS[model]
-        self.rng = np.random.default_rng(len(model) + n_cases)
-        self.n_targets = {"class": 1, "survival": 1, "piecewise": 1}.get(model, 2)
-        inputs = self.rng.normal(size=(n_cases, INPUTS))
-        self.targets = self._targets(model, n_cases)
-        spec_of_network = network(n_outputs, kind, INPUTS + len(data_model_from_spec(spec).added_inputs))
-        self.posterior = Posterior.from_spec(spec_of_network, spec, inputs[:4], self.targets[:4], dtype=dtype)
-        self.model = self.posterior.data_model
-        self.n_cases, self.inputs = n_cases, self.model.cell_inputs(inputs)
-        self.positions = self.rng.normal(size=(DRAWS, self.posterior.n_parameters)).astype(dtype) / 2
-        n_noise = self.n_targets if self.model.has_noise else 0
-        self.noise = self.rng.gamma(2.0, size=(DRAWS, n_noise)) + 0.1
-        self.tolerance = 1e-10 if dtype == "float64" else 2e-4
-
-    def _targets(self, model: str, n_cases: int) -> Array:
-        shape = (n_cases, self.n_targets)
-        if model in REAL:
-            targets = self.rng.normal(size=shape)
-        elif model in TIMES:
-            targets = self.rng.gamma(1.0, size=shape) * np.where(self.rng.uniform(size=shape) < 0.3, -1, 1)
-        else:
-            targets = self.rng.integers(3 if model in ("class", "count") else 2, size=shape).astype(float)
-        if self.n_targets > 1 and n_cases > 6:
-            targets[5, 1] = targets[6] = np.nan
-        return targets
-
-    @property
-    def outputs(self) -> Array:
-        """Outputs (n_cases, n_outputs or n_cells, n_draws) by array code."""
-        outputs = self.posterior.outputs(self.positions, self.inputs)
-        return np.moveaxis(outputs.reshape(DRAWS, self.n_cases, -1), 0, 2)
-
-    @property
-    def sigmas(self) -> Array:
-        return self.noise**-0.5
-
-    def compiled(self, backend: str) -> CompiledReducer | DeviceReducer:
-        """The sums by an instruction set, by CUDA code that the shim runs on the CPU, or on a device."""
-        if backend == "device":
-            found: Any = on_device.reducer(self.posterior, self.inputs)
-        elif backend == "shim":
-            found = on_device.reducer(self.posterior, self.inputs, build=ShimBuild(), xp=np)
-        else:
-            found = reducer(self.posterior, self.inputs, backend)
-        if isinstance(found, NotCovered) and backend not in SETS:
-            pytest.skip(f"left to the host: {found.reason}")
-        assert not isinstance(found, NotCovered)
-        return found
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -117,8 +33,6 @@ def test_outputs(kind: str, n_cases: int, dtype: str, backend: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", MODELS)
 def test_moments(model: str, dtype: str, backend: str) -> None:
-    if model.startswith(("survival", "piecewise")) and backend in ("shim", "device"):
-        pytest.skip("survival times are left to the host")
     problem = Problem(model, dtype=dtype)
     pieces = np.repeat([0, 1, 3], [20, 80, 50])
     mean = problem.model.target_moments(problem.outputs, problem.sigmas.T[None])[0]  # (cases, values, draws)
@@ -175,16 +89,16 @@ def test_distributions(model: str, dtype: str, backend: str) -> None:
         np.testing.assert_allclose(sums[2, number].T - 1, expected[2], rtol=5e-3, atol=5e-2)
 
 
-@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_counts(dtype: str, instruction_set: str) -> None:
+def test_counts(dtype: str, backend: str) -> None:
     """Small counts, which are summed one by one, and large ones by an expansion, side by side."""
     problem = Problem("count", dtype=dtype, n_cases=70)
     problem.positions *= 8  # rates from 1e-6 to 1e6
     counts = np.floor(np.exp(problem.rng.uniform(0, 14, size=(5, 2, 70)))) - 1
     counts[0, 0, :6] = [0, 1, 15, 16, 1e15, 4e300]
     counts[:, 1, 20:50] = np.floor(problem.rng.uniform(0, 15, size=(5, 30)))
-    compiled = problem.compiled(instruction_set)
+    compiled = problem.compiled(backend)
     sums, mass = np.ones((3, *counts.shape)), np.ones(counts.shape)
     compiled.add_distribution(problem.positions, np.empty((DRAWS, 0)), counts, sums)
     compiled.add_mass(problem.positions, counts, mass)
@@ -196,8 +110,9 @@ def test_counts(dtype: str, instruction_set: str) -> None:
     np.testing.assert_allclose(mass, sums[1], atol=1e-12)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("log_rate", [-800.0, -20.0, 0.0, 2.5, 3.0, 10.0, 14.0, 690.0, 900.0])
-def test_probabilities_of_one_count(log_rate: float) -> None:
+def test_probabilities_of_one_count(log_rate: float, backend: str) -> None:
     """A network without hidden units and with a bias alone, so that its rate is known to the last bit."""
     problem = Problem("count", kind="linear", n_cases=70)
     problem.positions[...] = 0
@@ -206,34 +121,35 @@ def test_probabilities_of_one_count(log_rate: float) -> None:
     spread = np.linspace(-9, 9, 70)
     counts = np.stack([np.arange(70.0), np.maximum(np.floor(rate + spread * math.sqrt(rate)), 0)])
     sums = np.zeros((3, 1, *counts.shape))
-    problem.compiled(SETS[0]).add_distribution(problem.positions, np.empty((DRAWS, 0)), counts[None], sums)
+    problem.compiled(backend).add_distribution(problem.positions, np.empty((DRAWS, 0)), counts[None], sums)
     v = np.full((70, 2, DRAWS), log_rate)
     expected = problem.model.distribution(v, problem.sigmas, counts.T)
     np.testing.assert_allclose(sums[0, 0].T, expected[0], atol=DRAWS * 1e-9)
     np.testing.assert_allclose(sums[1, 0].T, expected[1], rtol=1e-9, atol=DRAWS * 1e-12)
 
 
-@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", TIMES)
-def test_times(model: str, dtype: str, instruction_set: str) -> None:
+def test_times(model: str, dtype: str, backend: str) -> None:
     problem = Problem(model, dtype=dtype, n_cases=70)
     times = problem.rng.gamma(1.0, size=(4, 1, 70)) * 2
     times[0, 0, :7] = [1e-300, 1e300, 0.4, 1.0, 2.5, 1e-5, 400.0]
     sums = np.ones((3, *times.shape))
-    problem.compiled(instruction_set).add_distribution(problem.positions, np.empty((DRAWS, 0)), times, sums)
+    problem.compiled(backend).add_distribution(problem.positions, np.empty((DRAWS, 0)), times, sums)
     for number, values in enumerate(times):
         expected = problem.model.distribution(problem.outputs, problem.sigmas, values.T)
         tolerance = {"rtol": problem.tolerance, "atol": problem.tolerance}
         np.testing.assert_allclose(np.swapaxes(sums[:, number], 1, 2) - 1, expected, **tolerance)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("model", TIMES)
-def test_hazards_without_end_or_beginning_have_finite_sums(model: str) -> None:
+def test_hazards_without_end_or_beginning_have_finite_sums(model: str, backend: str) -> None:
     problem = Problem(model)
     problem.positions[:75] = 1e4
     problem.positions[75:] = -1e4
-    shape, compiled = (1, 37), problem.compiled(SETS[0])
+    shape, compiled = (1, 37), problem.compiled(backend)
     times = np.ones((1, *shape))
     sums, moments = np.zeros((3, *times.shape)), (np.zeros((1, *shape)), np.zeros(shape), np.zeros(shape))
     compiled.add_distribution(problem.positions, np.empty((DRAWS, 0)), times, sums)
@@ -241,13 +157,14 @@ def test_hazards_without_end_or_beginning_have_finite_sums(model: str) -> None:
     assert np.isfinite(sums).all() and all(np.isfinite(part).all() for part in moments)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("model", ["binary", "class", "count", *TIMES])
-def test_outputs_that_are_not_finite_are_seen(model: str) -> None:
+def test_outputs_that_are_not_finite_are_seen(model: str, backend: str) -> None:
     problem = Problem(model, dtype="float32")
     problem.positions[7] = 1e30
-    shape = (1 if model in TIMES else problem.compiled(SETS[0]).n_outputs, 37)
+    shape = (1 if model in TIMES else problem.posterior.network.outputs, 37)
     sums = np.zeros((1, *shape)), np.zeros(shape), np.zeros(shape)
-    problem.compiled(SETS[0]).add_moments(problem.positions, np.zeros(DRAWS), np.zeros(shape), sums)
+    problem.compiled(backend).add_moments(problem.positions, np.zeros(DRAWS), np.zeros(shape), sums)
     assert np.isnan(sums[2]).any()
 
 
@@ -294,7 +211,7 @@ def test_segments_of_draws_are_added_in_their_order(model: str, monkeypatch: pyt
 
 
 @needs_gxx
-def test_a_device_refuses_other_arrays_and_large_networks() -> None:
+def test_a_device_refuses_other_arrays() -> None:
     problem = Problem("gaussian", dtype="float32")
     found = problem.compiled("shim")
     shape = (2, 37)
@@ -311,7 +228,36 @@ def test_a_device_refuses_other_arrays_and_large_networks() -> None:
         found.add_distribution(
             problem.positions, problem.sigmas, np.zeros((5, *shape)), np.zeros((3, 4, *shape))
         )
-    large = NetworkSpec(INPUTS, 2, (LayerSpec(2000, "tanh"),))
-    large = NetworkSpec(INPUTS, 2, large.hidden, dict.fromkeys(large.possible_groups(), PriorSpec(1.0)))
-    posterior = Posterior.from_spec(large, MODELS["gaussian"][0], problem.inputs, problem.targets)
-    assert isinstance(on_device.reducer(posterior, problem.inputs, xp=np), NotCovered)
+
+
+@needs_gxx
+@pytest.mark.parametrize("model", ["gaussian", "piecewise"])
+def test_sums_of_products_depend_on_tiles_in_rounding_alone(model: str) -> None:
+    problem = Problem(model)
+    guesses = np.abs(problem.rng.normal(size=(7, problem.n_targets, 37)))
+
+    def sums(tile_bytes: int) -> Array:
+        found = on_device.reducer(
+            problem.posterior, problem.inputs, build=ShimBuild(), xp=np, most_fused=0, tile_bytes=tile_bytes
+        )
+        assert isinstance(found, DeviceReducer)
+        total = np.zeros((3, *guesses.shape))
+        found.add_distribution(problem.positions, problem.sigmas, guesses, total)
+        return total
+
+    of_parts = sums(1000)  # one draw, at some cases at a time
+    np.testing.assert_array_equal(of_parts, sums(1000))
+    np.testing.assert_allclose(of_parts, sums(2**30), rtol=1e-11, atol=1e-11)
+
+
+@needs_gxx
+def test_large_networks_are_evaluated_by_products() -> None:
+    small, prior = Problem("gaussian"), PriorSpec(0.1)
+    large = NetworkSpec(INPUTS, 2, (LayerSpec(700, "tanh"),))
+    large = NetworkSpec(INPUTS, 2, large.hidden, dict.fromkeys(large.possible_groups(), prior))
+    posterior = Posterior.from_spec(large, MODELS["gaussian"][0], small.inputs, small.targets)
+    found = on_device.reducer(posterior, small.inputs, build=ShimBuild(), xp=np)
+    assert isinstance(found, DeviceReducer)
+    positions = small.rng.normal(size=(3, posterior.n_parameters)) / 20
+    expected = posterior.outputs(positions, small.inputs).swapaxes(1, 2)
+    np.testing.assert_allclose(found.outputs(positions), expected, atol=1e-11)

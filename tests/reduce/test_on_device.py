@@ -16,7 +16,7 @@ from rayfbnn.reduce.executors import InProcess
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy import log
 from tests.support.standin_cupy.install import installed
-from tests.support.store.data_models import run_of
+from tests.support.store.data_models import PIECEWISE, run_of
 from tests.support.store.standin_store import make_data, make_run, make_spec
 
 
@@ -29,11 +29,19 @@ def cupy() -> Iterator[Any]:
 @needs_gxx
 @pytest.mark.parametrize(
     "model",
-    [{}, {"model__noise": "0.3:4:5:3"}, {"kind": "class"}, {"kind": "count"}, {"kind": "heteroscedastic"}],
-    ids=["gaussian", "t", "class", "count", "heteroscedastic"],
+    [
+        {},
+        {"model__noise": "0.3:4:5:3"},
+        {"kind": "class"},
+        {"kind": "count"},
+        {"kind": "heteroscedastic"},
+        {"kind": "survival", "hazard": "constant"},
+        PIECEWISE,
+    ],
+    ids=["gaussian", "t", "class", "count", "heteroscedastic", "constant hazard", "piecewise hazard"],
 )
-def test_predictions_on_a_device_are_those_of_the_host(model: dict[str, str], cupy: Any) -> None:
-    if model.get("kind") in ("count", "heteroscedastic"):
+def test_predictions_on_a_device_are_those_of_the_host(model: dict[str, Any], cupy: Any) -> None:
+    if model.get("kind") in ("count", "heteroscedastic", "survival"):
         run, inputs, targets = run_of(model)
     else:
         run = make_run(make_spec(**model))
@@ -43,7 +51,8 @@ def test_predictions_on_a_device_are_those_of_the_host(model: dict[str, str], cu
         found = predict_from_draws([run], inputs, targets, executor=InProcess("gpu")).table
     launched = {entry.what for entry in entries}
     assert "moments_of_draws" in launched and "scores_of_draws" in launched
-    assert ("distribution_of_draws" in launched) == (model.get("kind") not in ("class", "count"))
+    assert ("distribution_of_draws" in launched) == (model.get("kind") != "class")
+    assert ("mass_of_draws" in launched) == (model.get("kind") == "count")
     pd.testing.assert_frame_equal(found, expected, rtol=1e-5, atol=1e-6)
 
 

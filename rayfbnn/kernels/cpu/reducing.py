@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, kernel_for
-from rayfbnn.kernels.planning import plan_of_predictions
+from rayfbnn.kernels.planning import hazard_starts, plan_of_predictions
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.real import RealTargets
-from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.model.network import input_rows
 from rayfbnn.model.posterior import Posterior
 
@@ -31,8 +30,6 @@ class CompiledReducer:
     n_cells  of a case: the pieces of a hazard, otherwise 1
     """
 
-    has_moments: ClassVar[bool] = True
-    has_distribution: ClassVar[bool] = True
     model: DataModel
     n_cases: int
     n_cells: int
@@ -164,7 +161,7 @@ def reducer(posterior: Posterior, inputs: Array, instruction_set: str) -> Compil
     if isinstance(plan, NotCovered):
         return plan
     model = posterior.data_model
-    starts = model.hazard.piece_starts if isinstance(model, SurvivalTargets) and model.n_cells > 1 else (0.0,)
+    starts = hazard_starts(posterior)
     cells = in_groups(np.asarray(inputs, dtype=np.float64), len(starts))
     kernel = kernel_for(
         plan,

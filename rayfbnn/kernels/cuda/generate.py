@@ -23,7 +23,7 @@ _FILES = {
     "marginal dual": (*_REGRESSION, "marginal_dual.cu"),
     "wide": ("layers.cuh", "products.cu"),
     "few outputs": ("layers.cuh", "few_outputs.cu"),
-    "reduce": ("layers.cuh", "reduce.cu"),
+    "reduce": ("layers.cuh", "draws.cuh", "guesses.cuh", "reduce.cu"),
 }
 _WITHOUT_TRAJECTORIES = ("wide", "few outputs", "reduce")
 
@@ -45,7 +45,7 @@ def source_of(
 
     is_weighted     True if targets have weights, because some are missing
     more_constants  lines of source, such as those of `regression_constants`
-    launched        the kernel of trajectories; the kernels between products ignore it
+    launched        the kernel of trajectories; ignored by kernels without trajectories
     """
     constants = {
         "N_LAYERS": len(network.units),
@@ -69,6 +69,7 @@ def source_of(
         *more_constants,
     ]
     files = [_SHARED / "arithmetic.hpp", _SHARED / "network.hpp"]
+    files += [_SHARED / "predictive.hpp"] if plan.kernel == "reduce" else []
     files += [_SOURCES / name for name in ("cuda.cuh", *_FILES[plan.kernel])]
     if plan.kernel not in _WITHOUT_TRAJECTORIES:
         files.append(_SOURCES / f"{launched}.cu")
@@ -124,6 +125,20 @@ def regression_constants(regression: RegressionPlan, *, n_cases: int, is_uniform
         _table("moved_stop", [moved.stop for moved in regression.moved]),
         _table("moved_half", [moved.half for moved in regression.moved], "double"),
         _table("moved_mean", [moved.mean for moved in regression.moved], "double"),
+    )
+
+
+def reduction_constants(*, n_guesses: int, starts: Sequence[float], is_fused: bool) -> tuple[str, ...]:
+    """Return constants of sums over draws.
+
+    starts    times when the pieces of a hazard start; one number for other data models
+    is_fused  whether the kernels evaluate the networks themselves
+    """
+    return (
+        f"constexpr int N_GUESSES = {n_guesses};",
+        f"constexpr int N_CELLS = {len(starts)};",
+        f"constexpr bool IS_FUSED = {str(is_fused).lower()};",
+        _table("piece_start", starts, "double"),
     )
 
 

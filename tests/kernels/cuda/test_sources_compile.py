@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rayfbnn.kernels.cuda import streams as cuda_streams
-from rayfbnn.kernels.cuda.generate import Launched, regression_constants, source_of
+from rayfbnn.kernels.cuda.generate import Launched, reduction_constants, regression_constants, source_of
 from rayfbnn.kernels.cuda.launch_plan import (
     LaunchPlan,
     block_bytes,
@@ -15,12 +15,12 @@ from rayfbnn.kernels.cuda.launch_plan import (
     launch_plan_of_regression,
     wide_plan,
 )
-from rayfbnn.kernels.cuda.reducing import guess_constants, reduction_plan
+from rayfbnn.kernels.cuda.reducing import reduction_plan
 from rayfbnn.kernels.network_plan import NetworkPlan
-from rayfbnn.kernels.planning import plan_of
+from rayfbnn.kernels.planning import hazard_starts, plan_of, plan_of_predictions
 from rayfbnn.model.marginal.targets import marginal
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support.kernels import nvrtc, sass
+from tests.support.kernels import nvrtc, reductions, sass
 from tests.support.kernels.networks import H100_SHARED_BYTES, small
 from tests.support.marks import long_but
 from tests.support.model import data_models
@@ -122,19 +122,32 @@ def test_counts_times_and_noise_as_an_output_compile(name: str, kernel: str) -> 
     compile_network(target, "sm_90", is_weighted=name == "count", plan=plan, network_plan=network_plan)
 
 
-@pytest.mark.parametrize("architecture, dtype", [("sm_80", "float64"), ("sm_90", "float32")])
-@pytest.mark.parametrize("model", ["gaussian", "t", "class", "count", "heteroscedastic, floor"])
-def test_sums_over_draws_compile(model: str, architecture: str, dtype: str) -> None:
-    spec = network(ROBOT_ARM, outputs=3 if model == "class" else 2, units=(16,), activations=("tanh",))
-    is_small = model in ("count", "heteroscedastic, floor")
-    target = data_models.problem(model, dtype=dtype) if is_small else problem(model, spec=spec, dtype=dtype)
-    network_plan = planned(target)
-    plan = reduction_plan(network_plan, dtype)
-    assert isinstance(plan, LaunchPlan)
+QUICK_SUMS = {
+    ("gaussian", "sm_90", "float32", True),
+    ("t", "sm_80", "float64", False),
+    ("class", "sm_90", "float32", False),
+    ("heteroscedastic", "sm_80", "float64", True),
+    ("count", "sm_90", "float32", True),
+    ("count", "sm_80", "float64", False),
+    ("survival", "sm_90", "float32", False),
+    ("piecewise", "sm_80", "float32", True),
+    ("piecewise", "sm_90", "float64", False),
+}
+
+
+@pytest.mark.parametrize(
+    "model, architecture, dtype, is_fused",
+    long_but(QUICK_SUMS, reductions.MODELS, ARCHITECTURES, DTYPES, [False, True]),
+)
+def test_sums_over_draws_compile(model: str, architecture: str, dtype: str, is_fused: bool) -> None:
+    posterior = reductions.Problem(model, dtype=dtype).posterior
+    network_plan = plan_of_predictions(posterior)
+    assert isinstance(network_plan, NetworkPlan)
+    plan = reduction_plan(network_plan, dtype, is_fused=is_fused)
+    starts = hazard_starts(posterior)
+    constants = reduction_constants(n_guesses=5, starts=starts, is_fused=is_fused)
     for is_weighted in (False, True):
-        source = source_of(
-            network_plan, plan, dtype=dtype, is_weighted=is_weighted, more_constants=guess_constants(5)
-        )
+        source = source_of(network_plan, plan, dtype=dtype, is_weighted=is_weighted, more_constants=constants)
         code, log = nvrtc.compile_for(architecture, source)
         assert code[:4] == b"\x7fELF", log
 

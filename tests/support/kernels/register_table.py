@@ -26,8 +26,9 @@ from tests.support.kernels.sources import (
     of_few_outputs,
     of_network,
     of_products,
-    of_reduction,
     of_regression,
+    of_sums,
+    of_sums_of,
 )
 
 TABLE = Path(__file__).parents[2] / "data" / "registers.txt"
@@ -81,8 +82,12 @@ def shapes() -> Iterator[tuple[str, str, str, partial[Source]]]:
                 yield f"{shape}/{n_cases}", dtype, device, write
     for shape in ("2-16-2", "10-100-1"):
         for dtype, device in (("float32", "sm_90"), ("float32", "sm_100"), ("float64", "sm_80")):
-            yield f"{shape}, sums", dtype, device, partial(of_reduction, shape)
+            yield f"{shape}, sums", dtype, device, partial(of_sums, shape)
+    for name, model in (("count", "count"), ("pieces", "piecewise")):
+        for dtype, device in (("float32", "sm_90"), ("float32", "sm_100"), ("float64", "sm_80")):
+            yield f"{name}, sums", dtype, device, partial(of_sums_of, model)
     for device in SHARED_BYTES:
+        yield "9-500-2, sums", "float32", device, partial(of_sums, "9-500-2", is_fused=False)
         for write_pass in (of_products, of_few_outputs):
             yield "784-100-10", "float32", device, partial(write_pass, "784-100-10")
     for write_pass in (of_products, of_few_outputs):

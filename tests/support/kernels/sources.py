@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rayfbnn.kernels.cuda.generate import Launched, regression_constants, source_of
+from rayfbnn.kernels.cuda.generate import Launched, reduction_constants, regression_constants, source_of
 from rayfbnn.kernels.cuda.launch_plan import (
     LaunchPlan,
     few_outputs_plan,
@@ -12,12 +12,14 @@ from rayfbnn.kernels.cuda.launch_plan import (
     launch_plan_of_regression,
     wide_plan,
 )
-from rayfbnn.kernels.cuda.reducing import guess_constants, reduction_plan
+from rayfbnn.kernels.cuda.reducing import reduction_plan
 from rayfbnn.kernels.network_plan import NetworkPlan
-from rayfbnn.kernels.planning import plan_of
+from rayfbnn.kernels.planning import hazard_starts, plan_of, plan_of_predictions
 from rayfbnn.model.marginal.targets import marginal
+from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support.kernels.networks import small
+from tests.support.kernels.reductions import Problem
 from tests.support.model.marginals import BOTH
 from tests.support.problems import network, problem
 
@@ -55,12 +57,24 @@ def of_few_outputs(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
     return _source(plan, launch, dtype)
 
 
-def of_reduction(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
+def of_sums(shape: str, *, dtype: str, max_shared_bytes: int, is_fused: bool = True) -> Source:
     """The kernels of sums over draws, with five guesses at quantiles."""
-    plan = _plan_of(_posterior(shape, dtype))
-    launch = reduction_plan(plan, dtype)
-    assert isinstance(launch, LaunchPlan) and launch.shared_bytes <= max_shared_bytes
-    return _source(plan, launch, dtype, guess_constants(5))
+    return _sums(_posterior(shape, dtype), is_fused=is_fused, max_shared_bytes=max_shared_bytes)
+
+
+def of_sums_of(model: str, *, dtype: str, max_shared_bytes: int) -> Source:
+    """The same for a network 3-5-2 of another data model, or 4-5-1 for times."""
+    posterior = Problem(model, dtype=dtype).posterior
+    return _sums(posterior, is_fused=True, max_shared_bytes=max_shared_bytes)
+
+
+def _sums(posterior: Posterior, *, is_fused: bool, max_shared_bytes: int) -> Source:
+    plan, dtype = plan_of_predictions(posterior), posterior.dtype
+    assert isinstance(plan, NetworkPlan)
+    launch = reduction_plan(plan, dtype, is_fused=is_fused)
+    assert launch.shared_bytes <= max_shared_bytes
+    constants = reduction_constants(n_guesses=5, starts=hazard_starts(posterior), is_fused=is_fused)
+    return _source(plan, launch, dtype, constants)
 
 
 def of_regression(
