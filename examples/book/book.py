@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def main() -> None:
         known = ", ".join(sorted({figure for row in rows() for figure in row.figures}, key=page.order))
         parser.error(f"--only: no row for {' '.join(options.only)}; there are {known}")
     options.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     results = run_all(chosen, options.out, options.length, options.seed, options.workers)
     results |= comparing.comparisons(results, options.out)
     for line in gates.report(results):
@@ -87,15 +89,14 @@ def run_all(
     total, done, started = sum(costs[row.name] for row in left), 0.0, time.monotonic()
     failed: list[str] = []
     print(f"{len(chosen) - len(left)} of {len(chosen)} rows are done", flush=True)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(running.run, row, out, length, seed): row for row in left}
-        for number, future in enumerate(as_completed(futures), start=1):
-            row = futures[future]
-            if error := future.exception():
+    job = functools.partial(_line_or_error, folder=out, length=length, seed=seed)
+    with get_context("spawn").Pool(workers) as pool:  # leaving it in any way ends its processes
+        for number, (row, line, error) in enumerate(pool.imap_unordered(job, left), start=1):
+            if line is None:
                 failed.append(row.name)
-                print(f"{row.name}: failed: {type(error).__name__}: {error}", flush=True)
+                print(f"{row.name}: failed: {error}", flush=True)
                 continue
-            line = future.result() | {"commit": _commit(), "date": str(datetime.date.today())}
+            line |= {"commit": _commit(), "date": str(datetime.date.today())}
             with path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             known[line["key"]] = line
@@ -109,6 +110,15 @@ def run_all(
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}; the other rows are done and will not be run again")
     return {row.name: known[keys[row.name]] for row in chosen}
+
+
+def _line_or_error(
+    row: Row, *, folder: Path, length: float, seed: int
+) -> tuple[Row, dict[str, Any] | None, str]:
+    try:
+        return row, running.run(row, folder, length, seed), ""
+    except (Exception, KeyboardInterrupt) as error:  # the other rows go on, unless all are stopped
+        return row, None, f"{type(error).__name__}: {error}"
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -131,4 +141,7 @@ def _commit() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command goes on from here")

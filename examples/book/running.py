@@ -6,6 +6,8 @@ import hashlib
 import json
 import logging
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -73,14 +75,15 @@ def run(row: Row, folder: Path, length: float, seed: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        row, figures, length, seed, key; draws, seconds (of the processor, this call's); measures of the
+        row, figures, length, seed, key; draws, seconds (of the processor, in all calls); measures of the
         predictions with standard errors; rhat and ess of outputs and hyperparameters, acceptance and
         verdicts; what the summaries add.
     """
     key = key_of(row, length, seed)
-    started = time.process_time()
     store = folder / f"{row.name}-{key}.zarr"
-    _sample(row, store, length, seed)
+    with _processor_seconds(store.with_suffix(".seconds")) as seconds:
+        _sample(row, store, length, seed)
+    started = time.process_time()
     skip = at_length(row.skip, length) if row.skip else 0
     finished = Finished(row, store, skip)
     line: dict[str, Any] = {
@@ -97,7 +100,21 @@ def run(row: Row, folder: Path, length: float, seed: int) -> dict[str, Any]:
         line |= convergence(store, skip)
     for name in row.summaries:
         line |= getattr(summaries, name)(finished)
-    return line | {"seconds": round(time.process_time() - started, 1)}
+    return line | {"seconds": round(seconds() + time.process_time() - started, 1)}
+
+
+@contextmanager
+def _processor_seconds(path: Path) -> Iterator[Callable[[], float]]:
+    """Add the processor seconds of a block to those of earlier attempts in a file; yield what returns all."""
+
+    def seconds() -> float:
+        return float(path.read_text()) if path.exists() else 0.0
+
+    started = time.process_time()
+    try:
+        yield seconds
+    finally:
+        path.write_text(f"{seconds() + time.process_time() - started:.2f}")
 
 
 def _sample(row: Row, store: Path, length: float, seed: int) -> None:
