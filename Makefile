@@ -135,6 +135,7 @@ bench-overheads: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/overheads.py startup --out $(RESULTS)
 	$(BIN)/python tests/benchmarks/overheads.py shares --out $(RESULTS)
 	$(BIN)/python tests/benchmarks/overheads.py scaling --seconds 20 --out $(RESULTS)
+	$(BIN)/python tests/benchmarks/overheads.py updates --repeats 10 --out $(RESULTS)
 	$(BIN)/python tests/benchmarks/many_blocks.py --out $(RESULTS)
 
 # What rayfbnn is compared with (JAX, NumPyro), in an environment of its own.

@@ -69,6 +69,11 @@ class PrecisionGroup:
     n_units: int
     omitted: tuple[int, ...] = ()
 
+    @property
+    def is_fixed(self) -> bool:
+        """True if no precision of the group is free."""
+        return math.isinf(self.prior.alphas[0]) and self.units is None and self.prior.rectified is None
+
 
 @dataclass(frozen=True)
 class AdjustmentGroup:

@@ -1,12 +1,15 @@
-"""Costs around the sampling: start-up, shares of Ray, Zarr and progress, and actors against processes.
+"""Costs around the kernels: start-up, Ray, Zarr and progress, workers, and updates of one step.
 
     python tests/benchmarks/overheads.py startup
     python tests/benchmarks/overheads.py shares --seconds 60
     python tests/benchmarks/overheads.py scaling --seconds 60 --schedule plain
+    python tests/benchmarks/overheads.py updates
 
 shares   a run of so many seconds in this process, one with a Ray actor, and one in this process whose store
          is in a bucket (moto on the loopback interface, as a process of its own): sampling against all else
 scaling  the same work on one actor, on two actors, and in two processes that know nothing of each other
+updates  processor time of a Gibbs draw of all precisions together with a Metropolis or Langevin update, the
+         least over --repeats times ten runs of fifty
 
 Of the robot arm. With the default schedule settings are found first, and kept draws are measured; the plain
 one is of Gibbs draws of the precisions and hybrid Monte Carlo of --steps leapfrog steps. Beside other jobs
@@ -35,9 +38,12 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # keeps Ray on the loopback interface
 
-from machine import ROOT, append, conditions, heading  # noqa: E402, after the threads are set
+import numpy as np  # noqa: E402, after the threads are set
+from machine import ROOT, append, conditions, heading  # noqa: E402
 
 from rayfbnn.data import read_dataset  # noqa: E402
+from rayfbnn.kernels import choose  # noqa: E402
+from rayfbnn.mcmc import schedule  # noqa: E402
 from rayfbnn.run.executor import Executor, InProcess  # noqa: E402
 from rayfbnn.run.gathering_threads import Gathering  # noqa: E402
 from rayfbnn.run.hardware import kernel_name  # noqa: E402
@@ -46,7 +52,7 @@ from rayfbnn.run.on_ray.worker import Worker  # noqa: E402
 from rayfbnn.run.progress import display  # noqa: E402
 from rayfbnn.run.resuming import set_length  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
-from rayfbnn.run.sampler import Progress  # noqa: E402
+from rayfbnn.run.sampler import Progress, build_posterior  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
 
@@ -376,6 +382,46 @@ def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+GIBBS = {"op": "sample-sigmas"}
+PAIRS: dict[str, list[dict[str, Any]]] = {
+    "sample-sigmas, metropolis": [GIBBS, {"op": "metropolis", "stepsize": 0.05}],
+    "sample-sigmas, langevin": [GIBBS, {"op": "heatbath"}, {"op": "hybrid", "steps": 1, "stepsize": 0.3}],
+}
+
+
+def updates(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Microseconds of processor time of each pair of updates for one chain and for four."""
+    rows = []
+    for name, operations in PAIRS.items():
+        row: dict[str, Any] = {"updates": name}
+        for n_chains in (1, 4):
+            row[f"us_for_{n_chains}"] = 1e6 * seconds_of_pair(operations, n_chains, arguments.repeats)
+        rows.append(row)
+    return rows
+
+
+def seconds_of_pair(operations: list[dict[str, Any]], n_chains: int, repeats: int, times: int = 50) -> float:
+    """Processor seconds of `operations` on the robot arm, for all chains together."""
+    raw = RunSpec.from_toml(EXAMPLE).to_dict()
+    raw["data"]["train"] = str(EXAMPLE.parent / "train.csv")
+    repeated = {"op": "repeat", "times": times, "operations": operations}
+    spec = RunSpec.from_dict(
+        raw | {"dtype": "float32", "phase": [{"iterations": 1, "operations": [repeated]}]}
+    )
+    target = build_posterior(spec, read_dataset(spec), device="cpu")
+    advance, _ = choose.advance_for(target)
+    iteration = schedule.build_iteration(
+        spec.phase[0].operations, target=target, updates=target.updates, advance=advance
+    )
+    streams = choose.streams_class("cpu")(1, np.arange(n_chains, dtype=np.uint64))
+    state, seconds = target.initial_state(streams, sigmas=0.5), []
+    for number in range(10 * repeats):
+        started = time.thread_time()
+        state, _ = iteration(state, streams.at(iteration=number + 1))
+        seconds.append((time.thread_time() - started) / times)
+    return min(seconds)
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     names = list(rows[0])
     lines = ["| " + " | ".join(name.replace("_", " ") for name in names) + " |", "|---" * len(names) + "|"]
@@ -387,7 +433,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=["startup", "shares", "scaling", "one"])
+    parser.add_argument("what", choices=["startup", "shares", "scaling", "updates", "one"])
     parser.add_argument("--seconds", type=float, default=60.0, help="of sampling, in each run")
     parser.add_argument("--schedule", choices=["default", "plain"], default="default")
     parser.add_argument("--steps", type=int, default=4000, help="leapfrog steps of an iteration, if plain")
@@ -402,7 +448,9 @@ def main(arguments: list[str] | None = None) -> None:
         return
     about = conditions(schedule=options.schedule, chains=options.chains, steps=options.steps)
     print(heading(about) + "\n", flush=True)
-    rows = {"startup": startup, "shares": shares, "scaling": scaling}[options.what](options)
+    rows = {"startup": startup, "shares": shares, "scaling": scaling, "updates": updates}[options.what](
+        options
+    )
     append(options.out, {"benchmark": options.what, **about, "rows": rows})
     print(table(rows))
 

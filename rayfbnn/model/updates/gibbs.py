@@ -101,7 +101,7 @@ def update_groups(
     governed = [
         _governed(rows, group, number, weights)
         for number, group, rows in ruled_values(values, precisions, layout)
-        if groups is None or group.name in groups
+        if not group.is_fixed and (groups is None or group.name in groups)
     ]
     updates = [_update_units, _update_common]
     for update in reversed(updates) if is_reversed else updates:
@@ -203,12 +203,11 @@ def _update_common(
         precisions[:, group.common] = _clipped_exp(drawn)
     if math.isinf(alpha_common) or not _is_of(level, is_upper=is_upper):
         return None
-    mean = array_namespace(precisions).full((n_chains, 1), group.mean)
     if group.units is not None:
         log_common = log_precision_over_precisions(
             precisions[:, None, group.units],
             alpha_common,
-            mean,
+            array_namespace(precisions).full((n_chains, 1), group.mean),
             alpha_unit,
             streams,
             index=index,
@@ -220,7 +219,7 @@ def _update_common(
         squares.reshape(n_chains, 1, -1),
         weights if isinstance(weights, float) else weights.reshape(n_chains, 1, -1),
         alpha_common,
-        mean,
+        group.mean,
         alpha_value,
         common,
         precisions,
@@ -234,7 +233,7 @@ def _draw_over_values(
     squares: Array,
     weights: float | Array,
     alpha: float,
-    mean: Array,
+    mean: float | Array,
     alpha_value: float,
     columns: slice,
     precisions: Array,
@@ -245,8 +244,8 @@ def _draw_over_values(
 ) -> _GammaDraw | None:
     """Draw the precisions in some columns, which govern Gaussian or t values with the given squares.
 
-    squares (n_chains, n_units, n); mean broadcasts to (n_chains, n_units). Each value has a weight:
-    `weights` is a number or (n_chains, n_units, n). For Gaussian values the draw is returned instead.
+    squares (n_chains, n_units, n); mean is a number or broadcasts to (n_chains, n_units). Each value has a
+    weight: `weights` is a number or (n_chains, n_units, n). For Gaussian values the draw is returned instead.
     """
     n = weights * squares.shape[2] if isinstance(weights, float) else weights.sum(axis=2)
     if math.isinf(alpha_value):
@@ -256,6 +255,8 @@ def _draw_over_values(
             sums = (weights * squares).sum(axis=2)
         return _GammaDraw(columns, *given_values(sums, n, alpha, mean), use)
     current = precisions[:, columns, None]
+    if isinstance(mean, float):
+        mean = array_namespace(precisions).full((len(precisions), 1), mean)
     below = draw_value_precisions(
         squares, current, alpha_value, weights, streams, index=use.index, purpose=value_purpose
     )
@@ -267,13 +268,14 @@ def _draw_over_values(
 
 
 def given_values(
-    sum_squares: Array, n: float | Array, alpha: float, mean: Array
+    sum_squares: Array, n: float | Array, alpha: float, mean: float | Array
 ) -> tuple[float | Array, Array]:
     """Return shape and rate of a precision given the n Gaussian values it governs.
 
     tau | values  ~  Gamma(shape (alpha + n)/2, rate (alpha/mean + sum of squares)/2)     Neal (2022) eq. 28
 
-    sum_squares, mean and the rate (n_chains, n_units); a value of weight b counts as b
+    sum_squares, the mean unless it is a number, and the rate are (n_chains, n_units); a value of weight b
+    counts as b
     """
     return (alpha + n) / 2, (alpha / mean + sum_squares) / 2
 
