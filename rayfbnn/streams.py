@@ -97,7 +97,9 @@ class Streams:
 
     def at(self, *, iteration: int, operation: int = 0) -> Streams:
         """Return the streams at another iteration and operation."""
-        return replace(self, iteration=iteration, operation=operation)
+        streams = object.__new__(type(self))  # a sixth of the time of `replace`, once for each update
+        vars(streams).update(vars(self), iteration=iteration, operation=operation)
+        return streams
 
     def of_some(self, rows: Array) -> Streams:
         """Return the streams of some of the chains, by their places in the batch."""
@@ -204,13 +206,15 @@ class Streams:
 
     def _log_gammas(self, gamma_shapes: Array, uses: Sequence[Use]) -> Array:
         xp, a = array_namespace(self.chains), gamma_shapes
-        d = xp.where(a < 1, a + 1, a) - 1 / 3
+        is_small = a < 1
+        has_small = bool(is_small.any())
+        d = (xp.where(is_small, a + 1, a) if has_small else a) - 1 / 3
         c = 1 / xp.sqrt(9 * d)
         log_d = xp.log(d)
         u = self._uniforms(uses, attempt=0)
         log_v, accepted = _gamma_proposal(d, c, u)
         result, pending = log_d + log_v, ~accepted
-        boost = xp.where(a < 1, xp.log(u[..., 3]) / a, 0.0)
+        boost = xp.where(is_small, xp.log(u[..., 3]) / a, 0.0) if has_small else 0.0
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             if not bool(pending.any()):
                 return result + boost

@@ -46,7 +46,8 @@ def heatbath(state: ChainState, streams: Streams, *, decay: float = 0.0) -> tupl
     """
     noise = streams.normal(Purpose.MOMENTUM, state.momentum.shape[1:])
     momentum = decay * state.momentum + math.sqrt(1 - decay**2) * noise
-    return replace(state, momentum=momentum.astype(state.momentum.dtype)), None
+    momentum = momentum.astype(state.momentum.dtype)
+    return ChainState(state.position, momentum, state.precisions), None
 
 
 @dataclass(frozen=True)
@@ -98,4 +99,4 @@ def negate(state: ChainState, streams: Streams) -> tuple[ChainState, None]:
     `hybrid` reverses the momentum on acceptance. Reversing it again lets the trajectory continue in its
     direction.
     """
-    return replace(state, momentum=-state.momentum), None
+    return ChainState(state.position, -state.momentum, state.precisions), None

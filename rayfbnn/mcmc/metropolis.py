@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -86,7 +86,8 @@ def metropolis(
     energy_change = proposal_energy - start_energy
     accepted = energy_change < acceptance_threshold(streams.uniform(Purpose.ACCEPT), acceptance)
     position = xp.where(accepted[:, None], proposal, state.position)
-    return replace(state, position=position), HMCInfo(accepted, energy_change, xp.isinf(proposal_energy))
+    info = HMCInfo(accepted, energy_change, xp.isinf(proposal_energy))
+    return ChainState(position, state.momentum, state.precisions), info
 
 
 def _potential(target: Target, position: Array, precisions: Array) -> Array:

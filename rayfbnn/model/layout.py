@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -39,6 +40,18 @@ class ParameterLayout:
     def group_sizes(self) -> tuple[int, ...]:
         """Number of parameters in each group."""
         return tuple(group.size for group in self.groups)
+
+    @cached_property
+    def parts_of_t(self) -> tuple[tuple[slice, float], ...]:
+        """The part of each group of t parameters, and its degrees of freedom."""
+        alphas = {group.name: group.prior.alphas[2] for group in self.groups}
+        return tuple((self.slices[name], alpha) for name, alpha in alphas.items() if math.isfinite(alpha))
+
+    @cached_property
+    def parts_of_mixtures(self) -> tuple[tuple[slice, PriorSpec], ...]:
+        """The part of each group of parameters with a mixture prior, and the prior."""
+        priors = {group.name: group.prior for group in self.groups}
+        return tuple((self.slices[name], spec) for name, spec in priors.items() if spec.mixture is not None)
 
     def views(self, position: Array) -> dict[str, Array]:
         """Return each group of `position` (..., n_parameters) as a view (..., *group.shape)."""

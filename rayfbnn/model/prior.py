@@ -57,16 +57,12 @@ def energy_of_parameters(
     gradient = precisions * position
     z = gradient * position
     energy = 0.5 * z
-    for group in parameters.groups:
-        alpha = group.prior.alphas[2]
-        if math.isfinite(alpha):
-            part = parameters.slices[group.name]
-            energy[:, part] = (alpha + 1) / 2 * xp.log1p(z[:, part] / alpha)
-            gradient[:, part] *= (alpha + 1) / (alpha + z[:, part])
-        if group.prior.mixture is not None:
-            part = parameters.slices[group.name]
-            energy[:, part], slopes = _of_mixture(group.prior, z[:, part])
-            gradient[:, part] *= slopes
+    for part, alpha in parameters.parts_of_t:
+        energy[:, part] = (alpha + 1) / 2 * xp.log1p(z[:, part] / alpha)
+        gradient[:, part] *= (alpha + 1) / (alpha + z[:, part])
+    for part, spec in parameters.parts_of_mixtures:
+        energy[:, part], slopes = _of_mixture(spec, z[:, part])
+        gradient[:, part] *= slopes
     return energy.sum(axis=1), gradient
 
 

@@ -105,7 +105,7 @@ class SampledPosterior(Posterior):
             level=level,
             groups=groups,
         )
-        return replace(state, precisions=precisions), None
+        return ChainState(state.position, state.momentum, precisions), None
 
     def sample_noise(
         self,

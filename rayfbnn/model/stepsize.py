@@ -6,7 +6,6 @@ trajectories would then not be reversible.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from rayfbnn.arrays import Array, array_namespace
@@ -43,10 +42,8 @@ def stepsizes(
     spread = _capped_variances(tau, parameters)
     forward = _simulate_forward(spread, input_mean_squares, wiring)
     curvature = tau.copy()
-    for group in parameters.groups:
-        alpha = group.prior.alphas[2]
-        if math.isfinite(alpha):
-            curvature[:, parameters.slices[group.name]] *= (alpha + 1) / alpha  # eq. 68
+    for part, alpha in parameters.parts_of_t:
+        curvature[:, part] *= (alpha + 1) / alpha  # eq. 68
     if typical_curvature is None:
         output_curvature = data_model.largest_curvature(governing.noise, wiring.units[-1])
     else:
@@ -74,10 +71,8 @@ def stepsizes(
 def _capped_variances(tau: Array, parameters: ParameterLayout) -> Array:
     """Return each parameter's prior variance; t priors below 3 degrees of freedom count as having 3."""
     variances = 1 / tau
-    for group in parameters.groups:
-        alpha = group.prior.alphas[2]
-        if math.isfinite(alpha):
-            variances[:, parameters.slices[group.name]] *= 3 if alpha < 3 else alpha / (alpha - 2)
+    for part, alpha in parameters.parts_of_t:
+        variances[:, part] *= 3 if alpha < 3 else alpha / (alpha - 2)
     return variances
 
 

@@ -7,6 +7,7 @@ in the flat vector. Both are one matrix, and biases have no extra cost.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 
 import numpy as np
@@ -38,8 +39,11 @@ class Link:
 
     def matrix(self, vector: Array) -> Array:
         """Return the link's part of (n_chains, n_parameters) as a view (n_chains, n_rows, n_destinations)."""
-        n_rows = self.rows.stop - self.rows.start if isinstance(self.rows, slice) else len(self.rows)
-        return vector[:, self.parameters].reshape(vector.shape[0], n_rows, -1)
+        return vector[:, self.parameters].reshape(vector.shape[0], self._n_rows, -1)
+
+    @cached_property
+    def _n_rows(self) -> int:
+        return self.rows.stop - self.rows.start if isinstance(self.rows, slice) else len(self.rows)
 
     @property
     def units(self) -> slice | Array:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -41,7 +40,7 @@ _OF_PARAMETERS = _Purposes(Purpose.PRECISION_PARAMETER, Purpose.PRECISION_UNIT, 
 _OF_NOISE = _Purposes(Purpose.NOISE_CASE, Purpose.NOISE_TARGET, Purpose.NOISE_COMMON)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Governed:
     """The values that a group's precisions govern, and where the random numbers of the group are.
 
@@ -55,7 +54,7 @@ class _Governed:
     purposes: _Purposes
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _GammaDraw:
     """Precisions in some columns that are to be drawn from Gamma(shape, rate).
 
@@ -142,14 +141,15 @@ def _draw_together(draws: Sequence[_GammaDraw], precisions: Array, streams: Stre
         return
     xp = array_namespace(precisions)
     rates = draws[0].rate if len(draws) == 1 else xp.concatenate([draw.rate for draw in draws], axis=1)
-    shapes, ends = xp.empty_like(rates), list(accumulate(draw.use.n for draw in draws))
-    parts = [slice(end - draw.use.n, end) for draw, end in zip(draws, ends, strict=True)]
-    for draw, part in zip(draws, parts, strict=True):
-        shapes[:, part] = draw.shape
-    log_gamma = streams.log_gammas(shapes, [draw.use for draw in draws])
-    drawn = _clipped_exp(log_gamma - xp.log(rates))
-    for draw, part in zip(draws, parts, strict=True):
-        precisions[:, draw.columns] = drawn[:, part]
+    shapes, end = xp.empty_like(rates), 0
+    for draw in draws:
+        shapes[:, end : end + draw.use.n] = draw.shape
+        end += draw.use.n
+    drawn = _clipped_exp(streams.log_gammas(shapes, [draw.use for draw in draws]) - xp.log(rates))
+    end = 0
+    for draw in draws:
+        precisions[:, draw.columns] = drawn[:, end : end + draw.use.n]
+        end += draw.use.n
 
 
 def _is_of(level: Level | None, *, is_upper: bool) -> bool:
@@ -361,4 +361,5 @@ def log_precision_over_precisions(
 
 def _clipped_exp(log_precision: Array) -> Array:
     xp = array_namespace(log_precision)
-    return xp.exp(xp.clip(log_precision, -MAX_LOG_PRECISION, MAX_LOG_PRECISION))
+    # A third of the time of `clip` for few numbers.
+    return xp.exp(xp.minimum(xp.maximum(log_precision, -MAX_LOG_PRECISION), MAX_LOG_PRECISION))
