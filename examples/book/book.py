@@ -13,6 +13,7 @@ import argparse
 import datetime
 import functools
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -90,7 +91,7 @@ def run_all(
     failed: list[str] = []
     print(f"{len(chosen) - len(left)} of {len(chosen)} rows are done", flush=True)
     job = functools.partial(_line_or_error, folder=out, length=length, seed=seed)
-    with get_context("spawn").Pool(workers) as pool:  # leaving it in any way ends its processes
+    with get_context("spawn").Pool(workers, _quieten) as pool:  # leaving it in any way ends its processes
         for number, (row, line, error) in enumerate(pool.imap_unordered(job, left), start=1):
             if line is None:
                 failed.append(row.name)
@@ -110,6 +111,10 @@ def run_all(
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}; the other rows are done and will not be run again")
     return {row.name: known[keys[row.name]] for row in chosen}
+
+
+def _quieten() -> None:
+    logging.getLogger("rayfbnn").setLevel(logging.ERROR)  # verdicts are in the results
 
 
 def _line_or_error(

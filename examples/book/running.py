@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ from rows import HERE, Row, at_length
 import rayfbnn
 
 _QUIET: dict[str, Any] = {"progress": False}
-logging.getLogger("rayfbnn").setLevel(logging.ERROR)  # verdicts are in the results
 
 
 @dataclass(frozen=True)

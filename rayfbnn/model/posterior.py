@@ -297,14 +297,11 @@ class Posterior:
         They must not be changed, and they last only until the next pass through the network.
         """
         if self.inputs.shape[-1] > AT_ONCE:
-            return self._pass(position)
-        return self._outputs.get(position, self._copied_pass)
+            return forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
+        return self._outputs.get(position, self._copied_outputs)
 
-    def _pass(self, position: Array) -> Array:
-        return forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
-
-    def _copied_pass(self, position: Array) -> Array:
-        return self._pass(position).copy()
+    def _copied_outputs(self, position: Array) -> Array:
+        return forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs.copy()
 
     @cached_property
     def _governing(self) -> Remembered[Governing]:

@@ -70,7 +70,7 @@ def test_show_describes_the_file_and_its_store(folder: Path) -> None:
     assert "6 draws each" in succeeded("show", folder / "run.zarr")
 
 
-def test_eleven_frames_lead_from_sample_to_the_pass_through_the_network(
+def test_fourteen_frames_lead_from_sample_to_the_pass_through_the_network(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     depths = set()
@@ -89,7 +89,7 @@ def test_eleven_frames_lead_from_sample_to_the_pass_through_the_network(
     monkeypatch.setenv("RAYFBNN_KERNELS", "plain")
     changes = ["chains=2", "iterations=2"]
     rayfbnn_sample(folder / "run.toml", tmp_path / "run.zarr", set=changes, workers=0, progress=False)
-    assert max(depths) == 11
+    assert max(depths) == 14
 
 
 def test_diagnose_judges_the_run(folder: Path) -> None:

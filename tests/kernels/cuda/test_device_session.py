@@ -58,8 +58,13 @@ def needed_by(files: list[Path]) -> set[str]:
 
 def test_the_tests_of_a_device_are_listed_and_need_little() -> None:
     listed = {ROOT / file for file in session.device_tests()}
-    # Split, so that this file has none of them. Parameters of every_backend are marked where they are made.
-    marks = "pytest.mark." + "gpu", 'usefixtures("' + 'cupy")', "params=every_" + "backend("
+    # Split, so that this file has none of them. Some parameters are marked where they are made.
+    marks = (
+        "pytest.mark." + "gpu",
+        'usefixtures("' + 'cupy")',
+        "params=every_" + "backend(",
+        "import BACK" + "ENDS",
+    )
     marked = {
         file
         for file in (ROOT / "tests").rglob("test_*.py")

@@ -96,8 +96,7 @@ def with_whole_noise(target: SampledPosterior) -> SampledPosterior:
 
 def with_whole_potential(target: SampledPosterior) -> SampledPosterior:
     """A bug: decisions use the potential at inverse temperature one, with a tempered gradient."""
-    energy = "return self.prior_energy(position, precisions) - "
-    bug = (energy + "self.inverse_temperature * log_likelihood", energy + "log_likelihood")
+    bug = ("return energy - self.inverse_temperature * log_likelihood", "return energy - log_likelihood")
     changed = sampled_with(mutant(posterior, bug))
     return changed.SampledPosterior(**vars_of(target))  # type: ignore[no-any-return]
 
