@@ -19,7 +19,9 @@ _STYLE = {
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "legend.frameon": False,
+    "legend.facecolor": "white",
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.7,
     "legend.fontsize": 8,
     "lines.linewidth": 1.2,
 }
@@ -174,7 +176,7 @@ def _sizes(results: Results) -> Figure:
         for colour, cases in zip(COLOURS, "ABC", strict=False):
             for style, prior in (("-", "gaussian"), (":", "cauchy")):
                 names = [f"4.2-{cases}-{number}-{prior}" for number in units]
-                errors = [results[name][measure] for name in names]
+                errors = [results[name][measure] if name in results else np.nan for name in names]
                 axis.plot(range(len(units)), errors, "o" + style, color=colour, markersize=3)
             axis.plot([], [], color=colour, label=f"set {cases}")
         axis.set_xticks(range(len(units)), [str(number) for number in units])
