@@ -83,7 +83,7 @@ def run_all(
     path = out / "results.jsonl"
     known = {line["key"]: line for line in read_lines(path)}
     keys = {row.name: running.key_of(row, length, seed) for row in chosen}
-    usual = {line["row"]: line["seconds"] * length for line in read_lines(KEPT) if "row" in line}
+    usual = {line["row"]: line["seconds"] * length for line in read_lines(KEPT) if line.get("seconds")}
     costs = {row.name: usual.get(row.name, _USUAL_SECONDS * length) for row in chosen}
     left = [row for row in chosen if keys[row.name] not in known]
     left.sort(key=lambda row: -costs[row.name])

@@ -83,7 +83,12 @@ def _convergence(line: dict[str, Any]) -> tuple[str, ...]:
         rhat, ess = line.get(f"{name}_rhat"), line.get(f"{name}_ess")
         return "-" if ess is None else f"{'-' if rhat is None else f'{rhat:.2f}'}; {ess:.0f}"
 
-    return shown("outputs"), shown("sigmas"), f"{line['seconds']:.0f}"
+    return shown("outputs"), shown("sigmas"), _seconds(line)
+
+
+def _seconds(line: dict[str, Any]) -> str:
+    """Return the processor seconds, "-" if they are not known."""
+    return "-" if line["seconds"] is None else f"{line['seconds']:.0f}"
 
 
 _CONVERGENCE = ("R-hat; ESS of outputs", "of sigmas", "seconds")
@@ -128,7 +133,7 @@ def _sweep(figure: str) -> Callable[[Results], str]:
         for name in _rows_of(results, figure):
             line = results[name]
             shown = [f"{gates.acceptance_near(line, stepsize):.2f}" for stepsize in stepsizes]
-            rows.append([name, f"{gates.last_stable(line):.3g}", *shown, f"{line['seconds']:.0f}"])
+            rows.append([name, f"{gates.stability_limit(line):.3g}", *shown, _seconds(line)])
         return _table(
             ("row", "stable up to", *(f"acceptance near {one:g}" for one in stepsizes), "seconds"), rows
         )
@@ -189,7 +194,7 @@ def _random_walks(results: Results) -> str:
                 f"{line['accepted']:.2%}",
                 distance,
                 f"{line['range']:.3g}",
-                f"{line['seconds']:.0f}",
+                _seconds(line),
             ]
         )
     return _table(("method and stepsize", "acceptance: book", "here", "range: book", "here", "seconds"), rows)

@@ -80,7 +80,7 @@ def test_short_trajectories_are_stable_and_long_steps_are_not(book: dict[str, An
     line = book["running"].run(replace(row_named(book, "3.3"), phases=phases), tmp_path, 1 / 4, 1)
     assert line["stepsizes"] == [0.1, 0.3, 0.7, 1.5]
     assert min(line["acceptances"][:2]) > 0.7 and max(line["acceptances"][2:]) < 0.05
-    assert book["gates"].last_stable(line) == 0.3
+    assert book["gates"].stability_limit(line) == pytest.approx((0.3 * 0.7) ** 0.5)
 
 
 def test_random_walks_accept_as_in_the_book(book: dict[str, Any], tmp_path: Path) -> None:
