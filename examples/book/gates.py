@@ -1,4 +1,4 @@
-"""What must come out: statements about the results, each with the number that decides it."""
+"""The statements of the book that are judged, each with the number that decides it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def acceptance_near(line: dict[str, Any], stepsize: float) -> float:
 
 def mean_autocorrelation(line: dict[str, Any], group: str = "ih0") -> float:
     """Return the mean autocorrelation at lags of one to ten super-transitions."""
-    values = [value for value in line[f"{group}_autocorrelations"][:10] if value is not None]
+    values = line[f"{group}_autocorrelations"][:10]
     return float(sum(values) / len(values)) if values else math.nan  # a run of a few draws
 
 

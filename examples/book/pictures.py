@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from comparing import Results
 from matplotlib.figure import Figure
 
@@ -52,7 +53,7 @@ def _panels(
 
 def _points(results: Results) -> Figure:
     figure, axes = _panels(2)
-    cases = np.array([[-0.9, 0.05], [-0.6, 0.35], [-0.2, 0.3], [0.1, -0.05], [0.4, -0.3], [0.9, -0.45]])
+    cases = pd.read_csv(Path(__file__).parent / "data/six_points.csv").to_numpy()
     for axis, name, title in zip(
         axes, ("1.2-prior", "1.2-exact"), ("ten draws of the prior", "of the posterior"), strict=True
     ):
@@ -132,8 +133,8 @@ def _autocorrelations(results: Results) -> Figure:
     figure, axes = _panels(3)
     for axis, (group, words) in zip(axes, _GROUPS.items(), strict=True):
         for colour, steps in zip(COLOURS, (125, 500, 2000, 8000, 32000), strict=False):
-            line = results[f"3.6-L{steps}"]
-            axis.plot(line["lags"], line[f"{group}_autocorrelations"], color=colour, label=f"L = {steps:,}")
+            values = results[f"3.6-L{steps}"][f"{group}_autocorrelations"]
+            axis.plot(range(1, len(values) + 1), values, color=colour, label=f"L = {steps:,}")
         axis.axhline(0, color=COLOURS[6], linewidth=0.6)
         axis.set(title=words, xlabel="lag, super-transitions")
     axes[0].set_ylabel("autocorrelation")

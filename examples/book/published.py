@@ -72,7 +72,7 @@ BOOK: Numbers = {
         ("error_rate", "merged_error_rate", "minus_log_probability"),
     ),
 }
-"""Of two printed runs of a network the mean is given (4.13, six units)."""
+"""Where the book prints two runs of a network (4.13, six units), this is their mean."""
 
 FBM: Numbers = {
     "3.6-L8000": {"squared_error": 0.00544},

@@ -1,4 +1,4 @@
-"""What a figure of the book shows of a run, in numbers that are few enough to keep."""
+"""Sums up a run for its figure of the book, in a few hundred numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rayfbnn.answers.autocorrelation import autocorrelations
 from rayfbnn.arrays import Array
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 MEASURES = ("squared_error", "absolute_error", "error_rate", "log_probability")
 GROUPS = ("ih0", "bh0", "ho0")
-_LAGS = range(1, 41)
+_MOST_LAGS = 40
 _CASES_AT_ONCE = 500
 
 
@@ -64,8 +65,9 @@ def magnitudes(run: Finished) -> dict[str, Any]:
     for name in GROUPS:
         series = sizes(draws, name)
         found[f"{name}_series"] = rounded(series[0])
-        found[f"{name}_autocorrelations"] = autocorrelations(series[:, run.skip :])
-    return found | {"lags": [*_LAGS]}
+        together = autocorrelations(series[:, run.skip :]).together[1 : 1 + _MOST_LAGS]
+        found[f"{name}_autocorrelations"] = rounded(together)
+    return found
 
 
 def noise(run: Finished) -> dict[str, Any]:
@@ -184,16 +186,6 @@ def sizes(draws: Any, group: str) -> Array:
     """Return the root mean square of a group of parameters in each draw, (n_chains, n_draws)."""
     values = draws[group].values.astype(np.float64)
     return np.asarray(np.sqrt((values.reshape(*values.shape[:2], -1) ** 2).mean(axis=-1)))
-
-
-def autocorrelations(series: Array) -> list[float]:
-    """Return the autocorrelations of (n_chains, n_draws) about the mean of all chains, at some lags."""
-    centered = series - series.mean()
-    variance = (centered**2).mean()
-    return [
-        rounded((centered[:, :-lag] * centered[:, lag:]).mean() / variance) if lag < series.shape[1] else None
-        for lag in _LAGS
-    ]
 
 
 def rounded(values: Any) -> Any:

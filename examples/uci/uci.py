@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """What all splits share: seed, chains, length in lengths of the default schedule, and time limit."""
+    """Options of all splits: seed, chains, length as a share of the default schedule, and time limit."""
 
     seed: int
     chains: int

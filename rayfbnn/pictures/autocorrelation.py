@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _COLUMNS, _MAX_PANELS = 2, 12
 _LEAST_LAGS = 20
-# Of the last draws, read for the picture: values of each quantity, and bytes of all parameters.
+# Limits on what the picture reads, from the last draws: values of each quantity, and bytes of all parameters.
 _MOST_VALUES, _MOST_BYTES = 400_000, 1e9
 
 

@@ -1,4 +1,4 @@
-"""What was read recently is kept within one limit for all readers of a process."""
+"""Recently read contents share one limit in a process."""
 
 from __future__ import annotations
 
