@@ -122,7 +122,9 @@ def _line_or_error(
 ) -> tuple[Row, dict[str, Any] | None, str]:
     try:
         return row, running.run(row, folder, length, seed), ""
-    except (Exception, KeyboardInterrupt) as error:  # the other rows go on, unless all are stopped
+    except KeyboardInterrupt:  # sampling turns a signal to stop into this
+        raise SystemExit(130) from None
+    except Exception as error:  # the other rows go on
         return row, None, f"{type(error).__name__}: {error}"
 
 

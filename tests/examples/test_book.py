@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +55,22 @@ def test_every_configuration_reads_its_cases(book: dict[str, Any]) -> None:
             configuration["data"].pop("train")
             spec, dataset = read_run_data(read_spec(configuration, row.set), train)
             assert dataset.n_cases == len(train) and spec.network.n_parameters > 10
+
+
+def test_a_driver_that_is_stopped_while_it_samples_ends_with_its_worker(tmp_path: Path) -> None:
+    command = [sys.executable, str(BOOK / "book.py"), "--workers", "1", "--only", "3.9-langevin-0.1"]
+    driver = subprocess.Popen(
+        [*command, "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        while driver.poll() is None and not list(tmp_path.glob("*.zarr")):
+            time.sleep(0.2)
+        time.sleep(3)  # sampling begins
+        driver.send_signal(signal.SIGTERM)
+        _, errors = driver.communicate(timeout=60)
+    finally:
+        driver.kill()
+    assert driver.returncode == 1 and b"stopped; the same command goes on" in errors
 
 
 def test_rows_have_names_of_their_own_and_every_figure(book: dict[str, Any]) -> None:
