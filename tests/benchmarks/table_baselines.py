@@ -1,8 +1,9 @@
 """Simple baselines for the tables, by scikit-learn: the mean log probability of the test cases.
 
 Real targets have Gaussian noise whose standard deviation comes from residuals in five-fold cross-validation;
-settings are chosen by cross-validation too. Several targets are taken one by one. Counts and times have
-parametric models instead: a Poisson regression, and an exponential regression with censored times.
+settings are chosen by cross-validation too. Several targets are taken one by one, and a target with a
+transform on the scale of its logarithms. Counts and times have parametric models instead: Poisson and
+negative binomial regressions, and an exponential regression with censored times.
 """
 
 from __future__ import annotations
@@ -41,9 +42,13 @@ def log_probabilities(table: Table) -> dict[str, float]:
         if table.kind in ("class", "binary"):
             return _of_labels(inputs, table.targets[:, 0], test_inputs, table.test_targets[:, 0])
         if table.kind == "count":
-            return {"Poisson regression": _poisson(inputs, table.targets[:, 0], test_inputs, table)}
+            return _of_counts(inputs, test_inputs, table)
         if table.kind == "survival":
             return {"exponential regression": _exponential(inputs, table.targets[:, 0], test_inputs, table)}
+        if "transform" in table.data:
+            logs, test_logs = np.log(table.targets[:, 0]), np.log(table.test_targets[:, 0])
+            found = _of_real(inputs, logs, test_inputs, test_logs)
+            return {name: value - float(test_logs.mean()) for name, value in found.items()}
         parts = [
             _of_real(inputs, targets, test_inputs, test_targets)
             for targets, test_targets in zip(table.targets.T, table.test_targets.T, strict=True)
@@ -136,9 +141,39 @@ def _of_shares(shares: Array, labels: Array) -> float:
     return float(np.log(np.maximum(chosen, LEAST_PROBABILITY)).mean())
 
 
-def _poisson(inputs: Array, counts: Array, test_inputs: Array, table: Table) -> float:
-    rates = PoissonRegressor(alpha=0.01, max_iter=1000).fit(inputs, counts).predict(test_inputs)
-    return float(stats.poisson.logpmf(table.test_targets[:, 0], rates).mean())
+def _of_counts(inputs: Array, test_inputs: Array, table: Table) -> dict[str, float]:
+    counts, test_counts = table.targets[:, 0], table.test_targets[:, 0]
+    lengths = [np.ones(len(counts)), np.ones(len(test_counts))]
+    if table.exposures is not None:
+        lengths = [exposures[:, 0] for exposures in table.exposures]
+    poisson = PoissonRegressor(alpha=0.01, max_iter=1000)
+    poisson.fit(inputs, counts / lengths[0], sample_weight=lengths[0])
+    rates = poisson.predict(test_inputs) * lengths[1]
+    means, shape = _negative_binomial(inputs, counts, np.log(lengths[0]), test_inputs)
+    means *= lengths[1]
+    return {
+        "Poisson regression": float(stats.poisson.logpmf(test_counts, rates).mean()),
+        "negative binomial regression": float(
+            stats.nbinom.logpmf(test_counts, shape, shape / (shape + means)).mean()
+        ),
+    }
+
+
+def _negative_binomial(
+    inputs: Array, counts: Array, offsets: Array, test_inputs: Array
+) -> tuple[Array, float]:
+    """Return the means of test cases and the shape, for a log mean that is linear in inputs."""
+    design = np.column_stack([np.ones(len(inputs)), inputs])
+
+    def loss(values: Array) -> float:
+        shape, log_means = np.exp(values[0]), design @ values[1:] + offsets
+        return -float(stats.nbinom.logpmf(counts, shape, shape / (shape + np.exp(log_means))).sum())
+
+    start = np.zeros(design.shape[1] + 1)
+    start[1] = np.log(counts.sum() / np.exp(offsets).sum())
+    values = optimize.minimize(loss, start).x
+    test_design = np.column_stack([np.ones(len(test_inputs)), test_inputs])
+    return np.exp(test_design @ values[1:]), float(np.exp(values[0]))
 
 
 def _exponential(inputs: Array, times: Array, test_inputs: Array, table: Table) -> float:
@@ -154,4 +189,5 @@ def _exponential(inputs: Array, times: Array, test_inputs: Array, table: Table) 
 
     weights = optimize.minimize(loss, np.zeros(design.shape[1]), jac=True).x
     log_hazard = np.column_stack([np.ones(len(test_inputs)), test_inputs]) @ weights
-    return float((log_hazard - np.exp(log_hazard) * table.test_targets[:, 0]).mean())
+    test_times = table.test_targets[:, 0]
+    return float((log_hazard * (test_times > 0) - np.exp(log_hazard) * np.abs(test_times)).mean())

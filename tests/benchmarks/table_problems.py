@@ -1,13 +1,15 @@
-"""Fifteen small tables with a training and a test part, which the default configuration is measured on.
+"""Twenty-five small tables with a training and a test part, which the default configuration is measured on.
 
 Seven come with scikit-learn (diabetes, wine, breast cancer, digits, and Friedman's formulas), three with the
-examples, one is in tests/data/tables, and four are made here by formulas whose truth is known.
+examples, one is in tests/data/tables, and five with other packages (doctor visits, affairs and transplants
+with statsmodels, cars and diamonds with plotnine). Nine are made here by formulas whose truth is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,9 +26,14 @@ class Table:
     """A problem.
 
     kind              the kind of data model
-    inputs, targets   of the training cases, (n_cases, n_inputs) and (n_cases, n_targets)
+    inputs, targets   of the training cases, (n_cases, n_inputs) and (n_cases, n_targets); times that are
+                      negative are censored
     test_inputs, test_targets
     truth             the mean log density of the test targets under the truth, where that is known
+    fits              whether some network with these keys is the truth, where that is known
+    data, model       further keys of the configuration
+    columns           the inputs as they are in the file, if not numbers only: training and test cases
+    exposures         of the training and the test cases, in a column "exposure"
     """
 
     kind: str
@@ -35,6 +42,11 @@ class Table:
     test_inputs: Array
     test_targets: Array
     truth: float | None = None
+    fits: bool | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    columns: tuple[pd.DataFrame, pd.DataFrame] | None = None
+    exposures: tuple[Array, Array] | None = None
     input_names: list[str] = field(init=False)
     target_names: list[str] = field(init=False)
 
@@ -44,16 +56,19 @@ class Table:
 
     def frame(self, part: str) -> pd.DataFrame:
         """Return the part "train" or "test" as a table with a column for each input and target."""
-        inputs, targets = (
-            (self.inputs, self.targets) if part == "train" else (self.test_inputs, self.test_targets)
-        )
+        is_test = int(part == "test")
+        inputs, targets = [(self.inputs, self.targets), (self.test_inputs, self.test_targets)][is_test]
+        table = pd.DataFrame(inputs, columns=self.input_names)
+        if self.columns is not None:
+            table = self.columns[is_test].reset_index(drop=True)
+        if self.exposures is not None:
+            table["exposure"] = self.exposures[is_test]
+        if "event" in self.data:
+            table[self.data["event"]] = (targets[:, 0] > 0).astype(int)
+            targets = np.abs(targets)
         if self.kind in ("class", "binary", "count"):
             targets = targets.astype(int)
-        frames = [
-            pd.DataFrame(inputs, columns=self.input_names),
-            pd.DataFrame(targets, columns=self.target_names),
-        ]
-        return pd.concat(frames, axis=1)
+        return pd.concat([table, pd.DataFrame(targets, columns=self.target_names)], axis=1)
 
 
 def _streams(seed: int) -> Streams:
@@ -75,6 +90,24 @@ def _split(kind: str, inputs: Array, targets: Array, n_train: int) -> Table:
     varies = np.ptp(inputs[train], axis=0) > 0
     targets = np.asarray(targets, dtype=float).reshape(len(inputs), -1)
     return Table(kind, inputs[train][:, varies], targets[train], inputs[test][:, varies], targets[test])
+
+
+def _packaged(frame: pd.DataFrame, target: str, n_train: int, n_test: int, **about: Any) -> Table:
+    """Take cases of a table with columns of text, whose levels are indicators for the baselines."""
+    order = np.argsort(_uniform(1, (len(frame),)))[: n_train + n_test]
+    frame = frame.iloc[order].reset_index(drop=True)
+    columns = frame.drop(columns=target)
+    numbers = pd.get_dummies(columns, drop_first=True, dtype=float).to_numpy(float)
+    numbers = numbers[:, np.ptp(numbers[:n_train], axis=0) > 0]
+    targets = frame[[target]].to_numpy(float)
+    return Table(
+        inputs=numbers[:n_train],
+        targets=targets[:n_train],
+        test_inputs=numbers[n_train:],
+        test_targets=targets[n_train:],
+        columns=(columns.iloc[:n_train], columns.iloc[n_train:]),
+        **about,
+    )
 
 
 def _diabetes() -> Table:
@@ -187,6 +220,111 @@ def _survival() -> Table:
     return Table("survival", inputs[:300], targets[:300], inputs[300:], targets[300:], float(truth))
 
 
+def _log_rate(inputs: Array) -> Array:
+    return np.asarray(0.5 + 0.8 * np.sin(inputs[:, :1]) + 0.5 * inputs[:, 1:2])
+
+
+def _overdispersed() -> Table:
+    """Counts of a negative binomial distribution with shape 1: their variance is m + m^2 for a mean of m."""
+    inputs = _normal(21, (2500, 3))
+    mean = np.exp(_log_rate(inputs))
+    truth = stats.nbinom(1, 1 / (1 + mean))
+    targets = truth.ppf(_uniform(21, (2500, 1)))
+    log_density = float(truth.logpmf(targets)[500:].mean())
+    return Table("count", inputs[:500], targets[:500], inputs[500:], targets[500:], log_density, fits=True)
+
+
+def _exposure() -> Table:
+    """Counts of Poisson distributions, each of a time between 0.1 and 10."""
+    inputs = _normal(22, (2300, 3))
+    exposures = 0.1 * np.exp(_uniform(23, (2300, 1)) * np.log(100))
+    truth = stats.poisson(exposures * np.exp(_log_rate(inputs)))
+    targets = truth.ppf(_uniform(22, (2300, 1)))
+    log_density = float(truth.logpmf(targets)[300:].mean())
+    return Table(
+        *("count", inputs[:300], targets[:300], inputs[300:], targets[300:], log_density),
+        fits=True,
+        data={"exposure": "exposure"},
+        exposures=(exposures[:300], exposures[300:]),
+    )
+
+
+def _prices() -> Table:
+    """Positive targets from 10 to 10,000; their logarithms have constant noise."""
+    inputs = 4 * _uniform(24, (2300, 3)) - 2
+    signal = 6 + np.sin(2 * inputs[:, :1]) + 0.6 * inputs[:, 1:2] * inputs[:, 2:]
+    log_targets = signal + 0.3 * _normal(25, signal.shape)
+    truth = (stats.norm.logpdf(log_targets, signal, 0.3) - log_targets)[300:].mean()
+    targets = np.exp(log_targets)
+    return Table(
+        *("real", inputs[:300], targets[:300], inputs[300:], targets[300:], float(truth)),
+        fits=True,
+        data={"transform": {"y0": "log"}},
+    )
+
+
+def _outliers() -> Table:
+    """Noise of a t distribution with two degrees of freedom, which the default takes to be Gaussian."""
+    inputs = 4 * _uniform(26, (2400, 2)) - 2
+    signal = np.sin(2 * inputs[:, :1]) + 0.5 * inputs[:, 1:]
+    truth = stats.t(2, signal, 0.3)
+    targets = truth.ppf(_uniform(27, (2400, 1)))
+    log_density = float(truth.logpdf(targets)[400:].mean())
+    return Table("real", inputs[:400], targets[:400], inputs[400:], targets[400:], log_density, fits=False)
+
+
+def _wide() -> Table:
+    """Eighty cases of three hundred inputs, of which three matter."""
+    inputs = _normal(28, (1080, 300))
+    signal = inputs[:, :1] + 0.7 * inputs[:, 1:2] - 0.5 * inputs[:, 2:3]
+    targets = signal + 0.5 * _normal(29, signal.shape)
+    truth = float(stats.norm.logpdf(targets, signal, 0.5)[80:].mean())
+    return Table("real", inputs[:80], targets[:80], inputs[80:], targets[80:], truth, fits=True)
+
+
+def _doctor_visits() -> Table:
+    """Visits to a doctor in a year (RAND health insurance experiment)."""
+    from statsmodels.datasets import randhie
+
+    return _packaged(randhie.load_pandas().data, "mdvis", 600, 3000, kind="count")
+
+
+def _affairs() -> Table:
+    """Whether a reader of a magazine had an affair (Fair 1978)."""
+    from statsmodels.datasets import fair
+
+    frame = fair.load_pandas().data
+    frame["affairs"] = (frame["affairs"] > 0).astype(float)
+    return _packaged(frame, "affairs", 500, 3000, kind="binary")
+
+
+def _cars() -> Table:
+    """Miles a gallon on highways of 234 cars, by columns of numbers and of text."""
+    from plotnine.data import mpg
+
+    frame = pd.DataFrame(mpg).drop(columns=["model", "cty"])
+    return _packaged(frame.astype({"year": float}), "hwy", 150, 84, kind="real", data={"unknown": "ignore"})
+
+
+def _diamonds() -> Table:
+    """Prices of diamonds, on a log scale."""
+    from plotnine.data import diamonds
+
+    frame = pd.DataFrame(diamonds)
+    text = dict.fromkeys(("cut", "color", "clarity"), str)
+    return _packaged(frame.astype(text), "price", 600, 3000, kind="real", data={"transform": {"y0": "log"}})
+
+
+def _transplants() -> Table:
+    """Days of survival after a heart transplant, of 69 patients; a third of the times are censored."""
+    from statsmodels.datasets import heart
+
+    frame = heart.load_pandas().data
+    frame["survival"] = np.where(frame["censors"] == 1, frame["survival"], -frame["survival"])
+    frame = frame.drop(columns="censors")
+    return _packaged(frame, "survival", 46, 23, kind="survival", data={"event": "died"})
+
+
 TABLES: dict[str, Callable[[], Table]] = {
     "diabetes": _diabetes,
     "wine": _wine,
@@ -203,4 +341,14 @@ TABLES: dict[str, Callable[[], Table]] = {
     "heteroscedastic": _heteroscedastic,
     "count": _count,
     "survival": _survival,
+    "overdispersed": _overdispersed,
+    "exposure": _exposure,
+    "prices": _prices,
+    "outliers": _outliers,
+    "wide": _wide,
+    "doctor_visits": _doctor_visits,
+    "affairs": _affairs,
+    "cars": _cars,
+    "diamonds": _diamonds,
+    "transplants": _transplants,
 }

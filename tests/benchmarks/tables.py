@@ -1,4 +1,4 @@
-"""Fifteen tables by the default configuration, in bounded processor time, beside simple baselines.
+"""Twenty-five tables by the default configuration, in bounded processor time, beside simple baselines.
 
     python tests/benchmarks/tables.py                                    # all of them
     python tests/benchmarks/tables.py diabetes friedman1 --seconds 120
@@ -51,7 +51,10 @@ LABELS = ("class", "binary")
 
 def configuration(table: Table) -> dict[str, Any]:
     """The keys of a configuration that leaves everything to the defaults."""
-    return {"data": {"train": "train.csv", "targets": table.target_names}, "model": {"kind": table.kind}}
+    return {
+        "data": {"train": "train.csv", "targets": table.target_names, **table.data},
+        "model": {"kind": table.kind, **table.model},
+    }
 
 
 def run(
