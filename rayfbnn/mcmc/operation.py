@@ -69,6 +69,11 @@ class Operation(ABC):
         """The operations inside this one; most have none."""
         return ()
 
+    @property
+    def tuned(self) -> Tunable | None:
+        """The operation whose settings the tuning phases find for this one; None if nothing is "auto"."""
+        return None
+
     def unrolled(self) -> tuple[Operation, ...]:
         """Return the updates that this operation consists of: itself, unless it is a repetition."""
         return (self,)
@@ -116,6 +121,11 @@ class Tunable(TrajectoryOperation):
     def is_automatic(self) -> bool:
         """True if the number of steps or the stepsize is "auto"."""
         return AUTO in (self.steps, self.stepsize)
+
+    @property
+    def tuned(self) -> Tunable | None:
+        """The operation itself if it has an automatic setting, otherwise None."""
+        return self if self.is_automatic else None
 
     @property
     def is_cyclic(self) -> bool:
@@ -180,11 +190,11 @@ def with_inner(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
 
 
 def automatic(operations: tuple[Operation, ...]) -> tuple[Tunable, ...]:
-    """Return the distinct operations with an automatic setting, in order, including nested operations."""
+    """Return the distinct operations that tuning has to find settings for, in order, also nested ones."""
     different: dict[Tunable, None] = {}
     for operation in operations:
-        if isinstance(operation, Tunable) and operation.is_automatic:
-            different[operation] = None
+        if operation.tuned is not None:
+            different[operation.tuned] = None
         different |= dict.fromkeys(automatic(operation.inner))
     return tuple(different)
 

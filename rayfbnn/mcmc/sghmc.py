@@ -11,8 +11,10 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc.friction.friction_steps import Integration, factors_of, friction_steps_of
-from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning
-from rayfbnn.mcmc.stepsizes import check_stepsize
+from rayfbnn.mcmc.heatbath import heatbath
+from rayfbnn.mcmc.hybrid import Hybrid
+from rayfbnn.mcmc.operation import AUTO, Auto, BuildContext, Operation, Tunable, Tuning
+from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, of_coordinates
 from rayfbnn.state import (
     Advance,
     ChainState,
@@ -26,6 +28,10 @@ from rayfbnn.streams import Purpose, Streams
 
 GradientNoise: TypeAlias = Literal["none", "estimate"]
 
+# Of the stepsize at which trajectories are accepted often. Nothing rejects a chain that comes to a place
+# where steps are unstable: with the whole stepsize, one of eight chains ran away in 4000 iterations.
+_SHARE = 0.5
+_JITTER = -0.2  # of the trajectories that tune, in decades, as in default schedules
 _MOST_STEPS = 2**18  # each step has its own random numbers, by the index of streams.py
 
 
@@ -34,20 +40,23 @@ class Sghmc(Operation):
     """Dynamics with friction, using gradients on batches of cases. Nothing is rejected; draws are biased.
 
     steps       number of steps, each with the gradient on one batch
-    stepsize    factor on the heuristic stepsizes
+    stepsize    factor on the heuristic stepsizes, or "auto". The tuning phases then run `hybrid` with as many
+                steps, from a new momentum, and half of the stepsize that they find is used
     batch       number of cases in a batch; absent: all cases
     friction    C, the rate of decay of the momentum, per unit of time (steps times stepsize)
     noise       "estimate": estimate the noise of the gradient, and add that much less noise; "none": do not
     integrator  "splitting", "euler" (Chen, Fox and Guestrin 2014, eq. 15), or "langevin", which has no
                 momentum and no friction
+    scaling     "auto": tuning also finds a factor on the stepsizes of each group, as for `hybrid`
     """
 
     steps: int
-    stepsize: float
+    stepsize: float | Auto
     batch: int | None = None
     friction: float = 1.0
     noise: GradientNoise = "none"
     integrator: Integration = "splitting"
+    scaling: Auto | None = None
     op: ClassVar[str] = "sghmc"
     is_exact: ClassVar[bool] = False
     has_energy_change: ClassVar[bool] = True
@@ -57,7 +66,9 @@ class Sghmc(Operation):
         """Check the settings."""
         if not 1 <= self.steps <= _MOST_STEPS:
             raise ValueError(f"steps: must be from 1 to {_MOST_STEPS}, got {self.steps}")
-        check_stepsize(self.stepsize)
+        check_stepsize(1.0 if self.stepsize == AUTO else self.stepsize)
+        if self.scaling == AUTO and self.stepsize != AUTO:
+            raise ValueError(f'scaling: "auto" needs stepsize = "auto", got stepsize {self.stepsize}')
         if self.batch is not None and self.batch < 1:
             raise ValueError(f"batch: must be at least 1, got {self.batch}")
         if not (self.friction >= 0 and math.isfinite(self.friction)):
@@ -71,24 +82,45 @@ class Sghmc(Operation):
                 raise ValueError(
                     'noise: an estimate halves each batch and needs batch of at least 2, got "estimate"'
                 )
-        if self.integrator == "euler" and self.friction * self.stepsize >= 2:
+        is_euler = self.integrator == "euler"
+        if is_euler and self.stepsize != AUTO and self.friction * self.stepsize >= 2:
             raise ValueError(
                 f"friction: friction times stepsize must be below 2 for euler, got {self.friction}"
             )
 
+    @property
+    def tuned(self) -> Tunable | None:
+        """The `hybrid` that takes the place of the dynamics in tuning phases, if the stepsize is "auto"."""
+        if self.stepsize != AUTO:
+            return None
+        return Hybrid(steps=self.steps, stepsize=AUTO, stepsize_jitter=_JITTER, scaling=self.scaling)
+
     def build(self, context: BuildContext) -> Update:
-        """Bind `sghmc` to the target and its settings."""
+        """Bind `sghmc` to the target and its settings; in a tuning phase, bind the tuned `hybrid` instead."""
+        if self.tuned is not None and context.tuning is not None and context.tuning.is_measured:
+            return partial(_exactly, self.tuned.build(context))
+        stepsize, scales = self._stepsize(context.tuning)
         return partial(
             sghmc,
             target=context.target,
             advance=context.advance,
             steps=self.steps,
-            stepsize=self.stepsize,
+            stepsize=stepsize,
+            scales=scales,
             batch=self.batch,
             friction=self.friction,
             noise=self.noise,
             integrator=self.integrator,
         )
+
+    def _stepsize(self, tuning: Tuning | None) -> tuple[float, tuple[float, ...]]:
+        """Return the configured or tuned stepsize, and the factors on those of the groups."""
+        if self.stepsize != AUTO:
+            return self.stepsize, ()
+        settings = None if tuning is None or self.tuned is None else tuning.settings.get(self.tuned)
+        if settings is None:
+            raise AssertionError("sghmc has not been tuned")
+        return _SHARE * settings.stepsize, settings.scales
 
     def gradients(self, tuning: Tuning | None = None) -> int:
         """Count each step as one gradient, although a batch has only some of the cases."""
@@ -103,13 +135,20 @@ class Sghmc(Operation):
         cases = "all cases" if self.batch is None else f"batches of at most {self.batch} cases"
         parts = [
             f"sghmc: {self.steps} steps ({self.integrator}) on gradients of {cases}",
-            f"stepsize {self.stepsize:g}",
+            describe_stepsize(self.stepsize, None),
         ]
+        if self.scaling == AUTO:
+            parts.append("automatic scales of groups")
         if self.integrator != "langevin":
             parts.append(f"friction {self.friction:g}")
         if self.noise == "estimate":
             parts.append("gradient noise estimated")
         return ", ".join([*parts, "never rejected"])
+
+
+def _exactly(trajectory: Update, state: ChainState, streams: Streams) -> tuple[ChainState, Any]:
+    """Draw a new momentum and follow a trajectory that is accepted or rejected."""
+    return trajectory(heatbath(state, streams)[0], streams)
 
 
 def sghmc(
@@ -124,6 +163,7 @@ def sghmc(
     friction: float = 1.0,
     noise: GradientNoise = "none",
     integrator: Integration = "splitting",
+    scales: tuple[float, ...] = (),
 ) -> tuple[ChainState, UncorrectedInfo]:
     """Follow dynamics with friction for `steps` steps; Chen, Fox and Guestrin (2014).
 
@@ -146,23 +186,27 @@ def sghmc(
     computed.
 
     advance  may have compiled code for the first two integrators without an estimate of the noise
+    scales   a further factor on s for each group of coordinates, see stepsizes.py; or empty
     """
-    scales = target.stepsizes(state.precisions).astype(state.position.dtype)
+    s = target.stepsizes(state.precisions)
+    if scales:
+        s = s * array_namespace(s).asarray(of_coordinates(scales, target))
+    s = s.astype(state.position.dtype)
     take_steps = friction_steps_of(advance, target, batch)
     if take_steps is not None and noise == "none" and integrator != "langevin":
-        start = Trajectory(state.position, state.momentum, state.precisions, scales)
+        start = Trajectory(state.position, state.momentum, state.precisions, s)
         factors = factors_of(integrator, stepsize, friction)
         batches = None if batch is None else cast(MinibatchTarget, target).batches(streams, batch)
         moved = take_steps(target, start, factors=factors, streams=streams, n_steps=steps, batches=batches)
         return _checked(state, *moved)
     gradient_of = _gradients(target, state.precisions, streams, batch=batch, steps=steps)
     step = {"splitting": splitting, "euler": euler, "langevin": langevin}[integrator]
-    settings = Settings(stepsize, friction, scales, noise == "estimate")
+    settings = Settings(stepsize, friction, s, noise == "estimate")
     position, momentum = state.position, state.momentum
     with np.errstate(all="ignore"):
         noise_of_gradient = NoiseEstimate()
         if settings.is_estimated:
-            noise_of_gradient.add(gradient_of(0, position, is_halved=True)[1], scales)
+            noise_of_gradient.add(gradient_of(0, position, is_halved=True)[1], s)
         for number in range(steps):
             normal = streams.single_normal(Purpose.FRICTION, position.shape[1:], index=number)
             position, momentum = step(

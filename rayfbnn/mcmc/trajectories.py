@@ -105,7 +105,7 @@ def last_stepsizes(operations: tuple[Operation, ...], tuning: Tuning, streams: S
 
 def _settings(operation: Operation, tuning: Tuning) -> object:
     """Return the operation, or the settings that tuning has found for it."""
-    return tuning.settings.get(operation, operation) if isinstance(operation, Tunable) else operation
+    return operation if operation.tuned is None else tuning.settings.get(operation.tuned, operation)
 
 
 def describe_tunable(operation: Tunable) -> str:

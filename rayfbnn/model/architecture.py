@@ -147,7 +147,7 @@ class LayerSpec:
     """One hidden layer.
 
     units       number of units of the layer, from 1 to 1,000,000
-    activation  the function that the units apply to their summed inputs
+    activation  the function that the units apply to their summed inputs; "tanh" if left out, as in FBM
     groups      only for softmax and normalize layers: "i // n" for sub-groups of n consecutive units, or
                 "i % n" for n sub-groups of units that are n apart; None for the whole layer
     product     number of an earlier hidden layer. The values of this layer are multiplied by its units one
@@ -157,7 +157,7 @@ class LayerSpec:
     """
 
     units: int
-    activation: Activation
+    activation: Activation = "tanh"
     groups: str | None = None
     product: int | None = None
     # pydantic reads this attribute, and then rejects other keys and "16" for 16.

@@ -11,6 +11,7 @@ from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.model_updates import Rescale, SampleNoise, SampleSigmas
 from rayfbnn.mcmc.operation import AUTO, Operation
+from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.marginal.output_layer import why_outputs_stay
@@ -141,6 +142,7 @@ _FIRST_ITERATIONS = 40
 _AUTOMATIC: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scaling": AUTO}
 _STEPS, _WINDOW = 32, 4  # of hybrid; docs/decisions/0017
 _STEPS_OF_LARGE_WIDE, _WINDOW_OF_LARGE_WIDE = 100, 8
+_FRICTION = 0.1  # of sghmc: the momentum persists about as long as in a trajectory of hybrid
 _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
 _MAX_SIGMAS = 100  # networks with more do not rescale them one by one, because each costs an energy
 
@@ -162,6 +164,7 @@ def default_phases(
     is_large: bool = False,
     is_wide: bool = False,
     is_divided: bool = False,
+    is_stochastic: bool = False,
 ) -> tuple[PhaseSpec, ...]:
     """Return one or two phases that tune, then one phase with draws that are kept.
 
@@ -177,11 +180,14 @@ def default_phases(
     together. A large table has trajectories of hybrid, without the rescaling of single sigmas; for the
     default network of many cases they are three times as long. Cases that are divided into parts also have
     hybrid, because their outputs cannot be integrated out.
+
+    With `is_stochastic`, dynamics with friction take the place of trajectories once the stepsize has been
+    found: these are the phases of the method sghmc.
     """
     first: Operation
     later: Operation
     rescalings = [Rescale(along="incoming", stepsize=_RESCALING_STEPSIZE)]
-    leaves_outputs = bool(network.hidden) and not is_divided
+    leaves_outputs = bool(network.hidden) and not is_divided and not is_stochastic
     leaves_outputs = leaves_outputs and not why_outputs_stay(network, model, is_tempered=is_tempered)
     if iterations is None:
         if is_large:
@@ -196,12 +202,17 @@ def default_phases(
     else:
         is_both = is_large and is_wide
         steps, window = (_STEPS_OF_LARGE_WIDE, _WINDOW_OF_LARGE_WIDE) if is_both else (_STEPS, _WINDOW)
-        first = later = Hybrid(steps=steps, window=window, **_AUTOMATIC)
+        if is_stochastic:
+            first = later = Sghmc(steps=steps, stepsize=AUTO, friction=_FRICTION, scaling=AUTO)
+        else:
+            first = later = Hybrid(steps=steps, window=window, **_AUTOMATIC)
         if _n_sigmas(network) <= _MAX_SIGMAS and not is_large:
             rescalings.append(Rescale(along="sigmas", stepsize=_RESCALING_STEPSIZE))
     noise: tuple[Operation, ...] = (SampleNoise(),) if model.has_noise else ()
-    update = (SampleSigmas(), *rescalings, Heatbath(), later)
-    held = PhaseSpec(iterations=_FIRST_ITERATIONS, keep=False, operations=(*noise, Heatbath(), first))
+    # The momentum of sghmc persists; friction refreshes it.
+    refreshment: tuple[Operation, ...] = () if is_stochastic else (Heatbath(),)
+    update = (SampleSigmas(), *rescalings, *refreshment, later)
+    held = PhaseSpec(iterations=_FIRST_ITERATIONS, keep=False, operations=(*noise, *refreshment, first))
     most = _MOST_TUNING_ITERATIONS_OF_LARGE if is_large else _MOST_TUNING_ITERATIONS
     n_tuning = min(max(_FIRST_ITERATIONS, iterations // 2), most)
     tuned = PhaseSpec(iterations=n_tuning, keep=False, operations=update)

@@ -113,7 +113,8 @@ def keys_of_method(
     name      name of the method; None for a run of Markov chains with the configuration's own phases
     recorded  name of the method that the configuration belongs to already, if any
 
-    A run of Markov chains has the phases of its method if the configuration has any for it.
+    A run of Markov chains has the phases of its method if the configuration has any for it. Without any,
+    `hmc` has those of the configuration, and `sghmc` has its default schedule (spec/defaults.py).
     """
     if name is not None and name not in METHODS:
         raise ConfigError(f'method: must be one of {", ".join(METHODS)}, got "{name}"')
@@ -130,8 +131,8 @@ def keys_of_method(
         return keys | {"method": name, "phase": phases}
     if name == "sghmc":
         if recorded != "sghmc":
-            raise ConfigError("methods.sghmc: missing; it must have at least one [[methods.sghmc.phase]]")
-        return keys | {"method": name}  # a run that has its phases already
+            keys.pop("phase", None)  # it has a default schedule of its own
+        return keys | {"method": name}
     return keys
 
 

@@ -426,6 +426,7 @@ class RunSpec(StrictModel):
                 is_large=self._is_large,
                 is_wide=self._is_wide,
                 is_divided=self.n_parts > 1,
+                is_stochastic=self.method == "sghmc",
             )
             has_default_batches = "chains_per_batch" not in self.model_fields_set
             if (self._is_large or self._is_wide) and has_default_batches and self.device == "cpu":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.model_updates import RandomGrid, SampleSigmas
-from rayfbnn.mcmc.operation import AUTO, Operation, TrajectoryOperation, Tunable, automatic
+from rayfbnn.mcmc.operation import AUTO, Operation, TrajectoryOperation, automatic
 from rayfbnn.mcmc.repeat import Repeat
 from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
@@ -94,8 +94,8 @@ def _check_automatic(phases: Sequence[PhaseSpec]) -> None:
         operation for number in tuning_phases(phases) for operation in automatic(phases[number].operations)
     }
     for key, operation in _all_operations(phases):
-        if isinstance(operation, Tunable) and automatic((operation,)) and operation not in tuned:
-            name = "steps" if operation.steps == AUTO else "stepsize"
+        if operation.tuned is not None and operation.tuned not in tuned:
+            name = "steps" if operation.tuned.steps == AUTO else "stepsize"
             raise ConfigError(
                 f'{key}.{name}: got "auto", which is tuned only before the first phase that is kept; give a'
                 " number, or add an earlier phase with keep = false and exactly the same operation"

@@ -135,11 +135,11 @@ def _operation_seconds(
 
 def with_numbers(operation: Operation, tuning: Tuning) -> Operation:
     """Return the operation with the steps of `tuning`, and with STEPSIZE for an automatic stepsize."""
-    if not isinstance(operation, Tunable) or operation not in tuning.settings:
+    if operation.tuned is None or operation.tuned not in tuning.settings:
         return operation
-    settings = tuning.settings[operation]
+    settings = tuning.settings[operation.tuned]
     steps = settings.longest if tuning.is_measured else settings.steps
-    stepsize = STEPSIZE if operation.stepsize == AUTO else operation.stepsize
+    stepsize = STEPSIZE if operation.tuned.stepsize == AUTO else operation.tuned.stepsize
     # Scales belong to an automatic stepsize. They change where a step leads, not how long it takes.
     changes: dict[str, Any] = {"steps": steps, "stepsize": stepsize, "scaling": None}
     return replace(operation, **changes)

@@ -16,7 +16,11 @@ import pytest
 import scipy.linalg
 
 from rayfbnn.arrays import Array
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc import sghmc as module
+from rayfbnn.mcmc.heatbath import heatbath
+from rayfbnn.mcmc.hybrid import hybrid
+from rayfbnn.mcmc.operation import BuildContext, Settings, Tuning, automatic
 from rayfbnn.mcmc.operations import Sghmc
 from rayfbnn.model.batches import Batches
 from rayfbnn.state import ChainState
@@ -184,6 +188,47 @@ def test_full_gradients_and_small_steps_stay_close_to_exact() -> None:
 def test_a_wrong_temperature_is_seen() -> None:
     changed = mutant(module, ("1 - c**2 - c", "0.5 * (1 - c**2) - c"))
     assert not stays_exact(ONE, SMALL, name="sghmc of small steps", schedule=schedule_with(changed))
+
+
+def built(tuned: Sghmc, target: Any, *, is_measured: bool) -> Any:
+    """Return the update of an automatic sghmc, tuned to stepsize 0.3 and factors 1, 2, ... of groups."""
+    (found,) = automatic((tuned,))
+    factors = tuple(1.0 + number for number in range(len(target.group_sizes)))
+    tuning = Tuning({found: Settings(0.3, tuned.steps, tuned.steps, factors)}, is_measured)
+    return tuned.build(BuildContext(target, {}, leapfrog.advance, tuning, 1)), factors
+
+
+def test_an_automatic_stepsize_is_that_of_trajectories_that_are_accepted_or_rejected() -> None:
+    """In tuning phases the update is `hybrid` from a new momentum; its measurements are of that `hybrid`."""
+    target, state, streams = started("gaussian", 4)
+    operation = Sghmc(steps=6, stepsize="auto", friction=0.5, scaling="auto")
+    update, factors = built(operation, target, is_measured=True)
+    after, info = update(state, streams)
+    fresh, _ = heatbath(state, streams)
+    settings = {"steps": 6, "stepsize": 0.3, "stepsize_jitter": -0.2, "scales": factors}
+    expected, _ = hybrid(fresh, streams, target=target, **settings)
+    assert np.array_equal(after.position, expected.position)
+    assert info.operation == automatic((operation,))[0] and info.measured.slopes
+
+
+def test_after_tuning_the_stepsizes_are_half_of_those_that_were_found_times_their_scales() -> None:
+    target, state, streams = started("gaussian", 4)
+    operation = Sghmc(steps=6, stepsize="auto", friction=0.5, scaling="auto")
+    update, factors = built(operation, target, is_measured=False)
+    after, _ = update(state, streams)
+    widened = np.repeat(factors, target.group_sizes)
+
+    class _Wider:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(target, name)
+
+        def stepsizes(self, precisions: Array) -> Array:
+            return target.stepsizes(precisions) * widened
+
+    expected, _ = module.sghmc(state, streams, target=_Wider(), steps=6, stepsize=0.15, friction=0.5)
+    np.testing.assert_array_equal(after.position, expected.position)
+    plain, _ = module.sghmc(state, streams, target=target, steps=6, stepsize=0.15, friction=0.5)
+    assert not np.allclose(after.position, plain.position)
 
 
 def started(name: str, n_chains: int) -> tuple[Any, ChainState, Any]:

@@ -10,7 +10,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.errors import ConfigError
-from rayfbnn.mcmc.operations import Hybrid, HybridMarginal, Rescale, SampleNoise
+from rayfbnn.mcmc.operations import Hybrid, HybridMarginal, Rescale, SampleNoise, Sghmc
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from tests.support.small import small, write_train
@@ -85,6 +85,27 @@ def test_iterations_are_those_that_are_kept() -> None:
         without_phases(iterations=0)
     with pytest.raises(ConfigError, match="phase: must be at least one"):
         RunSpec.from_dict(small(phase=[]))
+
+
+@pytest.mark.parametrize("changes", [{}, {"phase": None}, {"phase": None, "iterations": 300}])
+def test_sghmc_has_a_schedule_of_its_own_whatever_the_phases_of_hmc(changes: dict[str, Any]) -> None:
+    spec = RunSpec.from_dict(small(**changes)).for_method("sghmc")
+    assert spec.method == "sghmc"
+    later = ["sample-sigmas", "rescale", "rescale", "sghmc"]
+    assert kinds(spec) == [["sample-noise", "sghmc"], later, later]
+    assert spec.phase[-1].iterations == changes.get("iterations", 12_000)
+    stochastic = spec.phase[-1].operations[-1]
+    assert isinstance(stochastic, Sghmc) and stochastic.batch is None and stochastic.stepsize == "auto"
+    assert RunSpec.from_json(spec.to_json()) == spec == spec.for_method("sghmc")
+
+
+def test_sghmc_refuses_an_automatic_stepsize_that_nothing_finds() -> None:
+    operation = {"op": "sghmc", "steps": 3, "stepsize": "auto"}
+    with pytest.raises(ConfigError, match=r'phase\[0\]\.operations\[0\]\.stepsize: got "auto"'):
+        RunSpec.from_dict(small(phase=[{"iterations": 3, "operations": [operation]}]))
+    with pytest.raises(ConfigError, match='scaling: "auto" needs stepsize = "auto", got stepsize 0.3'):
+        wrong = {"op": "sghmc", "steps": 3, "stepsize": 0.3, "scaling": "auto"}
+        RunSpec.from_dict(small(phase=[{"iterations": 3, "operations": [wrong]}]))
 
 
 def test_the_schedule_is_as_if_it_had_been_written() -> None:

@@ -154,6 +154,12 @@ def test_a_layer_that_is_made_in_python_is_checked_as_well(settings: dict[str, A
         LayerSpec(**settings)
 
 
+def test_units_without_an_activation_are_tanh_units_as_in_fbm() -> None:
+    spec = deep("network.hidden=[{units=4},{units=3}]")
+    assert [layer.activation for layer in spec.network.hidden] == ["tanh", "tanh"]
+    assert spec == deep("network.hidden=[{units=4,activation='tanh'},{units=3,activation='tanh'}]")
+
+
 def test_the_text_that_a_record_does_not_have_is_kept_as_it_was_written() -> None:
     spec = deep("network.priors.bo='1e0:2'", "network.omit.ih=['x2']", "network.priors.ah1='-'")
     assert spec.network.priors["bo"] == PriorSpec(1.0, (2, INFINITE, INFINITE))

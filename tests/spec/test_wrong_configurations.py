@@ -159,7 +159,6 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("network.hidden[0].units=8.5",), "network.hidden[0].units", "a whole number"),
     (("network.hidden[0].units=1000000000000",), "network.hidden[0].units", "from 1 to 1000000"),
     (("network.hidden=[{activation='tanh'}]",), "network.hidden[0].units", "a whole number"),
-    (("network.hidden=[{units=3}]",), "network.hidden[0].activation", "tanh"),
     (("network.hidden[0].activation=tahn",), "network.hidden[0].activation", "did you mean tanh?"),
     (("network.hidden[0].activation=3",), "network.hidden[0].activation", "one of"),
     (("network.priors=1",), PRIORS, "a table of priors"),
