@@ -155,10 +155,14 @@ def export(
     path: RunStore,
     out: Annotated[Path, typer.Option()],
     draws: int | None = None,
-    max_mcse: float = 0.05,
+    max_mcse: float | None = None,
     skip: int = 0,
+    variables: Annotated[str, typer.Option(metavar="NAME,...", parser=utf8)] = "",
+    groups: Annotated[str, typer.Option(metavar="NAME,...")] = "",
 ) -> None:
     from rayfbnn import api
 
-    written = api.export(path, out=out, draws=draws, max_mcse=max_mcse, skip=skip)
+    written = api.export(
+        path, out=out, draws=draws, max_mcse=max_mcse, skip=skip, variables=variables, groups=groups
+    )
     tell(f"{written}: {written.stat().st_size / 1e6:.3g} MB")

@@ -1,11 +1,12 @@
-"""The verbs that export the predictions of a run: load and export."""
+"""The verbs that take draws out of a store: load and export."""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
@@ -21,7 +22,13 @@ from rayfbnn.verbs.arguments import (
 if TYPE_CHECKING:
     from rayfbnn.answers.serving.monte_carlo import Thinning
     from rayfbnn.answers.serving.predictor import Predictor
+    from rayfbnn.arrays import Array
     from rayfbnn.draws.view import Draws
+
+OnProgress: TypeAlias = "Callable[[float], None]"
+
+_MODEL, _TABLES, _GROUPS = ".npz", (".csv", ".parquet"), ".nc"
+_MAX_MCSE = 0.05  # of a model
 
 _log = logging.getLogger(__name__)
 
@@ -73,49 +80,132 @@ def export(
     *,
     out: str | Path,
     draws: int | None = None,
-    max_mcse: float = 0.05,
+    max_mcse: float | None = None,
     skip: int = 0,
+    variables: str | Sequence[str] = (),
+    groups: str | Sequence[str] = (),
 ) -> Path:
-    """Write draws of a run to a .npz file that NumPy alone can predict from.
+    """Write draws of a run to a file, for prediction by NumPy alone or for other programs.
 
-    docs/serving.md has the page of code that predicts from it. The file has as few draws as keep the Monte
-    Carlo error small, evenly spaced in every chain.
+    The ending of the file chooses what is written:
+
+    - .npz: a model. docs/serving.md has the page of code that predicts from it. It has as few draws as keep
+      the Monte Carlo error small, evenly spaced in every chain.
+    - .csv, .parquet: a table with a row for each draw. Its columns are chain, draw, each sigma, each weight,
+      and each statistic, named as in the store.
+    - .nc: the groups for ArviZ in a file of NetCDF, which `arviz.from_netcdf` reads.
+
+    Tables and groups have all draws unless others are chosen.
 
     Parameters
     ----------
     path
         The store of the run.
     out
-        The file to write, which must end in .npz; replaced if it exists.
+        The file to write, which must end in .npz, .csv, .parquet or .nc; replaced if it exists.
     draws
-        Number of draws to take over all chains. The default is as many as `max_mcse` needs.
+        Number of draws to take over all chains. The default for a model is as many as `max_mcse` needs.
     max_mcse
         Largest Monte Carlo standard error of a predictive mean, in predictive standard deviations; 0 takes
-        all draws.
+        all draws. The default is 0.05 for a model.
     skip
         See `predict`.
+    variables
+        The variables of a table, separated by commas: names such as lp or ih0, or patterns such as sigma_*.
+        The default is all of them. From Python it may be a list.
+    groups
+        The groups of a .nc file, separated by commas, as for `to_datatree`. The default is the stored ones.
+        From Python it may be a list.
 
     Returns
     -------
     Path
         The file.
     """
-    from rayfbnn.answers.serving.export import export as export_draws
     from rayfbnn.run.progress import show_share
 
-    check_thinning(draws, max_mcse)
     out = output_path(out)
-    if out.suffix != ".npz":
-        raise ConfigError(f"out: must end in .npz, got {out}")
-    if os.path.isdir(out):
-        raise ConfigError(f"out: {out} is a folder; give the path of a .npz file")
-    check_folder(out)
+    check_thinning(draws, 0 if max_mcse is None else max_mcse)
+    _check_export(out, variables=variables, groups=groups)
     store = Store.open(path)
     check_output(out, inputs=[] if store.spec.train_path is None else [store.spec.train_path])
-    run = chosen_draws(store, skip)
     with show_share("export") as on_progress:
-        export_draws(run, _thinning(run, draws, max_mcse).numbers, out, on_progress)
+        if out.suffix == _MODEL:
+            _export_model(store, out, draws, max_mcse, skip, on_progress)
+        else:
+            numbers = skip + _numbers(store, draws, max_mcse, skip)
+            if out.suffix == _GROUPS:
+                _export_groups(store, out, numbers, _names(groups), on_progress)
+            else:
+                _export_table(store, out, numbers, _names(variables), on_progress)
     return out
+
+
+def _check_export(out: Path, *, variables: str | Sequence[str], groups: str | Sequence[str]) -> None:
+    """Raise ConfigError for a file that cannot be written, or for options that do not belong to it."""
+    if out.suffix not in (_MODEL, *_TABLES, _GROUPS):
+        raise ConfigError(f"out: must end in .npz, .csv, .parquet or .nc, got {out}")
+    if os.path.isdir(out):
+        raise ConfigError(f"out: {out} is a folder; give the path of a {out.suffix} file")
+    if variables and out.suffix not in _TABLES:
+        raise ConfigError(f"variables: only tables (.csv, .parquet) have a choice of variables, got {out}")
+    if groups and out.suffix != _GROUPS:
+        raise ConfigError(f"groups: only a .nc file has groups, got {out}")
+    if out.suffix == _GROUPS:
+        from rayfbnn.answers.arviz.netcdf import check_netcdf
+
+        check_netcdf()
+    check_folder(out)
+
+
+def _names(text: str | Sequence[str]) -> list[str]:
+    """Return the names in a text with commas, or in a list."""
+    parts = text.split(",") if isinstance(text, str) else list(text)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _numbers(store: Store, draws: int | None, max_mcse: float | None, skip: int) -> Array:
+    """Return the numbers of the draws of each chain for a table or groups, counted after the first `skip`."""
+    from rayfbnn.draws.subsets import chosen, spread
+    from rayfbnn.draws.view import committed
+
+    run = chosen(committed(store), skip=skip)
+    if max_mcse is not None:
+        return _thinning(run, draws, max_mcse).numbers
+    if draws is not None and draws < run.n_chains:
+        raise ConfigError(f"draws: must be at least {run.n_chains}, one for each chain, got {draws}")
+    wanted = run.n_draws if draws is None else min(draws // run.n_chains, run.n_draws)
+    return spread(run.n_draws, wanted)
+
+
+def _export_model(
+    store: Store, out: Path, draws: int | None, max_mcse: float | None, skip: int, on_progress: OnProgress
+) -> None:
+    from rayfbnn.answers.serving.export import export as export_draws
+
+    run = chosen_draws(store, skip)
+    thinning = _thinning(run, draws, _MAX_MCSE if max_mcse is None else max_mcse)
+    export_draws(run, thinning.numbers, out, on_progress)
+
+
+def _export_table(
+    store: Store, out: Path, numbers: Array, variables: Sequence[str], on_progress: OnProgress
+) -> None:
+    from rayfbnn.answers.arviz.draw_table import variables_of, write_draw_table
+    from rayfbnn.answers.arviz.tree import groups_of_draws, to_datatree
+
+    tree = to_datatree(store, groups_of_draws(store), numbers=numbers)
+    write_draw_table(variables_of(tree, variables), out, on_progress)
+
+
+def _export_groups(
+    store: Store, out: Path, numbers: Array, groups: Sequence[str], on_progress: OnProgress
+) -> None:
+    from rayfbnn.answers.arviz.netcdf import write_netcdf
+    from rayfbnn.answers.arviz.tree import stored_tree, to_datatree
+
+    names = groups or list(stored_tree(store).children)
+    write_netcdf(to_datatree(store, names, numbers=numbers), out, on_progress)
 
 
 def _thinning(run: Draws, draws: int | None, max_mcse: float) -> Thinning:

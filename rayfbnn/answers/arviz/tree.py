@@ -43,6 +43,11 @@ def stored_tree(store: Store) -> xr.DataTree:
     return xr.DataTree.from_dict(parts, name=whole.name)
 
 
+def groups_of_draws(store: Store) -> list[str]:
+    """Return the names of the groups with the parameters of each draw and with its statistics."""
+    return list(_OF_PRIOR.values() if store.kind == "prior" else _OF_PRIOR)
+
+
 def to_datatree(
     store: Store,
     groups: Sequence[str] | None = None,
@@ -51,12 +56,16 @@ def to_datatree(
     draws: int | None = None,
     prior: Store | None = None,
     max_memory: float = 2e9,
+    numbers: Array | None = None,
 ) -> xr.DataTree:
-    """Return the requested groups, or all of them; see `rayfbnn.to_datatree`."""
+    """Return the requested groups, or all of them; see `rayfbnn.to_datatree`.
+
+    numbers  increasing numbers of the draws of each chain, instead of `skip` and `draws`
+    """
     import xarray as xr
 
     run = committed(store)
-    numbers = chosen_draws(run, skip, draws)
+    numbers = chosen_draws(run, skip, draws) if numbers is None else numbers
     tree = stored_tree(store)
     stored = {name: _some(name, node.to_dataset(), numbers) for name, node in tree.children.items()}
     if prior is not None:
