@@ -14,9 +14,9 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.functions import network_values
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.errors import ConfigError
+from rayfbnn.pictures.colours import series_colour
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import (
-    CHAIN_COLOURS,
     draw_band,
     draw_probabilities,
     draw_targets,
@@ -93,7 +93,7 @@ def function_lines(
     figure, axes = figure_with_axes(n_outputs, 1, width=6.4, height=3.4 * n_outputs, sharex=True)
     for output, (axis, label) in enumerate(zip(axes[:, 0], labels, strict=True)):
         for number, function in enumerate(values):
-            colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
+            colour = series_colour(number)
             axis.plot(inputs[:, column], function[:, output], color=colour, lw=1)
         axis.set_ylabel(label)
         _compress(axis, values[..., output])

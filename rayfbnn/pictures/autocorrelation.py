@@ -11,15 +11,17 @@ from rayfbnn.answers.autocorrelation import Autocorrelations, autocorrelations
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.draws.subsets import chosen
 from rayfbnn.draws.weight_sizes import weight_sizes
-from rayfbnn.pictures.chains import chain_colour, describe_quantity
+from rayfbnn.pictures.chains import describe_quantity
 from rayfbnn.pictures.chosen_quantities import least_converged
+from rayfbnn.pictures.colours import GREY, chain_style
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
-from rayfbnn.pictures.panels import GREY, Axes
+from rayfbnn.pictures.panels import Axes
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 
 _COLUMNS, _MAX_PANELS = 2, 12
+_TITLE = 56  # characters that fit above a panel
 _LEAST_LAGS = 20
 # Limits on what the picture reads, from the last draws: values of each quantity, and bytes of all parameters.
 _MOST_VALUES, _MOST_BYTES = 400_000, 1e9
@@ -43,7 +45,7 @@ def autocorrelation_by_lag(run: Draws, path: str | Path) -> Path:
     panels = axes.ravel()
     for axis, (name, values) in zip(panels, by_name.items(), strict=False):
         _draw(axis, values)
-        axis.set_title(describe_quantity(name))
+        axis.set_title(describe_quantity(name, _TITLE))
     for axis in panels[len(names) :]:
         axis.set_axis_off()
     longest = max(values.first_within_chance for values in by_name.values())
@@ -68,5 +70,5 @@ def _draw(axis: Axes, values: Autocorrelations) -> None:
     for chance, opacity in ((values.of_chain, 0.15), (values.of_all, 0.35)):
         axis.axhspan(-chance, chance, color=GREY, alpha=opacity, lw=0, zorder=0)
     for chain, of_chain in enumerate(values.chains):
-        axis.plot(of_chain, color=chain_colour(chain), lw=0.6, alpha=0.6)
+        axis.plot(of_chain, **chain_style(chain), lw=0.6, alpha=0.6)
     axis.plot(values.together, color="black", lw=1.3)

@@ -1,32 +1,33 @@
-"""Pictures of how chains move and agree: traces, ranks, R-hat and effective sample sizes."""
+"""The picture of R-hat and effective sample sizes, and what each quantity is in words."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.arrays import Array
-from rayfbnn.draws.quantities import adjustments, sigmas
-from rayfbnn.pictures.chosen_quantities import least_converged, log_densities
+from rayfbnn.pictures.colours import BLUE, RED, SKY
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
-from rayfbnn.pictures.panels import BLUE, CHAIN_COLOURS, GREY, RED, SKY, Axes, logarithmic
+from rayfbnn.pictures.panels import Axes, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rayfbnn.answers.diagnostics import Diagnosis
-    from rayfbnn.draws.view import Draws
-
-_KOLMOGOROV_95 = 1.358  # 95 % quantile of sqrt(n) times the largest distance, for n uniform numbers
 
 
-def describe_quantity(name: str) -> str:
-    """Return a quantity's name and description: "sigma_ih0: weights, inputs to hidden layer 0"."""
+def describe_quantity(name: str, at_most: int | None = None) -> str:
+    """Return a quantity's name and description: "sigma_ih0: weights, inputs to hidden layer 0".
+
+    at_most  characters that fit; a longer text is the name alone, shortened if need be
+    """
+    words = _described(name)
+    return words if at_most is None or len(words) <= at_most else shortened(name, at_most)
+
+
+def _described(name: str) -> str:
     if name in ("log_likelihood", "log_prior"):
         return name
     if name.startswith("adjustment_ah"):
@@ -59,58 +60,6 @@ def _group_in_words(group: str) -> str:
     return f"weights, hidden layer {source} to {destination}"
 
 
-def draw_traces(axes: Array, drawn: dict[str, Array]) -> None:
-    """Draw a row for each quantity: its values by draw on the left, the ranks of its chains on the right."""
-    for row, (name, values) in enumerate(drawn.items()):
-        draw_trace(axes[row, 0], values, name)
-        axes[row, 0].set_title(describe_quantity(name))
-    draw_rank_differences(axes[:, 1], list(drawn.values()))
-    axes[-1, 0].set_xlabel(f"draw ({len(values)} chains)")
-
-
-def draw_trace(axis: Axes, values: Array, name: str) -> None:
-    """Draw the values of each chain by draw, on a logarithmic scale for sigmas."""
-    for chain, trace in enumerate(values):
-        axis.plot(trace, color=chain_colour(chain), lw=0.7, alpha=0.8)
-    axis.set_xlim(0, max(1, values.shape[1] - 1))
-    if name.startswith(("sigma_", "adjustment_")):
-        logarithmic(axis, values)
-    axis.margins(y=0.05)
-
-
-def draw_rank_differences(axes: Sequence[Axes], drawn: Sequence[Array]) -> None:
-    """Draw the distribution function of each chain's ranks minus the uniform one, on one scale.
-
-    The grey band contains one chain of independent draws with a probability of 95 %.
-
-    Säilynoja, Bürkner and Vehtari (2022), with the constant width of Kolmogorov's test.
-    """
-    n_chains, n_draws = drawn[0].shape
-    # The ranks of one chain vary less than uniform numbers, because the chain is itself a share of all draws.
-    width = _KOLMOGOROV_95 * math.sqrt((1 - 1 / n_chains) / n_draws)
-    reach = width
-    for axis, values in zip(axes, drawn, strict=True):
-        ranks = values.ravel().argsort(kind="stable").argsort().reshape(values.shape) + 1
-        fractions = np.zeros((n_chains, n_draws + 2))
-        fractions[:, 1:-1], fractions[:, -1] = np.sort(ranks, axis=1) / values.size, 1
-        difference = np.append(np.linspace(0, 1, n_draws + 1), 1) - fractions
-        for chain in range(n_chains):
-            axis.plot(fractions[chain], difference[chain], color=chain_colour(chain), lw=0.8, alpha=0.8)
-        reach = max(reach, float(np.abs(difference).max()))
-    for axis in axes:
-        axis.axhspan(-width, width, color=GREY, alpha=0.18, lw=0, zorder=0)
-        axis.axhline(0, color="black", lw=0.6, zorder=0)
-        axis.set_xlim(0, 1)
-        axis.set_ylim(-1.08 * (reach or 1), 1.08 * (reach or 1))  # 0: one draw of one chain
-    axes[0].set_title("ranks: distribution − uniform")
-    axes[-1].set_xlabel("rank / number of draws")
-
-
-def chain_colour(chain: int) -> str:
-    """Return the colour of a chain; every eighth chain has the same."""
-    return CHAIN_COLOURS[chain % len(CHAIN_COLOURS)]
-
-
 def draw_rhat(axis: Axes, table: pd.DataFrame, threshold: float) -> None:
     """Draw R-hat as bars from 1, largest on top; bars above the threshold have another colour."""
     values = table["rhat"].to_numpy()
@@ -118,7 +67,7 @@ def draw_rhat(axis: Axes, table: pd.DataFrame, threshold: float) -> None:
     colours = [RED if value > threshold else BLUE for value in values]
     axis.barh(places, np.nan_to_num(values - 1), left=1.0, height=0.62, color=colours)
     _draw_threshold(axis, threshold, len(table))
-    axis.set_yticks(places, table.index)
+    axis.set_yticks(places, [shortened(name) for name in table.index])
     axis.tick_params(axis="y", length=0)
     known = values[np.isfinite(values)]
     axis.set_xlim(1.0, max(2 * threshold - 1, 1 + 1.08 * (known.max() - 1) if known.size else 0))
@@ -162,24 +111,7 @@ def _draw_threshold(axis: Axes, threshold: float, n_rows: int) -> None:
     axis.set_ylim(-0.6, n_rows - 0.4)
 
 
-_MAX_ROWS = 12  # of traces
 _MAX_BARS = 40
-
-
-@styled
-def traces_and_ranks(run: Draws, path: str | Path) -> Path:
-    """Plot hyperparameters and log densities by draw and chain, and the ranks of each chain's draws."""
-    candidates = sigmas(run) | adjustments(run) | log_densities(run)
-    chosen = least_converged(candidates, _MAX_ROWS)
-    figure, axes = figure_with_axes(
-        len(chosen), 2, width=8.2, height=1.35 * len(chosen) + 0.7, width_ratios=(2.2, 1), sharex="col"
-    )
-    draw_traces(axes, {name: candidates[name] for name in chosen})
-    if len(chosen) < len(candidates):
-        figure.suptitle(
-            f"The {len(chosen)} of {len(candidates)} quantities with the largest R-hat", fontsize=9
-        )
-    return save(figure, path)
 
 
 @styled

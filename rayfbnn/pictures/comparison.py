@@ -14,10 +14,9 @@ from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.draws.weighted_starts import with_members
+from rayfbnn.pictures.colours import GREY, series_colour
 from rayfbnn.pictures.figures import Figure, blank_figure, save, styled
 from rayfbnn.pictures.panels import (
-    CHAIN_COLOURS,
-    GREY,
     Axes,
     draw_band,
     draw_probabilities,
@@ -50,7 +49,7 @@ def picture(comparison: Comparison, runs: Mapping[str, Draws], path: str | Path)
     parts = figure.subfigures(2, 1, height_ratios=[3.4, 2.6 * n_rows]) if n_rows else [figure]
     left, middle, right = parts[0].subplots(1, 3)
     rows = [name for name in comparison.rows if name in runs]
-    colours = {name: CHAIN_COLOURS[n % len(CHAIN_COLOURS)] for n, name in enumerate(rows)}
+    colours = {name: series_colour(n) for n, name in enumerate(rows)}
     _draw_distances(left, comparison, colours)
     has_labels = next(iter(runs.values())).spec.data_model.has_labels
     _draw_calibration(middle, comparison, colours, has_labels=has_labels)

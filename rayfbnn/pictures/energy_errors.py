@@ -10,8 +10,9 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import thinned
+from rayfbnn.pictures.colours import BLUE, GREY, SKY
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
-from rayfbnn.pictures.panels import BLUE, GREY, SKY, logarithmic, opacity
+from rayfbnn.pictures.panels import logarithmic, opacity
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws

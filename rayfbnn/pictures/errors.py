@@ -8,9 +8,9 @@ import numpy as np
 
 from rayfbnn.answers.errors_by_iteration import Course, ErrorsByIteration
 from rayfbnn.arrays import Array
-from rayfbnn.pictures.chains import chain_colour
+from rayfbnn.pictures.colours import GREY, chain_style
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
-from rayfbnn.pictures.panels import GREY, Axes, logarithmic
+from rayfbnn.pictures.panels import Axes, logarithmic
 
 _WORDS = {
     "squared_error": "squared error",
@@ -53,7 +53,7 @@ def errors_by_iteration(errors: ErrorsByIteration, path: str | Path) -> Path:
 
 def _draw_chains(axis: Axes, course: Course, values: Array) -> None:
     for chain, of_chain in enumerate(values):
-        axis.plot(course.iterations, of_chain, color=chain_colour(chain), lw=0.7, alpha=0.8)
+        axis.plot(course.iterations, of_chain, **chain_style(chain), lw=0.7, alpha=0.8)
 
 
 def _scale(axis: Axes, drawn: list[Array], *, is_logarithmic: bool) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.draws.stored_fit import fit_summary
+from rayfbnn.pictures.colours import series_colour
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
-from rayfbnn.pictures.panels import CHAIN_COLOURS, Axes
+from rayfbnn.pictures.panels import Axes
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
@@ -35,7 +36,7 @@ def draw_objective(axis: Axes, run: Draws) -> None:
         objective = objective - run.data.log_scale  # on the scale of the log evidences in tables
     steps = (np.arange(n_bins) + 1) * approximation.n_steps / n_bins
     for start, (values, weight) in enumerate(zip(objective, summary.weight, strict=True)):
-        colour = CHAIN_COLOURS[start % len(CHAIN_COLOURS)]
+        colour = series_colour(start)
         axis.plot(steps, values, color=colour, lw=1.2 if weight > 0 else 0.5)
     late = objective[:, n_bins // 10 :]
     late = late[np.isfinite(late)]

@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.pictures.colours import BLUE, GREY, SKY, series_colour
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Axes: TypeAlias = Any  # matplotlib's; only figures.py imports it
-
-# Okabe and Ito's palette, distinguishable with any colour vision; black is for text and reference lines.
-BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-PURPLE, SKY, YELLOW, GREY = "#CC79A7", "#56B4E9", "#B8A900", "#666666"
-CHAIN_COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
 
 
 def draw_band(axis: Axes, x: Array, table: pd.DataFrame, name: str) -> None:
@@ -60,7 +56,7 @@ def draw_probabilities(
     labelled       for each label the cases that have it, and the cases with its opposite if it has one
     """
     for number, (name, (of_label, of_opposite)) in enumerate(zip(names, labelled, strict=True)):
-        colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
+        colour = series_colour(number)
         axis.plot(x, probabilities[:, number], color=colour, label=name)
         axis.plot(x_data[of_label], np.full(of_label.sum(), 1.04), "|", color=colour, ms=6, alpha=0.7)
         if of_opposite is not None:
@@ -115,7 +111,7 @@ def draw_relevance(axis: Axes, names: Sequence[str], values: Array) -> None:
         x, y = chains.ravel(), np.repeat(places, values.shape[1]) - 0.28
         axis.plot(x, y, "|", color=GREY, ms=4.5, mew=0.7, alpha=0.8, ls="", label="medians of chains")
     logarithmic(axis, levels, which="x")
-    axis.set_yticks(places, names)
+    axis.set_yticks(places, [shortened(name) for name in names])
     axis.tick_params(axis="y", length=0)
     axis.set_ylim(-0.7, len(names) - 0.4)
     axis.grid(axis="x", color="0.9", lw=0.6)
@@ -182,6 +178,14 @@ def _round_numbers(low: float, high: float) -> list[float]:
     step = max(factor * decade for factor in (1, 2, 5) if factor * decade <= half)
     first, last = math.ceil(low / step), math.floor(high / step)
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
+
+
+def shortened(text: str, at_most: int = 40) -> str:
+    """Return a text with "…" instead of its middle if it has more than `at_most` characters."""
+    if len(text) <= at_most:
+        return text
+    n_end = (at_most - 1) // 2
+    return f"{text[: at_most - 1 - n_end]}…{text[-n_end:]}"
 
 
 def opacity(n_points: int) -> float:

@@ -12,19 +12,17 @@ import pandas as pd
 from rayfbnn.answers.calibration import BINS, Places, labelled, places, reliability, share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import sigmas
-from rayfbnn.pictures.chains import draw_ess, draw_rhat, draw_traces
+from rayfbnn.pictures.chains import draw_ess, draw_rhat
 from rayfbnn.pictures.chosen_quantities import least_converged, log_densities, worst_of_each
+from rayfbnn.pictures.colours import BLUE, CHAIN_COLOURS, GREY, SKY
 from rayfbnn.pictures.figures import Figure, blank_figure, save, styled
 from rayfbnn.pictures.panels import (
-    BLUE,
-    CHAIN_COLOURS,
-    GREY,
-    SKY,
     Axes,
     draw_predicted,
     opacity,
     set_log_scale,
 )
+from rayfbnn.pictures.traces import draw_traces
 
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis

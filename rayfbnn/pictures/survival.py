@@ -12,8 +12,9 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import outputs_alone
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.model.likelihood.survival import SurvivalTargets
+from rayfbnn.pictures.colours import BLUE, GREEN, ORANGE, PURPLE, RED
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
-from rayfbnn.pictures.panels import BLUE, GREEN, ORANGE, PURPLE, RED, draw_survival
+from rayfbnn.pictures.panels import draw_survival
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws

@@ -75,6 +75,18 @@ def ess_mean(values: Array) -> float:
     return _ess(_halves(values)) if _is_usable(values) else math.nan
 
 
+def draws_of_one_chain(values: Array) -> float:
+    """Return the effective sample size of one chain's share of draws below the median, a mean over chains.
+
+    The autocorrelations are about the share of each chain, so that chains that disagree do not lower it. The
+    result is the number of draws if there are too few, or if they are not finite.
+    """
+    if not _is_usable(values):
+        return float(values.shape[1])
+    is_below = (values <= np.median(values)).astype(np.float64)
+    return _ess(is_below - is_below.mean(axis=1, keepdims=True)) / len(values)
+
+
 def mcse_mean(values: Array) -> Array:
     """Return the Monte Carlo standard error of means, (...), of values (..., n_chains, n_draws)."""
     flat = values.reshape(-1, *values.shape[-2:])

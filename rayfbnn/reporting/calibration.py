@@ -9,7 +9,8 @@ import numpy as np
 from rayfbnn.answers.calibration import LEVELS, Places, labelled, reliability, share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.markup import tables
-from rayfbnn.pictures.panels import BLUE, Axes, draw_survival
+from rayfbnn.pictures.colours import BLUE
+from rayfbnn.pictures.panels import Axes, draw_survival
 from rayfbnn.pictures.predicted import (
     draw_coverage,
     draw_pit,

@@ -10,7 +10,8 @@ from rayfbnn.answers.effects import Dependence, partial_dependence, value_names
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.markup import tables
-from rayfbnn.pictures.panels import CHAIN_COLOURS, GREY, Axes, set_log_scale
+from rayfbnn.pictures.colours import GREY, series_colour
+from rayfbnn.pictures.panels import Axes, set_log_scale
 from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.reported_run import ReportedRun
 
@@ -94,7 +95,7 @@ def _draw(
 
 def _draw_value(axis: Axes, dependence: Dependence, number: int, name: str) -> None:
     """Draw one of the predicted values: a line with its band, or points with bars for levels."""
-    colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
+    colour = series_colour(number)
     mean, low, high = (values[:, number] for values in (dependence.mean, dependence.low, dependence.high))
     if dependence.levels:
         bars = np.abs(np.stack([mean - low, high - mean]))

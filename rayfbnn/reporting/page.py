@@ -9,7 +9,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.pictures import panels
+from rayfbnn.pictures import colours
 from rayfbnn.pictures.figures import STYLE, figure_with_axes, in_force, to_svg
 from rayfbnn.pictures.panels import Axes
 from rayfbnn.version import __version__
@@ -58,14 +58,18 @@ _COLOURS = {
     "#000000": "currentColor",
     "#ffffff": "var(--page)",
     "#e6e6e6": "var(--line)",
-    panels.BLUE.lower(): "var(--blue)",
-    panels.ORANGE.lower(): "var(--orange)",
-    panels.GREEN.lower(): "var(--green)",
-    panels.RED.lower(): "var(--red)",
-    panels.PURPLE.lower(): "var(--purple)",
-    panels.SKY.lower(): "var(--sky)",
-    panels.YELLOW.lower(): "var(--yellow)",
-    panels.GREY.lower(): "var(--grey)",
+    colours.BLUE.lower(): "var(--blue)",
+    colours.ORANGE.lower(): "var(--orange)",
+    colours.GREEN.lower(): "var(--green)",
+    colours.RED.lower(): "var(--red)",
+    colours.PURPLE.lower(): "var(--purple)",
+    colours.SKY.lower(): "var(--sky)",
+    colours.GREY.lower(): "var(--grey)",
+    colours.VIOLET.lower(): "var(--violet)",
+    colours.RUST.lower(): "var(--rust)",
+    colours.ULTRAMARINE.lower(): "var(--ultramarine)",
+    colours.TEAL.lower(): "var(--teal)",
+    colours.BROWN.lower(): "var(--brown)",
 }
 
 

@@ -12,7 +12,8 @@ from rayfbnn.data.encoding import InputColumn
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.markup import tables
 from rayfbnn.pictures.chosen_quantities import largest, of_inputs, relevance_groups
-from rayfbnn.pictures.panels import BLUE, Axes, draw_relevance
+from rayfbnn.pictures.colours import BLUE
+from rayfbnn.pictures.panels import Axes, draw_relevance
 from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.reported_run import ReportedRun
 

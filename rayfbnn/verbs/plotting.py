@@ -112,12 +112,13 @@ def _pictures(
         predicted,
         relevance,
         survival,
+        traces,
     )
 
     pictures = []
     if isinstance(diagnosis, Diagnosis):
         pictures = [
-            chains.traces_and_ranks(run, folder / "traces.png"),
+            traces.traces_and_ranks(run, folder / "traces.png"),
             chains.rhat_and_ess(diagnosis, folder / "convergence.png"),
         ]
     if run.kind == "mcmc":

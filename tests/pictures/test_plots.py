@@ -30,6 +30,7 @@ from rayfbnn.pictures import (  # noqa: E402
     predicted,
     relevance,
     survival,
+    traces,
 )
 from rayfbnn.pictures.chains import describe_quantity  # noqa: E402
 from rayfbnn.pictures.panels import kaplan_meier  # noqa: E402
@@ -136,13 +137,13 @@ def test_missing_labels_are_not_drawn_as_zero(tmp_path: Path, figures: list[Any]
 @pytest.mark.parametrize("changes", [{}, {"model__noise": "0.3:4:2", "chains": 9}, {"chains": 1}])
 def test_traces_and_ranks(changes: dict[str, Any], tmp_path: Path, figures: list[Any]) -> None:
     run, _ = prepared(**changes)
-    check_picture(chains.traces_and_ranks(run, tmp_path / "traces.png"), figures)
+    check_picture(traces.traces_and_ranks(run, tmp_path / "traces.png"), figures)
 
 
 @pytest.mark.usefixtures("undrawn_pictures")
 def test_traces_of_a_single_draw(tmp_path: Path, figures: list[Any]) -> None:
     run = make_run(make_spec(chains=1), n_draws=1)
-    chains.traces_and_ranks(run, tmp_path / "traces.png")
+    traces.traces_and_ranks(run, tmp_path / "traces.png")
     assert figures[0].axes[1].get_ylim() == (-1.08, 1.08)
 
 
@@ -261,7 +262,7 @@ def test_sigmas_over_hundreds_of_decades_have_few_ticks(tmp_path: Path, figures:
     run.store.precisions[...] = np.exp(np.linspace(-600, 600, run.store.precisions.size)).reshape(
         run.store.precisions.shape
     )
-    chains.traces_and_ranks(run, tmp_path / "traces.png")
+    traces.traces_and_ranks(run, tmp_path / "traces.png")
     assert 2 <= len(figures[0].axes[0].get_yticks()) <= 7
 
 
@@ -274,7 +275,7 @@ def test_a_narrow_range_has_several_ticks(
     run.store.precisions[...] = (
         np.linspace(low, high, run.store.precisions.size).reshape(run.store.precisions.shape) ** -2
     )
-    chains.traces_and_ranks(run, tmp_path / "traces.png")
+    traces.traces_and_ranks(run, tmp_path / "traces.png")
     ticks = figures[0].axes[0].get_yticks()
     assert 2 <= len(ticks) <= 6 and min(ticks) >= 0.98 * low and max(ticks) <= 1.02 * high
 
@@ -284,7 +285,7 @@ def test_without_matplotlib_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"install rayfbnn\[plots\]"):
-        chains.traces_and_ranks(make_run(make_spec()), tmp_path / "traces.png")
+        traces.traces_and_ranks(make_run(make_spec()), tmp_path / "traces.png")
 
 
 @pytest.mark.parametrize(
