@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.levels import in_one_spelling, is_ambiguous, level_text, truth_of
 from rayfbnn.data.raw_table import Table, short
 from rayfbnn.data.table_files import is_whole
 from rayfbnn.errors import DataError
@@ -80,6 +81,17 @@ class Cells:
         words = [isinstance(value, str) and value.strip().lower() in _MISSING_WORDS for value in self.values]
         return self.is_empty | np.array(words, dtype=bool)
 
+    @cached_property
+    def truths(self) -> Array | None:
+        """1 and 0 where cells are true and false, NaN where they are empty; None if there are other cells."""
+        if self.is_number.any():
+            return None
+        truths = {text: truth_of(text) for text in set(self.texts) if text is not None}
+        if not truths or None in truths.values():
+            return None
+        values = [None if text is None else truths[text] for text in self.texts]
+        return np.array([math.nan if value is None else float(value) for value in values])
+
     @property
     def has_categories(self) -> bool:
         """True if the column has pandas' type for categories."""
@@ -105,11 +117,30 @@ class Cells:
 
     @cached_property
     def texts(self) -> list[str | None]:
-        """The cells as the text of a level, None for empty ones."""
-        return [
-            None if is_empty else level_text(value)
-            for value, is_empty in zip(self.values, self.is_empty, strict=True)
-        ]
+        """The cells as the text of a level, None for empty ones; each level has one text.
+
+        Raises DataError for floating-point numbers in which integers may have become equal.
+        """
+        rows = zip(self._levels, self.is_empty, strict=True)
+        return in_one_spelling([None if is_empty else level_text(value) for value, is_empty in rows])
+
+    def level(self, row: int) -> Any:
+        """Return the cell of a row as a level; `row` counts from 0. Raises DataError as `texts` does."""
+        return self._levels[row]
+
+    @cached_property
+    def _levels(self) -> list[Any]:
+        # Pandas would turn a float32 into a Python float with other digits.
+        is_short = str(self.values.dtype) in ("float16", "float32")
+        values = list(self.values.to_numpy() if is_short else self.values)
+        for row, value in enumerate(values):
+            if is_ambiguous(value):
+                raise DataError(
+                    f"{self.place(row)}: {value:.0f} is a floating-point number, in which neighbouring"
+                    " integers above 9007199254740992 have become equal; read the column as text or as"
+                    " integers (Int64 in pandas if cells are missing)"
+                )
+        return values
 
     def check_numbers(self, allowed: Array | None = None) -> Array:
         """Return `numbers`; raise DataError for the first cell that is neither a number nor `allowed`."""
@@ -131,17 +162,6 @@ class Cells:
     def _counting(self) -> str:
         of_file = "row 1 is the first below the header"
         return "the first row is row 1" if self.table.csv_path is None else of_file
-
-
-def level_text(value: object) -> str:
-    """Return the text that identifies a level: a text itself, "3" for the numbers 3 and 3.0, or "True"."""
-    as_number = math.nan if isinstance(value, str) else number(value)
-    return number_text(as_number) if math.isfinite(as_number) else str(value).strip()
-
-
-def number_text(value: float) -> str:
-    """Return the text that identifies a number as a level or label, such as "3" for 3.0."""
-    return str(int(value)) if value == int(value) else repr(float(value))
 
 
 def number(value: object) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,23 +12,28 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.labels import level_numbers
+from rayfbnn.data.levels import truth_of
 from rayfbnn.data.missing_inputs import check_none_missing, missing_rows
 from rayfbnn.data.raw_table import Table, near_name
 from rayfbnn.errors import DataError
 
 if TYPE_CHECKING:
+    from rayfbnn.data.dataset import Dataset
     from rayfbnn.model.likelihood.data_model import DataModel
 
-_TRUE, _FALSE = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
+_YES_NO = {"yes": "1", "y": "1", "no": "0", "n": "0"}
 
 
-def encode_inputs(table: Table, encoding: Encoding) -> Array:
+def encode_inputs(table: Table, encoding: Encoding, training: Dataset | None = None) -> Array:
     """Return the inputs of each row, (n_rows, n_inputs) float64.
+
+    training  the training cases; with them, truth values count as 1 and 0 where a number was always 1 or 0
 
     Raises DataError for a column that the table lacks, a cell that is not a number, an unknown level, or
     missing values.
     """
     cells = [Cells.from_table(table, column.name) for column in encoding.inputs]
+    cells = [_with_flags(one, column, training) for one, column in zip(cells, encoding.inputs, strict=True)]
     pairs = list(zip(cells, encoding.inputs, strict=True))
     for column_cells, column in pairs:
         if column.kind in ("number", "missing"):
@@ -35,6 +41,14 @@ def encode_inputs(table: Table, encoding: Encoding) -> Array:
     check_none_missing(cells, encoding, is_training=False)
     blocks = [block for column_cells, column in pairs for block in _encode_column(column_cells, column)]
     return np.stack(blocks, axis=1).reshape(table.n_rows, len(encoding.input_names))
+
+
+def _with_flags(cells: Cells, column: InputColumn, training: Dataset | None) -> Cells:
+    """Return the cells with truth values as 1 and 0, if the training cases have 1 and 0 instead."""
+    if training is None or column.kind != "number" or (truths := cells.truths) is None:
+        return cells
+    values = training.inputs[:, training.input_names.index(column.name)]
+    return replace(cells, numbers=truths) if np.isin(values, (0, 1)).all() else cells
 
 
 def _encode_column(cells: Cells, column: InputColumn) -> list[Array]:
@@ -71,6 +85,8 @@ def encode_targets(
         cells = Cells.from_table(table, name)
         if name in encoding.labels:
             columns.append(level_numbers(cells, encoding.labels[name], "label"))
+        elif model.n_labels == 2 and (truths := cells.truths) is not None:
+            columns.append(truths)
         else:
             columns.append(cells.check_numbers(allowed=cells.is_empty))
     targets = np.stack(columns, axis=1)
@@ -95,14 +111,14 @@ def _censor(table: Table, times: Array, name: str, censored: str) -> Array:
             f"{table.source}: row {row + 1}, column {name}: must be a time above 0, got {times[row]:g};"
             f" column {censored} marks censored times"
         )
-    texts = [None if text is None else text.lower() for text in cells.texts]
-    for row, text in enumerate(texts):
-        if text not in _TRUE + _FALSE:
+    marks = [None if text is None else truth_of(text) or _YES_NO.get(text.lower()) for text in cells.texts]
+    for row, mark in enumerate(marks):
+        if mark is None:
             raise DataError(
                 f"{cells.place(row)}: must be 1 (or true) for a censored time and 0 (or false) for an"
                 f" observed one, got {str(cells.values.iloc[row])!r}"
             )
-    return np.where([text in _TRUE for text in texts], -times, times)
+    return np.where([mark == "1" for mark in marks], -times, times)
 
 
 def _check_range(

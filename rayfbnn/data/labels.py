@@ -1,13 +1,14 @@
-"""Labels of targets, learnt from the training cases and converted to numbers."""
+"""Levels of inputs and labels of targets, learnt from the training cases and converted to numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.cells import Cells, level_text, number_text
+from rayfbnn.data.cells import Cells
+from rayfbnn.data.levels import Places, level_text, order_of_levels, plain_number
 from rayfbnn.data.raw_table import Table, listed
 from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.errors import DataError
@@ -46,18 +47,32 @@ def _labels_of(cells: Cells) -> tuple[str, ...]:
     """Return the labels of a target; numbers are sorted by value, however they are written."""
     if cells.kind == "levels":
         return levels_of(cells)
-    numbers = np.unique(cells.check_numbers(allowed=cells.is_empty))
-    return tuple(number_text(value) for value in numbers if not np.isnan(value))
+    cells.check_numbers(allowed=cells.is_empty)
+    numbers = {plain_number(text) or text for text in cells.texts if text is not None}
+    return tuple(sorted(numbers, key=order_of_levels))
 
 
 def levels_of(cells: Cells) -> tuple[str, ...]:
     """Return the levels of a column: categories in their order, numbers by value, text alphabetically."""
     there = {text for text in cells.texts if text is not None}
     if cells.has_categories:
-        return tuple(text for text in map(level_text, cells.values.cat.categories) if text in there)
-    if cells.values.dtype.kind != "b" and cells.is_number[~cells.is_empty].all():
-        return tuple(sorted(there, key=lambda text: (float(text), text)))
+        categories = dict.fromkeys(map(level_text, cells.values.cat.categories))
+        return tuple(text for text in categories if text in there)
+    _check_leading_zeros(cells, there)
+    if cells.values.dtype.kind != "b" and all(plain_number(text) is not None for text in there):
+        return tuple(sorted(there, key=order_of_levels))
     return tuple(sorted(there))
+
+
+def _check_leading_zeros(cells: Cells, levels: set[str]) -> None:
+    """Raise DataError if two levels differ only by leading zeros, which may or may not mean something."""
+    for level in sorted(levels):
+        number = plain_number(level)
+        if number != level and number in levels:
+            raise DataError(
+                f"{cells.table.source}: column {cells.name}: has both {level!r} and {number!r}, which may be"
+                " one level in two spellings or two levels; write each level in one way"
+            )
 
 
 def level_numbers(cells: Cells, levels: Sequence[str], what: str) -> Array:
@@ -65,16 +80,16 @@ def level_numbers(cells: Cells, levels: Sequence[str], what: str) -> Array:
 
     what  "level" or "label", the noun used in the DataError for an unknown value
     """
-    places: Mapping[str | None, float] = {level: place for place, level in enumerate(levels)}
-    numbers = np.array([places.get(text, -1) for text in cells.texts], dtype=np.float64)
-    other_numbers = (numbers < 0) & cells.is_number  # such as 3.0 where the level is 3
-    numbers[other_numbers] = [places.get(number_text(value), -1) for value in cells.numbers[other_numbers]]
-    numbers[cells.is_empty] = np.nan
+    places = Places(levels)
+    numbers = np.full(len(cells.values), np.nan)
+    for row in np.flatnonzero(~cells.is_empty).tolist():
+        place = places.of(cells.level(row))
+        numbers[row] = -1 if place is None else place
     unknown = np.flatnonzero(numbers < 0)
     if len(unknown):
-        row = int(unknown[0])
+        first = int(unknown[0])
         raise DataError(
-            f"{cells.place(row)}: unknown {what}, got {str(cells.values.iloc[row])!r}"
+            f"{cells.place(first)}: unknown {what}, got {str(cells.values.iloc[first])!r}"
             f" ({len(unknown)} of {len(numbers)} rows); the {what}s are: {listed(levels)}"
         )
     return numbers

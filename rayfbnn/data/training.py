@@ -65,7 +65,7 @@ def read_cases(
     table = as_table(data, input_names=names, target_names=spec.data.targets, censored=spec.data.censored)
     if table.n_rows == 0:
         raise DataError(f"{table.source}: no rows below the header; at least one case is needed")
-    inputs = encode_inputs(table, encoding)
+    inputs = encode_inputs(table, encoding, training)
     targets = None
     if any(name in table.names for name in spec.data.targets):
         targets = encode_targets(table, encoding, spec.data.targets, spec.data.censored, spec.data_model)
