@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -12,19 +14,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.levels import in_one_spelling, is_ambiguous, level_text, truth_of
+from rayfbnn.data.dress import dress_of, mostly_dressed, undress
+from rayfbnn.data.levels import in_one_spelling, is_ambiguous, level_text, plain_number, truth_of
 from rayfbnn.data.raw_table import Table, short
 from rayfbnn.data.table_files import is_whole
 from rayfbnn.errors import DataError
-from rayfbnn.numerals import has_other_digits, read_number
+from rayfbnn.numerals import read_number
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # Words for missing numbers that programs write.
 _MISSING_WORDS = frozenset({"na", "n/a", "nan", "null", "none", "?"})
-_DECIMAL_COMMA = re.compile(r"[-+]?[\d. ]*\d?,\d+")
-_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}( .*)?")
+# Texts that often mark a missing value. In a column of text they may mean something else.
+MARKS = _MISSING_WORDS | frozenset(
+    "- -- --- – — . .. ... * n.a. n.a #n/a n/d n.d. nil missing <na> nat (null) \\n #null! #value! #div/0!"
+    " #ref! #num!".split()
+)
+
+
+_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?")
+_OR_LEVELS = ", or name the column in data.categorical if its cells are levels of an input"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +43,14 @@ class Cells:
 
     values   the cells as they are
     numbers  (n_rows,) float64, NaN where a cell is not a finite number
+    is_mark  (n_rows,) marks the cells that data.missing_marks names
     """
 
     table: Table
     name: str
     values: pd.Series[Any]
     numbers: Array
+    is_mark: Array
 
     @staticmethod
     def from_table(table: Table, name: str) -> Cells:
@@ -51,11 +63,15 @@ class Cells:
     @staticmethod
     def _read(table: Table, name: str) -> Cells:
         values = table.column(name)
+        if table.csv_path is not None and table.form.decimal == ",":
+            values = values.map(_with_decimal_point)
         if values.dtype.kind in "iuf":
             numbers = values.to_numpy(dtype=np.float64, na_value=math.nan)
         else:
             numbers = np.array([number(value) for value in values], dtype=np.float64)
-        return Cells(table, name, values, np.where(np.isfinite(numbers), numbers, math.nan))
+        is_mark = _marked(values, numbers, table.form.missing_marks or ())
+        numbers = np.where(np.isfinite(numbers) & ~is_mark, numbers, math.nan)
+        return Cells(table, name, values, numbers, is_mark)
 
     @cached_property
     def is_number(self) -> Array:
@@ -70,8 +86,10 @@ class Cells:
         is_blank = np.array([isinstance(value, str) and not value.strip() for value in self.values], bool)
         path = self.table.csv_path
         if path is None:
-            return is_blank | self.values.isna().to_numpy(dtype=bool)
-        return is_blank & is_whole(path, len(is_blank)) if is_blank.any() else is_blank
+            is_blank |= self.values.isna().to_numpy(dtype=bool)
+        elif is_blank.any():
+            is_blank &= is_whole(path, len(is_blank))
+        return is_blank | self.is_mark
 
     @cached_property
     def is_missing(self) -> Array:
@@ -110,10 +128,8 @@ class Cells:
             return "number" if self.is_number.any() or not self.is_missing.all() else "empty"
         if self.is_number.any() or not all(isinstance(value, str | bool | np.bool_) for value in rest):
             return "number"
-        texts = [str(value).strip() for value in rest]
-        others = (_DECIMAL_COMMA.fullmatch, _DATE.fullmatch, has_other_digits)
-        is_other = any(all(is_one(text) for text in texts) for is_one in others)
-        return "number" if is_other or not any(texts) else "levels"
+        texts = [text for value in rest if (text := str(value).strip()).lower() not in MARKS]
+        return "number" if texts and (not any(texts) or mostly_dressed(texts)) else "levels"
 
     @cached_property
     def texts(self) -> list[str | None]:
@@ -150,9 +166,33 @@ class Cells:
             value = self.values.iloc[int(wrong[0])]
             raise DataError(
                 f"{self.place(int(wrong[0]))}: not a finite number, got {short(str(value))!r}"
-                f" ({len(wrong)} of {len(is_wrong)} rows; {self._counting}){_hint(value)}"
+                f" ({len(wrong)} of {len(is_wrong)} rows; {self._counting}){self._hint(value, wrong)}"
             )
         return self.numbers
+
+    def _hint(self, value: object, wrong: Array) -> str:
+        """Return advice about a cell that is not a number, as the end of a message.
+
+        wrong  the rows with such cells, counted from 0
+        """
+        if hasattr(value, "isoformat"):
+            return "; give a date as a number, such as days since the first one, or leave the column out"
+        if not isinstance(value, str) or not (text := value.strip()):
+            return ""
+        if text == self.name:
+            return "; the row repeats the header: delete it"
+        others = [str(other).strip() for other in self.values[~self.is_missing]]
+        if (dress := dress_of(text, others)) is not None:
+            examples = dict.fromkeys(others[row] for row in range(len(others)) if undress(others[row]))
+            like = " and ".join(repr(short(one)) for one in list(examples)[1:3])
+            return f"; it {dress.seen}{f', as in {like}' if like else ''}: {dress.advice}{_OR_LEVELS}"
+        if text.lower() in MARKS:
+            return f"; leave a cell empty if its value is missing, or set {marks_key([text])}"
+        where = ""
+        if len(wrong) == 1 < len(self.values) and self.table.csv_path is not None:
+            ends = {0: "the line below the header has units", len(self.values) - 1: "this is not a case"}
+            where = f" if {ends[int(wrong[0])]}, delete it;" if int(wrong[0]) in ends else ""
+        return f";{where} correct it{_OR_LEVELS}"
 
     def place(self, row: int) -> str:
         """Return the source, row and column of a cell, for a message; `row` counts from 0."""
@@ -176,19 +216,24 @@ def number(value: object) -> float:
         return math.nan
 
 
-def _hint(value: object) -> str:
-    """Return advice about a cell that is not a number, as the end of a message."""
-    if hasattr(value, "isoformat") or (isinstance(value, str) and _DATE.fullmatch(value.strip())):
-        return "; give a date as a number, such as days since the first one, or leave the column out"
+def _with_decimal_point(value: object) -> object:
+    """Return a number with a decimal comma with a point instead, and a number with a point as no number."""
     if not isinstance(value, str):
-        return ""
-    text = value.strip()
-    if has_other_digits(text):
-        return "; write numbers with the digits 0 to 9"
-    if _DECIMAL_COMMA.fullmatch(text):
-        return "; write a decimal point instead of the comma"
-    if text.lower() in _MISSING_WORDS:
-        return "; leave a cell empty if its value is missing"
-    if text:
-        return "; correct it, or name the column in data.categorical if its cells are levels of an input"
-    return ""
+        return value
+    if _DECIMAL_COMMA.fullmatch(value.strip()):
+        return value.replace(",", ".")
+    return f"'{value}'" if "." in value and math.isfinite(number(value)) else value
+
+
+def _marked(values: pd.Series[Any], numbers: Array, marks: Sequence[str]) -> Array:
+    """Mark the cells that hold a mark of missing values, (n_rows,); numbers are compared by value."""
+    if not marks:
+        return np.zeros(len(values), dtype=bool)
+    plain = [float(text) for mark in marks if (text := plain_number(mark)) is not None]
+    texts = [isinstance(value, str) and value.strip() in marks for value in values]
+    return np.isin(numbers, plain) | np.array(texts, dtype=bool)
+
+
+def marks_key(marks: Sequence[str]) -> str:
+    """Return the line of a configuration that names the marks of missing values."""
+    return f"data.missing_marks = {json.dumps(list(marks), ensure_ascii=False)}"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rayfbnn.data.dataset import Dataset
     from rayfbnn.model.likelihood.data_model import DataModel
 
+_READ_AS_MISSING = frozenset({"NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "<NA>", "#N/A"})
 _YES_NO = {"yes": "1", "y": "1", "no": "0", "n": "0"}
 
 
@@ -33,7 +34,7 @@ def encode_inputs(table: Table, encoding: Encoding, training: Dataset | None = N
     missing values.
     """
     cells = [Cells.from_table(table, column.name) for column in encoding.inputs]
-    cells = [_with_flags(one, column, training) for one, column in zip(cells, encoding.inputs, strict=True)]
+    cells = [_as_trained(one, column, training) for one, column in zip(cells, encoding.inputs, strict=True)]
     pairs = list(zip(cells, encoding.inputs, strict=True))
     for column_cells, column in pairs:
         if column.kind in ("number", "missing"):
@@ -43,12 +44,29 @@ def encode_inputs(table: Table, encoding: Encoding, training: Dataset | None = N
     return np.stack(blocks, axis=1).reshape(table.n_rows, len(encoding.input_names))
 
 
-def _with_flags(cells: Cells, column: InputColumn, training: Dataset | None) -> Cells:
-    """Return the cells with truth values as 1 and 0, if the training cases have 1 and 0 instead."""
+def _as_trained(cells: Cells, column: InputColumn, training: Dataset | None) -> Cells:
+    """Return the cells in the form of the training cases, where the same value may be another type.
+
+    Truth values become 1 and 0 if the training cases have 1 and 0. In a column with levels, a missing value
+    of a table in memory is the level NA if there is one, because pandas reads NA as missing; and a text such
+    as NA that is no level is a missing value.
+    """
+    if column.kind == "levels":
+        return _with_marks(cells, column)
     if training is None or column.kind != "number" or (truths := cells.truths) is None:
         return cells
     values = training.inputs[:, training.input_names.index(column.name)]
     return replace(cells, numbers=truths) if np.isin(values, (0, 1)).all() else cells
+
+
+def _with_marks(cells: Cells, column: InputColumn) -> Cells:
+    marks = [level for level in column.levels if level in _READ_AS_MISSING]
+    if not marks:
+        is_mark = np.array([text in _READ_AS_MISSING for text in cells.texts], dtype=bool)
+        return replace(cells, is_mark=cells.is_mark | is_mark) if is_mark.any() else cells
+    if len(marks) > 1 or column.n_missing or cells.table.csv_path is not None or not cells.is_empty.any():
+        return cells
+    return replace(cells, values=cells.values.astype(object).where(~cells.is_empty, marks[0]))
 
 
 def _encode_column(cells: Cells, column: InputColumn) -> list[Array]:

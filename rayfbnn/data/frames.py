@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rayfbnn.data.raw_table import Table, listed
+from rayfbnn.data.raw_table import Table, TableForm, listed
 from rayfbnn.data.table_files import read_table
 from rayfbnn.errors import DataError
 
@@ -27,7 +27,12 @@ def is_path(data: Source) -> bool:
 
 
 def as_table(
-    data: Source, *, input_names: Sequence[Sequence[str]], target_names: Sequence[str], censored: str | None
+    data: Source,
+    *,
+    input_names: Sequence[Sequence[str]],
+    target_names: Sequence[str],
+    censored: str | None,
+    form: TableForm,
 ) -> Table:
     """Return the table that `data` is or names; raise DataError if it is neither a table nor a file.
 
@@ -35,9 +40,10 @@ def as_table(
                   x1, x2, ... if no lists are given
     target_names  names of the columns of y, in a pair (X, y)
     censored      name of a further column of y that marks censored times
+    form          how the table is written
     """
     if is_path(data):
-        return read_table(Path(data))
+        return read_table(Path(data), form)
     if isinstance(data, tuple):
         if len(data) != 2:
             raise DataError(f"{SOURCE}: a tuple must be a pair (X, y), got {len(data)} elements")
@@ -48,8 +54,8 @@ def as_table(
             raise DataError(f"{SOURCE}: X has {len(inputs)} rows and y has {len(targets)}")
         import pandas as pd
 
-        return Table(pd.concat([inputs, targets], axis=1), SOURCE)
-    return Table(_frame(data, input_names, SOURCE), SOURCE)
+        return Table(pd.concat([inputs, targets], axis=1), SOURCE, form=form)
+    return Table(_frame(data, input_names, SOURCE), SOURCE, form=form)
 
 
 def _as_columns(targets: Source) -> Source:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.cells import Cells
+from rayfbnn.data.cells import MARKS, Cells, marks_key
 from rayfbnn.data.levels import Places, level_text, order_of_levels, plain_number
 from rayfbnn.data.raw_table import Table, listed
 from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.errors import DataError
 
+_WORDS = re.compile(r"[^\W\d_]|[<>=≤≥%$€£+]")
 _MAX_LABELS = 100  # more, with more than one for every two cases, are taken for numbers or free text
 
 
@@ -28,12 +30,34 @@ def learn_labels(table: Table, spec: TableConfiguration) -> dict[str, tuple[str,
         return {}
     for name in spec.data.targets:
         cells = Cells.from_table(table, name)
-        if cells.kind == "levels" or (spec.n_labels is None and cells.kind == "number"):
+        if _are_texts(cells) or (spec.n_labels is None and cells.kind == "number"):
             labels[name] = _labels_of(cells)
+            _check_marks(cells, labels[name], spec)
             _check_number_of_labels(cells, labels[name], spec)
         elif (n_classes := spec.model_keys.classes) is not None and _counts_from_one(cells, n_classes):
             labels[name] = tuple(str(label) for label in range(1, n_classes + 1))
     return labels
+
+
+def _are_texts(cells: Cells) -> bool:
+    """Return True for labels that are text. They may look like numbers in dress, such as >50K or 5 stars."""
+    if cells.kind != "number" or cells.is_number.any():
+        return cells.kind == "levels"
+    texts = [text for text in cells.texts if text is not None]
+    return bool(texts) and all(_WORDS.search(text) for text in texts)
+
+
+def _check_marks(cells: Cells, labels: Sequence[str], spec: TableConfiguration) -> None:
+    """Raise DataError if a label may mark missing targets, unless the configuration says what does."""
+    marks = [label for label in labels if label.lower() in MARKS]
+    if not marks or spec.data.missing_marks is not None:
+        return
+    counts = ", ".join(f"{mark!r} in {cells.texts.count(mark)}" for mark in marks)
+    raise DataError(
+        f"{cells.table.source}: column {cells.name}: {counts} of {cells.table.n_rows} rows may mark missing"
+        f" values; if so, set {marks_key(marks)}, which leaves these cases out of the likelihood; if"
+        f" {'it is a label' if len(marks) == 1 else 'they are labels'}, set {marks_key([])}"
+    )
 
 
 def _counts_from_one(cells: Cells, n_classes: int) -> bool:
@@ -45,7 +69,7 @@ def _counts_from_one(cells: Cells, n_classes: int) -> bool:
 
 def _labels_of(cells: Cells) -> tuple[str, ...]:
     """Return the labels of a target; numbers are sorted by value, however they are written."""
-    if cells.kind == "levels":
+    if _are_texts(cells):
         return levels_of(cells)
     cells.check_numbers(allowed=cells.is_empty)
     numbers = {plain_number(text) or text for text in cells.texts if text is not None}
@@ -88,9 +112,11 @@ def level_numbers(cells: Cells, levels: Sequence[str], what: str) -> Array:
     unknown = np.flatnonzero(numbers < 0)
     if len(unknown):
         first = int(unknown[0])
+        text = str(cells.values.iloc[first]).strip()
+        advice = f"; if {text!r} marks a missing value, set {marks_key([text])}" * (text.lower() in MARKS)
         raise DataError(
             f"{cells.place(first)}: unknown {what}, got {str(cells.values.iloc[first])!r}"
-            f" ({len(unknown)} of {len(numbers)} rows); the {what}s are: {listed(levels)}"
+            f" ({len(unknown)} of {len(numbers)} rows); the {what}s are: {listed(levels)}{advice}"
         )
     return numbers
 

@@ -9,12 +9,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rayfbnn.data.spec_protocols import ColumnKeys
 from rayfbnn.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _MAX_LISTED = 20
+
+
+@dataclass(frozen=True)
+class TableForm:
+    """How a table is written, as the section `data` of a configuration says.
+
+    missing_marks  texts and numbers that mark a missing value in any column; None if nothing was said
+    decimal        the decimal mark of a CSV file
+    """
+
+    missing_marks: tuple[str, ...] | None = None
+    decimal: str = "."
+
+    @staticmethod
+    def from_keys(data: ColumnKeys) -> TableForm:
+        """Return the form that a configuration describes."""
+        return TableForm(data.missing_marks, data.decimal or ".")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +42,14 @@ class Table:
     frame     the cells; cells of a CSV file are text
     source    the file, or "data", for messages
     csv_path  the CSV file of the cells, if they come from one
+    form      how the table is written
     read      the Cells of the columns that have been read
     """
 
     frame: pd.DataFrame
     source: str
     csv_path: Path | None = None
+    form: TableForm = TableForm()
     read: dict[str, Any] = field(default_factory=dict)
 
     @cached_property

@@ -49,6 +49,16 @@ class ColumnKeys(Protocol):
         ...
 
     @property
+    def missing_marks(self) -> tuple[str, ...] | None:
+        """Texts and numbers that mark missing values; None if nothing is said about them."""
+        ...
+
+    @property
+    def decimal(self) -> str | None:
+        """The decimal mark of CSV files; None for the point."""
+        ...
+
+    @property
     def standardize(self) -> tuple[str, ...]:
         """Which of inputs and targets are standardised."""
         ...

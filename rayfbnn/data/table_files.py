@@ -16,7 +16,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.file_sizes import check_columns, check_csv_size, check_parquet_size
 from rayfbnn.data.paths import check_on_disk, near_paths, open_ordinary
-from rayfbnn.data.raw_table import Table, short
+from rayfbnn.data.raw_table import Table, TableForm, short
 from rayfbnn.errors import DataError
 from rayfbnn.memory import bytes_text
 
@@ -42,7 +42,7 @@ _SIGNATURES = {
 }
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, form: TableForm) -> Table:
     """Read a file as a table; raise DataError if this fails or a row has more cells than the header."""
     _check_is_table_file(path)
     is_parquet = path.suffix.lower() in (".parquet", ".pq")
@@ -60,7 +60,7 @@ def read_table(path: Path) -> Table:
     except (ValueError, OSError, EOFError, Warning) as exc:
         raise DataError(f"{path}: cannot be read: {' '.join(str(exc).split())}; {_NEEDED}") from exc
     frame.columns = [str(name).strip() for name in frame.columns]
-    return Table(frame, str(path), None if is_parquet else path)
+    return Table(frame, str(path), None if is_parquet else path, form)
 
 
 def is_whole(path: Path, n_rows: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from rayfbnn.data.encoding import Encoding
 from rayfbnn.data.frames import Source, as_table
 from rayfbnn.data.input_columns import is_pattern
 from rayfbnn.data.learning import learn_encoding
-from rayfbnn.data.raw_table import Table
+from rayfbnn.data.raw_table import Table, TableForm
 from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.errors import ConfigError, DataError
 
@@ -62,7 +63,7 @@ def read_cases(
     """
     encoding = spec.encoding or Encoding.from_numbers(spec.input_names)
     names = [encoding.source_names, encoding.columns]
-    table = as_table(data, input_names=names, target_names=spec.data.targets, censored=spec.data.censored)
+    table = _table(data, names, spec)
     if table.n_rows == 0:
         raise DataError(f"{table.source}: no rows below the header; at least one case is needed")
     inputs = encode_inputs(table, encoding, training)
@@ -83,7 +84,17 @@ def _training_table(data: Source, spec: TableConfiguration) -> Table:
         names = [inputs]
     else:
         names = []
-    return as_table(data, input_names=names, target_names=spec.data.targets, censored=spec.data.censored)
+    return _table(data, names, spec)
+
+
+def _table(data: Source, input_names: Sequence[Sequence[str]], spec: TableConfiguration) -> Table:
+    return as_table(
+        data,
+        input_names=input_names,
+        target_names=spec.data.targets,
+        censored=spec.data.censored,
+        form=TableForm.from_keys(spec.data),
+    )
 
 
 def _dataset(table: Table, spec: TableConfiguration) -> Dataset:

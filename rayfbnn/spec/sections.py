@@ -13,12 +13,13 @@ from rayfbnn.spec.ranges import SCALE_RANGE
 
 
 def _number_as_text(value: object) -> object:
-    """Read `bo = 1` as `bo = "1"`, because a prior that is only a width may be written as a number."""
+    """Read 1 as "1": a prior that is only a width, or a mark of missing values, may be a number."""
     return repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 PriorText = Annotated[str, BeforeValidator(_number_as_text)]
 Name = Annotated[str, Field(min_length=1)]
+Mark = Annotated[str, Field(min_length=1), BeforeValidator(_number_as_text)]
 Count = Annotated[int, Field(ge=1, le=MAX_WORD)]
 FileName = Annotated[str, Field(min_length=1, max_length=4000, pattern=r"^[^\x00]*$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -36,6 +37,9 @@ class DataSpec(StrictModel):
     categorical  columns, by name or by pattern, with numbers that are levels
     ordered      column -> its levels in order; the network gets their places, from 0
     missing      "indicator" to replace missing inputs by the median, and to add an input that marks them
+    missing_marks  texts and numbers that mark a missing value in any column, such as ["-999", "?"]; [] if
+                 there are none
+    decimal      the decimal mark of a CSV file, "." or ","
     standardize  which of inputs and targets are shifted and scaled to mean 0 and standard deviation 1;
                  "inputs together" shifts each input and divides all by one number, which is right for inputs
                  in one unit, such as pixels
@@ -53,6 +57,8 @@ class DataSpec(StrictModel):
     categorical: tuple[Name, ...] | None = None
     ordered: dict[Name, Annotated[tuple[Name, ...], Field(min_length=2)]] | None = None
     missing: Literal["indicator"] | None = None
+    missing_marks: tuple[Mark, ...] | None = None
+    decimal: Literal[".", ","] | None = None
     standardize: tuple[Literal["inputs", "inputs together", "targets"], ...] = ()
     parts: Annotated[int, Field(ge=1, le=MAX_WORD)] | Literal["auto"] | None = None
     shuffle: bool | None = None

@@ -1,0 +1,227 @@
+"""Recognises texts that are numbers in another dress, such as "5 %", "$1,200", "(200)" or "12:30"."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rayfbnn.numerals import has_other_digits
+
+_MOSTLY = 0.9  # a column with this share of numbers in dress is a column of numbers
+_LONGEST = 60  # characters
+_DATES = (
+    re.compile(r"\d{4}([-/.])\d\d?\1\d\d?([T ].*)?"),
+    re.compile(r"\d\d?([./-])\d\d?\1(\d{4}|\d{2})( .*)?"),
+    re.compile(r"\d{4}-(0[1-9]|1[0-2])"),
+    re.compile(
+        r"(\d\d?\.? |\d\d?-)?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?( \d\d?,)?[ -]\d{2,4}",
+        re.IGNORECASE,
+    ),
+)
+_TIME = re.compile(r"\d{1,3}:\d\d(:\d\d(\.\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
+_TWO_NUMBERS = re.compile(r"[\d.]+ ?/ ?[\d.]+")
+_BLANK = "\u00a0\u2007\u2009\u202f "
+_APOSTROPHES = "'\u2019`\u00b4"
+_MINUS = "\u2212\u2013\u2014\ufe63\uff0d\u2010\u2011"
+_CURRENCIES = frozenset(
+    "$ € £ ¥ ₹ ₩ ₽ ₺ ₪ ฿ ¢ US$ A$ C$ R$ kr zł Fr. Rs Rs. USD EUR GBP JPY CNY CHF INR CAD AUD NZD SEK NOK DKK"
+    " PLN CZK HUF BRL MXN ZAR KRW TRY RUB SGD HKD".split()
+)
+_COMPARISONS = frozenset("< > <= >= ≤ ≥ ~ ≈ ± = ca. ca c. +".split())
+_UNITS = frozenset(
+    "kg g mg µg μg ug ng t lb lbs oz m cm mm µm nm km in inch inches ft yd mi mile miles l L ml mL dl µl"
+    " s sec secs second seconds ms min mins minute minutes h hr hrs hour hours d day days week weeks wk month"
+    " months mo year years yr yrs y k K M B bn mn million billion thousand ppm ppb ° °C °F C F K Pa kPa hPa"
+    " bar W kW MW kWh V A mA Hz kHz MHz GHz J kJ cal kcal N KB MB GB TB rpm mph km/h m/s bpm mmHg mmol/L"
+    " mg/dL mg/dl".split()
+)
+_NUMBER = re.compile(
+    rf"(?P<open>\()?\s*(?P<before>[^\d.,()]*)(?P<number>[.,]?\d(?:[\d.,_{_BLANK}{_APOSTROPHES}]*\d)?[.,]?"
+    rf"(?:[eE][-+]?\d+)?)(?P<after>[^\d()]{{0,20}}(?:(?<=[A-Za-z^])-?[1-4][^\d()]{{0,5}})?)(?P<close>\))?"
+)
+_GROUPED = re.compile(
+    rf"\d{{1,3}}(?:([,._{_BLANK}{_APOSTROPHES}])\d{{3}})(?:\1\d{{3}})*(?P<decimals>[.,]\d*)?"
+)
+_PLAIN = re.compile(r"\d+\.?\d*|\.\d+")
+_DECIMAL_COMMA = re.compile(r"\d*,\d+")
+
+
+@dataclass(frozen=True)
+class Undressed:
+    """A number in dress.
+
+    plain  the number in figures, or "" if the text does not say it
+    seen   what dresses it, in words, such as "a percent sign"
+    unit   the unit, or ""
+    """
+
+    plain: str
+    seen: tuple[str, ...]
+    unit: str = ""
+
+
+def undress(text: str) -> Undressed | None:
+    """Return the number that a text dresses; None for a bare number, and for any other text."""
+    text = text.strip()
+    if len(text) > _LONGEST:
+        return None
+    if has_other_digits(text):
+        return Undressed("", ("in digits of another script",))
+    if any(date.fullmatch(text) for date in _DATES):
+        return Undressed("", ("a date",))
+    if _TIME.fullmatch(text):
+        return Undressed("", ("a time",))
+    if _TWO_NUMBERS.fullmatch(text):
+        return Undressed("", ("two numbers",))
+    match = _NUMBER.fullmatch(text)
+    return None if match is None else _undressed(match)
+
+
+def _undressed(match: re.Match[str]) -> Undressed | None:
+    """Return the number in the parts of a text, or None if a part does not belong to a number."""
+    before, after = (match[part].strip(_BLANK + "\t") for part in ("before", "after"))
+    has_brackets = bool(match["open"] and match["close"])
+    words = re.findall(r"[A-Za-z.]+\$?|[<>]=|\S", before)
+    seen_before, seen_after = [_seen_before(word) for word in words], _seen_after(after, bool(words))
+    if None in seen_before or seen_after is None or bool(match["open"]) != bool(match["close"]):
+        return None
+    seen = ["brackets for negative numbers"] if has_brackets else []
+    seen += [one for one in (*seen_before, seen_after) if one]
+    plain = _figures(match["number"], seen)
+    is_negative = has_brackets or any(sign in _MINUS + "-" for sign in (*words, after) if sign)
+    unit = after if seen_after == f"a unit ({after})" else ""
+    found = tuple(dict.fromkeys(seen))
+    return Undressed("-" * is_negative + plain, found, unit) if plain and found else None
+
+
+def _seen_before(word: str) -> str | None:
+    """Return what a word before a number is, "" for an ordinary sign, or None if it is part of a code."""
+    if word in ("-", "+"):
+        return ""
+    if word in _MINUS:
+        return f"a minus sign that is not a hyphen (U+{ord(word):04X})"
+    if word in _CURRENCIES:
+        return f"a currency ({word})"
+    if word in _COMPARISONS:
+        return f"a sign of comparison ({word})"
+    return "quotation marks" if word in _APOSTROPHES + '"' else None
+
+
+def _seen_after(after: str, has_before: bool) -> str | None:
+    """Return what follows a number, "" for nothing, or None if it makes the number a code or a range."""
+    signs = {"": "", "%": "a percent sign", "‰": "a per mille sign"}
+    if after in signs:
+        return signs[after]
+    if after in _CURRENCIES:
+        return f"a currency ({after})"
+    if after in _MINUS + "-":
+        return "a minus sign at the end"
+    if has_before and set(after) <= set(_APOSTROPHES + '"'):
+        return "quotation marks"
+    if re.match(r"[-–/:,;._]", after):
+        return None
+    if any(letter.isalpha() or letter == "°" for letter in after):
+        return f"a unit ({after})"
+    return f"a sign at the end ({after})"
+
+
+def _figures(number: str, seen: list[str]) -> str:
+    """Return a number with a decimal point and without separators, or "" if it is none; add to `seen`."""
+    number, exponent = (re.split(r"(?=[eE])", number, maxsplit=1) + [""])[:2]
+    if _PLAIN.fullmatch(number):
+        return number + exponent
+    grouped = _GROUPED.fullmatch(number)
+    if grouped is None or (grouped[1] == grouped["decimals"][:1] if grouped["decimals"] else False):
+        if not _DECIMAL_COMMA.fullmatch(number):
+            return ""
+        seen.append("a comma")
+        return number.replace(",", ".") + exponent
+    separator, decimals = grouped[1], (grouped["decimals"] or "").replace(",", ".")
+    if separator == "." and not decimals and number.count(".") == 1:
+        return number + exponent
+    names = {",": "a comma", ".": "points between thousands", "_": "underscores"}
+    blank_or_quote = "blanks in the number" if separator in _BLANK else "apostrophes between thousands"
+    seen.append(names.get(separator, blank_or_quote))
+    if decimals and "," in number[-len(decimals) :]:
+        seen.append("a decimal comma")
+    whole = number[: len(number) - len(decimals)]
+    return whole.replace(separator, "") + decimals + exponent
+
+
+@dataclass(frozen=True)
+class Dress:
+    """What dresses the numbers of a column, and the advice about it.
+
+    seen    in words, such as "has a percent sign"
+    advice  how to write the numbers instead
+    """
+
+    seen: str
+    advice: str
+
+
+def mostly_dressed(texts: Sequence[str]) -> bool:
+    """Return True if texts without a bare number are numbers in dress, but for a few of them.
+
+    Numbers with different endings, such as 5a and 5b, are codes unless the endings are usual units.
+    """
+    counts = Counter(texts)
+    undressed = {text: undress(text) for text in counts}
+    n_dressed = sum(count for text, count in counts.items() if undressed[text] is not None)
+    units = {one.unit.rstrip("s.") for one in undressed.values() if one is not None and one.unit}
+    full = {one.unit for one in undressed.values() if one is not None}
+    return n_dressed >= _MOSTLY * len(texts) and (len(units) < 2 or full <= _UNITS | {""})
+
+
+_ADVICE = {
+    "in digits of another script": "write numbers with the digits 0 to 9",
+    "a date": "give a date as a number, such as days since the first one, or leave the column out",
+    "a time": "give a time as one number, such as minutes",
+    "two numbers": "give each number a column of its own",
+}
+
+
+def dress_of(text: str, others: Sequence[str]) -> Dress | None:
+    """Return the dress of a text, and advice that suits all texts of its column; None for any other text.
+
+    others  all texts of the column, bare numbers included
+    """
+    one = undress(text)
+    if one is None:
+        return None
+    if one.seen[0] in _ADVICE:
+        return Dress(f"is {one.seen[0]}", _ADVICE[one.seen[0]])
+    if "a comma" in one.seen:
+        return _comma(text, one, others)
+    units = {other.unit for other in map(undress, dict.fromkeys(others)) if other is not None and other.unit}
+    advice = f"write the number alone ({one.plain})"
+    if len({unit.rstrip("s.") for unit in units}) > 1:
+        advice = f"convert all to one unit ({', '.join(sorted(units))} occur) and write the number alone"
+    return Dress(f"has {' and '.join(one.seen)}", advice)
+
+
+def _comma(text: str, one: Undressed, others: Sequence[str]) -> Dress:
+    """Return the advice about a comma in a number, which may separate thousands or be a decimal comma."""
+    bare = [re.sub(r"[^\d.,]", "", other) for other in others]
+    with_comma = [number for number in bare if "," in number]
+    are_decimal = any(
+        re.fullmatch(r"(0|\d{4,})?,\d+|\d+,(\d\d?|\d{4,})|[\d.]*\..*,\d*", number) for number in with_comma
+    )
+    are_thousands = any(re.search(r",.*[,.]", number) for number in with_comma) or any(
+        "." in number or (number.isdecimal() and len(number) <= 3) for number in bare if "," not in number
+    )
+    more = ", ".join(what for what in one.seen if what != "a comma")
+    figures = re.sub(r"[^\d.,]", "", text)
+    without, point = figures.replace(",", ""), figures.replace(".", "").replace(",", ".")
+    also = f" and leave out {more}" if more else ""
+    if are_decimal:
+        return Dress("has a decimal comma", f"write a decimal point instead of the comma{also} ({point})")
+    if are_thousands:
+        return Dress("has commas between thousands", f"remove the commas{also} ({without})")
+    return Dress(
+        "has a comma",
+        f"if commas separate thousands, remove them{also} ({without}); if they are decimal commas, write"
+        f" decimal points ({point}) or set data.decimal",
+    )
