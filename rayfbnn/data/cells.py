@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.dress import dress_of, mostly_dressed, undress
-from rayfbnn.data.levels import in_one_spelling, is_ambiguous, level_text, plain_number, truth_of
+from rayfbnn.data.csv_files import is_whole
+from rayfbnn.data.forms.dress import dress_of, mostly_dressed, undress
+from rayfbnn.data.forms.levels import in_one_spelling, is_ambiguous, level_text, plain_number, truth_of
 from rayfbnn.data.raw_table import Table, short
-from rayfbnn.data.table_files import is_whole
 from rayfbnn.errors import DataError
 from rayfbnn.numerals import read_number
 
@@ -84,11 +84,10 @@ class Cells:
         if self.is_number.all():
             return np.zeros(len(self.values), dtype=bool)
         is_blank = np.array([isinstance(value, str) and not value.strip() for value in self.values], bool)
-        path = self.table.csv_path
-        if path is None:
+        if self.table.csv_path is None:
             is_blank |= self.values.isna().to_numpy(dtype=bool)
         elif is_blank.any():
-            is_blank &= is_whole(path, len(is_blank))
+            is_blank &= is_whole(self.table)
         return is_blank | self.is_mark
 
     @cached_property

@@ -11,8 +11,8 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.forms.levels import truth_of
 from rayfbnn.data.labels import level_numbers
-from rayfbnn.data.levels import truth_of
 from rayfbnn.data.missing_inputs import check_none_missing, missing_rows
 from rayfbnn.data.raw_table import Table, near_name
 from rayfbnn.errors import DataError

@@ -9,9 +9,9 @@ import numpy as np
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.dataset import scaled_inputs
 from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.forms.levels import level_text
 from rayfbnn.data.input_columns import Selection, select_inputs
 from rayfbnn.data.labels import learn_labels, level_numbers, levels_of
-from rayfbnn.data.levels import level_text
 from rayfbnn.data.missing_inputs import check_none_missing
 from rayfbnn.data.raw_table import Table, short
 from rayfbnn.data.spec_protocols import TableConfiguration

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rayfbnn.data.spec_protocols import ColumnKeys
 from rayfbnn.errors import DataError
@@ -24,15 +24,30 @@ class TableForm:
 
     missing_marks  texts and numbers that mark a missing value in any column; None if nothing was said
     decimal        the decimal mark of a CSV file
+    separator      the separator of a CSV file; None for commas
+    header         the names of a CSV file's columns if it has no header; False for x1, x2, ...
+    skip_rows      number of lines to skip at the start of a CSV file
+    not_inputs     the targets and the mark of censoring, which new cases may lack
     """
 
     missing_marks: tuple[str, ...] | None = None
     decimal: str = "."
+    separator: str | None = None
+    header: tuple[str, ...] | Literal[False] | None = None
+    skip_rows: int = 0
+    not_inputs: tuple[str, ...] = ()
 
     @staticmethod
     def from_keys(data: ColumnKeys) -> TableForm:
         """Return the form that a configuration describes."""
-        return TableForm(data.missing_marks, data.decimal or ".")
+        return TableForm(
+            data.missing_marks,
+            data.decimal or ".",
+            data.separator,
+            data.header,
+            data.skip_rows or 0,
+            (*data.targets, *([data.censored] if data.censored else [])),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +58,7 @@ class Table:
     source    the file, or "data", for messages
     csv_path  the CSV file of the cells, if they come from one
     form      how the table is written
+    advice    returns the end of the message about a column that is not there
     read      the Cells of the columns that have been read
     """
 
@@ -50,6 +66,7 @@ class Table:
     source: str
     csv_path: Path | None = None
     form: TableForm = TableForm()
+    advice: Callable[[str], str] = lambda name: ""
     read: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -68,7 +85,7 @@ class Table:
         if count == 0:
             raise DataError(
                 f"{self.source}: no column named {short(name)}{near_name(name[:200], self.names)};"
-                f" the columns are: {listed(self.names)}"
+                f" the columns are: {listed(self.names)}{self.advice(name)}"
             )
         if count > 1:
             raise DataError(f"{self.source}: column {name}: appears {count} times in the header")

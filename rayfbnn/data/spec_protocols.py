@@ -59,6 +59,21 @@ class ColumnKeys(Protocol):
         ...
 
     @property
+    def separator(self) -> str | None:
+        """The separator of CSV files; None for commas."""
+        ...
+
+    @property
+    def header(self) -> tuple[str, ...] | Literal[False] | None:
+        """The names of the columns of CSV files without a header; False for x1, x2, ..."""
+        ...
+
+    @property
+    def skip_rows(self) -> int | None:
+        """Number of lines to skip at the start of CSV files."""
+        ...
+
+    @property
     def standardize(self) -> tuple[str, ...]:
         """Which of inputs and targets are standardised."""
         ...

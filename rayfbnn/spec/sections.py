@@ -40,6 +40,9 @@ class DataSpec(StrictModel):
     missing_marks  texts and numbers that mark a missing value in any column, such as ["-999", "?"]; [] if
                  there are none
     decimal      the decimal mark of a CSV file, "." or ","
+    separator    the separator of a CSV file: "," (the default), ";", "|", a tab, or " " for blanks
+    header       the names of the columns of a CSV file that has no header; False for x1, x2, ...
+    skip_rows    number of lines to skip at the start of a CSV file, before the header
     standardize  which of inputs and targets are shifted and scaled to mean 0 and standard deviation 1;
                  "inputs together" shifts each input and divides all by one number, which is right for inputs
                  in one unit, such as pixels
@@ -59,6 +62,9 @@ class DataSpec(StrictModel):
     missing: Literal["indicator"] | None = None
     missing_marks: tuple[Mark, ...] | None = None
     decimal: Literal[".", ","] | None = None
+    separator: Literal[",", ";", "\t", "|", " "] | None = None
+    header: Annotated[tuple[Name, ...], Field(min_length=1)] | Literal[False] | None = None
+    skip_rows: Annotated[int, Field(ge=0, le=MAX_WORD)] | None = None
     standardize: tuple[Literal["inputs", "inputs together", "targets"], ...] = ()
     parts: Annotated[int, Field(ge=1, le=MAX_WORD)] | Literal["auto"] | None = None
     shuffle: bool | None = None
