@@ -32,6 +32,19 @@ def n_gpus(workers: int | None, address: str | None) -> int:
     return here if workers is None else min(workers, here)
 
 
+def with_batches(spec: RunSpec, workers: int | None, address: str | None) -> RunSpec:
+    """Return a new run whose chains are divided among the workers that it will have; settings stay.
+
+    workers, address  as in RunOptions. The cores of a cluster are not known, so its batches are the default.
+    """
+    if spec.device == "gpu":
+        return spec.with_batches_for(n_gpus(workers, address))
+    if address is not None and workers is None:
+        return spec
+    n_workers = max(1, n_cores() if workers is None else workers)
+    return spec.with_batches_for_cores(n_workers, is_asked=bool(workers))
+
+
 def kernel_name(spec: RunSpec) -> str:
     """Return the name of the code that will run the leapfrog steps of `spec` on this machine.
 

@@ -23,8 +23,8 @@ def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> i
     last = f"phase[{len(store.spec.phase) - 1}].iterations"
     planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
     allowed = {"data.train"} | ({last} if wanted >= planned else set())  # the cases themselves are compared
-    if asked.device == "gpu" and "chains_per_batch" not in asked.model_fields_set:
-        allowed.add("chains_per_batch")  # its default depends on the number of GPUs
+    if asked.has_default_batches:
+        allowed.add("chains_per_batch")  # its default depends on the number of cores or GPUs
     disagreements = [line for line in differences(store.spec, asked) if line.split(": ")[0] not in allowed]
     if disagreements:
         listed = "".join(f"\n  {line}" for line in disagreements)

@@ -132,9 +132,13 @@ _MOST_TUNING_ITERATIONS, _MOST_TUNING_ITERATIONS_OF_LARGE = 500, 200
 _LARGE = 60_000
 # With this many cases, the default network of many cases has hybrid too.
 _LARGE_WIDE = 3000
-# Chains of a large table or of wide layers do not gain from sharing a batch, and small batches keep more
-# cores busy.
+# On a cluster, whose cores are not known when the store is created. Chains of a large table do not gain from
+# sharing a batch.
 FEW_CHAINS_PER_BATCH = 2
+_USUAL_CHAINS_PER_BATCH = 8
+# Hidden values of a chain, cases times units, from which half of a batch of eight takes at most 0.72 of its
+# time. Below, it takes 0.75 to 0.97 (docs/decisions/0017).
+_WORTH_DIVIDING = 5000
 # In these iterations the sigmas of weights stay at their start. Drawn while weights are zero, they collapse.
 _FIRST_ITERATIONS = 40
 # The stepsize is jittered over 0.2 decades, because a trajectory as long as a period of the target would
@@ -218,6 +222,25 @@ def default_phases(
     tuned = PhaseSpec(iterations=n_tuning, keep=False, operations=update)
     kept = PhaseSpec(iterations=iterations, operations=update)
     return (held, tuned, kept) if model.starts_with_sigmas_held else (tuned, kept)
+
+
+def size_of_batches(
+    chains: int, *, n_workers: int, n_hidden_values: int, is_large: bool, is_asked: bool
+) -> int:
+    """Return the number of chains in a batch that shares the chains among workers.
+
+    A batch of eight chains takes much less than eight times as long as one of a single chain if the network
+    and the table are small. Such chains stay together unless the number of workers was asked for.
+
+    n_hidden_values  cases times hidden units
+    is_large         whether gradients take nearly all of the time, so that chains gain nothing from a batch
+    is_asked         whether the user chose the number of workers
+    """
+    if not is_asked and n_hidden_values < _WORTH_DIVIDING:
+        return _USUAL_CHAINS_PER_BATCH
+    most = FEW_CHAINS_PER_BATCH if is_large else _USUAL_CHAINS_PER_BATCH
+    least = 1 if is_large or is_asked else 2
+    return max(least, min(most, math.ceil(chains / n_workers)))
 
 
 def default_annealing() -> tuple[Operation, ...]:

@@ -30,6 +30,7 @@ from rayfbnn.spec.defaults import (
     default_phases,
     default_priors,
     is_large_table,
+    size_of_batches,
 )
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.methods import (
@@ -156,7 +157,7 @@ class RunSpec(StrictModel):
         # Default phases and priors are filled in once the network is known, default batches from the chains.
         if not self.phase or self.fit is not None:
             keys.pop("phase")
-        if "chains_per_batch" not in self.model_fields_set and (not self.phase or self.device == "gpu"):
+        if self.has_default_batches and (not self.phase or self.device == "gpu"):
             del keys["chains_per_batch"]
         if not self.network_keys.priors and self.network_keys.has_default_priors:
             del keys["network"]["priors"]
@@ -283,6 +284,8 @@ class RunSpec(StrictModel):
         """Return the same run with a last phase of `iterations`; ConfigError if that is too many."""
         raw = self.to_dict()
         raw["phase"][-1]["iterations"] = iterations
+        if self.has_default_batches:
+            raw.pop("chains_per_batch", None)
         return RunSpec._from_keys(raw, self._base_dir, self._encoding)
 
     def with_train(self, path: Path | None) -> RunSpec:
@@ -296,11 +299,39 @@ class RunSpec(StrictModel):
         """Number of parts of the training cases; 1 while "auto" is not resolved."""
         return self.data.parts if isinstance(self.data.parts, int) else 1
 
+    @property
+    def has_default_batches(self) -> bool:
+        """True if the configuration leaves the number of chains in a batch open."""
+        return "chains_per_batch" not in self.model_fields_set
+
     def with_batches_for(self, n_gpus: int) -> RunSpec:
         """Return the same run with a batch of chains for each GPU; a configured size of batches stays."""
-        if self.device == "cpu" or "chains_per_batch" in self.model_fields_set or n_gpus == 1:
+        if self.device == "cpu" or not self.has_default_batches or n_gpus == 1:
             return self
-        keys = {**self._as_written, "chains_per_batch": -(-self.chains // min(n_gpus, self.chains))}
+        return self._with_batches_of(-(-self.chains // min(n_gpus, self.chains)))
+
+    def with_batches_for_cores(self, n_workers: int, *, is_asked: bool) -> RunSpec:
+        """Return the same run of Markov chains with batches for the workers of this machine.
+
+        A configured size of batches stays, as do the batches of cases in parts. No draw depends on the sizes.
+
+        is_asked  whether the user chose the number of workers
+        """
+        is_fixed = self.device == "gpu" or self.fit is not None or self.n_parts > 1
+        if is_fixed or not self.has_default_batches:
+            return self
+        units = sum(layer.units for layer in self.network.hidden)
+        size = size_of_batches(
+            self.chains,
+            n_workers=n_workers,
+            n_hidden_values=self._n_cases * units,
+            is_large=self._is_large,
+            is_asked=is_asked,
+        )
+        return self._with_batches_of(size)
+
+    def _with_batches_of(self, size: int) -> RunSpec:
+        keys = {**self._as_written, "chains_per_batch": size}
         return RunSpec._from_keys(keys, self._base_dir, self._encoding)
 
     def check_data(self, n_cases: int) -> None:
@@ -371,7 +402,7 @@ class RunSpec(StrictModel):
                 "iterations: applies only to a configuration without phases, got"
                 f" {self.iterations} with [[phase]]; give each phase its own, or leave the phases out"
             )
-        if self.device == "gpu" and "chains_per_batch" not in self.model_fields_set:
+        if self.device == "gpu" and self.has_default_batches:
             # A device runs one batch at a time, and only thousands of chains keep it busy.
             object.__setattr__(self, "chains_per_batch", self.chains)
         if self.is_resolved:
@@ -428,8 +459,7 @@ class RunSpec(StrictModel):
                 is_divided=self.n_parts > 1,
                 is_stochastic=self.method == "sghmc",
             )
-            has_default_batches = "chains_per_batch" not in self.model_fields_set
-            if (self._is_large or self._is_wide) and has_default_batches and self.device == "cpu":
+            if (self._is_large or self._is_wide) and self.has_default_batches and self.device == "cpu":
                 object.__setattr__(self, "chains_per_batch", FEW_CHAINS_PER_BATCH)
             object.__setattr__(self, "phase", phases)
             object.__setattr__(self, "iterations", None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
-from rayfbnn.run.hardware import n_cores
+from rayfbnn.run.hardware import n_cores, with_batches
 from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_run_data, read_spec
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: boo
 
     check_device(spec.device)
     spec, dataset = read_run_data(spec, data)
+    spec = spec if spec.device == "gpu" else with_batches(spec, None, None)
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
     posterior = build_posterior(spec, dataset, device=spec.device)

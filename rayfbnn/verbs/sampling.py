@@ -181,16 +181,15 @@ def new_store(
     place: Place, spec: RunSpec, data: Source | None, goal: Until | None, options: RunOptions
 ) -> Store:
     """Check everything, create the store of a run, and return it."""
-    from rayfbnn.run.hardware import kernel_name, n_gpus
+    from rayfbnn.run.hardware import kernel_name, with_batches
     from rayfbnn.run.on_ray.cluster import check_ray
     from rayfbnn.run.progress import show_text
 
     workers, address = options.workers, options.address
     check_new_path(place)
     check_options(spec, options)
-    if spec.device == "gpu":
-        spec = spec.with_batches_for(n_gpus(workers, address))
     spec, dataset = read_run_data(spec, data)
+    spec = with_batches(spec, workers, address)
     _check_can_fit(spec, goal)
     if goal is not None:
         check_can_go_on(spec)

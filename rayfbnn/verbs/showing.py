@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source, read_training
 from rayfbnn.errors import ConfigError
-from rayfbnn.run.hardware import n_cores
+from rayfbnn.run.hardware import n_cores, with_batches
 from rayfbnn.store.storage.places import is_address
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import Spec, place_given, read_spec
@@ -65,7 +65,8 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
         return describe(spec)
     spec, dataset = read_training(spec, data)
     spec.check_data(dataset.n_cases)
-    return describe(spec, data=dataset) + forecast_text(spec, dataset, workers=n_cores())
+    forecast = forecast_text(with_batches(spec, None, None), dataset, workers=n_cores())
+    return describe(spec, data=dataset) + forecast
 
 
 def _describe_progress(store: Store) -> str:
