@@ -63,6 +63,7 @@ class Purpose(IntEnum):
     START = 64
     APPROXIMATE_DRAW = 65
     SHUFFLE = 66
+    PLACE = 67
 
 
 @dataclass(frozen=True)

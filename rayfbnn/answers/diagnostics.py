@@ -1,4 +1,4 @@
-"""Diagnostics of a run: R-hat, effective sample sizes, acceptance, divergences, and two verdicts."""
+"""Diagnostics of a run: R-hat, effective sample sizes, acceptance, divergences, and the verdicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import numpy as np
 
 from rayfbnn.answers.judging.advice import iterations_that_would_do
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, average_error
+from rayfbnn.answers.judging.fit import FitVerdict
 from rayfbnn.answers.judging.modes import Mode, modes
+from rayfbnn.answers.judging.of_fit import verdict_on_fit
 from rayfbnn.answers.judging.summary import summarize
 from rayfbnn.answers.judging.verdicts import (
     Decisive,
@@ -39,7 +41,7 @@ MAX_DIVERGED = 0.01  # share of iterations
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The diagnostics of a run, their thresholds, and two verdicts.
+    """The diagnostics of a run, their thresholds, and the verdicts.
 
     Attributes
     ----------
@@ -55,13 +57,15 @@ class Diagnosis:
     warmup_acceptance, warmup_divergences
         Acceptance and divergences of all iterations that are not kept for the posterior.
     predictions, hyperparameters
-        The verdicts.
+        The verdicts on whether the chains agree.
+    fit
+        The verdict on whether the predictive distributions describe the targets; None if not asked for.
     modes
         Groups of chains with separate log likelihoods, the largest first; a single group if all are alike.
     thresholds
         The limits of R-hat, ESS, draws, chains, the share of iterations with divergences, and the error.
     decisive
-        The verdict that decides `ok`: "predictions", or "all" if everything must have converged.
+        What decides `ok`: "predictions", "fit", or "all" if everything must have converged.
     """
 
     quantities: pd.DataFrame
@@ -74,11 +78,20 @@ class Diagnosis:
     modes: tuple[Mode, ...]
     thresholds: dict[str, float]
     decisive: Decisive = "all"
+    fit: FitVerdict | None = None
 
     @property
     def ok(self) -> bool:
-        """True if everything has converged; if predictions decide, True if they can be used."""
+        """True if everything has converged; if one verdict decides, True if it is ok."""
+        if self.decisive == "fit":
+            return self.fit is not None and self.fit.ok
         return self.predictions.ok if self.decisive == "predictions" else not self.reasons
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts that there are, in the order of output."""
+        agreement = self.predictions, self.hyperparameters
+        return agreement if self.fit is None else (*agreement, self.fit)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -90,12 +103,13 @@ class Diagnosis:
         """The sentence that decides against the run, "" if it is ok."""
         if self.ok:
             return ""
+        if self.decisive == "fit":
+            return "" if self.fit is None else self.fit.decided_by
         return self.predictions.decided_by or self.reasons[0]
 
     def _repr_html_(self) -> str:
         """Return the verdicts and the table of quantities as HTML, for notebooks."""
-        verdicts = (self.predictions, self.hyperparameters)
-        return "".join(verdict._repr_html_() for verdict in verdicts) + self.quantities_html()
+        return "".join(verdict._repr_html_() for verdict in self.verdicts) + self.quantities_html()
 
     def quantities_html(self, *, at_most: int | None = None) -> str:
         """Return the table of quantities as HTML, limited to the `at_most` with the largest R-hat."""
@@ -126,6 +140,8 @@ class Diagnosis:
             "reasons": list(self.reasons),
             "thresholds": self.thresholds,
         }
+        if self.fit is not None:
+            document["fit"] = self.fit.to_dict()
         return json.dumps(document)
 
 
@@ -137,6 +153,8 @@ def diagnose_draws(
     min_ess: float = 400,
     inputs: Array | None = None,
     decisive: Decisive = "all",
+    fit: bool = False,
+    targets: Array | None = None,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> Diagnosis:
     """Judge a run by its hyperparameters, log densities and functions; never by its weights.
@@ -152,6 +170,7 @@ def diagnose_draws(
         of the training data
     max_rhat, min_ess : thresholds for every quantity; min_ess is for bulk and tail
     decisive : the verdict that decides `ok`
+    fit : whether to judge the fit as well, at the training cases left out and at `inputs` with `targets`
     on_progress : called with the share of the quantities that are done
     """
     planned = Quantities.of_run(run, cases=cases, inputs=inputs)
@@ -181,13 +200,14 @@ def diagnose_draws(
     for_predictions = [name for name in planned.origins if is_of_predictions(name)]
     others = [name for name in planned.origins if not is_of_predictions(name)]
     warmup = run.store.updates().warmup
+    predictions = judge_predictions(evidence(for_predictions), average_error([run], inputs=inputs))
     return Diagnosis(
         summary.table,
         acceptance,
         warmup.acceptance,
         divergences,
         warmup.divergences,
-        judge_predictions(evidence(for_predictions), average_error([run], inputs=inputs)),
+        predictions,
         judge_hyperparameters(evidence(others)),
         chain_modes,
         {
@@ -199,6 +219,7 @@ def diagnose_draws(
             "min_chains": MIN_CHAINS,
         },
         decisive,
+        verdict_on_fit(run, inputs, targets, predictions=predictions) if fit else None,
     )
 
 

@@ -18,6 +18,8 @@ from rayfbnn.reduce.effective import pareto_k
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rayfbnn.answers.judging.fit import FitVerdict
+    from rayfbnn.answers.judging.verdicts import Decisive
     from rayfbnn.draws.view import Draws
 
 _MAX_PARETO_K = 0.7  # Vehtari et al. (2024): with a larger k a mean by importance weights is unreliable
@@ -43,21 +45,33 @@ class FitDiagnosis:
         A sentence for each check that fails.
     thresholds
         The limits of Pareto k, of the drift, and of the spread of log evidences between starts.
+    fit
+        The verdict on whether the predictive distributions describe the targets; None if not asked for.
+    decisive
+        Whether the verdict on fit decides `ok`; all other values leave it to the reasons.
     """
 
     starts: pd.DataFrame
     reasons: tuple[str, ...]
     thresholds: dict[str, float]
+    fit: FitVerdict | None = None
+    decisive: Decisive = "all"
 
     @property
     def ok(self) -> bool:
-        """True if the approximation has settled, its starts agree, and it is close to the posterior."""
+        """True if the approximation has settled, its starts agree, and it is close to the posterior.
+
+        If the verdict on fit decides, True if there is no misfit.
+        """
+        if self.decisive == "fit":
+            return self.fit is not None and self.fit.ok
         return not self.reasons
 
     def _repr_html_(self) -> str:
         """Return the table of starts and the reasons as HTML."""
         cells = [(str(start), *row) for start, row in enumerate(self.starts.to_numpy().tolist())]
-        return tables.table(("start", *self.starts.columns), cells) + tables.items(self.reasons)
+        of_starts = tables.table(("start", *self.starts.columns), cells) + tables.items(self.reasons)
+        return of_starts + ("" if self.fit is None else self.fit._repr_html_())
 
     def to_json(self) -> str:
         """Return one JSON object; unknown values are null."""
@@ -68,14 +82,18 @@ class FitDiagnosis:
             "reasons": list(self.reasons),
             "thresholds": self.thresholds,
         }
+        if self.fit is not None:
+            document["fit"] = self.fit.to_dict()
         return json.dumps(document)
 
 
-def diagnose_fit(run: Draws) -> FitDiagnosis:
+def diagnose_fit(run: Draws, fit: FitVerdict | None = None, *, decisive: Decisive = "all") -> FitDiagnosis:
     """Judge an approximation by the course of its objective, its starts, and its importance weights.
 
     R-hat says nothing here, because the draws are independent. Starts without weight are in the table but are
     not judged.
+
+    fit, decisive  as in FitDiagnosis
     """
     import pandas as pd
 
@@ -96,6 +114,8 @@ def diagnose_fit(run: Draws) -> FitDiagnosis:
         table,
         _reasons(table, summary, is_drifting, densities["log_q"]),
         {"max_pareto_k": _MAX_PARETO_K, "max_drift": _MAX_DRIFT, "max_spread": _MAX_SPREAD},
+        fit,
+        decisive,
     )
 
 

@@ -25,6 +25,7 @@ from rayfbnn.reduce.predictive import Cases, Summary, summaries
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rayfbnn.answers.judging.fit import FitVerdict
     from rayfbnn.answers.judging.verdicts import Verdict
     from rayfbnn.data import Dataset
 
@@ -73,21 +74,25 @@ class Prediction:
         are not of Markov chains.
     stores
         The stores and which of their draws were used; empty if the draws are in memory.
+    fit
+        Whether the predictive distributions describe the targets of the cases; None if these are not known,
+        or if no verdict was requested.
     """
 
     summary: dict[str, float]
     table: pd.DataFrame
     verdict: Verdict | None = None
     stores: tuple[UsedDraws, ...] = ()
+    fit: FitVerdict | None = None
 
     def _repr_html_(self) -> str:
-        """Return the summary, the first rows of the table and the verdict as HTML, for notebooks."""
+        """Return the summary, the first rows of the table and the verdicts as HTML, for notebooks."""
         rows = self.table.head(_ROWS_SHOWN)
         cells = [(number, *row) for number, row in enumerate(rows.itertuples(index=False), start=1)]
         more = len(self.table) - len(rows)
         left_out = tables.paragraph(f"and {more:,} more cases") if more else ""
-        verdict = "" if self.verdict is None else self.verdict._repr_html_()
-        return self.measures_html() + tables.table(("case", *rows.columns), cells) + left_out + verdict
+        verdicts = "".join(one._repr_html_() for one in (self.verdict, self.fit) if one is not None)
+        return self.measures_html() + tables.table(("case", *rows.columns), cells) + left_out + verdicts
 
     def measures_html(self) -> str:
         """Return the summary as HTML: a row for each measure, with its standard error."""
@@ -99,11 +104,13 @@ class Prediction:
         return tables.table(("", "mean", "standard error"), rows)
 
     def to_json(self) -> str:
-        """Return the summary and the verdict as one JSON object; unknown values are null."""
+        """Return the summary and the verdicts as one JSON object; unknown values are null."""
         document: dict[str, Any] = {name: known(value) for name, value in self.summary.items()}
         if self.verdict is not None:
             verdict = self.verdict.to_dict()
             document["verdict"] = {name: verdict[name] for name in ("grade", "ok", "error")}
+        if self.fit is not None:
+            document["fit"] = self.fit.to_dict()
         if self.stores:
             document["stores"] = [asdict(store) for store in self.stores]
         return json.dumps(document)

@@ -42,6 +42,7 @@ Set = Annotated[
 ]
 LogFormat = Annotated[str, typer.Option(metavar="text|json")]
 Decisive = Annotated[str, typer.Option("--for", metavar="predictions|all")]
+DecisiveWithFit = Annotated[str, typer.Option("--for", metavar="predictions|fit|all")]
 Method = Annotated[str | None, typer.Option(metavar="METHOD")]
 Chains = Annotated[str | None, typer.Option(metavar="NUMBER,...")]
 Until = Annotated[str | None, typer.Option(metavar="ok")]

@@ -11,7 +11,7 @@ from rayfbnn.cli.parameters import (
     AsJson,
     Chains,
     DataFile,
-    Decisive,
+    DecisiveWithFit,
     RunStore,
     RunStores,
     chain_numbers,
@@ -69,7 +69,8 @@ def predict(
 def diagnose(
     path: RunStore,
     data: Path | None = None,
-    decisive: Decisive = "all",
+    decisive: DecisiveWithFit = "all",
+    fit: bool = True,
     cases: int = 10,
     max_rhat: float = 1.01,
     min_ess: float = 400.0,
@@ -78,13 +79,17 @@ def diagnose(
     chains: Chains = None,
     as_json: AsJson = False,
 ) -> None:
-    """The exit code is 3 unless everything has converged; with --for predictions, unless they can be used."""
+    """The exit code is 3 unless everything has converged; with --for predictions, unless they can be used.
+
+    With --for fit it is 3 unless no misfit was found.
+    """
     from rayfbnn import api
 
     diagnosis = api.diagnose(
         path,
         data=data,
         decisive=decisive,  # type: ignore[arg-type]  # checked there
+        fit=fit,
         cases=cases,
         max_rhat=max_rhat,
         min_ess=min_ess,

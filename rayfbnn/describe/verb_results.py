@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from rayfbnn.answers.check import CheckResult
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.answers.fit_diagnosis import FitDiagnosis
+    from rayfbnn.answers.judging.fit import FitVerdict
     from rayfbnn.answers.judging.verdicts import Verdict
     from rayfbnn.answers.loo_comparison import LooComparison
     from rayfbnn.answers.predict import Prediction, UsedDraws
@@ -59,7 +61,14 @@ def prediction_text(prediction: Prediction) -> str:
         if not name.endswith("_se"):
             error = f" +- {summary[f'{name}_se']:.2g}" if f"{name}_se" in summary else ""
             lines.append(f"{name:<{width}}{value:.5g}{error}")
+    if prediction.fit is not None:
+        lines.append(f"{'fit':<{width}}{prediction.fit.grade}{_p_value_text(prediction.fit)}")
     return "\n".join(lines + [f"{name:<{width}}{words}" for name, words in _choices(prediction.stores)])
+
+
+def _p_value_text(fit: FitVerdict) -> str:
+    """Return the p-value of a verdict on fit in brackets, "" if there is none."""
+    return "" if math.isnan(fit.p_value) else f" (p = {fit.p_value:.2g})"
 
 
 def _choices(stores: Sequence[UsedDraws]) -> Iterator[tuple[str, str]]:
@@ -88,19 +97,18 @@ def loo_json(result: ELPDData | LooComparison) -> str:
 
 
 def diagnosis_text(diagnosis: Diagnosis | FitDiagnosis) -> str:
-    """Return the table of quantities, the thresholds, and the two verdicts with their advice."""
+    """Return the table of quantities, the thresholds, and the verdicts with their advice."""
     from rayfbnn.answers.fit_diagnosis import FitDiagnosis
 
     if isinstance(diagnosis, FitDiagnosis):
         return _fit_diagnosis_text(diagnosis)
     limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
-    verdicts = (diagnosis.predictions, diagnosis.hyperparameters)
     return "\n".join(
         [
             diagnosis.quantities.to_string(float_format="{:.4g}".format, na_rep="-"),
             _updates_text(diagnosis),
             f"thresholds: {limits}",
-            *(line for verdict in verdicts for line in ("", *_verdict_lines(verdict))),
+            *(line for verdict in diagnosis.verdicts for line in ("", *_verdict_lines(verdict))),
             "",
             "ok" if diagnosis.ok else f"not ok: {_not_ok_text(diagnosis)}",
         ]
@@ -115,6 +123,7 @@ def _fit_diagnosis_text(diagnosis: FitDiagnosis) -> str:
             diagnosis.starts.to_string(float_format="{:.4g}".format, na_rep="-"),
             f"thresholds: {limits}",
             *_wrapped(list(diagnosis.reasons), "  "),
+            *([] if diagnosis.fit is None else ["", *_verdict_lines(diagnosis.fit), ""]),
             "ok" if diagnosis.ok else "not ok",
         ]
     )
@@ -146,6 +155,10 @@ def _not_ok_text(diagnosis: Diagnosis) -> str:
         "not usable": "are not usable",
         "usable": "are usable but have not converged",
     }
+    if diagnosis.decisive == "fit":
+        known = diagnosis.fit is not None and diagnosis.fit.grade == "misfit"
+        words_of_fit = "do not describe the targets" if known else "cannot be compared with the targets"
+        return f"the predictive distributions {words_of_fit} (docs/not_ok.md)"
     verdicts = [diagnosis.predictions]
     if diagnosis.decisive == "all":
         verdicts.append(diagnosis.hyperparameters)

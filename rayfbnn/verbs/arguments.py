@@ -155,10 +155,12 @@ def reducing(
     return nullcontext(InProcess(device)) if is_here else OnRay(workers, address, device)
 
 
-def check_decisive(decisive: str) -> None:
-    """Raise ConfigError unless `decisive` names a verdict."""
-    if decisive not in ("predictions", "all"):
-        raise ConfigError(f'decisive: must be "predictions" or "all", got "{decisive}"')
+def check_decisive(decisive: str, *, also: tuple[str, ...] = ()) -> None:
+    """Raise ConfigError unless `decisive` names a verdict that can decide, or one of `also`."""
+    choices = ("predictions", "all", *also)
+    if decisive not in choices:
+        first, last = ", ".join(f'"{name}"' for name in choices[:-1]), choices[-1]
+        raise ConfigError(f'decisive: must be {first} or "{last}", got "{decisive}"')
 
 
 def place_given(path: str | Path) -> Place:

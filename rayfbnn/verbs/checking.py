@@ -33,6 +33,7 @@ def diagnose(
     *,
     data: Source | None = None,
     decisive: Decisive = "all",
+    fit: bool = True,
     cases: int = 10,
     max_rhat: float = 1.01,
     min_ess: float = 400.0,
@@ -40,12 +41,16 @@ def diagnose(
     last: int | None = None,
     chains: Sequence[int] | None = None,
 ) -> Diagnosis | FitDiagnosis:
-    """Say whether the chains of a run agree, and whether its predictions and hyperparameters can be used.
+    """Say whether the chains of a run agree, and whether its predictions describe the targets.
 
     The quantities are sigmas, log densities and the network's outputs at some cases. Single weights are not
-    among them, because units may change places without any change of the function. There are two verdicts: on
-    the predictions (outputs, log likelihood, noise), and on the hyperparameters. Predictions can be usable
-    although chains disagree, if the error of the average over chains is small.
+    among them, because units may change places without any change of the function. There are two verdicts on
+    the chains: on the predictions (outputs, log likelihood, noise), and on the hyperparameters. Predictions
+    can be usable although chains disagree, if the error of the average over chains is small.
+
+    The third verdict, on fit, says whether the targets can come from their predictive distributions. Each
+    training case is placed within the predictive distribution by all other cases. If the model is true, a
+    misfit is found in at most one of twenty runs.
 
     An approximation is judged by the course of its objective, by the spread of log evidences between starts,
     and by the Pareto k of the importance weights of its draws.
@@ -56,9 +61,12 @@ def diagnose(
         The store of the run.
     data
         Cases to compare the network's outputs at, instead of the training cases: a CSV or Parquet
-        file with the columns of the inputs. From Python also a DataFrame or an array.
+        file with the columns of the inputs. From Python also a DataFrame or an array. If it has targets, the
+        fit is judged at these cases as well.
     decisive
-        See `sample`.
+        What decides `ok`: "all" if everything must have converged, or one verdict, "predictions" or "fit".
+    fit
+        Whether to judge the fit; it takes a second or so.
     cases
         Number of cases, evenly spaced, to compare the network's outputs at.
     max_rhat
@@ -77,6 +85,7 @@ def diagnose(
     from rayfbnn.answers.diagnostics import diagnose_draws
     from rayfbnn.answers.fit_diagnosis import diagnose_fit
     from rayfbnn.answers.judging.advice import heat_warning
+    from rayfbnn.answers.judging.of_fit import verdict_on_fit
     from rayfbnn.draws.subsets import chosen
     from rayfbnn.draws.view import committed
     from rayfbnn.run.progress import show_share
@@ -86,14 +95,16 @@ def diagnose(
         raise ConfigError(f"max_rhat: must be a number of at least 1, such as 1.01, got {max_rhat}")
     if not 0 < min_ess < math.inf:
         raise ConfigError(f"min_ess: must be a number above 0, such as 400, got {min_ess}")
-    check_decisive(decisive)
+    check_decisive(decisive, also=("fit",))
+    if decisive == "fit" and not fit:
+        raise ConfigError('decisive: "fit" needs the verdict on fit, which `fit` leaves out')
     check_choice(skip, last, chains)
     run = chosen(committed(Store.open(path)), skip=skip, last=last, chains=chains)
+    inputs, targets = (None, None) if data is None else read_cases(data, run.spec, run.data)
     if run.kind == "approximate":
-        return diagnose_fit(run)
+        return diagnose_fit(run, verdict_on_fit(run, inputs, targets) if fit else None, decisive=decisive)
     if warning := heat_warning(run.store):
         _log.warning("%s", warning)
-    inputs = None if data is None else read_cases(data, run.spec, run.data)[0]
     with show_share("diagnose") as on_progress:
         return diagnose_draws(
             run,
@@ -102,6 +113,8 @@ def diagnose(
             min_ess=min_ess,
             inputs=inputs,
             decisive=decisive,
+            fit=fit and run.kind != "prior",
+            targets=targets,
             on_progress=on_progress,
         )
 

@@ -50,7 +50,7 @@ def predict(
     For each case there are the mean, median and quantiles of its targets, or their probabilities. Labels and
     counts also have the error rate that the predictions themselves expect. If the file has the targets too,
     there are errors and log probabilities. A warning on standard error says if the chains are too few, or
-    disagree too much, for these predictions.
+    disagree too much, for these predictions, or if the predictions do not describe the targets.
 
     A run that has kept no draw yet is predicted from the states of its latest earlier phase, which are not
     draws from the posterior. A warning says so, and the table and the summary have `early_phase`, the number
@@ -97,9 +97,11 @@ def predict(
     -------
     Prediction
         The table, a summary of the errors with their standard errors, the stores and draws that were used,
-        and the verdict of `diagnose` on predictions, for these cases and from some of the draws. An earlier
-        phase has no verdict.
+        and the verdict of `diagnose` on predictions, for these cases and from some of the draws. If the cases
+        have targets, `fit` is the verdict on whether their predictive distributions describe them. An earlier
+        phase has no verdicts.
     """
+    from rayfbnn.answers.judging.of_fit import verdict_on_fit_at
     from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
     from rayfbnn.answers.predict import UsedDraws, first_infinity, predict_from_draws
     from rayfbnn.draws.same_posterior import check_given_once
@@ -128,6 +130,8 @@ def predict(
             executor=executor,
             on_progress=on_progress,
         )
+        verdict = verdict_on_predictions(runs, inputs)
+        fit = verdict_on_fit_at(runs, inputs, targets, predictions=verdict, executor=executor)
     if used is not runs:
         prediction.summary["of_draws"] = sum(run.total for run in runs)
     stores_used = tuple(
@@ -141,14 +145,15 @@ def predict(
         )
         for run, some in zip(runs, used, strict=True)
     )
-    verdict = verdict_on_predictions(runs, inputs)
-    prediction = replace(prediction, verdict=verdict, stores=stores_used)
+    prediction = replace(prediction, verdict=verdict, stores=stores_used, fit=fit)
     if prediction.verdict is not None and not prediction.verdict.ok:
         _log.warning(
             "%s; what to do: rayfbnn diagnose %s --for predictions",
             prediction.verdict.warning,
             as_typed(runs[0].path),
         )
+    if fit is not None and fit.grade == "misfit":
+        _log.warning("%s; what to do: %s", fit.warning, fit.advice[0])
     if out is not None:
         if place := first_infinity(prediction.table):
             _log.warning("%s: row %d: %s is infinite", out, place[0] + 1, place[1])

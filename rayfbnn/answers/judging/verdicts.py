@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from rayfbnn.answers.judging.summary import Summary
     from rayfbnn.spec import RunSpec
 
-Grade = Literal["converged", "usable", "not usable", "not converged", "cannot tell"]
-Subject = Literal["predictions", "hyperparameters"]
-VERDICTS = ("all", "predictions")  # which verdict decides
-Decisive = Literal["all", "predictions"]
+Grade = Literal["converged", "usable", "not usable", "not converged", "no misfit", "misfit", "cannot tell"]
+Subject = Literal["predictions", "hyperparameters", "fit"]
+Decisive = Literal["all", "predictions", "fit"]
 _NEVER_CHANGES = "quantities that never change in"
 _NOT_FOR_PREDICTIONS = (
     "do not interpret these quantities; predictions do not need them and are judged separately"
@@ -74,7 +73,7 @@ class Verdict:
     @property
     def ok(self) -> bool:
         """True if the results can be used."""
-        return self.grade in ("converged", "usable")
+        return self.grade in ("converged", "usable", "no misfit")
 
     @property
     def warning(self) -> str:
@@ -83,6 +82,8 @@ class Verdict:
             return ""
         unknown = self.grade == "cannot tell"
         words = f"cannot judge the {self.subject}" if unknown else f"{self.subject} are {self.grade}"
+        if self.subject == "fit" and not unknown:
+            words = "the predictive distributions do not fit the targets"
         return f"{words}: {self.sentences[0]}"
 
     @property

@@ -12,7 +12,7 @@ from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel, error_rate
 from rayfbnn.model.likelihood.missing_targets import without_missing
-from rayfbnn.model.likelihood.target_records import TargetRange
+from rayfbnn.model.likelihood.target_records import Misfit, TargetRange
 from rayfbnn.streams import Purpose, Streams
 
 _MAX_LOG_RATE_OF_SUMS = math.log(1e300)  # SciPy's incomplete gamma function is NaN from 3e305
@@ -112,6 +112,20 @@ class CountTargets(DataModel):
         modes = np.stack([columns[f"{name}_mode"] for name in target_names], axis=1)
         wrong_modes = {"error_rate": error_rate(modes != targets, targets)}
         return super().errors(columns, targets, target_names) | wrong_modes
+
+    def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
+        """Return a model with dispersion for counts that vary more than a Poisson distribution allows."""
+        if misfit in ("too narrow", "outliers", "varying"):
+            return [
+                "counts vary more than a Poisson distribution allows; use dispersion ="
+                ' "1:0.5": model = { kind = "count", dispersion = "1:0.5" }'
+            ]
+        if misfit == "too wide":
+            return [
+                "counts vary less than a Poisson distribution allows; model them as real numbers:"
+                ' model = { kind = "real", noise = "0.2:0.5" }'
+            ]
+        return super().remedies(misfit, name, is_positive=is_positive)
 
 
 def quantile(probability: Array, rate: Array) -> Array:

@@ -19,7 +19,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.missing_targets import apply_weights, observed_weights, without_missing
-from rayfbnn.model.likelihood.target_records import GaussianTargets, QuantileScale, TargetRange
+from rayfbnn.model.likelihood.target_records import GaussianTargets, Misfit, QuantileScale, TargetRange
 from rayfbnn.streams import Streams
 
 
@@ -427,6 +427,21 @@ class DataModel(ABC):
             "squared_error": np.nansum(np.square(means - targets), axis=1) + 0 * n_observed,
             "absolute_error": np.nansum(np.abs(medians - targets), axis=1) + 0 * n_observed,
         }
+
+    def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
+        """Return what to change if targets deviate from their predictive distributions.
+
+        name         of the target
+        is_positive  whether all its training targets are above zero
+        """
+        if misfit == "too narrow":
+            return [
+                "look for cases that are repeated or depend on each other, such as several measurements of"
+                " one object, because the model takes them for independent; and for inputs that are missing"
+            ]
+        if misfit == "too wide":
+            return ["priors with larger widths, or more hidden units: see docs/priors.md"]
+        return [f"look where predictions of {name} fail: rayfbnn report has their residuals by input"]
 
 
 def error_rate(is_wrong: Array, targets: Array) -> Array:

@@ -12,6 +12,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.real import distribution_real
+from rayfbnn.model.likelihood.target_records import Misfit
 from rayfbnn.streams import Purpose, Streams
 
 _LOG_2_PI = math.log(2 * math.pi)
@@ -138,6 +139,14 @@ class HeteroscedasticTargets(DataModel):
     def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
         means, sigmas = self._means_and_sigmas(outputs)
         return distribution_real(means, sigmas, values, math.inf)
+
+    def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
+        """Return a log scale for positive skewed targets, or t noise for outliers."""
+        if misfit == "skewed" and is_positive:
+            return [f'a log scale: data.transform = {{ {name} = "log" }}']
+        if misfit == "outliers":
+            return ['t noise: model = { kind = "real", noise = "0.2:0.5::4" }']
+        return super().remedies(misfit, name, is_positive=is_positive)
 
     def _means_and_sigmas(self, outputs: Array) -> tuple[Array, Array]:
         """Return means and noise standard deviations, (n_cases, n_targets, n_draws) each."""

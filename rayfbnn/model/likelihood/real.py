@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.likelihood.target_records import GaussianTargets
+from rayfbnn.model.likelihood.target_records import GaussianTargets, Misfit
 from rayfbnn.model.prior import log_scale_free_normaliser
 from rayfbnn.model.updates import gibbs
 from rayfbnn.streams import Purpose, Streams
@@ -133,6 +133,22 @@ class RealTargets(DataModel):
 
     def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
         return distribution_real(outputs, noise_sigmas, values, self.alpha)
+
+    def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
+        """Return changes of the noise, or a log scale for positive targets."""
+        log_scale = f'a log scale: data.transform = {{ {name} = "log" }}'
+        if misfit == "varying":
+            ways = ['noise that depends on the inputs: model = { kind = "heteroscedastic" }']
+            return [*ways, f"{log_scale}, if the spread grows with the value"] if is_positive else ways
+        if misfit == "outliers":
+            if math.isinf(self.alpha):
+                return ['t noise, by a last alpha of model.noise, such as noise = "0.2:0.5::4"']
+            return [
+                f"t noise with fewer degrees of freedom, the last alpha of model.noise (now {self.alpha:g})"
+            ]
+        if misfit == "skewed":
+            return [log_scale if is_positive else f"a function of {name} whose noise is symmetric"]
+        return super().remedies(misfit, name, is_positive=is_positive)
 
 
 def distribution_real(outputs: Array, sigmas: Array, values: Array, df: float) -> Array:

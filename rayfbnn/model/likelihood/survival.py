@@ -16,7 +16,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.hazard import Hazard
-from rayfbnn.model.likelihood.target_records import TargetRange
+from rayfbnn.model.likelihood.target_records import Misfit, TargetRange
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -217,6 +217,15 @@ class SurvivalTargets(DataModel):
             "piece_inputs": self.hazard.piece_inputs() if self.hazard.times else [],
             "curve_times": self.curve_times(training_targets).tolist(),
         }
+
+    def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
+        """Return a hazard that changes with time, or more changes of it."""
+        if self.hazard.times:
+            return ["more time points of the hazard: model.time_points"]
+        return [
+            "a hazard that changes with time: model = { kind ="
+            ' "survival", hazard = "piecewise", time_points = [...] }'
+        ]
 
     def errors(
         self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]

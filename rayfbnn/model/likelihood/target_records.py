@@ -13,6 +13,10 @@ QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
 QuantileScale: TypeAlias = Literal["linear", "log", "whole"]
 """Where quantiles are searched: among all numbers, logarithms of times, or whole numbers."""
 
+Misfit: TypeAlias = Literal["too narrow", "too wide", "varying", "outliers", "skewed", "shifted"]
+"""How targets deviate from their predictive distributions: more or less spread than predicted, a spread that
+varies with something, a few targets far away, a skewed distribution, or another shape."""
+
 
 @dataclass(frozen=True)
 class TargetRange:

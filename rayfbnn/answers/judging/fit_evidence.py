@@ -1,0 +1,250 @@
+"""The evidence for the verdict on fit: places of targets at training cases left out, or at other cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.answers.judging.fit_tests import LabelCases, NumberCases
+from rayfbnn.arrays import Array
+from rayfbnn.data.dataset import Dataset
+from rayfbnn.draws.held import hold
+from rayfbnn.draws.subsets import evenly_spaced, thinned, with_chains
+from rayfbnn.draws.view import Draws
+from rayfbnn.draws.weighted_starts import with_members
+from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.reduce.blocks import KEPT_BYTES, Block, Reader, Unit, bytes_of
+from rayfbnn.reduce.executors import Executor, InProcess
+from rayfbnn.reduce.passes import Passes, distribution_sums
+from rayfbnn.reduce.placing import Placed, place
+from rayfbnn.reduce.tile import Tile
+from rayfbnn.streams import SHARED, Purpose, Streams
+
+MOST_CASES = 2_000  # more would cost time; a misfit that 2,000 cases do not show is small
+_DRAWS, _LEAST_DRAWS = 2_000, 200  # of all chains together, the fewer where networks are large
+_MIXED = 250  # draws whose mixture places replicates; it errs by less than 0.01
+REPLICATES = 399
+_LABEL_REPLICATES = 999
+_LEAST_SPREAD = 0.02  # of the predicted values, in predictive standard deviations
+_MEMORY_BYTES = 64e6
+_LARGE_K = 0.7
+PREDICTED_VALUE, PREDICTED_SPREAD = "the predicted value", "the predicted spread"
+_ITERATION = 2  # of the random numbers; samples of predictive distributions have 1
+
+
+@dataclass(frozen=True)
+class JudgedTarget:
+    """The cases of a target; of labels there are several, each against the others.
+
+    name    of the target
+    label   a description of the label, "" for a number
+    cases   what the tests take
+    """
+
+    name: str
+    label: str
+    cases: NumberCases | LabelCases
+
+    @property
+    def n_cases(self) -> int:
+        """Number of cases with a known target."""
+        one = self.cases
+        return int((one.low if isinstance(one, NumberCases) else one.has_label).shape[1])
+
+
+@dataclass(frozen=True)
+class FitEvidence:
+    """The evidence at some cases.
+
+    is_left_out  whether the cases are training cases, each predicted without itself
+    n_all        number of cases before the choice
+    n_used       number of cases
+    n_draws      number of draws, of all chains together
+    n_large_k    number of cases whose weights are unreliable
+    targets      every target with its cases
+    n_censored   number of times that are censored
+    """
+
+    is_left_out: bool
+    n_all: int
+    n_used: int
+    n_draws: int
+    n_large_k: int
+    targets: tuple[JudgedTarget, ...]
+    n_censored: int = 0
+
+
+def evidence_left_out(run: Draws, *, executor: Executor | None = None) -> FitEvidence:
+    """Return the evidence of the training cases, each placed by the other cases alone.
+
+    At most MOST_CASES cases are used, which the seed chooses, and about 2,000 draws.
+    """
+    data, chosen = run.data, _chosen_cases(run.data.n_cases, run.spec.seed)
+    runs = _few_draws([run], _DRAWS)
+    inputs, targets = data.standardized(data.inputs[chosen]), data.standardized_targets[chosen]
+    placed = place(runs, inputs, targets, leaves_out=True, executor=executor or InProcess())
+    ends = (placed.low[None], placed.high[None]) if not run.spec.data_model.has_labels else None
+    labels = data.targets[chosen][None]
+    return _evidence(runs, placed, data.inputs[chosen], ends, labels, is_left_out=True, n_all=data.n_cases)
+
+
+def evidence_at(
+    runs: Sequence[Draws], inputs: Array, targets: Array, *, executor: Executor | None = None
+) -> FitEvidence:
+    """Return the evidence of cases that no run has learnt from, with replicates.
+
+    Given the training cases, targets of the cases have the distribution of replicates, each drawn with the
+    networks of one draw. What is not known of the networks is therefore the same in both.
+
+    inputs, targets  (n_cases, ...) as in the data file; at most MOST_CASES are used, which the seed chooses
+    """
+    executor, data, spec = executor or InProcess(), runs[0].data, runs[0].spec
+    n_all, chosen = len(inputs), _chosen_cases(len(inputs), spec.seed)
+    inputs, targets = inputs[chosen], targets[chosen]
+    standardized = data.standardized(inputs)
+    values = (targets - data.target_center) / data.target_scale
+    few = _few_draws(runs, _DRAWS)
+    placed = place(few, standardized, values, leaves_out=False, executor=executor)
+    rows = np.concatenate([values[None], _replicates(few, standardized, values)])
+    ends = None
+    if not spec.data_model.has_labels:
+        ends = _ends(_few_draws(runs, _MIXED), standardized, rows, executor)
+    return _evidence(few, placed, inputs, ends, rows, is_left_out=False, n_all=n_all)
+
+
+def _chosen_cases(n_cases: int, seed: int) -> Array:
+    """Return increasing numbers of at most MOST_CASES cases, which depend on the seed alone."""
+    if n_cases <= MOST_CASES:
+        return np.arange(n_cases)
+    order = _shared(seed).permutation(n_cases, Purpose.PLACE)[0]
+    return np.sort(order[:MOST_CASES])
+
+
+def _shared(seed: int) -> Streams:
+    return Streams(seed, np.array([SHARED], dtype=np.uint64))
+
+
+def _few_draws(runs: Sequence[Draws], n_draws: int) -> list[Draws]:
+    """Return evenly spaced draws of all runs, about `n_draws` together, in memory."""
+    runs = [with_members(run) for run in runs]
+    total = sum(run.total for run in runs)
+    size = sum(map(bytes_of, runs)) / total
+    n_draws = min(n_draws, max(_LEAST_DRAWS, int(KEPT_BYTES / size)), total)
+    few = []
+    for run in runs:
+        share = max(1, n_draws * run.total // total)
+        if run.n_chains > share:
+            run = with_chains(run, evenly_spaced(run.n_chains, share))
+        some = thinned(run, max(1, share // run.n_chains))
+        few.append(hold(some, np.arange(some.n_draws)))
+    return few
+
+
+def _replicates(runs: Sequence[Draws], inputs: Array, targets: Array) -> Array:
+    """Return targets drawn for each case, (REPLICATES, n_cases, n_targets), missing where they are missing.
+
+    Each replicate has the network of one draw; the draws are evenly spaced among those of all runs.
+    """
+    ends = np.linspace(0, REPLICATES, len(runs) + 1).astype(int)
+    drawn = []
+    for run, first, end in zip(runs, ends[:-1], ends[1:], strict=True):
+        model, tile = run.spec.data_model, Tile(run, inputs)
+        block = Reader([run]).block(Unit(0, (0, run.n_chains), (0, run.n_draws)))
+        chosen = np.resize(evenly_spaced(run.total, end - first), end - first)
+        starts = None if block.starts is None else block.starts[chosen]
+        some = Block(np.ascontiguousarray(block.positions[chosen]), block.noise[chosen], starts)
+        for at, part, outputs in tile.finite_parts(some):
+            rows = outputs.astype(np.float64).reshape(len(part), -1, outputs.shape[2])
+            rows = rows.swapaxes(1, 2) if model.n_cells == 1 else rows.reshape(len(part), 1, -1)
+            numbers = np.arange(first + at.start, first + at.stop, dtype=np.uint64)
+            streams = Streams(run.spec.seed, numbers).at(iteration=_ITERATION)
+            drawn.append(model.draw(rows, part.noise, streams).swapaxes(1, 2))
+    return np.where(np.isnan(targets), np.nan, np.concatenate(drawn))
+
+
+def _ends(runs: Sequence[Draws], inputs: Array, rows: Array, executor: Executor) -> tuple[Array, Array]:
+    """Return the ends of the places of targets (n_rows, n_cases, n_targets) in the mixture of all draws."""
+    model = runs[0].spec.data_model
+    passes = Passes(runs, inputs, executor, memory_bytes=_MEMORY_BYTES)
+    values = np.nan_to_num(np.abs(rows) if model.are_times else rows)
+    (sums,) = passes.sums(distribution_sums, [(np.arange(len(inputs)), values)], shape=(3,))
+    high, mass = sums[0] / passes.n_draws, sums[1] / passes.n_draws
+    low = np.maximum(high - mass, 0) if model.has_modes else high
+    return low, np.where(rows < 0, 1.0, high) if model.are_times else high
+
+
+def _evidence(
+    runs: Sequence[Draws],
+    placed: Placed,
+    inputs: Array,
+    ends: tuple[Array, Array] | None,
+    rows: Array,
+    *,
+    is_left_out: bool,
+    n_all: int,
+) -> FitEvidence:
+    """Return the evidence from the places of all cases.
+
+    ends  of the places, (n_rows, n_cases, n_targets) each; None for labels
+    rows  (n_rows, n_cases, n_targets) targets, NaN if missing; the first row has those of the cases
+    """
+    data, model, seed = runs[0].data, runs[0].spec.data_model, runs[0].spec.seed
+    known = ~np.isnan(rows[0])
+    if ends is None:
+        judged = list(_labels(data, model, placed, rows, seed))
+    else:
+        low, high = ends
+        random = _shared(seed).uniform(Purpose.PLACE, low.shape, index=1)[0]
+        between = low + random * (high - low)
+        judged = []
+        for target, name in enumerate(data.target_names):
+            some = known[:, target]
+            covariates = _covariates(data, placed, inputs, target, some)
+            parts = [part[:, some, target] for part in (low, high, between)]
+            cases = NumberCases(parts[0], parts[1], parts[2], covariates, frozenset(data.input_names))
+            judged.append(JudgedTarget(name, "", cases))
+    n_censored = int((rows[0] < 0).sum()) if model.are_times else 0
+    n_large_k = int((placed.pareto_k > _LARGE_K).sum())
+    n_draws = sum(run.total for run in runs)
+    return FitEvidence(is_left_out, n_all, len(inputs), n_draws, n_large_k, tuple(judged), n_censored)
+
+
+def _covariates(data: Dataset, placed: Placed, inputs: Array, target: int, some: Array) -> dict[str, Array]:
+    """Return what the spread of a target may vary with, (n_known_cases,) each.
+
+    A predicted value or spread that hardly varies is left out, because its order would be that of errors.
+    """
+    mean, sd = placed.mean[some, target], placed.sd[some, target]
+    found = {}
+    if len(mean) and mean.std() > _LEAST_SPREAD * np.median(sd):
+        found[PREDICTED_VALUE] = mean
+    if len(sd) and sd.std() > _LEAST_SPREAD * np.median(sd):
+        found[PREDICTED_SPREAD] = sd
+    return found | {name: column[some] for name, column in zip(data.input_names, inputs.T, strict=True)}
+
+
+def _labels(
+    data: Dataset, model: DataModel, placed: Placed, rows: Array, seed: int
+) -> Iterator[JudgedTarget]:
+    """Yield the cases of each label. If there are no replicates, they are drawn with the probabilities."""
+    words = model.probability_words(data.target_names)
+    per_target = len(words) // len(data.target_names)
+    known = ~np.isnan(rows[0])
+    by_row = [[has for has, _ in model.labelled_cases(row)] for row in rows]
+    n_parameters = float(placed.p[known.any(axis=1)].sum())
+    random = None
+    if len(rows) == 1:
+        random = _shared(seed).uniform(Purpose.PLACE, (_LABEL_REPLICATES, *known.shape), index=2)[0]
+    ends = np.cumsum(placed.probability, axis=1)
+    for number, label in enumerate(words):
+        target, probability = number // per_target, placed.probability[:, number]
+        some = known[:, target]
+        has_label = np.stack([row[number] for row in by_row])
+        if random is not None:
+            high = probability if per_target == 1 else ends[:, number]
+            drawn = random[:, :, target]
+            has_label = np.concatenate([has_label, (drawn < high) & (drawn >= high - probability)])
+        cases = LabelCases(has_label[:, some], probability[some], n_parameters)
+        yield JudgedTarget(data.target_names[target], label, cases)
