@@ -107,27 +107,37 @@ def _priors(spec: RunSpec) -> list[str]:
         lines.append(
             f"        factor on the sigmas into each unit: alpha {alpha:g}, 5-95 % from {low} to {high}"
         )
-    noise = spec.model.noise
+    noise, dispersion = spec.model.noise, spec.model.dispersion
     if noise is not None:
         assert spec.model_keys.noise is not None
         lines += _prior("noise", spec.model_keys.noise, noise, 1, unit="target", parameter="case")
         lines.append(f"        {noise_in_words(noise)}")
+    if dispersion is not None:
+        assert spec.model_keys.dispersion is not None
+        lines += _prior("dispersion", spec.model_keys.dispersion, dispersion, 1, unit="target")
+        lines.append(f"        {dispersion_in_words(dispersion)}")
     return lines
 
 
 def _prior(
-    name: str, text: str, prior: PriorSpec, n_sources: int, *, unit: str | None, parameter: str
+    name: str,
+    text: str,
+    prior: PriorSpec,
+    n_sources: int,
+    *,
+    unit: str | None,
+    parameter: str | None = None,
 ) -> Iterator[str]:
     omega = prior.mean_precision(n_sources)
     common, by_unit, by_parameter = prior.alphas
     scaling = f" (scaled for {n_sources} source units)" if prior.scaled else ""
     if prior.mixture is not None:
         probability, width = prior.mixture
-        yield f'  {name:<6}"{text}": mixture of two Gaussians'
+        yield f'  {name:<5} "{text}": mixture of two Gaussians'
         widths = f"sigma {prior.width:g} with probability {probability:g}, else {width:g}"
         yield f"        each {parameter}: {widths}"
         return
-    yield f'  {name:<6}"{text}": width {prior.width:g}, mean precision {omega:.6g}{scaling}'
+    yield f'  {name:<5} "{text}": width {prior.width:g}, mean precision {omega:.6g}{scaling}'
     if prior.rectified is not None:
         yield f"        common precision: modulus of a Normal(0, {prior.rectified:g}) variable"
     elif math.isinf(common):
@@ -139,6 +149,8 @@ def _prior(
         low, high = sigma_range(by_unit, 1.0)
         share = f"5-95 % from {low} to {high} times the common sigma"
         yield f"        sigma of each {unit}: alpha {by_unit:g}, {share}"
+    if parameter is None:
+        return
     if math.isfinite(by_parameter):
         yield f"        each {parameter}: t distribution with {by_parameter:g} degrees of freedom"
     else:
@@ -241,6 +253,16 @@ def noise_in_words(prior: PriorSpec) -> str:
     each = " Each target also has its own sigma around it." if math.isfinite(prior.alphas[1]) else ""
     tails = " Its tails are heavier than Gaussian ones." if math.isfinite(prior.alphas[2]) else ""
     return f"The noise has {known}.{each}{tails}"
+
+
+def dispersion_in_words(prior: PriorSpec) -> str:
+    """Return two sentences about the dispersion of counts, such as "The dispersion has an unknown sigma."."""
+    known = "a known sigma" if math.isinf(prior.alphas[0]) else "an unknown sigma"
+    each = " Each target also has its own sigma around it." if math.isfinite(prior.alphas[1]) else ""
+    return (
+        f"The dispersion has {known}, the standard deviation of a Gamma variable of mean 1 that multiplies"
+        f" the rate of each count.{each}"
+    )
 
 
 def _parameters_in_words(group: str) -> str:

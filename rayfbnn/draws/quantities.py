@@ -13,8 +13,10 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import outputs_alone
 from rayfbnn.draws.subsets import evenly_spaced
 from rayfbnn.draws.view import Draws
+from rayfbnn.model.architecture import DISPERSION, NOISE
 
 DENSITIES = ("log_likelihood", "log_prior")
+_OF_TARGETS = (NOISE, DISPERSION)  # groups of sigmas that govern targets
 _MEMORY_BYTES = 64e6
 _GROUP_BYTES = 128e6  # of the quantities that are read together
 _LEAST_TOGETHER = 3  # the statistics of one take five arrays of its size anyway, and reading is slow
@@ -132,7 +134,8 @@ def adjustments(run: Draws) -> dict[str, Array]:
 def noise_sigmas(run: Draws) -> Array:
     """Read the noise standard deviation of each standardised target, (n_targets, n_chains, n_draws).
 
-    The array has no rows if the targets have no noise parameters.
+    For counts with dispersion it is the standard deviation of the relative rate. The array has no rows if the
+    targets have neither.
     """
     columns = run.precision_layout.noise_columns
     values = np.empty((len(columns), run.n_chains, run.n_draws))
@@ -144,15 +147,15 @@ def _sigmas(run: Draws) -> dict[str, _Sigma]:
     layout, data = run.precision_layout, run.data
     columns = {}
     for group, column in layout.common.items():
-        is_split = group == "noise" and group in layout.units
-        columns["sigma_noise_common" if is_split else f"sigma_{group}"] = column
+        is_split = group in _OF_TARGETS and group in layout.units
+        columns[f"sigma_{group}_common" if is_split else f"sigma_{group}"] = column
     omitted = {group.name: group.omitted for group in layout.groups}
     for group, units in layout.units.items():
         inputs = enumerate(run.spec.network_inputs)
         kept = [name for number, name in inputs if number not in omitted[group]]
-        names = data.target_names if group == "noise" else kept
-        if group == "noise" or group == "io" or group.startswith("ih"):
-            base = "sigma_noise" if group == "noise" else f"sigma_{group}_unit"
+        names = data.target_names if group in _OF_TARGETS else kept
+        if group in _OF_TARGETS or group == "io" or group.startswith("ih"):
+            base = f"sigma_{group}" if group in _OF_TARGETS else f"sigma_{group}_unit"
             columns |= {f"{base}[{name}]": units.start + n for n, name in enumerate(names)}
     return {name: _of_column(column) for name, column in columns.items() if layout.is_free[column]}
 
@@ -245,5 +248,6 @@ def _function_blocks(run: Draws, inputs: Array) -> Iterator[tuple[slice, slice, 
 
 
 def is_of_predictions(name: str) -> bool:
-    """Return True if predictions depend on a quantity: functions, the log likelihood and the noise."""
-    return not name.startswith(("sigma_", "adjustment_", "log_prior")) or name.startswith("sigma_noise")
+    """Return True if predictions depend on a quantity: functions, log likelihood, noise and dispersion."""
+    is_of_targets = name.startswith(tuple(f"sigma_{group}" for group in _OF_TARGETS))
+    return is_of_targets or not name.startswith(("sigma_", "adjustment_", "log_prior"))

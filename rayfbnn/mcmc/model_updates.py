@@ -46,7 +46,7 @@ class SampleSigmas(Operation):
 
 @dataclass(frozen=True)
 class SampleNoise(Operation):
-    """Gibbs updates of the noise precisions alone."""
+    """Updates of the precisions that govern targets alone: of the noise, or the dispersion of counts."""
 
     op: ClassVar[str] = "sample-noise"
     is_reversible: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class SampleNoise(Operation):
 
     def description(self) -> str:
         """Say which sigmas are drawn."""
-        return "sample-noise: Gibbs updates of the noise sigmas"
+        return "sample-noise: updates of the sigmas of the noise, or of the dispersion of counts"
 
 
 @dataclass(frozen=True)

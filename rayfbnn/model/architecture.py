@@ -35,6 +35,8 @@ LAYER_ACTIVATIONS = ("softmax", "normalize")
 # Only draws from the prior can use these units: erf has no derivative here, and a step's derivative is zero.
 PRIOR_ACTIVATIONS = ("step", "erf")
 INFINITY = math.inf
+# The names of the groups of precisions that govern targets.
+NOISE, DISPERSION = "noise", "dispersion"
 _MAX_UNITS = 1_000_000
 
 
@@ -334,6 +336,8 @@ class ModelSpec:
 
     kind     the name of the data model (likelihood/registry.py)
     noise    only for real targets: the prior of the noise precision, with the levels common, target and case
+    dispersion  only for counts: the prior of the shape of the Gamma variables that multiply the rates, with
+             the levels common and target; None if counts are Poisson distributed
     classes  only for class targets: the number of classes; labels are 0 to classes - 1
     labels   for each target, the text of its labels 0, 1, ..., or () if the target is a number; () if no
              target is text
@@ -349,3 +353,11 @@ class ModelSpec:
     log_time: bool = False
     noise_floor: float = 0.0
     labels: tuple[tuple[str, ...], ...] = ()
+    dispersion: PriorSpec | None = None
+
+    @property
+    def of_targets(self) -> tuple[str, PriorSpec] | None:
+        """The name and the prior of the precisions that govern targets, or None if there are none."""
+        if self.noise is not None:
+            return NOISE, self.noise
+        return None if self.dispersion is None else (DISPERSION, self.dispersion)

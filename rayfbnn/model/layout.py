@@ -9,9 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.architecture import GroupSpec, ModelSpec, NetworkSpec, PriorSpec
-
-NOISE = "noise"
+from rayfbnn.model.architecture import DISPERSION, NOISE, GroupSpec, ModelSpec, NetworkSpec, PriorSpec
 
 
 @dataclass(frozen=True)
@@ -64,12 +62,12 @@ class ParameterLayout:
 
 @dataclass(frozen=True)
 class PrecisionGroup:
-    """The explicit precisions of one group of parameters, or of the noise.
+    """The explicit precisions of one group of parameters, or of the targets: of their noise or dispersion.
 
     mean    omega: the mean of the common precision, scaled if the prior is scaled
     common  column of the common precision, also present if it is fixed at its mean
-    units   columns of the precisions of the source units (of the targets, for noise); None if the unit
-            alpha is infinite, because these precisions then equal the common one
+    units   columns of the precisions of the source units (of the targets, for noise and dispersion); None if
+            the unit alpha is infinite, because these precisions then equal the common one
     n_units number of source units (targets); 1 for biases and offsets, which have no such level
     omitted numbers of the inputs that are not among the source units
     """
@@ -81,6 +79,11 @@ class PrecisionGroup:
     units: slice | None
     n_units: int
     omitted: tuple[int, ...] = ()
+
+    @property
+    def is_of_targets(self) -> bool:
+        """True if the precisions govern targets instead of parameters."""
+        return self.name in (NOISE, DISPERSION)
 
     @property
     def is_fixed(self) -> bool:
@@ -109,13 +112,15 @@ class AdjustmentGroup:
 
 @dataclass(frozen=True, eq=False)
 class PrecisionLayout:
-    """All precisions of a chain as one vector: for each group the common one, then one per unit; noise last.
+    """All precisions of a chain as one vector: for each group the common one, then one per unit.
 
-    Adjustments are between the groups of parameters and the noise.
+    The precisions of the targets, of their noise or dispersion, are last. Adjustments are between the groups
+    of parameters and these.
 
     is_free            (n_precisions,) bool: False for precisions that are fixed at their mean
     parameter_columns  (n_parameters,) int: the column that governs each parameter
-    noise_columns      (n_targets,) int: the column that governs each target; empty without noise
+    noise_columns      (n_targets,) int: the column that governs each target; empty without noise or
+                       dispersion
     adjustments        one entry for each layer that has them
     adjusted           group of parameters with adjustments -> its part of a chain's parameters, and the
                        columns of the adjustments of its destination units
@@ -133,7 +138,7 @@ class PrecisionLayout:
 
     @staticmethod
     def from_specs(network: NetworkSpec, model: ModelSpec, n_targets: int) -> PrecisionLayout:
-        """Return the layout of the precisions of a network's parameters and of the noise."""
+        """Return the layout of the precisions of a network's parameters and of the targets."""
         groups: list[PrecisionGroup] = []
         free: list[bool] = []
         parameter_columns: list[Array] = []
@@ -147,9 +152,10 @@ class PrecisionLayout:
         columns = {group.name: group.columns for group in adjustments}
         parameters = ParameterLayout.from_network(network)
         noise_columns = np.zeros(0, dtype=np.int64)
-        if model.noise is not None:
-            mean = model.noise.mean_precision(n_targets)
-            noise_columns = _unit_columns(_add(groups, free, NOISE, model.noise, mean, n_targets))
+        if model.of_targets is not None:
+            name, prior = model.of_targets
+            mean = prior.mean_precision(n_targets)
+            noise_columns = _unit_columns(_add(groups, free, name, prior, mean, n_targets))
         return PrecisionLayout(
             groups=tuple(groups),
             n_precisions=len(free),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model.architecture import PriorSpec
-from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
+from rayfbnn.model.architecture import NOISE, PriorSpec
+from rayfbnn.model.layout import ParameterLayout, PrecisionGroup, PrecisionLayout
 from rayfbnn.streams import Purpose, Streams
 
 # Shapes such as 0.0005 put noticeable mass on precisions outside the range of float64.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,11 +11,11 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import batches, prior
-from rayfbnn.model.layout import NOISE
+from rayfbnn.model.architecture import DISPERSION, NOISE
 from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.network import AT_ONCE, Buffers, forward, outputs_alone
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.model.updates import gibbs, random_grid, rescaling
+from rayfbnn.model.updates import dispersion, gibbs, random_grid, rescaling
 from rayfbnn.state import Advance, ChainState, Marginal, ProposalsInfo, Trajectory
 from rayfbnn.streams import SHARED, Purpose, Streams
 
@@ -86,11 +87,13 @@ class SampledPosterior(Posterior):
         level: gibbs.Level | None = None,
         groups: Collection[str] | None = None,
     ) -> tuple[ChainState, None]:
-        """Update all free precisions by Gibbs sampling.
+        """Update all free precisions by Gibbs sampling, the shapes that govern counts by slice sampling.
 
         level, groups  restrict the update to the precisions of one level, or of the named groups and
                        adjustments
         """
+        if self.model.dispersion is not None and (groups is None or DISPERSION in groups):
+            state = self._with_new_dispersion(state, streams, is_reversed=is_reversed, level=level)
         values: dict[str, Array] = self.parameter_layout.views(state.position)
         weights: float | Array = 1.0
         if self.model.noise is not None and (groups is None or NOISE in groups):
@@ -107,6 +110,19 @@ class SampledPosterior(Posterior):
         )
         return ChainState(state.position, state.momentum, precisions), None
 
+    def _with_new_dispersion(
+        self, state: ChainState, streams: Streams, *, is_reversed: bool, level: gibbs.Level | None
+    ) -> ChainState:
+        precisions = dispersion.update_dispersion(
+            self.density_of_targets(state.position),
+            self.precision_layout.groups[-1],
+            state.precisions,
+            streams,
+            is_reversed=is_reversed,
+            level=level,
+        )
+        return replace(state, precisions=precisions)
+
     def sample_noise(
         self,
         state: ChainState,
@@ -115,10 +131,11 @@ class SampledPosterior(Posterior):
         is_reversed: bool = False,
         level: gibbs.Level | None = None,
     ) -> tuple[ChainState, None]:
-        """Update the noise precisions by Gibbs sampling, or one level of them."""
-        if self.model.noise is None:
+        """Update the precisions of the noise, or the shapes of dispersed counts, or one level of them."""
+        if self.model.of_targets is None:
             return state, None
-        return self.sample_sigmas(state, streams, is_reversed=is_reversed, level=level, groups=(NOISE,))
+        name, _ = self.model.of_targets
+        return self.sample_sigmas(state, streams, is_reversed=is_reversed, level=level, groups=(name,))
 
     def random_grid(
         self,
@@ -133,6 +150,8 @@ class SampledPosterior(Posterior):
         accepted = []
         if self.model.noise is not None and (groups is None or NOISE in groups):
             accepted += self.grid_of_noise(state.position, precisions, streams, stepsize=stepsize)
+        if self.model.dispersion is not None and (groups is None or DISPERSION in groups):
+            accepted += self._grid_of_dispersion(precisions, streams, stepsize=stepsize)
         values = self.parameter_layout.views(state.position)
         for number, group, rows in gibbs.ruled_values(values, precisions, layout):
             if groups is not None and group.name not in groups:
@@ -160,6 +179,20 @@ class SampledPosterior(Posterior):
             stepsize=stepsize,
             index=number,
             weights=weights,
+        )
+
+    def _grid_of_dispersion(self, precisions: Array, streams: Streams, *, stepsize: float) -> list[Array]:
+        """Update the shape above those of the targets, in place; return which proposals were accepted."""
+        number = len(self.precision_layout.groups) - 1
+        group = self.precision_layout.groups[number]
+        assert math.isinf(group.prior.alphas[2])
+        return random_grid.update_levels(
+            array_namespace(precisions).zeros_like,  # there are no t values
+            group,
+            precisions,
+            streams,
+            stepsize=stepsize,
+            index=number,
         )
 
     def rescale(
@@ -193,11 +226,26 @@ class SampledPosterior(Posterior):
         weights = self._inverse_temperature(n_axes=3)
         if self.observed is not None:
             weights = weights * self.observed
+        return self.targets - self._outputs_at(position), weights
+
+    def density_of_targets(self, position: Array) -> dispersion.Density:
+        """Return the function that gives each target's log density given log shapes, (n_chains, n_targets).
+
+        The density is raised to the inverse temperature. The function must be used before the next pass
+        through the network.
+        """
+        outputs, b = self._outputs_at(position), self._inverse_temperature(n_axes=2)
+
+        def density(log_shapes: Array) -> Array:
+            shapes = array_namespace(log_shapes).exp(log_shapes)
+            return b * self._terms(outputs, shapes).sum(axis=2)
+
+        return density
+
+    def _outputs_at(self, position: Array) -> Array:
         if self.inputs.shape[-1] > AT_ONCE:
-            outputs = outputs_alone(position, self.inputs, self.wiring, buffers=self.buffers)
-        else:
-            outputs = self.training_outputs(position)
-        return self.targets - outputs, weights
+            return outputs_alone(position, self.inputs, self.wiring, buffers=self.buffers)
+        return self.training_outputs(position)
 
     def rejection_proposal(self, streams: Streams) -> tuple[Array, Array, Array]:
         """Draw a proposal for rejection sampling: position, precisions, log acceptance probability.

@@ -47,7 +47,8 @@ def stepsizes(
     if typical_curvature is None:
         output_curvature = data_model.largest_curvature(governing.noise, wiring.units[-1])
     else:
-        output_curvature = xp.broadcast_to(typical_curvature, (len(tau), wiring.units[-1]))
+        given = data_model.curvature_given(typical_curvature, governing.noise)
+        output_curvature = xp.broadcast_to(given, (len(tau), wiring.units[-1]))
     output_curvature = inverse_temperature * output_curvature
     if observed_share is not None:
         by_target = output_curvature.reshape(len(tau), -1, observed_share.shape[1])

@@ -46,8 +46,8 @@ def _described(name: str) -> str:
 
 
 def _group_in_words(group: str) -> str:
-    if group == "noise":
-        return "noise"
+    if group in ("noise", "dispersion"):
+        return group
     if group in ("bo", "ti", "io"):
         return {"bo": "output biases", "ti": "input offsets", "io": "weights, inputs to outputs"}[group]
     if group[0] in "bt":

@@ -155,9 +155,9 @@ class Tile:
             sums += added.swapaxes(1, 2)
             return
         for _, some, outputs in self.parts(block):
-            outputs, _ = by_draw(outputs, some)
+            given = by_draw(outputs, some)
             for number, values in enumerate(counts):
-                sums[number] += self.model.mass(outputs, values)
+                sums[number] += self.model.mass(*given, values)
 
     def curves(self, block: Block) -> dict[str, Array]:
         """Return sums over draws of the data model's further columns, by name, (n_cases,) each."""

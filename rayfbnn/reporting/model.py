@@ -5,7 +5,13 @@ from __future__ import annotations
 import html
 import math
 
-from rayfbnn.describe.configuration import describe, noise_in_words, prior_in_words, sigma_range
+from rayfbnn.describe.configuration import (
+    describe,
+    dispersion_in_words,
+    noise_in_words,
+    prior_in_words,
+    sigma_range,
+)
 from rayfbnn.markup import tables
 from rayfbnn.reporting.reported_run import ReportedRun
 
@@ -37,6 +43,11 @@ def model_section(run: ReportedRun) -> str:
         text = spec.model_keys.noise or ""
         sigma = _sigma(noise.alphas[0], noise.mean_precision(1))
         rows.append(("noise", len(spec.data.targets), text, sigma, noise_in_words(noise)))
+    dispersion = spec.model.dispersion
+    if dispersion is not None:
+        text = spec.model_keys.dispersion or ""
+        sigma = _sigma(dispersion.alphas[0], dispersion.mean_precision(1))
+        rows.append(("dispersion", len(spec.data.targets), text, sigma, dispersion_in_words(dispersion)))
     header = ("group", "parameters", "prior", "common sigma, 5-95 %", "in words")
     whole = html.escape(describe(spec, store=run.draws.store))
     details = f"<details><summary>Full output of rayfbnn show</summary><pre>{whole}</pre></details>"

@@ -114,6 +114,10 @@ class Part:
             weights = weights[..., :n_cases]
         return Residuals(squares[..., :n_cases], weights, self._first, self._n_all)
 
+    def log_densities(self, rows: Array, position: Array, log_precisions: Array) -> Array:
+        """Return the sum over the part's cases of the log densities of each target."""
+        return self._of_chains(rows).density_of_targets(position)(log_precisions)
+
     def _density(
         self, rows: Array, chains: Trajectory, over: tuple[str, ...], *, is_partial: bool
     ) -> tuple[Density, Trajectory]:

@@ -27,6 +27,10 @@ class Cases(Protocol):
         """Return the residuals of the part's cases."""
         ...
 
+    def log_densities(self, rows: Array, position: Array, log_precisions: Array) -> Array:
+        """Return the sum of the log densities of each target, (n_chains, n_targets)."""
+        ...
+
     def kicked(self, rows: Array, chains: Trajectory, over: tuple[str, ...], share: float) -> Array:
         """Return the momentum of chains at rest after the part's share of a kick by the full gradient."""
         ...
@@ -89,6 +93,20 @@ class TDensities:
     def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the sums over the part's cases."""
         return cases.residuals(rows, position).sum_of_t_densities(self.x, self.alpha)
+
+
+@dataclass(frozen=True, eq=False)
+class TargetDensities:
+    """The question for sums of log densities of counts given their shapes, (n_chains, n_targets).
+
+    x  (n_chains, n_targets): logs of the shapes
+    """
+
+    x: Array
+
+    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
+        """Return the sums over the part's cases."""
+        return cases.log_densities(rows, position, self.x)
 
 
 @dataclass(frozen=True, eq=False)

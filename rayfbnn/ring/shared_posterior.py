@@ -12,11 +12,11 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.model import tuning_quantities
-from rayfbnn.model.layout import NOISE
+from rayfbnn.model.architecture import NOISE
 from rayfbnn.model.marginal.targets import WithoutPrecisions
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.model.updates import gibbs, noise_sums, random_grid
-from rayfbnn.ring.questions import DataEnergy, SquaredResiduals, TDensities, TPrecisions
+from rayfbnn.model.updates import dispersion, gibbs, noise_sums, random_grid
+from rayfbnn.ring.questions import DataEnergy, SquaredResiduals, TargetDensities, TDensities, TPrecisions
 from rayfbnn.ring.rounds import Ring
 from rayfbnn.state import ChainState, Marginal, Target, Trajectory
 from rayfbnn.streams import Streams
@@ -102,7 +102,7 @@ class SharedPosterior(SampledPosterior):
         groups: Collection[str] | None = None,
     ) -> tuple[ChainState, None]:
         """Update the noise precisions from sums over the parts, then the others."""
-        if groups is None or NOISE in groups:
+        if self.model.noise is not None and (groups is None or NOISE in groups):
             state, _ = self.sample_noise(state, streams, is_reversed=is_reversed, level=level)
         layout = self.precision_layout
         names = {*(group.name for group in layout.groups), *(part.name for part in layout.adjustments)}
@@ -117,9 +117,9 @@ class SharedPosterior(SampledPosterior):
         is_reversed: bool = False,
         level: gibbs.Level | None = None,
     ) -> tuple[ChainState, None]:
-        """Update the noise precisions by Gibbs sampling, or one level of them."""
+        """Update the precisions of the noise, or the shapes of dispersed counts, or one level of them."""
         if self.model.noise is None:
-            return state, None
+            return super().sample_noise(state, streams, is_reversed=is_reversed, level=level)
         precisions = noise_sums.update_noise(
             _SumsOfParts(self, state.position, state.precisions),
             self.precision_layout.groups[-1],
@@ -147,6 +147,11 @@ class SharedPosterior(SampledPosterior):
         return random_grid.update_levels(
             t_density, group, precisions, streams, stepsize=stepsize, index=number
         )
+
+    def density_of_targets(self, position: Array) -> dispersion.Density:
+        """Return the function that gives each target's log density given log shapes."""
+        nothing = np.zeros((len(position), self.n_precisions))  # the question has the shapes
+        return lambda x: self.ring.ask(TargetDensities(x), position, nothing)
 
     # These methods need all cases in one place; with the few cases here they would give a wrong answer.
 

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array
+from rayfbnn.model.prior import noise_precisions
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 
@@ -89,6 +90,7 @@ def _precision_uniforms(target: SampledPosterior, state: ChainState, data: Array
             uniform[f"{group.name} unit"] = gamma_uniform(alpha_unit, tau / common[:, None])
         if group.name == "noise":
             uniform |= noise_uniforms(target, state, data, tau, alpha_value)
+        if group.is_of_targets:
             continue
         rows = values[group.name].reshape(len(common), group.n_units, -1) * np.sqrt(tau)[:, :, None]
         if group.name in layout.adjusted:
@@ -136,9 +138,9 @@ def _data_uniforms(
     if kind in ("binary", "class"):
         uniform = randomised_uniforms(target, v, filled, streams)
     elif kind == "count":
-        rate = np.exp(v)
-        below = np.where(filled > 0, scipy.special.pdtr(filled - 1, rate), 0.0)
-        uniform = below + random * (scipy.special.pdtr(filled, rate) - below)
+        at_most = _count_distribution(target, state, np.exp(v))
+        below = np.where(filled > 0, at_most(np.maximum(filled - 1, 0)), 0.0)
+        uniform = below + random * (at_most(filled) - below)
     elif kind == "heteroscedastic":
         mean, s = v[:, :, : target.n_targets], v[:, :, target.n_targets :]
         uniform = scipy.special.ndtr((filled - mean) / np.sqrt(target.model.noise_floor**2 + np.exp(-s)))
@@ -146,6 +148,14 @@ def _data_uniforms(
         survived = np.exp(-_cumulative_hazard(target, v, np.abs(filled[:, :, 0])))[:, :, None]
         uniform = np.where(filled > 0, survived, random * survived)
     return {"data": uniform[:, is_observed]}
+
+
+def _count_distribution(target: SampledPosterior, state: ChainState, rate: Array) -> Callable[[Array], Array]:
+    """Return the distribution function of counts with these means, (n_chains, n_cases, n_targets)."""
+    if target.model.dispersion is None:
+        return lambda counts: np.asarray(scipy.special.pdtr(counts, rate))
+    shapes = noise_precisions(state.precisions, target.precision_layout)[:, None]
+    return lambda counts: np.asarray(scipy.special.betainc(shapes, counts + 1, shapes / (shapes + rate)))
 
 
 def _cumulative_hazard(target: SampledPosterior, v: Array, time: Array) -> Array:

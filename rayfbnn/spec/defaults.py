@@ -212,7 +212,7 @@ def default_phases(
             first = later = Hybrid(steps=steps, window=window, **_AUTOMATIC)
         if _n_sigmas(network) <= _MAX_SIGMAS and not is_large:
             rescalings.append(Rescale(along="sigmas", stepsize=_RESCALING_STEPSIZE))
-    noise: tuple[Operation, ...] = (SampleNoise(),) if model.has_noise else ()
+    noise: tuple[Operation, ...] = () if model.governed_by is None else (SampleNoise(),)
     # The momentum of sghmc persists; friction refreshes it.
     refreshment: tuple[Operation, ...] = () if is_stochastic else (Heatbath(),)
     update = (SampleSigmas(), *rescalings, *refreshment, later)

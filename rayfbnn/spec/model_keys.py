@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -30,6 +31,7 @@ class ModelKeys(StrictModel):
 
     kind: ModelKind
     noise: PriorText | None = None
+    dispersion: PriorText | None = None
     classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
     hazard: Literal["constant", "piecewise"] | None = None
     time_points: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = None
@@ -38,7 +40,7 @@ class ModelKeys(StrictModel):
 
 
 def read_model(keys: ModelKeys, labels: Sequence[Sequence[str]] = ()) -> ModelSpec:
-    """Return the data model that [model] describes; ConfigError if the noise's prior cannot be read.
+    """Return the data model that [model] describes; ConfigError if a prior cannot be read.
 
     labels  the labels of each target, () for one that is a number; empty if no target is text
     """
@@ -51,6 +53,7 @@ def read_model(keys: ModelKeys, labels: Sequence[Sequence[str]] = ()) -> ModelSp
         log_time=bool(keys.log_time),
         noise_floor=keys.noise_floor or 0.0,
         labels=tuple(map(tuple, labels)),
+        dispersion=None if keys.dispersion is None else _read_dispersion(keys.dispersion),
     )
 
 
@@ -82,6 +85,8 @@ def check_model(keys: ModelKeys, data: DataSpec, inputs: Sequence[str]) -> None:
     if keys.hazard is not None:
         _check_hazard(keys, inputs)
     _check_noise(keys)
+    if keys.dispersion is not None:
+        check_prior("model.dispersion", keys.dispersion, _read_dispersion(keys.dispersion), n_sources=1)
 
 
 def _check_noise_floor(keys: ModelKeys) -> None:
@@ -134,3 +139,14 @@ def _check_noise(keys: ModelKeys) -> None:
             f'model.noise: must be width[:group[:unit[:parameter]]], such as "0.1:0.2", got "{keys.noise}"'
         )
     check_prior("model.noise", keys.noise, prior, n_sources=1)
+
+
+def _read_dispersion(text: str) -> PriorSpec:
+    """Return the prior of the shapes of counts, which has the levels of all targets and of each target."""
+    prior = PriorSpec.parse(text, key="model.dispersion")
+    is_other = prior.scaled or prior.mixture is not None or prior.rectified is not None
+    if is_other or math.isfinite(prior.alphas[2]):
+        raise ConfigError(
+            f'model.dispersion: must be width[:group[:target]], such as "0.3:0.5", got "{text}"'
+        )
+    return prior

@@ -73,7 +73,7 @@ def _check_lengths(phases: Sequence[PhaseSpec]) -> None:
 
 def _check_groups(phases: Sequence[PhaseSpec], network: NetworkSpec, model: DataModel) -> None:
     """Check that the groups that an operation is restricted to have precisions that it can update."""
-    with_precisions = [*network.priors, *(["noise"] if model.has_noise else [])]
+    with_precisions = [*network.priors, *([model.governed_by] if model.governed_by else [])]
     for key, operation in _all_operations(phases):
         if not isinstance(operation, SampleSigmas | RandomGrid) or operation.groups is None:
             continue

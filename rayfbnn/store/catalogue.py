@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import order_of_cases
-from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionLayout
+from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
@@ -166,7 +166,7 @@ def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
     plans = []
     for group in layout.groups:
         name, units = f"sigma_{group.name}", group.units
-        if group.name == NOISE:
+        if group.is_of_targets:
             if units is None:
                 plans.append(SigmaPlan(name, group.common, ()))
             else:

@@ -12,6 +12,7 @@ from rayfbnn.answers.calibration import Places, labelled, places, reliability
 from rayfbnn.answers.predict import predict_from_draws
 from tests.support.store.data_models import (
     OTHER_MODELS,
+    counts_by_hand,
     log_hazards_by_hand,
     outputs_by_hand,
     run_of,
@@ -20,15 +21,15 @@ from tests.support.store.data_models import (
 from tests.support.store.standin_store import make_data, make_run, make_spec, uniform
 
 
-@pytest.mark.parametrize("model", OTHER_MODELS, ids=lambda model: model.get("hazard", model["kind"]))
+@pytest.mark.parametrize("model", OTHER_MODELS, ids=lambda model: " ".join(map(str, model.values())))
 def test_places_are_those_by_hand(model: dict[str, Any]) -> None:
     run, inputs, targets = run_of(model)
     targets[1, -1] = np.nan
     placed = places([run], inputs, targets)
     outputs = outputs_by_hand(run, inputs) if model["kind"] != "survival" else None
     if model["kind"] == "count":
-        low = scipy.stats.poisson.cdf(targets - 1, np.exp(outputs)).mean(axis=0)
-        high = scipy.stats.poisson.cdf(targets, np.exp(outputs)).mean(axis=0)
+        counts = counts_by_hand(run, inputs)
+        low, high = (counts.cdf(ends).mean(axis=0) for ends in (targets - 1, targets))
     elif model["kind"] == "heteroscedastic":
         means, log_precisions = np.split(outputs, 2, axis=2)
         low = high = scipy.stats.norm.cdf(targets, means, np.exp(-log_precisions / 2)).mean(axis=0)

@@ -9,7 +9,7 @@ import pytest
 
 from rayfbnn.answers.effects import columns_of, partial_dependence, permutation_shares, value_names
 from rayfbnn.data.encoding import InputColumn
-from tests.support.store.data_models import PIECEWISE, log_hazards_by_hand, outputs_by_hand, run_of
+from tests.support.store.data_models import DISPERSED, PIECEWISE, log_hazards_by_hand, outputs_by_hand, run_of
 from tests.support.store.standin_store import make_data, make_run, make_spec, normal
 
 X1, X2 = InputColumn("x1"), InputColumn("x2")
@@ -65,7 +65,7 @@ def test_predictions_that_are_all_equal_have_no_shares() -> None:
     assert np.isnan(permutation_shares(run, run.data.inputs, (X1,))).all()
 
 
-@pytest.mark.parametrize("model", [{"kind": "count"}, PIECEWISE, {"kind": "heteroscedastic"}])
+@pytest.mark.parametrize("model", [{"kind": "count"}, DISPERSED, PIECEWISE, {"kind": "heteroscedastic"}])
 def test_every_kind_of_numbers_has_effects(model: dict[str, Any]) -> None:
     run, inputs, _ = run_of(model)
     n_values = len(value_names(run))

@@ -21,8 +21,10 @@ from rayfbnn.model.mixtures.poisson import mass_sums
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.search import QuantileSearch, most_probable
 from tests.support.store.data_models import (
+    DISPERSED,
     N_TEST,
     PIECEWISE,
+    counts_by_hand,
     log_hazards_by_hand,
     outputs_by_hand,
     run_of,
@@ -38,27 +40,29 @@ def by_chain(run: MemoryStore, values: Array) -> Array:
     return values.T.reshape(-1, run.n_chains, run.n_draws)
 
 
-def test_counts() -> None:
-    run, inputs, targets = run_of({"kind": "count"})
+@pytest.mark.parametrize("model", [{"kind": "count"}, DISPERSED], ids=["Poisson", "with dispersion"])
+def test_counts(model: dict[str, Any]) -> None:
+    run, inputs, targets = run_of(model)
     prediction = predict_from_draws([run], inputs, targets)
     table = prediction.table
-    rates = np.exp(outputs_by_hand(run, inputs))
-    k = np.arange(3000)
+    counts, rates = counts_by_hand(run, inputs), np.exp(outputs_by_hand(run, inputs))
+    k = np.arange(3000.0)
+    masses = counts.pmf(k[:, None, None, None]).mean(axis=1)  # (n_counts, n_cases, n_targets)
     log_joint, expected_errors = np.zeros(rates.shape[:2]), np.zeros((N_TEST, 2))
     for target, name in enumerate(("y1", "y2")):
         rate = rates[:, :, target]
         np.testing.assert_allclose(table[f"{name}_mean"], rate.mean(axis=0), rtol=1e-12)
-        variance = rate.var(axis=0) + rate.mean(axis=0)
+        variance = rate.var(axis=0) + counts.var()[:, :, target].mean(axis=0)
         np.testing.assert_allclose(table[f"{name}_sd"], np.sqrt(variance), rtol=1e-12)
         np.testing.assert_allclose(table[f"{name}_mean_mcse"], mcse_mean(by_chain(run, rate)), rtol=1e-9)
         for case in range(N_TEST):
-            mass = scipy.stats.poisson.pmf(k[:, None], rate[None, :, case]).mean(axis=1)
+            mass = masses[:, case, target]
             assert mass.sum() > 0.999
             assert table[f"{name}_mode"][case] == mass.argmax()
             expected_errors[case, target] = 1 - mass.max()
             for column, p in QUANTILES.items():
                 assert table[f"{name}_{column}"][case] == np.searchsorted(mass.cumsum(), p)
-        log_joint += scipy.stats.poisson.logpmf(targets[:, target], rate)
+        log_joint += counts.logpmf(targets)[:, :, target]
     expected = scipy.special.logsumexp(log_joint, axis=0) - math.log(len(rates))
     np.testing.assert_allclose(table["log_probability"], expected, rtol=1e-10)
     modes, medians = table[["y1_mode", "y2_mode"]].to_numpy(), table[["y1_median", "y2_median"]].to_numpy()
@@ -236,7 +240,7 @@ def test_times_of_a_vague_prior_are_predicted(model: dict[str, Any]) -> None:
     assert (table["y1_q01"] < 1e-100).any() and (table["y1_q99"] > 1e100).any()
 
 
-@pytest.mark.parametrize("model", [{"kind": "count"}, PIECEWISE, {"kind": "heteroscedastic"}])
+@pytest.mark.parametrize("model", [{"kind": "count"}, DISPERSED, PIECEWISE, {"kind": "heteroscedastic"}])
 def test_predictions_do_not_depend_on_the_memory(model: dict[str, Any]) -> None:
     run, inputs, targets = run_of(model)
     whole = predict_from_draws([run], inputs, targets).table

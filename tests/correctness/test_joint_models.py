@@ -20,9 +20,17 @@ from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
 from rayfbnn.model import sampled
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.likelihood import count, hazard, heteroscedastic, missing_targets, survival
+from rayfbnn.model.likelihood import (
+    count,
+    dispersed_count,
+    hazard,
+    heteroscedastic,
+    missing_targets,
+    survival,
+)
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.model.updates import dispersion
 from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
@@ -111,9 +119,11 @@ def function_uniforms(
     between = streams.at(iteration=99)
     if target.model.kind != "survival":
         is_observed = ~np.isnan(data[0])
-        uniform = distribution_functions(target, state.position, np.nan_to_num(data), between)
+        uniform = distribution_functions(
+            target, state.position, state.precisions, np.nan_to_num(data), between
+        )
         return {"data": uniform[:, is_observed]}
-    left = distribution_functions(target, state.position, np.abs(data), between)
+    left = distribution_functions(target, state.position, state.precisions, np.abs(data), between)
     part = between.uniform(Purpose.PROPOSAL, left.shape[1:])
     return {"data": np.where(data[:, :, 0] < 0, left * part, left)}
 
@@ -128,6 +138,17 @@ MODELS = {
         ModelSpec("count"),
         observe=hidden((0, 0), (2, 1), (3, 0), (3, 1)),
         uniforms=function_uniforms,
+    ),
+    "count, dispersion": Model(
+        1,
+        2,
+        MILD,
+        ModelSpec("count", dispersion=noise("1.5:4")),
+        observe=hidden((0, 0), (2, 1), (3, 0), (3, 1)),
+        uniforms=function_uniforms,
+    ),
+    "count, dispersion of each target": Model(
+        1, 2, MILD, ModelSpec("count", dispersion=noise("0.7:4:5")), uniforms=function_uniforms
     ),
     "constant hazard, censored": Model(
         2, 1, {**MILD, "io": "0.3:5"}, ModelSpec("survival"), observe=censored, uniforms=function_uniforms
@@ -234,6 +255,8 @@ def parameter_uniforms(target: SampledPosterior, state: ChainState) -> dict[str,
         if group.units is not None:
             tau = state.precisions[:, group.units]
             uniform[f"{group.name} unit"] = gamma_uniform(alpha_unit, tau / common[:, None])
+        if group.name == "dispersion":
+            continue
         rows = values[group.name].reshape(len(common), group.n_units, -1)
         uniform |= value_uniforms(group.name, rows * np.sqrt(tau)[:, :, None], alpha_value)
     return uniform
@@ -283,6 +306,48 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "    if weights is not None:\n        terms *= weights",
         "    if False:\n        terms *= weights",
         "count, missing",
+    ),
+    "dispersion: the prior left out": (
+        dispersion,
+        "lambda x: log_prior(x, alpha, mean) + of_targets(x),",
+        "lambda x: of_targets(x),",
+        "count, dispersion",
+    ),
+    "dispersion: the counts left out": (
+        dispersion,
+        "lambda x: log_prior(x, alpha, mean) + of_targets(x),",
+        "lambda x: log_prior(x, alpha, mean),",
+        "count, dispersion of each target",
+    ),
+    "dispersion: the first target for all": (
+        dispersion,
+        ".sum(axis=1, keepdims=True)",
+        "[:, :1]",
+        "count, dispersion",
+    ),
+    "dispersion: points beyond the slice": (
+        dispersion,
+        "inside = bounded(point) >= level",
+        "inside = bounded(point) >= level - 1",
+        "count, dispersion",
+    ),
+    "dispersion: the density of a shape for that of its logarithm": (
+        dispersion,
+        "log_prior(x, alpha, mean) + of_targets(x),",
+        "log_prior(x, alpha, mean) - x + of_targets(x),",
+        "count, dispersion",
+    ),
+    "dispersion: twice the mean of the shape above those of the targets": (
+        dispersion,
+        "xp.full((len(precisions), 1), group.mean)",
+        "xp.full((len(precisions), 1), 2 * group.mean)",
+        "count, dispersion of each target",
+    ),
+    "dispersed counts: mean and shape in one": (
+        dispersed_count,
+        "return terms + log_gamma_ratio(y, r)",
+        "return terms + 0.5 * log_gamma_ratio(y, r)",
+        "count, dispersion",
     ),
     "survival: censored times are events": (
         survival,

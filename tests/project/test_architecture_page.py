@@ -35,6 +35,7 @@ RECIPES = {
         {
             "kernels/network_plan.py",
             "model/likelihood/count.py",
+            "model/likelihood/dispersed_count.py",  # which derives from it
             "model/likelihood/registry.py",
             "selftest/pivots.py",
             "selftest/problems.py",

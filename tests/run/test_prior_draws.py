@@ -109,6 +109,7 @@ def test_class_data_sets_are_labels(tmp_path: Path) -> None:
 MODELS: dict[str, tuple[dict[str, Any], int]] = {  # with the number of stored outputs
     "binary": ({"kind": "binary"}, 1),
     "count": ({"kind": "count"}, 1),
+    "count, dispersion": ({"kind": "count", "dispersion": "0.5:4"}, 1),
     "heteroscedastic": ({"kind": "heteroscedastic"}, 2),
     "survival": ({"kind": "survival", "hazard": "constant"}, 1),
     "hazard of pieces": ({"kind": "survival", "hazard": "piecewise", "time_points": [0.5, 2.0]}, 3),

@@ -18,7 +18,7 @@ from tests.support.model.runs import spec_of
 from tests.support.output.undrawn import leave_undrawn
 from tests.support.small import assert_same_draws, small
 
-MODELS = ("count", "constant hazard", "hazard of pieces", "heteroscedastic")
+MODELS = ("count", "count, dispersion", "constant hazard", "hazard of pieces", "heteroscedastic")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -42,6 +42,7 @@ def test_a_run_is_sampled_resumed_and_predicted_from(
     assert tree["posterior"]["sigma_ih0_unit"].shape[-1] == len(expected)
     diagnosis = api.diagnose(tmp_path / "run.zarr")
     assert {f"sigma_ih0_unit[{name_}]" for name_ in expected} <= set(diagnosis.quantities.index)
+    assert ("sigma_dispersion" in diagnosis.quantities.index) == (name == "count, dispersion")
     with monkeypatch.context() as patched:
         leave_undrawn(patched)
         out, data = tmp_path / "plots", tmp_path / "train.csv"
@@ -73,13 +74,13 @@ def test_exact_draws_of_heteroscedastic_targets_need_a_floor(tmp_path: Path) -> 
     assert not (tmp_path / "exact.zarr").exists()
 
 
-@pytest.mark.parametrize("name", ["count", "constant hazard", "heteroscedastic"])
+@pytest.mark.parametrize("name", ["count", "count, dispersion", "constant hazard", "heteroscedastic"])
 def test_prior_draws_of_targets_are_in_their_range(name: str, tmp_path: Path) -> None:
     api.prior(spec_of(name, tmp_path), tmp_path / "prior.zarr", draws=20)
     tree: Any = api.open(tmp_path / "prior.zarr")
     drawn = tree["prior_predictive"]["targets"].values
     assert np.isfinite(drawn).all()
-    if name == "count":
+    if name.startswith("count"):
         assert (drawn >= 0).all() and (drawn == np.floor(drawn)).all()
     if name == "constant hazard":
         assert (drawn > 0).all()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from rayfbnn.describe.configuration import describe
 from rayfbnn.errors import ConfigError
+from rayfbnn.model.architecture import PriorSpec
 from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.spec import RunSpec
 from tests.support.small import small
@@ -21,6 +23,7 @@ def spec(model: dict[str, Any], *overrides: str) -> RunSpec:
 
 RIGHT: dict[str, tuple[dict[str, Any], int, int]] = {
     "count": ({"kind": "count"}, 2, 1),
+    "dispersion": ({"kind": "count", "dispersion": "0.3:0.5"}, 2, 1),
     "constant hazard": ({"kind": "survival", "hazard": "constant"}, 2, 1),
     "hazard of pieces": (SURVIVAL, 3, 1),
     "log time": ({**SURVIVAL, "log_time": True}, 3, 1),
@@ -46,6 +49,12 @@ def test_the_model_is_what_the_keys_say() -> None:
     assert (model.hazard.times, model.hazard.log_time, model.n_cells) == ((0.5, 1.0, 2.5), True, 4)
     assert spec({"kind": "heteroscedastic", "noise_floor": 0.02}).model.noise_floor == 0.02
     assert "0.5, 1, 2.5" in describe(spec(SURVIVAL))
+    dispersed = spec({"kind": "count", "dispersion": "0.3:0.5:2"})
+    assert dispersed.model.dispersion == PriorSpec(0.3, (0.5, 2.0, math.inf))
+    text = describe(dispersed)
+    assert 'dispersion "0.3:0.5:2": width 0.3, mean precision 11.1111' in text
+    assert "The dispersion has an unknown sigma" in text and "Each target also has its own sigma" in text
+    assert "The dispersion" not in describe(spec({"kind": "count"}))
 
 
 WRONG: list[tuple[dict[str, Any], tuple[str, ...], str, str]] = [
@@ -68,6 +77,19 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...], str, str]] = [
     (SURVIVAL, ("data.inputs=['time', 'x1']",), "data.inputs", "rename the column"),
     (SURVIVAL, ("data.standardize=['targets']",), "data.standardize", "leave"),
     ({"kind": "count", "noise": "0.1"}, (), "model.noise", "leave it out"),
+    (
+        {"kind": "real", "noise": "0.1", "dispersion": "0.3"},
+        (),
+        "model.dispersion",
+        "only count targets have",
+    ),
+    ({"kind": "count", "dispersion": "x0.3"}, (), "model.dispersion", 'width[:group[:target]], such as "0.3'),
+    ({"kind": "count", "dispersion": "0.3:1:1:1"}, (), "model.dispersion", "width[:group[:target]]"),
+    ({"kind": "count", "dispersion": "rect(2)"}, (), "model.dispersion", "width[:group[:target]]"),
+    ({"kind": "count", "dispersion": "0:1"}, (), "model.dispersion", "width must be a positive number"),
+    ({"kind": "count", "dispersion": "1e-20:1"}, (), "model.dispersion", "width out of range"),
+    ({"kind": "count", "dispersion": "0.3:1e-9"}, (), "model.dispersion", "alpha out of range"),
+    ({"kind": "count", "dispersion": True}, (), "model.dispersion", "prior of the dispersion"),
     ({"kind": "count", "classes": 3}, (), "model.classes", "leave it out"),
     ({"kind": "count", "hazard": "constant"}, (), "model.hazard", "leave it out"),
     ({"kind": "count"}, ("data.standardize=['targets']",), "data.standardize", "leave"),

@@ -55,7 +55,8 @@ def export(
     weights_s_d       (n_draws, units of layer s, units of layer d): layer 0 is the inputs, the last one the
                       outputs. Units that are not connected have weight zero
     bias_d, offset_s  (n_draws, units of the layer), the latter if the layer has offsets
-    sigma_noise       (n_draws, n_targets), if the noise has sigmas
+    sigma_noise       (n_draws, n_targets), if the noise has sigmas; for counts with dispersion it is
+                      sigma_dispersion
     input_center, input_scale, target_center, target_scale   the network's values are (value - center) / scale
 
     The parameters of the draws are in memory, and the arrays are written a few draws at a time. ConfigError
@@ -80,7 +81,9 @@ def export(
         if offset is not None:
             arrays[f"offset_{layer}"] = Rows((wiring.units[layer],), partial(_columns, columns=offset))
     if len(run.precision_layout.noise_columns):
-        arrays["sigma_noise"] = np.moveaxis(noise_sigmas(some), 0, -1).reshape(some.total, -1)
+        arrays[f"sigma_{run.spec.data_model.governed_by}"] = np.moveaxis(noise_sigmas(some), 0, -1).reshape(
+            some.total, -1
+        )
     for name in ("input_center", "input_scale", "target_center", "target_scale"):
         arrays[name] = getattr(run.data, name)
     with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.approximation.log_concave import precision_moments
-from rayfbnn.model.architecture import NetworkSpec
-from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
+from rayfbnn.model.architecture import DISPERSION, NOISE, NetworkSpec
+from rayfbnn.model.layout import ParameterLayout, PrecisionGroup, PrecisionLayout
 from rayfbnn.model.prior import log_gamma_density
 
 _ODD = ("tanh", "sin", "erf", "identity")
@@ -62,6 +62,8 @@ def reestimated(
     new = precisions.copy()
     log_width = xp.zeros(len(position))
     for group in layout.groups:
+        if group.name == DISPERSION:
+            continue  # it is fixed
         if group.name == NOISE:
             assert residual_squares is not None
             sizes, squares = xp.zeros_like(residual_squares) + counts, residual_squares

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.model.approximation.log_concave import PrecisionMoments, precision_moments
-from rayfbnn.model.architecture import NetworkSpec
-from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
+from rayfbnn.model.architecture import DISPERSION, NOISE, NetworkSpec
+from rayfbnn.model.layout import ParameterLayout, PrecisionGroup, PrecisionLayout
 
 _MOST_ROUNDS = 200  # rounds of updates, alternating between the two levels of a group
 _TOLERANCE = 1e-10
@@ -37,6 +37,8 @@ def why_not_expected(network: NetworkSpec, layout: PrecisionLayout) -> str | Non
     """Return why precisions have no such distributions here and how to change that, or None if they do."""
     for group in layout.groups:
         alpha_common, alpha_unit, alpha_value = group.prior.alphas
+        if group.name == DISPERSION and not group.is_fixed:
+            return 'a dispersion that varies is not covered; fix it, as in dispersion = "0.5"'
         if math.isfinite(alpha_value) and math.isfinite(min(alpha_common, alpha_unit)):
             return (
                 f"{group.name} has t values with precisions that vary;"
@@ -78,6 +80,8 @@ def expected_precisions(
     shape, rate = xp.full_like(mean, xp.nan), xp.full_like(mean, xp.nan)
     bound = xp.zeros(len(mean))
     for group in layout.groups:
+        if group.name == DISPERSION:
+            continue  # it is fixed
         if group.name == NOISE:
             assert residual_squares is not None
             sums, sizes = residual_squares, xp.zeros_like(residual_squares) + counts

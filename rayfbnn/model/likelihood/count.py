@@ -26,6 +26,7 @@ class CountTargets(DataModel):
     kind = "count"
     usual_bias = 10.0  # rates may be of any size
     usual_iterations = 15_000
+    settings = {"dispersion": "a dispersion"}
     quantile_scale = "whole"
     has_modes = True
 
@@ -34,7 +35,7 @@ class CountTargets(DataModel):
         return cls()
 
     @property
-    def compiled_name(self) -> str:
+    def compiled_name(self) -> str | None:
         return "count"
 
     def target_range(self, targets: Array) -> TargetRange:
@@ -62,10 +63,7 @@ class CountTargets(DataModel):
         return xp.exp(outputs.astype(xp.float64))
 
     def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
-        """Draw counts with rates exp(v), limited to 1e15, by inversion of the distribution function."""
-        xp = array_namespace(outputs)
-        rate = xp.exp(xp.minimum(outputs, _MAX_LOG_RATE))
-        return quantile(streams.uniform(Purpose.TARGET_VALUE, outputs.shape[1:]), rate)
+        return draw_counts(outputs, streams)
 
     def largest_terms(self, rows: Array) -> Array:
         """Return the terms at v = log y: y log y - y - log y!."""
@@ -97,9 +95,9 @@ class CountTargets(DataModel):
         rates = np.exp(np.minimum(outputs.astype(np.float64), _MAX_LOG_RATE_OF_SUMS))
         k = values[:, :, None]
         cdf = special_functions(rates).gammaincc(k + 1, rates).sum(axis=2)
-        return np.stack([cdf, self.mass(outputs, values), np.full_like(cdf, np.nan)])
+        return np.stack([cdf, self.mass(outputs, noise_sigmas, values), np.full_like(cdf, np.nan)])
 
-    def mass(self, outputs: Array, counts: Array) -> Array:
+    def mass(self, outputs: Array, noise_sigmas: Array, counts: Array) -> Array:
         """Return sums over draws of the probability of counts, (n_cases, n_targets)."""
         from rayfbnn.model.mixtures.poisson import mass_sums
 
@@ -126,6 +124,13 @@ class CountTargets(DataModel):
                 ' model = { kind = "real", noise = "0.2:0.5" }'
             ]
         return super().remedies(misfit, name, is_positive=is_positive)
+
+
+def draw_counts(log_rates: Array, streams: Streams) -> Array:
+    """Draw counts with rates limited to 1e15, by inversion of the distribution function, as `log_rates`."""
+    xp = array_namespace(log_rates)
+    rate = xp.exp(xp.minimum(log_rates, _MAX_LOG_RATE))
+    return quantile(streams.uniform(Purpose.TARGET_VALUE, log_rates.shape[1:]), rate)
 
 
 def quantile(probability: Array, rate: Array) -> Array:

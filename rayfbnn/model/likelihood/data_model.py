@@ -36,6 +36,8 @@ class DataModel(ABC):
     is_real             whether targets are real numbers that may be standardised; outputs are then on the
                         scale of the targets
     has_noise           whether noise precisions are sampled
+    governed_by         the name of the group of precisions that govern the targets, such as "noise"; None
+                        without such precisions
     has_labels          whether targets are labels with probabilities instead of numbers
     are_times           whether targets are times, which are negative if censored
     usual_bias          width of the default prior of the outputs' biases (spec/defaults.py)
@@ -54,6 +56,7 @@ class DataModel(ABC):
     has_single_target: ClassVar[bool] = False
     is_real: ClassVar[bool] = False
     has_noise: ClassVar[bool] = False
+    governed_by: ClassVar[str | None] = None
     has_labels: ClassVar[bool] = False
     are_times: ClassVar[bool] = False
     usual_bias: ClassVar[float] = 1.0
@@ -228,6 +231,13 @@ class DataModel(ABC):
         """
         return None
 
+    def curvature_given(self, typical: Array, noise: Array) -> Array:
+        """Return the typical curvature (n_chains or 1, n_outputs), improved by the precisions of the targets.
+
+        typical  from `typical_curvature`
+        """
+        return typical
+
     def largest_curvature(self, noise: Array, n_outputs: int) -> Array:
         """Return the largest -d2/dv2 of one case's log density, (n_chains, n_outputs).
 
@@ -387,10 +397,11 @@ class DataModel(ABC):
         """
         raise NotImplementedError
 
-    def mass(self, outputs: Array, values: Array) -> Array:
+    def mass(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
         """Return sums over draws of the probability of a value of each target, if `has_modes`.
 
-        outputs  as in `target_moments`; values and result (n_cases, n_targets)
+        outputs, noise_sigmas  as in `target_moments`
+        values                 (n_cases, n_targets), and so is the result
         """
         raise NotImplementedError
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.architecture import NOISE, ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.target_records import GaussianTargets, Misfit
 from rayfbnn.model.prior import log_scale_free_normaliser
@@ -29,6 +29,7 @@ class RealTargets(DataModel):
     required = {"noise": 'the prior of the noise, such as "0.1:0.2"'}
     is_real = True
     has_noise = True
+    governed_by = NOISE
 
     alpha: float
 

@@ -9,6 +9,7 @@ from rayfbnn.model.likelihood.binary import BinaryTargets
 from rayfbnn.model.likelihood.class_ import ClassTargets
 from rayfbnn.model.likelihood.count import CountTargets
 from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.likelihood.dispersed_count import DispersedCountTargets
 from rayfbnn.model.likelihood.heteroscedastic import HeteroscedasticTargets
 from rayfbnn.model.likelihood.real import RealTargets
 from rayfbnn.model.likelihood.survival import SurvivalTargets
@@ -34,4 +35,6 @@ else:
 
 def data_model_from_spec(model: ModelSpec) -> DataModel:
     """Return the data model that a configuration asks for."""
+    if model.dispersion is not None:
+        return DispersedCountTargets.from_spec(model)
     return DATA_MODELS[model.kind].from_spec(model)

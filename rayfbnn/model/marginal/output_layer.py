@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model.architecture import NetworkSpec, destination
-from rayfbnn.model.layout import NOISE
+from rayfbnn.model.architecture import DISPERSION, NOISE, NetworkSpec, destination
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.marginal.precisions import Integrated
 from rayfbnn.model.network import Activity, Buffers
@@ -117,7 +116,7 @@ def _targets_are_alike(posterior: Posterior) -> bool:
 
 def feeds_outputs(name: str) -> bool:
     """Return whether the parameters of the named group feed the outputs."""
-    return name != NOISE and destination(name) == "o"
+    return name not in (NOISE, DISPERSION) and destination(name) == "o"
 
 
 def why_outputs_stay(network: NetworkSpec, data_model: DataModel, *, is_tempered: bool = False) -> str | None:

@@ -16,7 +16,8 @@ from typing import Literal
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model.layout import NOISE, PrecisionGroup, PrecisionLayout
+from rayfbnn.model.architecture import NOISE
+from rayfbnn.model.layout import PrecisionGroup, PrecisionLayout
 from rayfbnn.model.prior import MAX_LOG_PRECISION
 from rayfbnn.model.updates import rectified
 from rayfbnn.model.updates.adjustments import update_adjustments

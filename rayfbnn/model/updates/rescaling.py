@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import NetworkSpec, destination
-from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
+from rayfbnn.model.layout import ParameterLayout, PrecisionGroup, PrecisionLayout
 from rayfbnn.model.prior import MAX_LOG_PRECISION
 from rayfbnn.state import ChainState, ProposalsInfo
 from rayfbnn.streams import Purpose, Streams
@@ -124,7 +124,7 @@ def orbits_along(
               into it, because the values of saturated units hardly depend on the scale of these weights
     """
     builder = _Builder(parameters, layout)
-    groups = [group for group in layout.groups if group.name != NOISE]
+    groups = [group for group in layout.groups if not group.is_of_targets]
     if along == "sigmas":
         return tuple(orbit for group in groups for orbit in builder.of_sigmas(group))
     layers = [*(f"h{number}" for number in range(len(network.hidden))), "o"]

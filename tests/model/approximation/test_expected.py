@@ -13,6 +13,7 @@ from rayfbnn.model.approximation import expected as module
 from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.approximation.log_concave import precision_moments
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
+from rayfbnn.streams import Purpose
 from tests.support.mutants import mutant
 from tests.support.problems import network, problem, streams
 
@@ -148,3 +149,32 @@ def test_t_values_under_free_precisions_and_adjustments_are_refused() -> None:
     assert "ih0 has t values" in targeted("0.7:3::4").why_not_expected
     assert targeted("0.7:::4").why_not_expected is None
     assert targeted("0.7:3:4").why_not_expected is None
+
+
+def with_dispersion(text: str) -> ApproximatedPosterior:
+    """The posterior of a small network with two counts as targets."""
+    model = ModelSpec("count", dispersion=PriorSpec.parse(text, key="dispersion"))
+    priors = {"ih0": "0.7:3", "bh0": "0.5", "ho0": "x0.7:4"}
+    spec = network(priors, inputs=2, outputs=2, units=(3,), activations=("tanh",))
+    inputs = streams("dispersion", 1).normal(Purpose.PROPOSAL, (9, 2))[0]
+    return ApproximatedPosterior.from_spec(spec, model, inputs, np.arange(9.0)[:, None] * np.ones(2))
+
+
+@pytest.mark.parametrize("text", ["0.5:3", "0.5:3:4", "0.5::4"])
+def test_a_dispersion_that_varies_is_refused(text: str) -> None:
+    posterior = with_dispersion(text)
+    for reason in (posterior.why_not_expected, posterior.why_not_curved):
+        assert 'a dispersion that varies is not covered; fix it, as in dispersion = "0.5"' in str(reason)
+
+
+def test_a_fixed_dispersion_stays_fixed() -> None:
+    posterior = with_dispersion("0.5")
+    assert posterior.why_not_expected is None and posterior.why_not_curved is None
+    position, precisions = posterior.start(streams("dispersion", 2))
+    squares, determined = position**2, np.zeros((2, 1))
+    found = posterior.expected_precisions(precisions, squares, posterior.residual_squares(position))
+    moved = posterior.reestimated(position, precisions, squares, determined, is_integrated=False)
+    column = posterior.precision_layout.common["dispersion"]
+    np.testing.assert_array_equal(found.mean[:, column], 4.0)
+    np.testing.assert_array_equal(moved.precisions[:, column], 4.0)
+    assert np.isfinite(posterior.gauss_newton(position, precisions)).all()

@@ -22,6 +22,7 @@ from tests.support.model.covariates import covariates_of
 from tests.support.model.data_models import (
     MODELS,
     PIECES,
+    counts_given,
     distribution_functions,
     problem,
     targets_of,
@@ -114,7 +115,9 @@ def test_own_targets_for_every_chain_give_each_its_gradient(name: str, missing: 
             np.testing.assert_allclose(gradient[one], expected[1], rtol=1e-10, atol=1e-12)
 
 
-def log_likelihood_by_loops(target: SampledPosterior, data: np.ndarray, position: np.ndarray) -> float:
+def log_likelihood_by_loops(
+    target: SampledPosterior, data: np.ndarray, position: np.ndarray, precisions: np.ndarray
+) -> float:
     """Log likelihood of one chain, with scipy's distributions or the hazard summed along time."""
     total, model = 0.0, target.model
 
@@ -141,7 +144,8 @@ def log_likelihood_by_loops(target: SampledPosterior, data: np.ndarray, position
             if np.isnan(value):
                 continue
             if model.kind == "count":
-                total += scipy.stats.poisson.logpmf(value, math.exp(v[number]))
+                counts = counts_given(target, v[None, None], precisions[None])
+                total += counts.logpmf(value)[0, 0, number]
             else:
                 sigma = math.sqrt(model.noise_floor**2 + math.exp(-v[len(y) + number]))
                 total += scipy.stats.norm.logpdf(value, v[number], sigma)
@@ -153,7 +157,10 @@ def log_likelihood_by_loops(target: SampledPosterior, data: np.ndarray, position
 def test_log_likelihood_is_that_of_the_formulas(name: str, missing: bool) -> None:
     target, data = problem(name, missing=missing), targets_of(name, missing=missing)
     state = target.initial_state(streams("by loops", 5), sigmas=None)
-    expected = [log_likelihood_by_loops(target, data, position) for position in state.position]
+    expected = [
+        log_likelihood_by_loops(target, data, position, precisions)
+        for position, precisions in zip(state.position, state.precisions, strict=True)
+    ]
     values = target.log_likelihood(state.position, state.precisions)
     np.testing.assert_allclose(values, expected, rtol=1e-10)
     inputs = target.data_model.cell_inputs(covariates_of(target))
@@ -213,7 +220,9 @@ def test_targets_are_drawn_from_their_density(name: str) -> None:
     target, n = problem(name), 3000
     state = target.initial_state(streams("draws", n), sigmas=None)
     drawn = target.sample_targets(state.position, state.precisions, streams("draws", n, iteration=1))
-    uniform = distribution_functions(target, state.position, drawn, streams("between steps", n))
+    uniform = distribution_functions(
+        target, state.position, state.precisions, drawn, streams("between steps", n)
+    )
     assert ks_p_value(uniform) > 1e-5  # seed fixed
 
 
@@ -256,7 +265,7 @@ def test_the_bound_is_reached_and_never_passed(name: str) -> None:
 
 
 @pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("name", ["count", *SURVIVAL, "heteroscedastic, floor"])
+@pytest.mark.parametrize("name", ["count", "count, dispersion", *SURVIVAL, "heteroscedastic, floor"])
 def test_proposals_of_rejection_sampling_have_probabilities(name: str, missing: bool) -> None:
     target = problem(name, missing=missing)
     log_acceptance = target.rejection_proposal(streams("proposals", 20_000))[2]
@@ -275,6 +284,9 @@ def test_curvature_of_output_biases_is_the_typical_one(name: str) -> None:
     n_observed = (~np.isnan(data)).sum(axis=0)
     if target.model.kind == "count":
         typical = (np.nansum(data, axis=0) + 1) / n_observed * n_observed
+        if target.model.dispersion is not None:
+            shape = precisions[:, target.precision_layout.noise_columns]
+            typical = n_observed / (n_observed / typical + 1 / shape)
     elif target.model.kind == "survival":
         typical = np.array([7.0])  # one per case, as in FBM
     else:

@@ -29,8 +29,9 @@ def numbers(n_values: int) -> Array:
         (ModelSpec("real", noise=PriorSpec(0.3, (math.inf, math.inf, 5.0))), 2),
         (ModelSpec("heteroscedastic"), 4),
         (ModelSpec("count"), 2),
+        (ModelSpec("count", dispersion=PriorSpec(0.3)), 2),
     ],
-    ids=["Gaussian", "t", "heteroscedastic", "count"],
+    ids=["Gaussian", "t", "heteroscedastic", "count", "dispersed count"],
 )
 def test_moments_are_those_of_the_targets(model: ModelSpec, n_outputs: int) -> None:
     data_model, outputs = data_model_from_spec(model), numbers(n_outputs)

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.integrate
 import scipy.stats
 
-from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose
@@ -18,6 +18,8 @@ from tests.support.problems import network, streams
 PIECES = (0.4, 1.0, 2.5)
 MODELS = {
     "count": ModelSpec("count"),
+    "count, dispersion": ModelSpec("count", dispersion=PriorSpec.parse("0.7:4", key="dispersion")),
+    "count, dispersion of each": ModelSpec("count", dispersion=PriorSpec.parse("0.7:4:5", key="dispersion")),
     "constant hazard": ModelSpec("survival"),
     "hazard of pieces": ModelSpec("survival", times=PIECES),
     "hazard of pieces, log time": ModelSpec("survival", times=PIECES, log_time=True),
@@ -71,9 +73,9 @@ def targets_of(name: str, **options: Any) -> np.ndarray:
 
 
 def distribution_functions(
-    target: SampledPosterior, position: np.ndarray, data: np.ndarray, random: Any
+    target: SampledPosterior, position: np.ndarray, precisions: np.ndarray, data: np.ndarray, random: Any
 ) -> np.ndarray:
-    """Distribution function of each target given the outputs.
+    """Distribution function of each target given the outputs and precisions.
 
     Uniform for exact draws, jittered between steps of counts.
     """
@@ -85,10 +87,17 @@ def distribution_functions(
         lived = np.minimum(data, np.append(starts[1:], np.inf)) - starts
         return np.asarray(np.exp(-(np.exp(log_hazard) * np.maximum(lived, 0)).sum(axis=2)))
     if model.kind == "count":
-        rate = np.exp(v)
-        upper = scipy.stats.poisson.cdf(data, rate)
-        return np.asarray(
-            upper - scipy.stats.poisson.pmf(data, rate) * random.uniform(Purpose.PROPOSAL, data.shape[1:])
-        )
+        counts = counts_given(target, v, precisions)
+        between = random.uniform(Purpose.PROPOSAL, data.shape[1:])
+        return np.asarray(counts.cdf(data) - counts.pmf(data) * between)
     mean, s = np.split(v, 2, axis=2)
     return np.asarray(scipy.stats.norm.cdf(data, mean, np.sqrt(model.noise_floor**2 + np.exp(-s))))
+
+
+def counts_given(target: SampledPosterior, v: np.ndarray, precisions: np.ndarray) -> Any:
+    """The distribution of counts given outputs (n_chains, n_cases, n_targets), as scipy has it."""
+    mean = np.exp(v)
+    if target.model.dispersion is None:
+        return scipy.stats.poisson(mean)
+    shape = precisions[:, None, target.precision_layout.noise_columns]
+    return scipy.stats.nbinom(shape, shape / (shape + mean))

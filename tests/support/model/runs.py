@@ -17,6 +17,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "binary": {"kind": "binary"},
     "class": {"kind": "class", "classes": 3},
     "count": {"kind": "count"},
+    "count, dispersion": {"kind": "count", "dispersion": "0.5:3"},
     "constant hazard": {"kind": "survival", "hazard": "constant"},
     "hazard of pieces": {"kind": "survival", "hazard": "piecewise", "time_points": [0.3, 1.0, 2.0]},
     "heteroscedastic": {"kind": "heteroscedastic", "noise_floor": 0.05},
@@ -30,7 +31,7 @@ def spec_of(name: str, folder: Path, *, missing: bool = True, **changes: Any) ->
     """
     numbers = Streams(12, np.arange(12, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (3,))
     y = numbers[:, 2]
-    if name == "count":
+    if name.startswith("count"):
         y = np.floor(np.exp(1 + y))
     elif name == "binary":
         y = (y > 0).astype(float)

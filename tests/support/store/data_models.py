@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy.stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, make_dataset
@@ -14,8 +15,10 @@ from rayfbnn.spec import RunSpec
 from tests.support.store.standin_store import MemoryStore, make_run, make_spec, normal
 
 PIECEWISE = {"kind": "survival", "hazard": "piecewise", "time_points": [0.4, 1.0, 2.5], "log_time": True}
+DISPERSED = {"kind": "count", "dispersion": "0.7:4:5"}
 OTHER_MODELS: list[dict[str, Any]] = [
     {"kind": "count"},
+    DISPERSED,
     {"kind": "survival", "hazard": "constant"},
     PIECEWISE,
     {"kind": "heteroscedastic"},
@@ -57,6 +60,16 @@ def outputs_by_hand(run: MemoryStore, x: Array) -> Array:
     hidden = np.tanh(np.einsum("ni,cdih->cdnh", x, w["ih0"]) + w["bh0"][:, :, None])
     outputs = np.einsum("cdnh,cdho->cdno", hidden, w["ho0"]) + w["bo"][:, :, None]
     return outputs.reshape(-1, *outputs.shape[2:])
+
+
+def counts_by_hand(run: MemoryStore, x: Array) -> Any:
+    """The distribution of counts given each draw, as scipy has it, (draws, n_cases, n_targets)."""
+    means = np.exp(outputs_by_hand(run, x))
+    if run.spec.model.dispersion is None:
+        return scipy.stats.poisson(means)
+    columns = run.precision_layout.noise_columns
+    shapes = run.store.precisions.reshape(len(means), -1)[:, None, columns]
+    return scipy.stats.nbinom(shapes, shapes / (shapes + means))
 
 
 def log_hazards_by_hand(run: MemoryStore, inputs: Array) -> Array:
