@@ -95,7 +95,7 @@ def places(
     """
     data, model = runs[0].data, runs[0].spec.data_model
     passes = Passes(runs, data.standardized(inputs), executor or InProcess(), memory_bytes=memory_bytes)
-    y = (targets - data.target_center) / data.target_scale
+    y = data.target_units.to_network(targets)
     is_known, values = ~np.isnan(y), np.nan_to_num(y)
     ends = np.abs(values)[None] if model.are_times else values[None]
     if model.has_modes:  # a count: P(Y < y) = P(Y <= y - 1)

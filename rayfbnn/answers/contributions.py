@@ -47,7 +47,7 @@ def contribution_columns(
     data, model = runs[0].data, runs[0].spec.data_model
     passes = Passes(runs, data.standardized(inputs), executor, memory_bytes=memory_bytes)
     moments = _moments(passes, data.standardized(inputs))
-    names = model.output_columns(data.target_names)
+    names = model.output_columns(data.modelled_names)
     # The pieces of a hazard are the values of one output at several times.
     units = model.output_units(data.target_center, data.target_scale)
     factor, added = (np.broadcast_to(one, len(names)) for one in units)

@@ -42,9 +42,16 @@ class Dependence:
 
 
 def value_names(run: Draws) -> list[str]:
-    """Return the names of the predicted values: the probability of each label, or the mean of each target."""
+    """Return the names of the predicted values: the probability of each label, or the mean of each target.
+
+    The mean over cases of a target on a log scale is the geometric mean.
+    """
     model, names = run.spec.data_model, run.data.target_names
-    return model.probability_words(names) or [f"mean of {name}" for name in names]
+    is_log = run.data.target_units.is_log
+    means = ["geometric mean" if log else "mean" for log in is_log]
+    return model.probability_words(names) or [
+        f"{mean} of {name}" for mean, name in zip(means, names, strict=True)
+    ]
 
 
 def columns_of(run: Draws) -> tuple[InputColumn, ...]:
@@ -56,11 +63,12 @@ def columns_of(run: Draws) -> tuple[InputColumn, ...]:
 def permutation_shares(run: Draws, inputs: Array, columns: Sequence[InputColumn]) -> Array:
     """Return the relative change of the predictions when each column is permuted, (n_columns,).
 
-    The change is E[(f(x) - f(x'))**2] / (2 Var f(x)), where f is the predictive mean (for times, that of
-    their logarithm), and x' has the column's inputs from another case. If inputs are independent, this is the
-    total-effect index of Sobol': Jansen (1999), "Analysis of variance designs for model output". It is the
-    share of the variance of the predictions that is lost if the column is unknown. Both expressions are
-    summed over targets or labels. The change is NaN if all predictions are equal.
+    The change is E[(f(x) - f(x'))**2] / (2 Var f(x)), where f is the predictive mean (for times and for
+    targets on a log scale, that of their logarithm), and x' has the column's inputs from another case. If
+    inputs are independent, this is the total-effect index of Sobol': Jansen (1999), "Analysis of variance
+    designs for model output". It is the share of the variance of the predictions that is lost if the column
+    is unknown. Both expressions are summed over targets or labels. The change is NaN if all predictions are
+    equal.
 
     inputs  (n_cases, n_inputs) as in the data file
     """
@@ -88,8 +96,8 @@ def permutation_shares(run: Draws, inputs: Array, columns: Sequence[InputColumn]
 def partial_dependence(run: Draws, inputs: Array, column: InputColumn) -> Dependence:
     """Average the predictive mean over cases, for each of several values of one column set in all cases.
 
-    Friedman (2001), "Greedy function approximation: a gradient boosting machine", section 8.2. Times are
-    averaged by their logarithms.
+    Friedman (2001), "Greedy function approximation: a gradient boosting machine", section 8.2. Times
+    and targets on a log scale are averaged by their logarithms.
 
     inputs  (n_cases, n_inputs) as in the data file, the cases to average over
     """
@@ -107,6 +115,7 @@ def partial_dependence(run: Draws, inputs: Array, column: InputColumn) -> Depend
         by_draw = by_draw * scale + center
     low, high = np.quantile(by_draw, [0.1, 0.9], axis=2)
     mean = by_draw.mean(axis=2)
+    mean, low, high = (data.target_units.from_logs(values) for values in (mean, low, high))
     if model.are_times:
         mean, low, high = np.exp(mean), np.exp(low), np.exp(high)
     levels = column.levels if column.kind in ("levels", "ordered") else ()

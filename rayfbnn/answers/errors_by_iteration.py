@@ -117,7 +117,7 @@ class _Errors:
         """Return sums over some cases: the errors of draws, of chains so far, and of all chains so far."""
         data, targets = run.data, self.targets[cases]
         inputs = data.standardized(self.inputs[cases])
-        standardized = (targets - data.target_center) / data.target_scale
+        standardized = data.target_units.to_network(targets)
         function = _log_densities if self.measure == "log_probability" else _means
         passes = Passes([run], inputs, InProcess(), memory_bytes=self.memory_bytes)
         sums = np.zeros((2 * run.n_chains + 1, run.n_draws))
@@ -156,7 +156,9 @@ class _Errors:
         if model.has_labels:
             columns = dict(zip(model.probability_columns(data.target_names), flat.T, strict=True))
         else:
-            scaled = flat * data.target_scale + data.target_center
+            scaled = data.target_units.to_file(flat)
+            if model.has_exponential_moments:  # `_means` has converted them
+                scaled = np.where(data.target_units.is_log, flat, scaled)
             pairs = list(zip(data.target_names, scaled.T, strict=True))
             columns = {f"{name}_{kind}": column for name, column in pairs for kind in ("mean", "median")}
         repeated = np.tile(targets, (len(flat) // len(targets), 1))
@@ -167,14 +169,24 @@ class _Errors:
 
 
 def _means(reader: Reader, job: Job) -> Array:
-    """Return the mean of each target, or the probability of each label, (n_draws, n_cases, n_values)."""
+    """Return the mean of each target, or the probability of each label, (n_draws, n_cases, n_values).
+
+    Means are on the network's scale, but those of targets on a log scale in the units of the data file. If
+    these do not exist, they are medians on the network's scale.
+    """
     tile, block = job.read(reader)
+    units = reader.runs[job.unit.run].data.target_units
+    parts = []
     with np.errstate(all="ignore"):
-        parts = [
-            np.moveaxis(tile.model.target_moments(*by_draw(outputs, some))[0], 2, 0)
-            for _, some, outputs in tile.parts(block)
-        ]
-    return np.concatenate(parts).astype(np.float64)
+        for _, some, outputs in tile.parts(block):
+            mean, variance = tile.model.target_moments(*by_draw(outputs, some))
+            values = np.moveaxis(mean, 2, 0).astype(np.float64)
+            if units.has_logs and tile.model.has_exponential_moments:
+                half = np.square(units.scale) * np.moveaxis(variance, 2, 0) / 2
+                means = np.exp(values * units.scale + units.center + half)
+                values = np.where(units.is_log, means, values)
+            parts.append(values)
+    return np.concatenate(parts)
 
 
 def _log_densities(reader: Reader, job: Job) -> Array:

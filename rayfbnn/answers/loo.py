@@ -243,12 +243,12 @@ def _log_densities(reader: Reader, job: TileJob) -> Array:
     (run,) = reader.runs
     data, cases = run.data, slice(job.first, job.stop)
     targets = data.standardized_targets[cases]
-    log_scale = (~np.isnan(targets) * np.log(data.target_scale)).sum(axis=1)
+    log_jacobian = data.target_units.log_jacobian(data.targets[cases]).sum(axis=1)
     tile = Tile(run, data.standardized(data.inputs[cases]), memory_bytes=job.memory_bytes)
     values = np.empty((len(targets), run.n_chains, run.n_draws))
     for unit in reader.kept_first(units_of([run])):
         for at, block, outputs in tile.finite_parts(reader.block(unit)):
-            density = tile.model.log_density(outputs, targets, block.noise) - log_scale
+            density = tile.model.log_density(outputs, targets, block.noise) - log_jacobian
             values[:, *_places(unit, at)] = density.T
     return values
 

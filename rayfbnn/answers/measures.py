@@ -10,6 +10,7 @@ import numpy as np
 from rayfbnn.answers.concordance import concordance
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
+from rayfbnn.model.likelihood.data_model import point_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,8 @@ def means_over_cases(table: pd.DataFrame) -> dict[str, float]:
 def measures_of_targets(run: Draws, table: pd.DataFrame, targets: Array) -> dict[str, float]:
     """Return the measures that are not means over cases, with their standard errors if these are known.
 
-    Real targets have the root of the mean squared error of each target's mean, <target>_rmse, and survival
+    Real targets have the root of the mean squared error of each target's mean, or of its median if it has no
+    mean, <target>_rmse, and survival
     times the C-index of their medians, c_index; it is absent if no two cases are comparable.
 
     targets  (n_cases, n_targets) as on file
@@ -44,7 +46,7 @@ def measures_of_targets(run: Draws, table: pd.DataFrame, targets: Array) -> dict
     measures: dict[str, tuple[float, float]] = {}
     if model.is_real:
         for name, values in zip(names, targets.T, strict=True):
-            measures[f"{name}_rmse"] = root_mean_square(table[f"{name}_mean"].to_numpy() - values)
+            measures[f"{name}_rmse"] = root_mean_square(table[point_column(table, name)].to_numpy() - values)
     elif model.are_times:
         found = concordance(targets[:, 0], table[f"{names[0]}_median"].to_numpy())
         if found is not None:

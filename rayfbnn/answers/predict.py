@@ -20,7 +20,8 @@ from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.markup import tables
 from rayfbnn.model.likelihood.target_records import QUANTILES
 from rayfbnn.reduce.executors import Executor, InProcess
-from rayfbnn.reduce.predictive import Cases, Summary, summaries
+from rayfbnn.reduce.predictive import summaries
+from rayfbnn.reduce.summary import Cases, Summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rayfbnn.data import Dataset
 
 _ROWS_SHOWN = 10  # in a notebook
+_MOMENTS = ("mean", "sd", "mean_mcse")
 _FAR = 100.0  # times the reach of the training cases; vague priors can give infinities nearer than that
 
 
@@ -212,10 +214,12 @@ def _check_far_cases(table: pd.DataFrame, inputs: Array, targets: Array | None, 
     row, column = place
     values = np.concatenate([inputs[row], [] if targets is None else targets[row]])
     n_known = len(values)
-    center = np.concatenate([data.input_center, data.target_center])[:n_known]
-    training = np.hstack([data.inputs, data.targets])[:, :n_known]
-    reach = np.nanmax(np.abs(training - center), axis=0)
-    excess = np.nan_to_num(np.abs(values - center) / np.maximum(reach, np.finfo(float).tiny))
+    scaled = data.standardized(inputs[row])
+    if targets is not None:
+        scaled = np.concatenate([scaled, data.target_units.to_network(targets[row])])
+    training = np.hstack([data.standardized_inputs, data.standardized_targets])[:, :n_known]
+    reach = np.nanmax(np.abs(training), axis=0)
+    excess = np.nan_to_num(np.abs(scaled) / np.maximum(reach, np.finfo(float).tiny))
     farthest = int(excess.argmax())
     if excess[farthest] > _FAR:
         name = (*data.input_names, *data.target_names)[farthest]
@@ -254,7 +258,7 @@ def _checked(run: Draws, inputs: Array, targets: Array | None) -> tuple[Array, A
 
 
 def _standardized(targets: Array | None, data: Dataset) -> Array | None:
-    return None if targets is None else (targets - data.target_center) / data.target_scale
+    return None if targets is None else data.target_units.to_network(targets)
 
 
 def _table(run: Draws, summary: Summary, targets: Array | None) -> pd.DataFrame:
@@ -276,25 +280,30 @@ def _table(run: Draws, summary: Summary, targets: Array | None) -> pd.DataFrame:
     columns |= labels
     if targets is not None:
         is_observed = ~np.isnan(targets)
-        log_scale = (is_observed * np.log(data.target_scale)).sum(axis=1)
+        log_jacobian = data.target_units.log_jacobian(targets).sum(axis=1)
         columns["log_probability"] = np.where(
-            is_observed.any(axis=1), summary.log_probability - log_scale, np.nan
+            is_observed.any(axis=1), summary.log_probability - log_jacobian, np.nan
         )
     return pd.DataFrame(columns)
 
 
 def _scaled_columns(run: Draws, summary: Summary) -> dict[str, Array]:
-    """Return the columns of each target in turn, on the data file's scale, (n_cases,) each."""
-    data, quantiles = run.data, dict(summary.quantiles)
+    """Return the columns of each target in turn, on the data file's scale, (n_cases,) each.
+
+    A target on a log scale that has no mean has no columns for the mean, its error and the sd.
+    """
+    data = run.data
+    summary = summary.in_file_units(data.target_units)
+    quantiles = dict(summary.quantiles)
     named = {"mean": summary.mean, "median": quantiles.pop("median")}
     if summary.modes is not None:
         named["mode"] = summary.modes
     named |= {"sd": summary.sd, **quantiles, "mean_mcse": summary.mcse}
     named |= {name: values[:, None] for name, values in summary.curves.items()}
-    scaled = {}
-    for target, name in enumerate(data.target_names):
-        scale, center = data.target_scale[target], data.target_center[target]
-        for column, values in named.items():
-            is_spread = column in ("sd", "mean_mcse")
-            scaled[f"{name}_{column}"] = values[:, target] * scale + (0 if is_spread else center)
-    return scaled
+    has_moments = run.spec.data_model.has_exponential_moments | ~data.target_units.is_log
+    return {
+        f"{name}_{column}": values[:, target]
+        for target, name in enumerate(data.target_names)
+        for column, values in named.items()
+        if has_moments[target] or column not in _MOMENTS
+    }

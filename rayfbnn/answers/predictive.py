@@ -13,7 +13,8 @@ from rayfbnn.draws.outputs import activation_bytes, posterior_of
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.reduce.executors import InProcess
-from rayfbnn.reduce.predictive import Cases, Summary, joined, summaries
+from rayfbnn.reduce.predictive import summaries
+from rayfbnn.reduce.summary import Cases, Summary, joined, quantiles_of_points
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
@@ -25,13 +26,15 @@ _BLOCK_BYTES = 64e6
 def predictive_mean(run: Draws, inputs: Array, *, memory_bytes: float = 256e6) -> Array:
     """Return the mean of each target over all draws, (n_cases, n_targets), on the scale of the data file.
 
-    For labels it is the probability of each label, (n_cases, n_labels).
+    For labels it is the probability of each label, (n_cases, n_labels). For a target that has no mean, on a
+    log scale with t noise, it is the median.
 
     inputs  (n_cases, n_inputs) as in the data file
     """
-    mean = _summary(run, inputs, {}, memory_bytes).mean
-    data = run.data
-    return mean if run.spec.data_model.has_labels else mean * data.target_scale + data.target_center
+    summary = _summary(run, inputs, quantiles_of_points(run), memory_bytes)
+    return (
+        summary.mean if run.spec.data_model.has_labels else summary.in_file_units(run.data.target_units).point
+    )
 
 
 def predictive_quantiles(
@@ -45,7 +48,7 @@ def predictive_quantiles(
     inputs         (n_cases, n_inputs) as in the data file
     probabilities  strictly between 0 and 1; ConfigError for any other
     """
-    model, data = run.spec.data_model, run.data
+    model, units = run.spec.data_model, run.data.target_units
     for probability in probabilities:
         if not 0 < probability < 1:
             raise ConfigError(f"quantiles: must lie between 0 and 1, such as 0.9, got {probability}")
@@ -54,8 +57,8 @@ def predictive_quantiles(
             f"quantiles: {model.kind} targets are labels and have no quantiles; ask for probabilities"
         )
     wanted = {str(number): probability for number, probability in enumerate(probabilities)}
-    found = _summary(run, inputs, wanted, memory_bytes).quantiles
-    return np.stack([found[name] for name in wanted]) * data.target_scale + data.target_center
+    found = _summary(run, inputs, wanted, memory_bytes).in_file_units(units).quantiles
+    return np.stack([found[name] for name in wanted])
 
 
 def predictive_sample(run: Draws, inputs: Array, n_samples: int, *, seed: int) -> Array:
@@ -81,7 +84,7 @@ def predictive_sample(run: Draws, inputs: Array, n_samples: int, *, seed: int) -
         by_unit = outputs.astype(np.float64).swapaxes(1, 2)
         streams = Streams(seed, np.arange(some.start, some.stop, dtype=np.uint64)).at(iteration=1)
         samples[some] = model.draw(by_unit, noise[some], streams).swapaxes(1, 2)
-    return samples * data.target_scale + data.target_center
+    return data.target_units.to_file(samples)
 
 
 def _summary(run: Draws, inputs: Array, quantiles: dict[str, float], memory_bytes: float) -> Summary:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.transforms import TargetUnits, is_log_of, logs_of
 from rayfbnn.errors import DataError
 from rayfbnn.model.inputs import pieces_of, slices_of_cases
 from rayfbnn.streams import SHARED, Purpose, Streams
@@ -48,7 +49,10 @@ class Dataset:
 
     inputs  (n_cases, n_inputs)  float64, unstandardised     input_center, input_scale    (n_inputs,)
     targets (n_cases, n_targets) float64, unstandardised     target_center, target_scale  (n_targets,)
-    A column that is not standardised has center 0 and scale 1. A missing target is NaN.
+    A column that is not standardised has center 0 and scale 1. A missing target is NaN. The center and the
+    scale of a target on a log scale are those of its logarithm.
+
+    log_targets  names of the targets on a log scale
     """
 
     inputs: Array
@@ -59,6 +63,7 @@ class Dataset:
     input_scale: Array
     target_center: Array
     target_scale: Array
+    log_targets: tuple[str, ...] = ()
 
     @property
     def n_cases(self) -> int:
@@ -91,16 +96,29 @@ class Dataset:
     @cached_property
     def standardized_targets(self) -> Array:
         """The targets for the data model, (n_cases, n_targets) float64."""
-        return (self.targets - self.target_center) / self.target_scale
+        return self.target_units.to_network(self.targets)
+
+    @cached_property
+    def target_units(self) -> TargetUnits:
+        """The conversion of targets between the data file and the network."""
+        is_log = np.array([name in self.log_targets for name in self.target_names], dtype=bool)
+        return TargetUnits(self.target_center, self.target_scale, is_log)
+
+    @property
+    def modelled_names(self) -> tuple[str, ...]:
+        """The names of the targets as the network models them, such as "log(price)" on a log scale."""
+        return self.target_units.log_names(self.target_names)
 
     @property
     def log_scale(self) -> float:
-        """The log of the product of the scales of all observed targets.
+        """The log of the Jacobian of all observed targets (`TargetUnits.log_jacobian`).
 
         The log density of all targets in the units of the file is that of standardised targets minus this.
         """
         n_observed = np.isfinite(self.targets).sum(axis=0)
-        return float((n_observed * np.log(self.target_scale)).sum())
+        total = float((n_observed * np.log(self.target_scale)).sum())
+        is_log = self.target_units.is_log
+        return total + float(np.nansum(np.log(self.targets[:, is_log])))
 
     def check_range(
         self, inputs: Array, targets: Array | None, *, dtype: str, source: str, is_training: bool = True
@@ -111,12 +129,12 @@ class Dataset:
         """
         advice = "change its unit or standardise" if is_training else "correct it, or leave the row out"
         for cases in slices_of_cases(len(inputs), 8 * self.n_inputs):
-            parts = [(inputs[cases], self.input_names, self.input_center, self.input_scale)]
-            if targets is not None:
-                parts.append((targets[cases], self.target_names, self.target_center, self.target_scale))
-            for values, names, center, scale in parts:
-                with np.errstate(over="ignore"):
-                    standardized = (values - center) / scale
+            with np.errstate(over="ignore"):
+                parts = [(inputs[cases], self.standardized(inputs[cases]), self.input_names)]
+                if targets is not None:
+                    values = targets[cases]
+                    parts.append((values, self.target_units.to_network(values), self.target_names))
+            for values, standardized, names in parts:
                 _check_range(values, standardized, names, dtype, source, advice, first=cases.start)
 
     @cached_property
@@ -142,6 +160,7 @@ def make_dataset(
     target_names: Sequence[str],
     standardize: Sequence[str] = (),
     zero_one_names: Collection[str] = (),
+    transform: Mapping[str, str] | None = None,
     dtype: str = "float64",
     source: str = "data",
 ) -> Dataset:
@@ -150,7 +169,8 @@ def make_dataset(
     "inputs" or "targets" in `standardize` centres these columns on their mean and divides them by their
     standard deviation (with divisor n, not n - 1) over the training cases, ignoring missing targets (NaN).
     With "inputs together" each input is centred, and all inputs are divided by the root of the mean of their
-    variances. Inputs named in `zero_one_names` stay unchanged.
+    variances. Inputs named in `zero_one_names` stay unchanged. Targets that `transform` maps to "log" are
+    replaced by their logarithms before they are standardised.
     """
     inputs, targets = (np.array(values, dtype=np.float64, order="C") for values in (inputs, targets))
     scaled = []
@@ -161,7 +181,8 @@ def make_dataset(
         is_scaled = np.isin(input_names, scaled)
         input_scale[is_scaled] = np.sqrt(np.mean(input_scale[is_scaled] ** 2))
     scaled = list(target_names) if "targets" in standardize else []
-    target_center, target_scale = _standardization(targets, target_names, scaled, source)
+    is_log = is_log_of(target_names, transform)
+    target_center, target_scale = _standardization(logs_of(targets, is_log), target_names, scaled, source)
     dataset = Dataset(
         inputs,
         targets,
@@ -171,6 +192,7 @@ def make_dataset(
         input_scale,
         target_center,
         target_scale,
+        tuple(name for name, has_log in zip(target_names, is_log, strict=True) if has_log),
     )
     dataset.check_range(inputs, targets, dtype=dtype, source=source)
     return dataset

@@ -34,6 +34,11 @@ class ColumnKeys(Protocol):
         ...
 
     @property
+    def transform(self) -> Mapping[str, Literal["log"]] | None:
+        """The targets on a log scale."""
+        ...
+
+    @property
     def categorical(self) -> tuple[str, ...] | None:
         """Names and patterns of inputs with levels in their cells."""
         ...

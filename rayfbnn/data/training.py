@@ -16,6 +16,7 @@ from rayfbnn.data.input_columns import is_pattern
 from rayfbnn.data.learning import learn_encoding
 from rayfbnn.data.raw_table import Table, TableForm
 from rayfbnn.data.spec_protocols import TableConfiguration
+from rayfbnn.data.transforms import check_positive
 from rayfbnn.errors import ConfigError, DataError
 
 AnyConfiguration = TypeVar("AnyConfiguration", bound=TableConfiguration)
@@ -69,7 +70,7 @@ def read_cases(
     inputs = encode_inputs(table, encoding, training)
     targets = None
     if any(name in table.names for name in spec.data.targets):
-        targets = encode_targets(table, encoding, spec.data.targets, spec.data.censored, spec.data_model)
+        targets = _targets(table, encoding, spec)
     if training is not None:
         training.check_range(inputs, targets, dtype=spec.dtype, source=table.source, is_training=False)
     return inputs, targets
@@ -102,7 +103,7 @@ def _dataset(table: Table, spec: TableConfiguration) -> Dataset:
     encoding = spec.encoding
     assert encoding is not None
     inputs = encode_inputs(table, encoding)
-    targets = encode_targets(table, encoding, spec.data.targets, spec.data.censored, spec.data_model)
+    targets = _targets(table, encoding, spec)
     for name, column in zip(spec.data.targets, targets.T, strict=True):
         if np.isnan(column).all():
             raise DataError(
@@ -115,7 +116,16 @@ def _dataset(table: Table, spec: TableConfiguration) -> Dataset:
         target_names=spec.data.targets,
         standardize=spec.data.standardize,
         zero_one_names=encoding.zero_one_names,
+        transform=spec.data.transform,
         dtype=spec.dtype,
         source=table.source,
     )
     return shuffled(dataset) if spec.data.shuffle else dataset
+
+
+def _targets(table: Table, encoding: Encoding, spec: TableConfiguration) -> Array:
+    """Return the targets of each row as in the table, (n_rows, n_targets), NaN where one is missing."""
+    names = spec.data.targets
+    targets = encode_targets(table, encoding, names, spec.data.censored, spec.data_model)
+    check_positive(table.source, targets, names, spec.data.transform)
+    return targets

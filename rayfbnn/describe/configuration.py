@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import scipy.special
 
 from rayfbnn.data import Dataset
-from rayfbnn.describe.data import describe_data, describe_parts
+from rayfbnn.describe.data import describe_data, describe_parts, describe_skewness
 from rayfbnn.describe.schedule import describe_schedule
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
@@ -35,7 +35,7 @@ def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None 
     parts = [
         _network(spec),
         _priors(spec),
-        describe_data(spec, store) + describe_parts(spec, targets),
+        describe_data(spec, store) + describe_skewness(spec, targets) + describe_parts(spec, targets),
         describe_schedule(spec, store) if spec.fit is None else _describe_fit(spec.fit),
         _size_of_store(spec, store) if spec.fit is None else [],
         _defaults(spec),

@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.transforms import log_scale_advice
 from rayfbnn.model.part_posterior import cases_of_part
 from rayfbnn.run.in_parts import visit_length
 from rayfbnn.spec import RunSpec
@@ -38,11 +39,34 @@ def describe_data(spec: RunSpec, store: Store | None) -> list[str]:
         lines += _labels(encoding)
     if spec.data.censored is not None:
         lines.append(f"  times are censored where {spec.data.censored} is 1 or true")
+    lines += _transforms(spec)
     lines += [f"  {remark}" for remark in model.remarks]
     if spec.temperature != 1:
         power = f"the likelihood to the power {1 / spec.temperature:.4g}"
         lines.append(f"  temperature {spec.temperature:g}: {power}")
     return lines
+
+
+def _transforms(spec: RunSpec) -> list[str]:
+    """Describe the targets on a log scale, one a line."""
+    without_mean = "" if spec.data_model.has_exponential_moments else "; it has no mean, predict its median"
+    return [
+        f"  {name} on a log scale: the network models log({name}){without_mean}"
+        for name in spec.data.transform or {}
+    ]
+
+
+def describe_skewness(spec: RunSpec, targets: Array | None) -> list[str]:
+    """Advise a log scale for real targets that are clearly skewed, one a line.
+
+    targets  (n_cases, n_targets) of the training cases as in the table; None if they are not known
+    """
+    if targets is None or not spec.data_model.is_real:
+        return []
+    plain = [name for name in spec.data.targets if name not in (spec.data.transform or {})]
+    columns = dict(zip(spec.data.targets, targets.T, strict=True))
+    advice = [log_scale_advice(name, columns[name]) for name in plain]
+    return [line for text in advice if text for line in _wrapped(text)]
 
 
 def _columns(encoding: Encoding) -> list[str]:

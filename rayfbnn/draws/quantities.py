@@ -65,7 +65,7 @@ class Quantities:
         chosen = evenly_spaced(len(inputs), cases)
         origins: dict[str, _Origin] = {**_sigmas(run), **_adjustments(run)}
         origins |= {name: _Statistic(name) for name in DENSITIES}
-        for number, label in enumerate(run.spec.data_model.function_names(run.data.target_names)):
+        for number, label in enumerate(run.spec.data_model.function_names(run.data.modelled_names)):
             origins |= {f"{label}[{case}]": _Function(row, number) for row, case in enumerate(chosen)}
         return cls(origins, inputs[chosen])
 
@@ -229,7 +229,7 @@ def functions_at(run: Draws, inputs: Array) -> Array:
 
     inputs  (n_cases, n_inputs) as in the data file
     """
-    n_functions = len(run.spec.data_model.function_names(run.data.target_names))
+    n_functions = len(run.spec.data_model.function_names(run.data.modelled_names))
     values = np.empty((run.n_chains, run.n_draws, len(inputs), n_functions))
     for chains, draws, functions in _function_blocks(run, inputs):
         values[chains, draws] = functions
@@ -239,7 +239,8 @@ def functions_at(run: Draws, inputs: Array) -> Array:
 def _function_blocks(run: Draws, inputs: Array) -> Iterator[tuple[slice, slice, Array]]:
     """Yield the functions of some draws at a time, (n_chains, n_draws, n_cases, n_functions).
 
-    Outputs of real and heteroscedastic targets are on the scale of the data file.
+    Outputs of real and heteroscedastic targets are on the scale of the data file, or its logarithm for
+    targets on a log scale.
     """
     data, model = run.data, run.spec.data_model
     standardized = (inputs - data.input_center) / data.input_scale

@@ -89,7 +89,7 @@ def function_lines(
     n_outputs = values.shape[2]
     labels = [f"output {output}" for output in range(n_outputs)]
     if run.spec.data_model.is_real and n_outputs == data.n_targets:
-        labels, values = list(data.target_names), values * data.target_scale + data.target_center
+        labels, values = list(data.target_names), data.target_units.to_file(values)
     figure, axes = figure_with_axes(n_outputs, 1, width=6.4, height=3.4 * n_outputs, sharex=True)
     for output, (axis, label) in enumerate(zip(axes[:, 0], labels, strict=True)):
         for number, function in enumerate(values):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +15,11 @@ from rayfbnn.draws.subsets import spread, with_chains, with_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.blocks import Reader, first_draw
 from rayfbnn.reduce.executors import Executor
+from rayfbnn.reduce.exponentials import exponential_moments
 from rayfbnn.reduce.passes import Job, Passes, distribution_sums, mass_sums
 from rayfbnn.reduce.pieces import Pieces
 from rayfbnn.reduce.search import Guesses, QuantileSearch, most_probable
+from rayfbnn.reduce.summary import Cases, Summary
 from rayfbnn.reduce.tile import Tile, by_draw
 
 _MOST_CASES = 1 << 16  # at once, where memory allows more
@@ -26,50 +28,6 @@ _SHARE = 32  # one of so many draws, where that is between `_SOME` and `_MOST_SO
 _GROUPS = 8  # of these draws
 _MANY_CASES = 100  # for fewer, reading the draws once more would take longer
 _PASSES = 2  # over all guesses at quantiles, about as many as are needed
-
-
-@dataclass(frozen=True)
-class Cases:
-    """Some cases to predict.
-
-    inputs   (n_cases, n_inputs), standardised
-    targets  (n_cases, n_targets), standardised and NaN if missing; None if they are not known
-    """
-
-    inputs: Array
-    targets: Array | None = None
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def some(self, at: slice | Array) -> Cases:
-        """Return the cases at a slice or at numbers."""
-        return Cases(self.inputs[at], None if self.targets is None else self.targets[at])
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The predictive distributions at some cases, on the network's scale, (n_cases, n_values) each.
-
-    A value is a target, or the probability of a label.
-
-    mean, sd         of the mixture over all draws
-    mcse             Monte Carlo error of the mean; NaN below 4 draws a chain
-    log_probability  (n_cases,): log of the mean over draws of the joint density of a case's targets; None
-                     without targets
-    quantiles        by name, for targets that are numbers
-    modes, mass      the most probable value and its probability, for counts
-    curves           further columns by name, (n_cases,) each
-    """
-
-    mean: Array
-    sd: Array
-    mcse: Array
-    log_probability: Array | None
-    quantiles: dict[str, Array] = field(default_factory=dict)
-    modes: Array = None
-    mass: Array = None
-    curves: dict[str, Array] = field(default_factory=dict)
 
 
 def summaries(
@@ -97,7 +55,9 @@ def summaries(
     of_groups = 6 * _GROUPS * len(quantiles) if some_draws else 0  # F, f, f' before and after a step
     n_sums = pieces.n_pieces + 12 * (1 + len(quantiles)) + of_groups
     at_once = int(min(max(1, memory_bytes / 4 / (8 * n_values * n_sums)), _MOST_CASES))
-    per_case = (1 + _PASSES * bool(quantiles)) * sum(run.total for run in runs)
+    per_case = (1 + runs[0].data.target_units.has_logs + _PASSES * bool(quantiles)) * sum(
+        run.total for run in runs
+    )
     for first in range(0, len(cases), at_once):
         at = slice(first, min(first + at_once, len(cases)))
         some, share = cases.some(at), _Share(at, len(cases), per_case, on_progress)
@@ -138,18 +98,6 @@ def _groups(run: Draws, share: float) -> list[Draws]:
     return [with_chains(some, np.arange(first, end)) for first, end in zip(ends[:-1], ends[1:], strict=True)]
 
 
-def joined(parts: Iterable[tuple[slice, Summary]]) -> Summary:
-    """Return the summaries of all cases as one, in the order of the cases."""
-    found = [vars(summary) for _, summary in parts]
-    return Summary(**{name: _concatenated([one[name] for one in found]) for name in found[0]})
-
-
-def _concatenated(values: list[Any]) -> Any:
-    if isinstance(values[0], dict):
-        return {name: np.concatenate([value[name] for value in values]) for name in values[0]}
-    return None if values[0] is None else np.concatenate(values)
-
-
 class _Share:
     """The share of the work for all cases that is done, while some of them are at work."""
 
@@ -181,6 +129,9 @@ class _Work:
             variance = between + first.variances / n
         mean = (first.shift + excess).T
         found: dict[str, Any] = {"curves": {name: sums / n for name, sums in first.curves.items()}}
+        units = self._first.data.target_units
+        if units.has_logs:
+            found["exponentials"] = exponential_moments(self._passes, self._pieces, units, mean)
         if quantiles:
             found["quantiles"] = self._quantiles(quantiles, mean, np.sqrt(variance).T)
         if with_modes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -84,15 +84,10 @@ class Tile:
         """
         if self._compiled is not None and self._add_compiled_moments(block, pieces, shift, sums):
             return
-        by_piece, squares, variances = sums
         for at, some, outputs in self.finite_parts(block):
             with np.errstate(over="ignore", invalid="ignore"):
-                mean, variance = self.model.target_moments(*by_draw(outputs, some))
-                excess = np.asarray(np.moveaxis(mean, 2, 0), dtype=np.float64).swapaxes(1, 2) - shift
-                starts = np.flatnonzero(np.diff(pieces[at], prepend=-1))
-                np.add.at(by_piece, pieces[at][starts], np.add.reduceat(excess, starts, axis=0))
-                squares += np.square(excess).sum(axis=0)
-                variances += variance.sum(axis=2, dtype=np.float64).T
+                moments = self.model.target_moments(*by_draw(outputs, some))
+                add_excess(moments, pieces[at], shift, sums)
 
     def _add_compiled_moments(
         self, block: Block, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
@@ -190,6 +185,22 @@ class Tile:
             f"{self._run.path}: at least {n_bad} of the draws have outputs that are not finite in {dtype};"
             f" {better}less vague priors (larger alphas, smaller widths)"
         )
+
+
+def add_excess(
+    moments: Sequence[Array], pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
+) -> None:
+    """Add means and variances given each draw, as `Tile.add_moments` does.
+
+    moments  means and variances, (n_cases, n_values, n_draws) each
+    """
+    mean, variance = moments
+    by_piece, squares, variances = sums
+    excess = np.asarray(np.moveaxis(mean, 2, 0), dtype=np.float64).swapaxes(1, 2) - shift
+    starts = np.flatnonzero(np.diff(pieces, prepend=-1))
+    np.add.at(by_piece, pieces[starts], np.add.reduceat(excess, starts, axis=0))
+    squares += np.square(excess).sum(axis=0)
+    variances += variance.sum(axis=2, dtype=np.float64).T
 
 
 def by_draw(outputs: Array, block: Block) -> tuple[Array, Array]:

@@ -72,7 +72,7 @@ def _draw(posterior: SampledPosterior, dataset: Dataset, inputs: Array, streams:
         "log_likelihood": posterior.log_likelihood(position, precisions),
         "log_prior": posterior.log_prior(position, precisions),
         "outputs": outputs,
-        "targets": targets * dataset.target_scale + dataset.target_center,
+        "targets": dataset.target_units.to_file(targets),
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_array, check_random_state
 
+from rayfbnn.errors import ConfigError
 from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.sklearn.base import BayesianNetwork
 from rayfbnn.sklearn.conversions import as_value_errors, inputs_table, target_names
@@ -167,7 +168,8 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         Returns
         -------
         mean
-            The means, (n_cases,), or (n_cases, n_targets) if y had two axes.
+            The means, (n_cases,), or (n_cases, n_targets) if y had two axes; for t noise on a log scale
+            (`data.transform` in `spec`), where means do not exist, the medians.
         std
             The standard deviations, in the same shape, if return_std is True; infinite for t noise of at most
             two degrees of freedom.
@@ -189,6 +191,12 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         """Return the standard deviation of each new target, (n_cases, n_targets)."""
         predictor = self._loaded()
         table = predictor.predict(inputs).table
+        for name in predictor.target_names:
+            if f"{name}_sd" not in table:
+                raise ConfigError(
+                    f"return_std: {name} has no standard deviation, because it has t noise on a log scale;"
+                    " ask for quantiles"
+                )
         return table[[f"{name}_sd" for name in predictor.target_names]].to_numpy()
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:

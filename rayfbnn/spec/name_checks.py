@@ -57,6 +57,7 @@ def check_columns(data: DataSpec, model: ModelKeys) -> None:
             raise ConfigError(f'data.targets: "{name}" is also an input; a column is an input or a target')
     if data.censored is not None and data.censored in (*data.targets, *(data.inputs or ())):
         raise ConfigError(f'data.censored: "{data.censored}" is also an input or a target')
+    _check_transform(data, model)
     for name, levels in (data.ordered or {}).items():
         for place, level in enumerate(levels):
             if level in levels[:place]:
@@ -66,3 +67,17 @@ def check_columns(data: DataSpec, model: ModelKeys) -> None:
             f'data.standardize: only real targets can be standardised, got "targets" with model.kind = '
             f'"{model.kind}"; leave "targets" out'
         )
+
+
+def _check_transform(data: DataSpec, model: ModelKeys) -> None:
+    """Raise ConfigError unless data.transform names real targets."""
+    for name in data.transform or {}:
+        if name not in data.targets:
+            raise ConfigError(
+                f'data.transform: "{name}" is not a target; name one of {", ".join(data.targets)}'
+            )
+        if not DATA_MODELS[model.kind].is_real:
+            raise ConfigError(
+                f'data.transform: only real targets have a log scale, got "{name}" with model.kind ='
+                f' "{model.kind}"; leave it out'
+            )

@@ -11,6 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
 from rayfbnn.data.dataset import CasesDigest
+from rayfbnn.data.transforms import TargetUnits, is_log_of
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.model.inputs import pieces_of
@@ -35,6 +36,7 @@ def training_data(store: OpenStore) -> Dataset:
         input_scale=read("constant_data/input_scale"),
         target_center=read("constant_data/target_center"),
         target_scale=read("constant_data/target_scale"),
+        log_targets=tuple(store.spec.data.transform or ()),
     )
     _check_digest(store, data.hash)
     return data
@@ -64,7 +66,8 @@ def standardized_cases(store: OpenStore) -> tuple[Iterator[Array], Array]:
         _check_digest(store, digest.hexdigest())
 
     target_center, target_scale = read("constant_data/target_center"), read("constant_data/target_scale")
-    return pieces(), (targets - target_center) / target_scale
+    is_log = is_log_of(store.spec.data.targets, store.spec.data.transform)
+    return pieces(), TargetUnits(target_center, target_scale, is_log).to_network(targets)
 
 
 def _check_memory(store: OpenStore, dtype: np.dtype[Any], *, share: float) -> None:

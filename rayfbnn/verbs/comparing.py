@@ -212,7 +212,11 @@ def _warn_of_poor_fits(rows: dict[str, Compared], run: Draws, targets: Array) ->
     model = run.spec.data_model
     if not (model.has_labels or model.is_real):
         return
-    least = log_probability_without_inputs(run.data.targets, targets, has_labels=model.has_labels)
+    data, units = run.data, run.data.target_units
+    scaled = units.to_network(targets)
+    least = log_probability_without_inputs(data.standardized_targets, scaled, has_labels=model.has_labels)
+    is_known = ~np.isnan(targets).all(axis=1)
+    least -= float(units.log_jacobian(targets[is_known]).sum(axis=1).mean())
     for name, row in rows.items():
         if row.values["log_probability"] <= least:
             _log.warning(

@@ -15,7 +15,7 @@ from sklearn.metrics import r2_score
 
 import rayfbnn
 from rayfbnn.sklearn import BayesianNetworkRegressor
-from tests.support.sklearn.small import line, regressor
+from tests.support.sklearn.small import line, numbers_spec, regressor
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 X, Y = line()
@@ -131,3 +131,17 @@ def test_repeated_fits_differ_unless_the_seed_is_given(fitted: BayesianNetworkRe
 def test_wrong_parameters_are_named(parameters: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         regressor(**parameters).fit(X, Y)
+
+
+def test_targets_on_a_log_scale_are_predicted_in_their_units() -> None:
+    spec = numbers_spec() | {"data": {"transform": {"price": "log"}}}
+    on_logs = regressor().fit(FRAME, PRICE)
+    fitted = regressor(spec=spec).fit(FRAME, np.exp(PRICE))
+    quantiles, logs = (one.predict(FRAME, quantiles=[0.2, 0.5])[1] for one in (fitted, on_logs))
+    np.testing.assert_allclose(quantiles, np.exp(logs), rtol=1e-4)
+    mean, std = fitted.predict(FRAME, return_std=True)
+    assert (mean > quantiles[1]).all() and np.isfinite(std).all()
+    with_t = regressor(spec=spec, noise="0.2:0.5::4").fit(FRAME, np.exp(PRICE))
+    np.testing.assert_array_equal(with_t.predict(FRAME), with_t.predict(FRAME, quantiles=[0.5])[1][0])
+    with pytest.raises(ValueError, match="return_std: price has no standard deviation"):
+        with_t.predict(FRAME, return_std=True)

@@ -37,12 +37,12 @@ def log_likelihood(run: Draws, numbers: Array) -> xr.Dataset:
     import xarray as xr
 
     data, model = run.data, run.spec.data_model
-    targets, scale = data.standardized_targets, np.log(data.target_scale)
+    targets, log_jacobian = data.standardized_targets, data.target_units.log_jacobian(data.targets)
     values = _empty(run)
     for block in _blocks(run):
         for place, outputs, noise, _ in block.draws(numbers):
             density = model.log_density_by_target(outputs, targets[block.cases], noise)
-            values[place] = density.swapaxes(1, 2) - scale
+            values[place] = density.swapaxes(1, 2) - log_jacobian[block.cases]
     coordinates = {"target": list(data.target_names), **_coordinates(run, numbers)}
     pointwise = xr.Dataset({"targets": ((*_LEADING, "case", "target"), values)}, coordinates)
     is_observed = ~np.isnan(data.targets)
@@ -70,7 +70,7 @@ def posterior_predictive(run: Draws, numbers: Array) -> xr.Dataset:
         for place, outputs, noise, streams in block.draws(numbers):
             flat = outputs.reshape(len(outputs), 1, -1) if model.n_cells > 1 else outputs.swapaxes(1, 2)
             drawn = model.draw(flat.astype(np.float64), noise, streams).swapaxes(1, 2)
-            values[place] = drawn * data.target_scale + data.target_center
+            values[place] = data.target_units.to_file(drawn)
     coordinates = {"target": list(data.target_names), **_coordinates(run, numbers)}
     return xr.Dataset({"targets": ((*_LEADING, "case", "target"), values)}, coordinates)
 
@@ -154,7 +154,7 @@ def labelled_functions(run: Draws, inputs: Array) -> xr.DataArray:
 
     inputs  (n_cases, n_inputs) as in the data file
     """
-    names = run.spec.data_model.function_names(run.data.target_names)
+    names = run.spec.data_model.function_names(run.data.modelled_names)
     return xr.DataArray(
         functions_at(run, inputs),
         dims=("chain", "draw", "case", "function"),

@@ -12,7 +12,8 @@ from rayfbnn.answers.comparing.functions import distributions
 from rayfbnn.arrays import Array
 from rayfbnn.draws.held import hold
 from rayfbnn.draws.subsets import spread
-from rayfbnn.reduce.predictive import Cases, joined, summaries
+from rayfbnn.reduce.predictive import summaries
+from rayfbnn.reduce.summary import Cases, joined, quantiles_of_points
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
@@ -39,18 +40,19 @@ def scores(
     targets  (n_cases, n_targets) as in the data file
     """
     data = run.data
-    scaled = (targets - data.target_center) / data.target_scale
-    cases = Cases(data.standardized(inputs), scaled)
-    whole = joined(summaries([run], cases, executor=executor, quantiles={}, memory_bytes=memory_bytes))
+    units = data.target_units
+    cases = Cases(data.standardized(inputs), units.to_network(targets))
+    wanted = quantiles_of_points(run)
+    whole = joined(summaries([run], cases, executor=executor, quantiles=wanted, memory_bytes=memory_bytes))
     is_known = ~np.isnan(targets)
-    log_scale = (is_known * np.log(data.target_scale)).sum(axis=1)
-    of_all = {"log_probability": np.where(is_known.any(axis=1), whole.log_probability - log_scale, np.nan)}
+    log_jacobian = units.log_jacobian(targets).sum(axis=1)
+    of_all = {"log_probability": np.where(is_known.any(axis=1), whole.log_probability - log_jacobian, np.nan)}
     if run.spec.data_model.has_labels:
         return of_all | _of_labels(distributions(run, whole.mean), targets)
     is_known &= ~(run.spec.data_model.are_times & (targets < 0))
-    error = np.where(is_known, np.square((whole.mean - scaled) * data.target_scale), np.nan)
+    error = np.where(is_known, np.square(whole.in_file_units(units).point - targets), np.nan)
     placed = places([run], inputs, targets, executor=executor, memory_bytes=memory_bytes / 4)
-    loss = crps(_quantiles(run, cases, executor, memory_bytes), scaled) * data.target_scale
+    loss = crps(units.to_file(_quantiles(run, cases, executor, memory_bytes)), targets)
     return of_all | {
         "squared_error": np.where(is_known.any(axis=1), np.nansum(error, axis=1), np.nan),
         "crps": np.where(is_known, loss, np.nan),

@@ -17,8 +17,8 @@ def log_probability_without_inputs(training: Array, test: Array, *, has_labels: 
 
     Parameters
     ----------
-    training : (n_training_cases, n_targets)  as in the data file, NaN where missing
-    test : (n_test_cases, n_targets)          as in the data file, NaN where missing
+    training : (n_training_cases, n_targets)  on the network's scale, NaN where missing
+    test : (n_test_cases, n_targets)          on the network's scale, NaN where missing
     has_labels : bool                         True for labels, 0, 1, ..., and False for real numbers
     """
     total, is_known = np.zeros(len(test)), ~np.isnan(test)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FORMAT = "rayfbnn model"
 FORMAT_VERSION = 1
+_VERSION_WITH_LOGS = 2  # code for version 1 would take logarithms of targets for targets
 _BLOCK_BYTES = 16e6  # of an array that are computed at once
 MOST_BYTES = 2e9  # of all arrays, because the file is loaded into memory as a whole
 
@@ -58,6 +59,7 @@ def export(
     sigma_noise       (n_draws, n_targets), if the noise has sigmas; for counts with dispersion it is
                       sigma_dispersion
     input_center, input_scale, target_center, target_scale   the network's values are (value - center) / scale
+                      (of log values for the targets that description names as log_targets)
 
     The parameters of the draws are in memory, and the arrays are written a few draws at a time. ConfigError
     if the file would be too large, or the parameters do not fit into memory.
@@ -180,14 +182,16 @@ def _description(run: Draws, wiring: Wiring) -> dict[str, Any]:
             wiring.activations, wiring.subgroups, wiring.factors, strict=True
         )
     ]
+    logs = {"log_targets": list(data.log_targets)} if data.log_targets else {}
     return {
         "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format_version": _VERSION_WITH_LOGS if logs else FORMAT_VERSION,
         "rayfbnn_version": __version__,
         "columns": encoding.to_dict()["inputs"],
         "labels": encoding.to_dict()["labels"],
         "inputs": list(data.input_names),
         "targets": list(data.target_names),
+        **logs,
         "layers": layers,
         "model": {"kind": spec.data_model.kind, **spec.data_model.exported_settings(data.targets)},
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -405,6 +405,11 @@ class DataModel(ABC):
         """
         raise NotImplementedError
 
+    @property
+    def has_exponential_moments(self) -> bool:
+        """Whether exp(target) has a mean and a variance given a draw: a target is then Gaussian given it."""
+        return False
+
     has_curves: ClassVar[bool] = False
     """Whether predictions have the further columns of `curves`."""
 
@@ -427,13 +432,15 @@ class DataModel(ABC):
     ) -> dict[str, Array]:
         """Return measures of error by name, (n_cases,) each, and NaN for a case without observed targets.
 
+        A target without a column for its mean has the squared error of its median.
+
         columns  columns of the table of predictions, in the units of the data file
         targets  (n_cases, n_targets) as on file, NaN if missing
         """
         is_observed = ~np.isnan(targets)
         n_observed = np.where(is_observed.any(axis=1), is_observed.sum(axis=1), np.nan)
-        means = np.stack([columns[f"{name}_mean"] for name in target_names], axis=1)
         medians = np.stack([columns[f"{name}_median"] for name in target_names], axis=1)
+        means = np.stack([columns[point_column(columns, name)] for name in target_names], axis=1)
         return {
             "squared_error": np.nansum(np.square(means - targets), axis=1) + 0 * n_observed,
             "absolute_error": np.nansum(np.abs(medians - targets), axis=1) + 0 * n_observed,
@@ -453,6 +460,12 @@ class DataModel(ABC):
         if misfit == "too wide":
             return ["priors with larger widths, or more hidden units: see docs/priors.md"]
         return [f"look where predictions of {name} fail: rayfbnn report has their residuals by input"]
+
+
+def point_column(columns: Container[str], target_name: str) -> str:
+    """Return the column with a target's prediction as one number: its mean if it has one, or its median."""
+    mean = f"{target_name}_mean"
+    return mean if mean in columns else f"{target_name}_median"
 
 
 def error_rate(is_wrong: Array, targets: Array) -> Array:

@@ -132,6 +132,10 @@ class HeteroscedasticTargets(DataModel):
         means, sigmas = self._means_and_sigmas(outputs)
         return means, np.square(sigmas)
 
+    @property
+    def has_exponential_moments(self) -> bool:
+        return True
+
     def exported_settings(self, training_targets: Array) -> dict[str, float]:
         """Return the smallest standard deviation of the noise."""
         return {"noise_floor": self.noise_floor}

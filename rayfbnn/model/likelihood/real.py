@@ -107,6 +107,10 @@ class RealTargets(DataModel):
     def compiled_name(self) -> str:
         return "gaussian" if math.isinf(self.alpha) else "t"
 
+    @property
+    def has_exponential_moments(self) -> bool:
+        return math.isinf(self.alpha)
+
     def output_units(self, center: Array, scale: Array) -> tuple[Array, Array]:
         """Return the scale and the centre of the targets."""
         return scale, center
