@@ -41,6 +41,6 @@ def compare(
         workers=workers,
         progress=progress,
     )
-    tell(comparison.to_json() if as_json else comparison.to_text())
+    tell(comparison.to_json() if as_json else comparison.to_text(), as_is=as_json)
     if not comparison.ok:
         raise typer.Exit(NOT_CONVERGED)

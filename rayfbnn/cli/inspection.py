@@ -43,7 +43,7 @@ def verify(
 
     report = api.verify(path, repair=repair, dry_run=dry_run)
     if as_json:
-        answer(json.dumps(asdict(report), default=str))
+        answer(json.dumps(asdict(report), default=str), as_is=True)
     else:
         answer(verb_results.verification_text(report, repair=repair, dry_run=dry_run))
     if report.read_errors or (report.problems and (dry_run or not repair)):
@@ -68,7 +68,7 @@ def bench(
     result = api.bench(
         spec, data=data, set=set or (), device=device, chains=chains, quick=quick, progress=progress
     )
-    answer(result.to_json() if as_json else verb_results.bench_text(result))
+    answer(result.to_json() if as_json else verb_results.bench_text(result), as_is=as_json)
 
 
 @command
@@ -76,7 +76,7 @@ def selftest(device: str = "cpu", seed: int = 1, chains: int = 10_000) -> None:
     """The exit code is 1 if a test fails."""
     from rayfbnn.selftest.selftest import selftest as run_selftest
 
-    answer(verb_results.FINDING_HEADER)
+    answer(verb_results.finding_header())
     findings = run_selftest(device=device, seed=seed, chains=chains, report=_print_finding)
     failed = [f"{finding.test} of {finding.subject}" for finding in findings if not finding.ok]
     if failed:

@@ -94,7 +94,7 @@ def status(
         current = api.status(path)
         numbers = {"done": current.done, "seconds_left": current.seconds_left}
         text = json.dumps(asdict(current) | numbers) if as_json else status_text(current)
-        if not answer(text) or not watch or current.complete:
+        if not answer(text, as_is=as_json) or not watch or current.complete:
             return
         time.sleep(every)
 

@@ -38,7 +38,7 @@ RunStores = Annotated[list[Path], typer.Argument(metavar="STORE...")]
 DataFile = Annotated[Path, typer.Option()]
 Set = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY.PATH=VALUE", parser=utf8, help="Can be given several times."),
+    typer.Option(metavar="KEY=VAL", parser=utf8, help="Can be given several times."),
 ]
 LogFormat = Annotated[str, typer.Option(metavar="text|json")]
 Decisive = Annotated[str, typer.Option("--for", metavar="predictions|all")]

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import asdict
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin
 
 import typer
@@ -16,7 +17,7 @@ from rayfbnn import __version__
 from rayfbnn.cli.descriptions import VERBS, described
 from rayfbnn.describe import verb_results
 from rayfbnn.errors import NO_SPACE, RayFBNNError
-from rayfbnn.output.printing import answer, guard_streams, say, tell
+from rayfbnn.output.printing import answer, guard_streams, say, say_warnings, tell
 from rayfbnn.run.signals import START_AGAIN, code_of_stopped, interrupt_on_signal
 
 if TYPE_CHECKING:
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 
 NOT_CONVERGED = 3
 
+_LEAST_FOR_BOXES = 72  # columns; in fewer, boxes of help would cut names of options
+
 app = typer.Typer(
     name="rayfbnn",
+    rich_markup_mode="rich" if get_terminal_size().columns >= _LEAST_FOR_BOXES else None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # anything but a RayFBNNError is a bug, and shows its plain traceback
 )
@@ -119,12 +123,13 @@ def _paragraphs(text: str) -> str:
 
 def print_run(summary: RunSummary, as_json: bool) -> None:
     """Print the summary of a run, as text or as one JSON object."""
-    tell(json.dumps(asdict(summary)) if as_json else verb_results.run_text(summary))
+    tell(json.dumps(asdict(summary)) if as_json else verb_results.run_text(summary), as_is=as_json)
 
 
 def main() -> None:
     """Run the program `rayfbnn` with the arguments of the shell."""
     standard_output = guard_streams()
+    say_warnings()
     try:
         app()
     except SystemExit:

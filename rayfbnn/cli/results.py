@@ -60,9 +60,9 @@ def predict(
     )
     text = prediction.to_json() if as_json else verb_results.prediction_text(prediction)
     if out is None:
-        answer(text)
+        answer(text, as_is=as_json)
     else:
-        tell(text if as_json else f"{text}\na row for each case: {out}")
+        tell(text if as_json else f"{text}\na row for each case: {out}", as_is=as_json)
 
 
 @command
@@ -97,7 +97,7 @@ def diagnose(
         last=last,
         chains=chain_numbers(chains),
     )
-    answer(diagnosis.to_json() if as_json else verb_results.diagnosis_text(diagnosis))
+    answer(diagnosis.to_json() if as_json else verb_results.diagnosis_text(diagnosis), as_is=as_json)
     if not diagnosis.ok:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -118,9 +118,9 @@ def loo(
     result = api.loo(paths, out=out, skip=skip, workers=workers, address=address)
     text = verb_results.loo_json(result) if as_json else verb_results.loo_text(result)
     if out is None:
-        answer(text)
+        answer(text, as_is=as_json)
     else:
-        tell(text if as_json else f"{text}\na row for each case: {out}")
+        tell(text if as_json else f"{text}\na row for each case: {out}", as_is=as_json)
 
 
 @command
@@ -134,7 +134,7 @@ def plot(
     from rayfbnn import api
 
     for picture in api.plot(path, out=out, data=data, input_name=input_name, skip=skip):
-        tell(str(picture))
+        tell(str(picture), as_is=True)
 
 
 @command
@@ -152,7 +152,7 @@ def report(
     written = api.report(
         path, out=out, data=data, draws=draws, max_mcse=max_mcse, skip=skip, progress=progress
     )
-    tell(str(written))
+    tell(str(written), as_is=True)
 
 
 @command
@@ -170,4 +170,4 @@ def export(
     written = api.export(
         path, out=out, draws=draws, max_mcse=max_mcse, skip=skip, variables=variables, groups=groups
     )
-    tell(f"{written}: {written.stat().st_size / 1e6:.3g} MB")
+    tell(f"{written}: {written.stat().st_size / 1e6:.3g} MB", as_is=True)

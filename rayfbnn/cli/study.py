@@ -47,7 +47,7 @@ def create(
     set: Set = None,
     vary: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY.PATH=A,B,C", parser=utf8, help="Can be given several times."),
+        typer.Option(metavar="KEY=A,B,C", parser=utf8, help="Can be given several times."),
     ] = None,
     superchains: Annotated[bool, typer.Option("--superchains")] = False,
     max_rhat: float = 1.01,
@@ -94,7 +94,7 @@ def run(
             progress=progress,
             log_format=log_format,  # type: ignore[arg-type]  # checked there
         )
-    tell(json.dumps(asdict(status) | {"ok": status.ok}) if as_json else study_text(status))
+    tell(json.dumps(asdict(status) | {"ok": status.ok}) if as_json else study_text(status), as_is=as_json)
     if not status.ok:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -115,7 +115,7 @@ def status(path: Folder, as_json: AsJson = False) -> None:
 
     current = Study.open(path).status()
     more = {"ok": current.ok, "drivers": current.drivers(), "drivers_perhaps": current.drivers(None)}
-    answer(json.dumps(asdict(current) | more) if as_json else study_text(current))
+    answer(json.dumps(asdict(current) | more) if as_json else study_text(current), as_is=as_json)
 
 
 @command
@@ -126,7 +126,7 @@ def diagnose(paths: Folders, configuration: int = 0, as_json: AsJson = False) ->
 
     first, *others = [Study.open(path) for path in paths]
     look = first.diagnose(configuration, others=others)
-    answer(json.dumps(look.to_document()) if as_json else look_text(look))
+    answer(json.dumps(look.to_document()) if as_json else look_text(look), as_is=as_json)
     if not look.ok:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -153,7 +153,7 @@ def predict(
     else:
         prediction = first.predict(Path(data), configuration=configuration, others=others, out=out)
         text = prediction.to_json() if as_json else prediction_text(prediction)
-    answer(text) if out is None else tell(text)
+    answer(text, as_is=as_json) if out is None else tell(text, as_is=as_json)
 
 
 @command
@@ -166,7 +166,7 @@ def report(path: Folder, out: Path = Path("study.html"), data: Cases | None = No
     written = study.report(out, data=cases)
     if cases is not None:
         tell(ranks_text(study.rank(cases)))
-    tell(f"written: {written}")
+    tell(f"written: {written}", as_is=True)
 
 
 def _cases(study: Study, text: str) -> Path | list[Path]:

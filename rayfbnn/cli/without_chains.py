@@ -74,7 +74,7 @@ def evidence(
     evidence = api.evidence(
         spec, data=data, set=set or (), temperatures=temperatures, power=power, progress=progress
     )
-    answer(json.dumps(asdict(evidence)) if as_json else verb_results.evidence_text(evidence))
+    answer(json.dumps(asdict(evidence)) if as_json else verb_results.evidence_text(evidence), as_is=as_json)
 
 
 @command
@@ -90,6 +90,6 @@ def check(
     from rayfbnn import api
 
     result = api.check(path, exact, false_alarm_rate=false_alarm_rate, cases=cases, skip=skip)
-    answer(result.to_json() if as_json else verb_results.check_text(result))
+    answer(result.to_json() if as_json else verb_results.check_text(result), as_is=as_json)
     if not result.ok:
         raise CheckFailed("; ".join(result.reasons))

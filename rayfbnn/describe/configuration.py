@@ -15,6 +15,7 @@ from rayfbnn.describe.data import describe_data, describe_parts, describe_skewne
 from rayfbnn.describe.schedule import describe_schedule
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
+from rayfbnn.output.lines import width_up_to
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.sizes import planned_size
 
@@ -48,8 +49,9 @@ def _network(spec: RunSpec) -> list[str]:
     layers = [f"{network.inputs} inputs"]
     layers += [_layer(layer) for layer in network.hidden]
     layers += [f"{network.outputs} output{'s' if network.outputs > 1 else ''}"]
+    padding = max(36, min(44, width_up_to(68) - 24))
     groups = [
-        f"  {group.name:<6}{_group(group.name):<44}{_size(group):>16}{_omissions(spec, group)}"
+        f"  {group.name:<6}{_group(group.name):<{padding}}{_size(group):>16}{_omissions(spec, group)}"
         for group in network.groups()
     ]
     return [

@@ -12,6 +12,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.transforms import log_scale_advice
 from rayfbnn.model.part_posterior import cases_of_part
+from rayfbnn.output.lines import width_up_to
 from rayfbnn.run.in_parts import visit_length
 from rayfbnn.spec import RunSpec
 
@@ -118,7 +119,14 @@ def _listed(what: str, names: tuple[str, ...] | list[str]) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    return textwrap.wrap(
+        text,
+        width_up_to(_WIDTH),
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 _RARE = 1e-4  # a difference between parts that is less likely by chance is worth a warning

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rayfbnn.output.lines import table_text, width_up_to
+
 if TYPE_CHECKING:
     from rayfbnn.run.status import BatchStatus, Status
 
@@ -15,6 +17,8 @@ def status_text(status: Status) -> str:
     rows = [_HEADINGS, *(_row(batch, status) for batch in status.batches)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     table = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+    if len(table[0]) > width_up_to(len(table[0])):
+        table = [table_text(rows[0], rows[1:])]
     return "\n".join([f"{status.path}: {_run(status)}", _driver(status), *table])
 
 

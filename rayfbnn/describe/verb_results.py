@@ -7,6 +7,8 @@ import math
 import textwrap
 from typing import TYPE_CHECKING
 
+from rayfbnn.output.lines import frame_text, line_width, width_up_to
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -86,7 +88,7 @@ def loo_text(result: ELPDData | LooComparison) -> str:
 
     if not isinstance(result, LooComparison):
         return str(result)
-    return result.table.to_string(float_format="{:.4g}".format)
+    return frame_text(result.table, float_format="{:.4g}".format)
 
 
 def loo_json(result: ELPDData | LooComparison) -> str:
@@ -105,7 +107,7 @@ def diagnosis_text(diagnosis: Diagnosis | FitDiagnosis) -> str:
     limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
     return "\n".join(
         [
-            diagnosis.quantities.to_string(float_format="{:.4g}".format, na_rep="-"),
+            frame_text(diagnosis.quantities, float_format="{:.4g}".format, na_rep="-"),
             _updates_text(diagnosis),
             f"thresholds: {limits}",
             *(line for verdict in diagnosis.verdicts for line in ("", *_verdict_lines(verdict))),
@@ -120,7 +122,7 @@ def _fit_diagnosis_text(diagnosis: FitDiagnosis) -> str:
     limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
     return "\n".join(
         [
-            diagnosis.starts.to_string(float_format="{:.4g}".format, na_rep="-"),
+            frame_text(diagnosis.starts, float_format="{:.4g}".format, na_rep="-"),
             f"thresholds: {limits}",
             *_wrapped(list(diagnosis.reasons), "  "),
             *([] if diagnosis.fit is None else ["", *_verdict_lines(diagnosis.fit), ""]),
@@ -138,12 +140,17 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
 
 
 def _wrapped(sentences: list[str], first: str) -> list[str]:
-    """Wrap sentences to lines of at most 100 characters, with later lines of a sentence indented by four."""
+    """Wrap sentences to lines of at most 100 characters that fit, with later lines indented by four."""
     return [
         line
         for sentence in sentences
         for line in textwrap.wrap(
-            sentence, 100, initial_indent=first, subsequent_indent="    ", break_on_hyphens=False
+            sentence,
+            width_up_to(100),
+            initial_indent=first,
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+            break_long_words=False,
         )
     ]
 
@@ -174,7 +181,7 @@ def check_text(result: CheckResult) -> str:
     """Return the table of tests, the threshold, and the verdict."""
     return "\n".join(
         [
-            result.table.to_string(float_format="{:.4g}".format),
+            frame_text(result.table, float_format="{:.4g}".format),
             f"a p-value below {result.threshold:.3g} counts as a difference; by chance alone any occurs with"
             f" probability at most {result.false_alarm_rate:g}",
             "ok" if result.ok else "not ok",
@@ -215,11 +222,16 @@ def finding_text(finding: Finding) -> str:
 
 def _finding_row(*cells: str) -> str:
     """Return the cells as columns, separated by two spaces even if a text is too long."""
-    widths = (14, 35, 11, 11, 0)  # the longest text of each column; the last one needs no padding
+    widths = [14, 35, 11, 11, 0]  # the longest text of each column; the last one needs no padding
+    width = line_width()
+    if width is not None:  # what it is a test of is often short
+        widths[1] = max(18, min(35, width - 52))
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
-FINDING_HEADER = _finding_row("test", "of", "found", "allowed", "verdict")
+def finding_header() -> str:
+    """Return the header of the table of `selftest`."""
+    return _finding_row("test", "of", "found", "allowed", "verdict")
 
 
 def bench_text(result: BenchResult) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -10,6 +11,7 @@ from contextlib import suppress
 from typing import Any, TextIO, cast
 
 from rayfbnn.errors import NO_SPACE
+from rayfbnn.output.lines import folded, line_width
 
 
 class LastingStream:
@@ -93,25 +95,47 @@ def guard_streams() -> LastingStream:
     return cast(LastingStream, sys.stdout)
 
 
-def answer(text: str) -> bool:
+def answer(text: str, *, as_is: bool = False) -> bool:
     """Print the answer of a command on standard output; return True if somebody still reads it.
 
     `main` ends with exit code 75 if the answer is lost.
+
+    as_is  True to leave long lines whole on a terminal too, as those of JSON
     """
-    print(text, flush=True)
+    print(text if as_is else folded(text, line_width(sys.stdout)), flush=True)
     return getattr(sys.stdout, "is_read", True)
 
 
-def tell(text: str) -> None:
-    """Print text on standard output that can be found elsewhere too; it may be lost without an error."""
-    print(text, flush=True)
+def tell(text: str, *, as_is: bool = False) -> None:
+    """Print text on standard output that can be found elsewhere too; it may be lost without an error.
+
+    as_is  as for `answer`
+    """
+    print(text if as_is else folded(text, line_width(sys.stdout)), flush=True)
     if isinstance(sys.stdout, LastingStream):
         sys.stdout.lost = None
 
 
 def say(text: str) -> None:
-    """Print text on standard error, and flush it."""
-    print(text, file=standard_error(), flush=True)
+    """Print text on standard error, folded for a terminal, and flush it."""
+    stream = standard_error()
+    print(folded(text, line_width(stream)), file=stream, flush=True)
+
+
+class _Said(logging.Handler):
+    """A handler of a log that says its messages."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(self.format(record))
+
+
+def say_warnings() -> None:
+    """Say the warnings of the package's log, unless it has a handler; otherwise Python prints long lines."""
+    log = logging.getLogger(__package__.partition(".")[0])
+    if not log.handlers:
+        handler = _Said()
+        handler.setLevel(logging.WARNING)
+        log.addHandler(handler)
 
 
 def say_from_handler(text: str) -> None:

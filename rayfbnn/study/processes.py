@@ -127,7 +127,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(START_AGAIN)
     except RayFBNNError as exc:
-        answer(json.dumps([type(exc).__name__, str(exc)]))
+        answer(json.dumps([type(exc).__name__, str(exc)]), as_is=True)
         sys.exit(1)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rayfbnn.data import Source, is_path
 from rayfbnn.data.training import read_cases
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.lines import frame_text
 from rayfbnn.study.members import Member
 from rayfbnn.study.merging import stores_with_draws
 from rayfbnn.verbs.arguments import output_path
@@ -106,7 +107,7 @@ class StudyPrediction:
     def __str__(self) -> str:
         """Return summary and means as text."""
         tables = [
-            table.to_string(index=False, float_format="{:.5g}".format, na_rep="-")
+            frame_text(table, index=False, float_format="{:.5g}".format, na_rep="-")
             for table in (self.summary, self.means)
         ]
         return "\n\nmeans over training files:\n".join(tables)

@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"model", "mcmc", "approximate", "spec", "data", "store", "draws", "reduce", "markup", "output"},
     "pictures": BASE | {"model", "spec", "data", "store", "draws", "answers", "output"},
     "describe": SAMPLED
-    | {"approximate", "spec", "data", "store", "run", "draws", "answers", "timing", "selftest"},
+    | {"approximate", "spec", "data", "store", "run", "draws", "answers", "timing", "selftest", "output"},
     "timing": SAMPLED | {"approximate", "spec", "data", "store", "run", "output"},
     "reporting": BASE
     | {"model", "spec", "data", "store", "draws", "answers", "pictures", "describe", "markup"},

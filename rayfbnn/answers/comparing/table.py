@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rayfbnn.answers.comparing.comparison import Compared
 from rayfbnn.answers.wording import known
 from rayfbnn.markup import tables
+from rayfbnn.output.lines import table_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,19 +129,16 @@ class Comparison:
 
     def to_text(self) -> str:
         """Return the table in blocks of lines of at most about 100 characters."""
-        width = max(map(len, self.rows))
         lines: list[str] = []
         for title, columns in _BLOCKS.items():
             shown = [name for name in columns if any(_cell(row, name) for row in self.rows.values())]
             if not shown:
                 continue
-            cells = [[COLUMNS[name] for name in shown]]
-            cells += [[_cell(row, name) or "-" for name in shown] for row in self.rows.values()]
-            widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+            rows = [
+                [method, *(_cell(row, name) or "-" for name in shown)] for method, row in self.rows.items()
+            ]
             lines += ["", title] if lines else [title]
-            for name, row in zip(("", *self.rows), cells, strict=True):
-                aligned = (f"{cell:>{n}}" for cell, n in zip(row, widths, strict=True))
-                lines.append(f"{name:<{width}}  {'  '.join(aligned)}")
+            lines.append(table_text(["", *(COLUMNS[name] for name in shown)], rows))
         lines += ["", f"reference: {self.reference}; distances below that of its halves are not meaningful"]
         lines += [f"the reference may not have converged: {reason}" for reason in self.reasons]
         return "\n".join(lines)
