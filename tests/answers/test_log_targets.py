@@ -94,6 +94,13 @@ def test_quantiles_densities_and_places_are_converted(pair: Any) -> None:
     np.testing.assert_array_equal(at[0].low, at[1].low)
 
 
+def test_the_fit_is_judged_on_the_log_scale(pair: Any) -> None:
+    _, log, hand = pair
+    judged = [rayfbnn.predict(log, data=TEST).fit, rayfbnn.predict(hand, data=BY_HAND[1]).fit]
+    assert judged[0] is not None and judged[0] == judged[1]
+    assert rayfbnn.diagnose(log).fit == rayfbnn.diagnose(hand).fit
+
+
 def moments_of_draws(path: Path) -> tuple[Any, Any]:
     """Means and variances of log prices given each draw at the test cases, (n_chains, n_draws, n_cases)."""
     run = drawn(path)

@@ -104,7 +104,7 @@ def evidence_at(
     n_all, chosen = len(inputs), _chosen_cases(len(inputs), spec.seed)
     inputs, targets = inputs[chosen], targets[chosen]
     standardized = data.standardized(inputs)
-    values = (targets - data.target_center) / data.target_scale
+    values = data.target_units.to_network(targets)
     few = _few_draws(runs, _DRAWS)
     placed = place(few, standardized, values, leaves_out=False, executor=executor)
     rows = np.concatenate([values[None], _replicates(few, standardized, values)])
