@@ -14,6 +14,7 @@ from rayfbnn.cli.parameters import (
     DecisiveWithFit,
     RunStore,
     RunStores,
+    Set,
     chain_numbers,
     utf8,
 )
@@ -27,6 +28,7 @@ from rayfbnn.output.printing import answer, tell
 def predict(
     path: RunStores,
     data: DataFile,
+    set: Set = None,
     out: Path | None = None,
     contributions: Annotated[bool, typer.Option("--contributions", help="It needs --out.")] = False,
     draws: int | None = None,
@@ -47,6 +49,7 @@ def predict(
     prediction = api.predict(
         path,
         data=data,
+        set=set or (),
         out=out,
         contributions=contributions,
         draws=draws,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,24 +13,34 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.data.forms.levels import truth_of
-from rayfbnn.data.labels import level_numbers
+from rayfbnn.data.forms.levels import level_text, truth_of
+from rayfbnn.data.labels import check_known, level_numbers, places_of
 from rayfbnn.data.missing_inputs import check_none_missing, missing_rows
-from rayfbnn.data.raw_table import Table, near_name
+from rayfbnn.data.raw_table import Table, near_name, short
 from rayfbnn.errors import DataError
 
 if TYPE_CHECKING:
     from rayfbnn.data.dataset import Dataset
     from rayfbnn.model.likelihood.data_model import DataModel
 
+_MOST_SHOWN = 5
+_IGNORE = (
+    'to predict these rows too, with 0 for all inputs of the column, set data.unknown = "ignore" (predict:'
+    ' --set data.unknown=ignore; estimators: handle_unknown="ignore")'
+)
+_log = logging.getLogger(__name__)
 _READ_AS_MISSING = frozenset({"NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "<NA>", "#N/A"})
 _YES_NO = {"yes": "1", "y": "1", "no": "0", "n": "0"}
 
 
-def encode_inputs(table: Table, encoding: Encoding, training: Dataset | None = None) -> Array:
+def encode_inputs(
+    table: Table, encoding: Encoding, training: Dataset | None = None, *, ignores_unknown: bool = False
+) -> Array:
     """Return the inputs of each row, (n_rows, n_inputs) float64.
 
-    training  the training cases; with them, truth values count as 1 and 0 where a number was always 1 or 0
+    training         the training cases; with them, truth values count as 1 and 0 where a number was always 1
+                     or 0
+    ignores_unknown  whether all inputs of an unknown level are 0 instead of an error; a warning counts them
 
     Raises DataError for a column that the table lacks, a cell that is not a number, an unknown level, or
     missing values.
@@ -40,8 +52,68 @@ def encode_inputs(table: Table, encoding: Encoding, training: Dataset | None = N
         if column.kind in ("number", "missing"):
             column_cells.check_numbers(allowed=column_cells.is_missing)
     check_none_missing(cells, encoding, is_training=False)
-    blocks = [block for column_cells, column in pairs for block in _encode_column(column_cells, column)]
+    placed = [
+        (column_cells, column, places_of(column_cells, column.levels))
+        for column_cells, column in pairs
+        if column.kind in ("levels", "ordered")
+    ]
+    _check_unknown([one for one in placed if not ignores_unknown or one[1].kind == "ordered"])
+    if ignores_unknown:
+        _warn_of_unknown([one for one in placed if one[1].kind == "levels"])
+    places = {column.name: numbers for _, column, numbers in placed}
+    blocks = [
+        block
+        for column_cells, column in pairs
+        for block in _encode_column(column_cells, column, places.get(column.name))
+    ]
     return np.stack(blocks, axis=1).reshape(table.n_rows, len(encoding.input_names))
+
+
+def _check_unknown(placed: Sequence[tuple[Cells, InputColumn, Array]]) -> None:
+    """Raise DataError for levels that the training cases did not have, in all columns together.
+
+    placed  cells, their column, and the places of their levels
+    """
+    messages, kinds = [], set()
+    for cells, column, places in placed:
+        try:
+            check_known(cells, places, column.levels, "level")
+        except DataError as exc:
+            messages.append(str(exc).removeprefix(f"{cells.table.source}: "))
+            kinds.add(column.kind)
+    if not messages:
+        return
+    advice = [_IGNORE] if kinds == {"levels"} else []
+    if len(messages) == 1:
+        raise DataError(f"{placed[0][0].table.source}: {'; '.join(messages + advice)}")
+    lines = [f"{placed[0][0].table.source}: unknown levels in {len(messages)} columns", *messages, *advice]
+    raise DataError("\n  ".join(lines))
+
+
+def _warn_of_unknown(placed: Sequence[tuple[Cells, InputColumn, Array]]) -> None:
+    """Log a warning that counts the unknown levels of each column."""
+    counted = [
+        f"column {cells.name} in {counts.total()} of {len(places)} rows: {counts_text(counts)}"
+        for cells, _, places in placed
+        if (counts := unknown_levels(cells, places))
+    ]
+    if counted:
+        _log.warning(
+            "%s: unknown levels are ignored, and all inputs of their columns are 0: %s",
+            placed[0][0].table.source,
+            "; ".join(counted),
+        )
+
+
+def unknown_levels(cells: Cells, places: Array) -> Counter[str]:
+    """Return how many rows have each level that the training cases did not have, given by the place -1."""
+    return Counter(level_text(cells.level(row)) for row in np.flatnonzero(places < 0).tolist())
+
+
+def counts_text(counts: Counter[str]) -> str:
+    """Return the most frequent texts with their numbers of rows, such as "'pink' (2), 'teal' (1)"."""
+    shown = ", ".join(f"{short(text)!r} ({count})" for text, count in counts.most_common(_MOST_SHOWN))
+    return shown + ", ..." * (len(counts) > _MOST_SHOWN)
 
 
 def _as_trained(cells: Cells, column: InputColumn, training: Dataset | None) -> Cells:
@@ -69,14 +141,16 @@ def _with_marks(cells: Cells, column: InputColumn) -> Cells:
     return replace(cells, values=cells.values.astype(object).where(~cells.is_empty, marks[0]))
 
 
-def _encode_column(cells: Cells, column: InputColumn) -> list[Array]:
-    """Return the inputs made from one column, (n_rows,) each."""
+def _encode_column(cells: Cells, column: InputColumn, places: Array | None) -> list[Array]:
+    """Return the inputs made from one column, (n_rows,) each.
+
+    places  the places of the levels, (n_rows,), if the column has levels
+    """
     is_missing = missing_rows(cells, column)
     inputs = []
     if column.kind == "number":
         inputs = [cells.numbers]
-    elif column.kind != "missing":
-        places = level_numbers(cells, column.levels, "level")
+    elif places is not None:
         if column.kind == "ordered":
             inputs = [places]
         else:

@@ -76,16 +76,30 @@ def _labels_of(cells: Cells) -> tuple[str, ...]:
     return tuple(sorted(numbers, key=order_of_levels))
 
 
-def levels_of(cells: Cells) -> tuple[str, ...]:
-    """Return the levels of a column: categories in their order, numbers by value, text alphabetically."""
+def levels_of(cells: Cells, *, is_input: bool = False) -> tuple[str, ...]:
+    """Return the levels of a column: categories in their order, numbers by value, text alphabetically.
+
+    Categories that an input declares are levels even if no cell has them; those of a target are no labels.
+    """
     there = {text for text in cells.texts if text is not None}
     if cells.has_categories:
         categories = dict.fromkeys(map(level_text, cells.values.cat.categories))
-        return tuple(text for text in categories if text in there)
+        _check_unused(cells, [text for text in categories if text not in there], len(there))
+        return tuple(categories) if is_input else tuple(text for text in categories if text in there)
     _check_leading_zeros(cells, there)
     if cells.values.dtype.kind != "b" and all(plain_number(text) is not None for text in there):
         return tuple(sorted(there, key=order_of_levels))
     return tuple(sorted(there))
+
+
+def _check_unused(cells: Cells, unused: Sequence[str], n_used: int) -> None:
+    """Raise DataError if most of very many declared categories do not occur."""
+    if len(unused) > max(_MAX_LABELS, n_used):
+        raise DataError(
+            f"{cells.table.source}: column {cells.name}: declares {n_used + len(unused)} categories, of which"
+            f" {len(unused)} do not occur, such as {unused[0]!r}; each would be an input: leave them out with"
+            " cat.remove_unused_categories()"
+        )
 
 
 def _check_leading_zeros(cells: Cells, levels: set[str]) -> None:
@@ -104,21 +118,33 @@ def level_numbers(cells: Cells, levels: Sequence[str], what: str) -> Array:
 
     what  "level" or "label", the noun used in the DataError for an unknown value
     """
+    numbers = places_of(cells, levels)
+    check_known(cells, numbers, levels, what)
+    return numbers
+
+
+def places_of(cells: Cells, levels: Sequence[str]) -> Array:
+    """Return the places as `level_numbers` does, but -1 for an unknown level."""
     places = Places(levels)
     numbers = np.full(len(cells.values), np.nan)
     for row in np.flatnonzero(~cells.is_empty).tolist():
         place = places.of(cells.level(row))
         numbers[row] = -1 if place is None else place
-    unknown = np.flatnonzero(numbers < 0)
-    if len(unknown):
-        first = int(unknown[0])
-        text = str(cells.values.iloc[first]).strip()
-        advice = f"; if {text!r} marks a missing value, set {marks_key([text])}" * (text.lower() in MARKS)
-        raise DataError(
-            f"{cells.place(first)}: unknown {what}, got {str(cells.values.iloc[first])!r}"
-            f" ({len(unknown)} of {len(numbers)} rows); the {what}s are: {listed(levels)}{advice}"
-        )
     return numbers
+
+
+def check_known(cells: Cells, places: Array, levels: Sequence[str], what: str) -> None:
+    """Raise DataError if a place is -1, for an unknown level or label."""
+    unknown = np.flatnonzero(places < 0)
+    if not len(unknown):
+        return
+    first = int(unknown[0])
+    text = str(cells.values.iloc[first]).strip()
+    advice = f"; if {text!r} marks a missing value, set {marks_key([text])}" * (text.lower() in MARKS)
+    raise DataError(
+        f"{cells.place(first)}: unknown {what}, got {str(cells.values.iloc[first])!r}"
+        f" ({len(unknown)} of {len(places)} rows); the {what}s are: {listed(levels)}{advice}"
+    )
 
 
 def _check_number_of_labels(cells: Cells, labels: Sequence[str], spec: TableConfiguration) -> None:

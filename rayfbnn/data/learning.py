@@ -116,7 +116,7 @@ def _learn_column(cells: Cells, spec: TableConfiguration, selection: Selection) 
         places = level_numbers(cells, levels, "level")
         median = _median(places[~np.isnan(places)]) if n_missing else None
         return InputColumn(cells.name, "ordered", tuple(levels), n_missing, median)
-    levels = levels_of(cells)
+    levels = levels_of(cells, is_input=True)
     if cells.name not in selection.categorical and not cells.has_categories:
         _check_number_of_levels(cells, len(levels))
     return InputColumn(cells.name, "levels", levels, n_missing)

@@ -54,6 +54,11 @@ class ColumnKeys(Protocol):
         ...
 
     @property
+    def unknown(self) -> Literal["refuse", "ignore"] | None:
+        """The treatment of levels that the training cases did not have; None for "refuse"."""
+        ...
+
+    @property
     def missing_marks(self) -> tuple[str, ...] | None:
         """Texts and numbers that mark missing values; None if nothing is said about them."""
         ...

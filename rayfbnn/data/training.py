@@ -67,7 +67,7 @@ def read_cases(
     table = _table(data, names, spec)
     if table.n_rows == 0:
         raise DataError(f"{table.source}: no rows below the header; at least one case is needed")
-    inputs = encode_inputs(table, encoding, training)
+    inputs = encode_inputs(table, encoding, training, ignores_unknown=spec.data.unknown == "ignore")
     targets = None
     if any(name in table.names for name in spec.data.targets):
         targets = _targets(table, encoding, spec)

@@ -56,6 +56,7 @@ class BayesianNetwork(BaseEstimator):
         relevance: float | None = None,
         priors: Mapping[str, str | float] | None = None,
         missing: Literal["indicator"] | None = None,
+        handle_unknown: Literal["error", "ignore"] = "error",
         iterations: int | None = None,
         chains: int | None = None,
         until: Literal["ok"] | None = None,
@@ -76,6 +77,7 @@ class BayesianNetwork(BaseEstimator):
         self.relevance = relevance
         self.priors = priors
         self.missing = missing
+        self.handle_unknown = handle_unknown
         self.iterations = iterations
         self.chains = chains
         self.until = until

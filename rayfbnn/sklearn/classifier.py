@@ -55,6 +55,9 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
     missing
         "indicator" accepts NaN and None in X, replaces them by the median, and adds an input that marks them.
         By default they raise ValueError.
+    handle_unknown
+        What to do with text in X that no training case had in its column: "error" raises ValueError, and
+        "ignore" predicts with 0 for all inputs of the column, with a warning that counts such cases.
     iterations
         Number of iterations of the last phase. Each iteration keeps one draw of every chain. Default 6000 for
         two classes, 12,000 for more, or 1000 for large tables.

@@ -88,6 +88,11 @@ def _set_data(keys: Keys, parameters: Mapping[str, Any], targets: Sequence[str])
     data = {key: value for key, value in keys.get("data", {}).items() if key != "train"}
     if parameters["missing"] is not None:
         data["missing"] = parameters["missing"]
+    if parameters["handle_unknown"] not in ("error", "ignore"):
+        got = short(parameters["handle_unknown"])
+        raise ConfigError(f'handle_unknown: must be "error" or "ignore", got {got}')
+    if parameters["handle_unknown"] == "ignore":
+        data["unknown"] = "ignore"
     keys["data"] = data | {"targets": list(targets)}
 
 

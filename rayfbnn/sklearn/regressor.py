@@ -63,6 +63,9 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
     missing
         "indicator" accepts NaN and None in X, replaces them by the median, and adds an input that marks them.
         By default they raise ValueError.
+    handle_unknown
+        What to do with text in X that no training case had in its column: "error" raises ValueError, and
+        "ignore" predicts with 0 for all inputs of the column, with a warning that counts such cases.
     iterations
         Number of iterations of the last phase. Each iteration keeps one draw of every chain. Default 10,000,
         or 2000 for two layers of 16 units, or 1000 for large tables.
@@ -116,6 +119,7 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         noise: str | float | None = None,
         priors: Mapping[str, str | float] | None = None,
         missing: Literal["indicator"] | None = None,
+        handle_unknown: Literal["error", "ignore"] = "error",
         iterations: int | None = None,
         chains: int | None = None,
         until: Literal["ok"] | None = None,
@@ -137,6 +141,7 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
             relevance=relevance,
             priors=priors,
             missing=missing,
+            handle_unknown=handle_unknown,
             iterations=iterations,
             chains=chains,
             until=until,

@@ -52,7 +52,7 @@ from rayfbnn.spec.schedule_checks import (
     check_schedule,
     tuning_phases,
 )
-from rayfbnn.spec.sections import Count, DataSpec, InitialSpec, PhaseSpec
+from rayfbnn.spec.sections import KEYS_OF_NEW_CASES, Count, DataSpec, InitialSpec, PhaseSpec
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
 
 
@@ -293,6 +293,20 @@ class RunSpec(StrictModel):
         data = {key: value for key, value in self._as_written["data"].items() if key != "train"}
         train = {} if path is None else {"train": str(path)}
         return RunSpec._from_keys({**self._as_written, "data": train | data}, Path(), self._encoding)
+
+    def for_new_cases(self, overrides: Sequence[str]) -> RunSpec:
+        """Return the same run with other keys for reading new cases, such as "data.unknown=ignore".
+
+        Raises ConfigError for a key that would change more than this.
+        """
+        keys = self.written()
+        for text in overrides:
+            key = text.partition("=")[0].strip()
+            if key.removeprefix("data.") not in KEYS_OF_NEW_CASES or not key.startswith("data."):
+                known = ", ".join(f"data.{name}" for name in KEYS_OF_NEW_CASES)
+                raise ConfigError(f"set: the keys for reading new cases are {known}, got {short(text)}")
+            override(keys, text)
+        return RunSpec._from_keys(keys, self._base_dir, self._encoding) if overrides else self
 
     @property
     def n_parts(self) -> int:

@@ -38,6 +38,8 @@ class DataSpec(StrictModel):
     categorical  columns, by name or by pattern, with numbers that are levels
     ordered      column -> its levels in order; the network gets their places, from 0
     missing      "indicator" to replace missing inputs by the median, and to add an input that marks them
+    unknown      "refuse" (the default) or "ignore" levels of new cases that no training case had; if ignored,
+                 all inputs of the column are 0
     missing_marks  texts and numbers that mark a missing value in any column, such as ["-999", "?"]; [] if
                  there are none
     decimal      the decimal mark of a CSV file, "." or ","
@@ -62,6 +64,7 @@ class DataSpec(StrictModel):
     categorical: tuple[Name, ...] | None = None
     ordered: dict[Name, Annotated[tuple[Name, ...], Field(min_length=2)]] | None = None
     missing: Literal["indicator"] | None = None
+    unknown: Literal["refuse", "ignore"] | None = None
     missing_marks: tuple[Mark, ...] | None = None
     decimal: Literal[".", ","] | None = None
     separator: Literal[",", ";", "\t", "|", " "] | None = None
@@ -70,6 +73,10 @@ class DataSpec(StrictModel):
     standardize: tuple[Literal["inputs", "inputs together", "targets"], ...] = ()
     parts: Annotated[int, Field(ge=1, le=MAX_WORD)] | Literal["auto"] | None = None
     shuffle: bool | None = None
+
+
+KEYS_OF_NEW_CASES = ("unknown", "missing_marks", "decimal", "separator", "header", "skip_rows")
+"""The keys of [data] that say how new cases are read. A store may read them by other values than its own."""
 
 
 class InitialSpec(StrictModel):

@@ -34,6 +34,7 @@ def predict(
     path: str | Path | Sequence[str | Path],
     *,
     data: Source,
+    set: Sequence[str] = (),
     out: str | Path | None = None,
     contributions: bool = False,
     draws: int | None = None,
@@ -63,6 +64,10 @@ def predict(
     data
         The cases to predict: a CSV or Parquet file with the columns of the inputs. From Python also a
         DataFrame (of pandas, Polars or Arrow), an array of the inputs, or a pair (X, y).
+    set
+        Other keys of [data] for reading the cases than those of the store, as "key.path=value":
+        data.unknown=ignore predicts rows with levels that no training case had, and data.separator,
+        data.header, data.skip_rows, data.decimal and data.missing_marks say how the file is written.
     out
         File for the table of predictions, .csv or .parquet, one row for each case; replaced if it exists.
     contributions
@@ -116,7 +121,7 @@ def predict(
     check_given_once([store.path for store in stores])
     if out is not None:
         check_table_path(output_path(out), [path for store in stores for path in input_files(store, data)])
-    inputs, targets = read_cases(data, stores[0].spec, stores[0].data)
+    inputs, targets = read_cases(data, stores[0].spec.for_new_cases(set), stores[0].data)
     of_store = draws_for_predictions if len(stores) == 1 else chosen_draws
     runs = [of_store(store, skip, last, chains) for store in stores]
     used = _some_draws(runs, draws, max_mcse)

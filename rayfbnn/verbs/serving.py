@@ -40,6 +40,7 @@ def load(
     max_mcse: float = 0.05,
     skip: int = 0,
     max_memory: float = 256e6,
+    set: Sequence[str] = (),
 ) -> Predictor:
     """Load draws of a run into memory, as a predictor that answers in milliseconds.
 
@@ -58,6 +59,8 @@ def load(
         See `predict`.
     max_memory
         About how many bytes a prediction may use at once, besides the draws and the table that it returns.
+    set
+        See `predict`; the predictor then reads all cases in this way.
 
     Returns
     -------
@@ -69,10 +72,12 @@ def load(
     check_thinning(draws, max_mcse)
     if not max_memory > 0:
         raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}")
-    run = draws_for_predictions(Store.open(path), skip)
+    store = Store.open(path)
+    spec = store.spec.for_new_cases(set)
+    run = draws_for_predictions(store, skip)
     if run.early_phase is not None:
         max_mcse = 0  # only draws of the posterior have a Monte Carlo error
-    return Predictor(run, _thinning(run, draws, max_mcse), max_memory=max_memory)
+    return Predictor(run, _thinning(run, draws, max_mcse), max_memory=max_memory, spec=spec)
 
 
 def export(

@@ -189,6 +189,7 @@ def _description(run: Draws, wiring: Wiring) -> dict[str, Any]:
         "rayfbnn_version": __version__,
         "columns": encoding.to_dict()["inputs"],
         "labels": encoding.to_dict()["labels"],
+        **({} if spec.data.unknown is None else {"unknown": spec.data.unknown}),
         "inputs": list(data.input_names),
         "targets": list(data.target_names),
         **logs,

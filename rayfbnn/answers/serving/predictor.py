@@ -34,16 +34,24 @@ class Predictor:
     """
 
     def __init__(
-        self, run: Draws, thinning: Thinning, *, max_memory: float, dtype: str | None = None
+        self,
+        run: Draws,
+        thinning: Thinning,
+        *,
+        max_memory: float,
+        dtype: str | None = None,
+        spec: RunSpec | None = None,
     ) -> None:
         """Read the chosen draws of a run.
 
         dtype  type of the arithmetic; None for that of the run
+        spec   the configuration for reading cases; None for that of the run
         """
         self.mcse = thinning.mcse
         self.early_phase = run.early_phase
         self._held = hold(run, thinning.numbers, dtype=dtype)
         self._max_memory = max_memory
+        self._spec = self._held.spec if spec is None else spec
 
     @staticmethod
     def from_draws(
@@ -98,7 +106,7 @@ class Predictor:
             raise ConfigError(
                 f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}"
             )
-        inputs, targets = _cases(data, self._held)
+        inputs, targets = _cases(data, self._held, self._spec)
         return predict_from_draws([self._held], inputs, targets, memory_bytes=memory_bytes)
 
     def mean(self, data: Source) -> Array:
@@ -111,7 +119,7 @@ class Predictor:
         data
             The cases, as for `predict`.
         """
-        inputs, _ = _cases(data, self._held)
+        inputs, _ = _cases(data, self._held, self._spec)
         return predictive_mean(self._held, inputs, memory_bytes=self._max_memory)
 
     def quantiles(self, data: Source, probabilities: Sequence[float]) -> Array:
@@ -124,7 +132,7 @@ class Predictor:
         probabilities
             Numbers strictly between 0 and 1. Others raise ConfigError, and so do targets that are labels.
         """
-        inputs, _ = _cases(data, self._held)
+        inputs, _ = _cases(data, self._held, self._spec)
         return predictive_quantiles(self._held, inputs, probabilities, memory_bytes=self._max_memory)
 
     def sample(self, data: Source, n_samples: int, *, seed: int) -> Array:
@@ -142,7 +150,7 @@ class Predictor:
         seed
             Seed of the random numbers, from 0 to 2**32 - 1; equal seeds give equal samples.
         """
-        inputs, _ = _cases(data, self._held)
+        inputs, _ = _cases(data, self._held, self._spec)
         return predictive_sample(self._held, inputs, n_samples, seed=seed)
 
     def __repr__(self) -> str:
@@ -151,13 +159,12 @@ class Predictor:
         return f"Predictor({names}: {self.n_draws} draws, Monte Carlo error {self.mcse:.2g} sd{early})"
 
 
-def _cases(data: Source, held: Draws) -> tuple[Array, Array | None]:
+def _cases(data: Source, held: Draws, spec: RunSpec) -> tuple[Array, Array | None]:
     """Return inputs, (n_cases, n_inputs), and targets if the data have them.
 
     Arrays of numbers that the network takes unchanged are not converted to a table, because the conversion
     takes longer than predicting a row.
     """
-    spec = held.spec
     if isinstance(data, np.ndarray | list):
         values = np.atleast_2d(np.asarray(data))
         if values.dtype.kind in "fiu" and _is_plain(spec) and np.isfinite(values).all():

@@ -59,7 +59,7 @@ def page() -> dict[str, Any]:
     """The names that the page of code defines."""
     text = block_named(ROOT / "docs" / "serving.md", "name: numpy-page")
     imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.M))
-    assert imported == {"json", "math", "numpy"}
+    assert imported == {"json", "math", "numpy", "warnings"}
     names: dict[str, Any] = {}
     exec(text, names)
     return names
