@@ -55,9 +55,9 @@ def value_names(run: Draws) -> list[str]:
 
 
 def columns_of(run: Draws) -> tuple[InputColumn, ...]:
-    """Return the columns of the table that the network's inputs come from."""
+    """Return the columns of the table that the network's inputs come from, without the exposure."""
     encoding = run.spec.encoding or Encoding.from_numbers(run.data.input_names)
-    return encoding.inputs
+    return tuple(column for column in encoding.inputs if column.kind != "exposure")
 
 
 def permutation_shares(run: Draws, inputs: Array, columns: Sequence[InputColumn]) -> Array:

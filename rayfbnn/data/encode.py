@@ -13,6 +13,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.exposure import log_exposures
 from rayfbnn.data.forms.levels import level_text, truth_of
 from rayfbnn.data.labels import check_known, level_numbers, places_of
 from rayfbnn.data.missing_inputs import check_none_missing, missing_rows
@@ -45,6 +46,9 @@ def encode_inputs(
     Raises DataError for a column that the table lacks, a cell that is not a number, an unknown level, or
     missing values.
     """
+    for column in encoding.inputs:
+        if column.kind == "exposure":
+            log_exposures(table, column.name)  # its messages say what an exposure is
     cells = [Cells.from_table(table, column.name) for column in encoding.inputs]
     cells = [_as_trained(one, column, training) for one, column in zip(cells, encoding.inputs, strict=True)]
     pairs = list(zip(cells, encoding.inputs, strict=True))
@@ -146,6 +150,8 @@ def _encode_column(cells: Cells, column: InputColumn, places: Array | None) -> l
 
     places  the places of the levels, (n_rows,), if the column has levels
     """
+    if column.kind == "exposure":
+        return [log_exposures(cells.table, column.name)]
     is_missing = missing_rows(cells, column)
     inputs = []
     if column.kind == "number":

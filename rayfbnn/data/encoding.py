@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-ColumnKind = Literal["number", "levels", "ordered", "missing"]
+ColumnKind = Literal["number", "levels", "ordered", "missing", "exposure"]
+
+
+def log_exposure(name: str) -> str:
+    """Return the name of the input that is made from a column of exposures."""
+    return f"log({name})"
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,8 @@ class InputColumn:
     name       the name of the column
     kind       "number": the value itself. "levels": an input of 0 or 1 for each level, "column=level".
                "ordered": the place of the level among the levels, from 0. "missing": only whether the value
-               is missing, because all values that are present are equal
+               is missing, because all values that are present are equal. "exposure": the logarithm of the
+               value, which has no weights and is added to the outputs
     levels     the levels as text, in order
     n_missing  number of training cases without a value. If there are any, the column has an additional input
                of 0 or 1, "column is missing". Where the value is missing, the other inputs are `median`, or 0
@@ -42,6 +48,8 @@ class InputColumn:
                 return tuple(f"{self.name}={level}" for level in self.levels)
             case "missing":
                 return ()
+            case "exposure":
+                return (log_exposure(self.name),)
         return (self.name,)
 
     @property
@@ -111,9 +119,13 @@ class Encoding:
         return tuple(name for column in self.inputs for name in column.input_names)
 
     @property
-    def zero_one_names(self) -> tuple[str, ...]:
-        """The names of the inputs that are 0 or 1; these are never standardised."""
-        return tuple(name for column in self.inputs for name in column.zero_one_names)
+    def unscaled_names(self) -> tuple[str, ...]:
+        """The names of the inputs that are never standardised: those that are 0 or 1, and exposures."""
+        return tuple(
+            name
+            for column in self.inputs
+            for name in (column.value_names if column.kind == "exposure" else column.zero_one_names)
+        )
 
     @property
     def source_names(self) -> tuple[str, ...]:

@@ -30,9 +30,10 @@ class Selection:
 def select_inputs(table: Table, data: ColumnKeys) -> Selection:
     """Return the input columns; raise DataError for a name or pattern that matches no column.
 
-    By default these are all columns except the targets. A column without a name is never an input.
+    By default these are all columns except the targets and the exposure. A column without a name is never an
+    input.
     """
-    reserved = {*data.targets, data.censored}
+    reserved = {*data.targets, data.censored, data.exposure}
     candidates = [name for name in table.names if name not in reserved and name]
     chosen: dict[str, None] = {}
     named = set()

@@ -9,6 +9,7 @@ import numpy as np
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.dataset import scaled_inputs
 from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.exposure import learn_exposure
 from rayfbnn.data.forms.levels import level_text
 from rayfbnn.data.input_columns import Selection, select_inputs
 from rayfbnn.data.labels import learn_labels, level_numbers, levels_of
@@ -49,14 +50,18 @@ def learn_encoding(table: Table, spec: TableConfiguration) -> Encoding:
         raise DataError(f"{table.source}: no input varies: {listed}")
     encoding = Encoding(
         columns=tuple(name for name in table.names if name not in reserved),
-        inputs=tuple(_learn_column(column, spec, selection) for column in varying.values()),
+        inputs=(
+            *(_learn_column(column, spec, selection) for column in varying.values()),
+            *learn_exposure(table, spec.data.exposure),
+        ),
         constant=constant,
         labels=learn_labels(table, spec),
         n_cases=table.n_rows,
         have_one_unit=_have_one_unit(list(varying.values()), spec, selection),
     )
     if spec.data.missing is None:
-        check_none_missing(list(varying.values()), encoding, is_training=True)
+        used = [Cells.from_table(table, column.name) for column in encoding.inputs]
+        check_none_missing(used, encoding, is_training=True)
     _check_names(encoding, table)
     return encoding
 

@@ -34,6 +34,11 @@ class ColumnKeys(Protocol):
         ...
 
     @property
+    def exposure(self) -> str | None:
+        """The column of exposures of counts."""
+        ...
+
+    @property
     def transform(self) -> Mapping[str, Literal["log"]] | None:
         """The targets on a log scale."""
         ...

@@ -82,7 +82,7 @@ def _training_table(data: Source, spec: TableConfiguration) -> Table:
     if spec.encoding is not None:
         names = [spec.encoding.columns, spec.encoding.source_names]
     elif inputs and not any(map(is_pattern, inputs)):
-        names = [inputs]
+        names = [(*inputs, *([spec.data.exposure] if spec.data.exposure else []))]
     else:
         names = []
     return _table(data, names, spec)
@@ -115,7 +115,7 @@ def _dataset(table: Table, spec: TableConfiguration) -> Dataset:
         input_names=encoding.input_names,
         target_names=spec.data.targets,
         standardize=spec.data.standardize,
-        zero_one_names=encoding.zero_one_names,
+        zero_one_names=encoding.unscaled_names,
         transform=spec.data.transform,
         dtype=spec.dtype,
         source=table.source,

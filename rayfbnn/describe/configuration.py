@@ -46,7 +46,7 @@ def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None 
 
 def _network(spec: RunSpec) -> list[str]:
     network = spec.network
-    layers = [f"{network.inputs} inputs"]
+    layers = [f"{network.inputs - (network.added_input is not None)} inputs"]
     layers += [_layer(layer) for layer in network.hidden]
     layers += [f"{network.outputs} output{'s' if network.outputs > 1 else ''}"]
     padding = max(36, min(44, width_up_to(68) - 24))
@@ -75,7 +75,8 @@ def _omissions(spec: RunSpec, group: GroupSpec) -> str:
     if group.name in spec.network.connections:
         keys = spec.network_keys.connections[group.name]
         return f" configured ({keys.get('generator', 'a table')})"
-    return f" without {', '.join(spec.network_keys.omit[group.name])}" if group.omitted else ""
+    omitted = spec.network_keys.omit.get(group.name, ())
+    return f" without {', '.join(omitted)}" if omitted else ""
 
 
 def _group(name: str) -> str:

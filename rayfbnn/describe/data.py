@@ -95,6 +95,8 @@ def _column(column: InputColumn, n_cases: int) -> str:
             text = f"the place from 0 among the levels {levels}"
         case "missing":
             text = "only whether it is missing, because all its values are equal"
+        case "exposure":
+            text = "its logarithm is added to the outputs, so it multiplies the means (the exposure)"
         case _:
             text = "the number"
     if not column.n_missing:

@@ -60,6 +60,8 @@ def _plan_of_posterior(posterior: Posterior, name: str | None) -> NetworkPlan | 
     wiring, model = posterior.wiring, posterior.data_model
     if name is None:
         return NotCovered(f"{model.kind} targets")
+    if wiring.added_input is not None:
+        return NotCovered("an exposure")
     links = _links(wiring, posterior)
     if isinstance(links, NotCovered):
         return links

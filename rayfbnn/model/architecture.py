@@ -264,6 +264,8 @@ class NetworkSpec:
                      with shape alpha/2 and mean 1; Neal (2022) eqs. 15, 16, 19
     omitted          ih<l> or io -> numbers of the inputs that this group does not connect
     connections      group of weights or biases -> its configured connections
+    added_input      number of the input that is added to every output, the log of an exposure; all groups of
+                     weights omit it. None if there is none
     """
 
     inputs: int
@@ -273,6 +275,7 @@ class NetworkSpec:
     adjustments: dict[str, float] = field(default_factory=dict)
     omitted: dict[str, tuple[int, ...]] = field(default_factory=dict)
     connections: dict[str, Connections] = field(default_factory=dict)
+    added_input: int | None = None
 
     def possible_groups(self) -> dict[str, tuple[int, ...]]:
         """Return every group that this network could have, with its shape.

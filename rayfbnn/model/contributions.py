@@ -11,12 +11,16 @@ def output_contributions(position: Array, activity: Activity, wiring: Wiring) ->
     """Return the terms that add up to the outputs, (n_chains, n_outputs, n_cases) each; Neal (2022) eq. 3.
 
     The terms are h<l> for each hidden layer with weights ho<l>, inputs for weights io, and bias for biases
-    bo, if the network has them. The term of a layer includes the offsets of its units.
+    bo, if the network has them, and exposure for an input that is added to the outputs. The term of a layer
+    includes the offsets of its units.
 
     position  (n_chains, n_parameters)
     activity  from `network.forward` at this position
     """
     contributions: dict[str, Array] = {}
+    if wiring.added_input is not None:
+        added = activity.sources[0][..., wiring.added_input, None, :]
+        contributions["exposure"] = array_namespace(position).broadcast_to(added, activity.outputs.shape)
     for link in wiring.incoming[-1]:
         name = "inputs" if link.source == 0 else f"h{link.source - 1}"
         of_weights, of_biases = _terms(position, activity.sources[link.source], link)

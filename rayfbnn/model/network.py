@@ -93,6 +93,8 @@ def forward(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers)
         sources.append(_with_offset(rows, position, wiring.offsets[layer]))
     outputs = buffers.empty("outputs", (n_chains, wiring.units[-1], n_cases), like=position)
     summed_inputs(position, sources, wiring.incoming[-1], out=outputs)
+    if wiring.added_input is not None:
+        outputs += inputs[..., wiring.added_input, None, :]
     return Activity(values, kept, sources, outputs)
 
 

@@ -62,6 +62,7 @@ class Wiring:
     incoming     the links into each layer (none into the inputs)
     outgoing     the links out of each layer's units (none out of the outputs)
     offsets      the part of the flat vector added to each layer's values, or None
+    added_input  number of the input that is added to every output, or None
     """
 
     units: tuple[int, ...]
@@ -71,6 +72,7 @@ class Wiring:
     incoming: tuple[tuple[Link, ...], ...]
     outgoing: tuple[tuple[Link, ...], ...]
     offsets: tuple[slice | None, ...]
+    added_input: int | None = None
 
     @staticmethod
     def from_network(network: NetworkSpec, xp: ModuleType = np) -> Wiring:
@@ -93,6 +95,7 @@ class Wiring:
             incoming=tuple(incoming),
             outgoing=tuple(tuple(x for x in links if x.source == layer) for layer in range(len(units))),
             offsets=(slices.get("ti"), *(slices.get(f"th{layer}") for layer in range(n_hidden))),
+            added_input=network.added_input,
         )
 
 

@@ -81,6 +81,11 @@ def check_model(keys: ModelKeys, data: DataSpec, inputs: Sequence[str]) -> None:
             f'data.censored: only survival targets are censored, got "{data.censored}" with model.kind ='
             f' "{keys.kind}"; leave it out'
         )
+    if data.exposure is not None and not chosen.has_exposure:
+        raise ConfigError(
+            f'data.exposure: only counts have an exposure, got "{data.exposure}" with model.kind ='
+            f' "{keys.kind}"; leave it out'
+        )
     _check_noise_floor(keys)
     if keys.hazard is not None:
         _check_hazard(keys, inputs)

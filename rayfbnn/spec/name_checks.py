@@ -55,8 +55,7 @@ def check_columns(data: DataSpec, model: ModelKeys) -> None:
     for name in data.targets:
         if name in (data.inputs or ()):
             raise ConfigError(f'data.targets: "{name}" is also an input; a column is an input or a target')
-    if data.censored is not None and data.censored in (*data.targets, *(data.inputs or ())):
-        raise ConfigError(f'data.censored: "{data.censored}" is also an input or a target')
+    _check_other_columns(data)
     _check_transform(data, model)
     for name, levels in (data.ordered or {}).items():
         for place, level in enumerate(levels):
@@ -67,6 +66,14 @@ def check_columns(data: DataSpec, model: ModelKeys) -> None:
             f'data.standardize: only real targets can be standardised, got "targets" with model.kind = '
             f'"{model.kind}"; leave "targets" out'
         )
+
+
+def _check_other_columns(data: DataSpec) -> None:
+    """Raise ConfigError for a column beside inputs and targets that is one of these too."""
+    for key in ("censored", "exposure"):
+        column = getattr(data, key)
+        if column is not None and column in (*data.targets, *(data.inputs or ())):
+            raise ConfigError(f'data.{key}: "{column}" is also an input or a target')
 
 
 def _check_transform(data: DataSpec, model: ModelKeys) -> None:

@@ -83,10 +83,13 @@ def _rename_groups(table: dict[str, Any], full_names: Mapping[str, str], *, key:
     table.update(renamed)
 
 
-def read_network(keys: NetworkKeys, *, inputs: tuple[str, ...], n_outputs: int) -> NetworkSpec:
+def read_network(
+    keys: NetworkKeys, *, inputs: tuple[str, ...], n_outputs: int, added_input: str | None = None
+) -> NetworkSpec:
     """Return the network that [network] describes.
 
-    inputs  names of the network's inputs, in order
+    inputs       names of the network's inputs, in order
+    added_input  the input that is added to the outputs and has no weights, if there is one
 
     Raises ConfigError, naming the key, for a prior, alpha, omitted input or connections that cannot be read.
     """
@@ -107,13 +110,29 @@ def read_network(keys: NetworkKeys, *, inputs: tuple[str, ...], n_outputs: int) 
         },
         omitted={
             group: _input_numbers(names, inputs, key=f"network.omit.{group}")
-            for group, names in keys.omit.items()
+            for group, names in _omitted(keys, added_input).items()
         },
         connections={
             group: connections_of(table, key=f"network.connections.{group}")
             for group, table in keys.connections.items()
         },
+        added_input=None if added_input is None else inputs.index(added_input),
     )
+
+
+def _omitted(keys: NetworkKeys, added_input: str | None) -> dict[str, tuple[str, ...]]:
+    """Return the inputs that each group of weights omits: those of network.omit, and the added input."""
+    if added_input is None:
+        return keys.omit
+    from_inputs = [name for name in keys.priors if name == "io" or name.startswith("ih")]
+    for name in ("ti", *(set(keys.connections) & set(from_inputs))):
+        if name in keys.priors:
+            problem = "offsets of the inputs" if name == "ti" else "configured connections from the inputs"
+            raise ConfigError(
+                f"data.exposure: cannot be combined with {problem}, got network.priors.{name}; leave one out"
+            )
+    added = {name: (*keys.omit.get(name, ()), added_input) for name in from_inputs}
+    return {**keys.omit, **{name: tuple(dict.fromkeys(names)) for name, names in added.items()}}
 
 
 def _input_numbers(names: tuple[str, ...], inputs: tuple[str, ...], *, key: str) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_
 
 from rayfbnn.approximate.approximation import Approximation
 from rayfbnn.data.dataset import INPUTS_TOGETHER
-from rayfbnn.data.encoding import Encoding
+from rayfbnn.data.encoding import Encoding, log_exposure
 from rayfbnn.data.input_columns import is_pattern
 from rayfbnn.data.paths import check_on_disk
 from rayfbnn.errors import ConfigError
@@ -224,7 +224,8 @@ class RunSpec(StrictModel):
         if self._encoding is not None:
             return self._encoding.input_names
         self.check_resolved()
-        return self.data.inputs or ()
+        exposures = () if self.data.exposure is None else (log_exposure(self.data.exposure),)
+        return (*(self.data.inputs or ()), *exposures)
 
     @property
     def targets_are_labels(self) -> bool:
@@ -253,7 +254,13 @@ class RunSpec(StrictModel):
     def network(self) -> NetworkSpec:
         """The network that [network] describes, with the inputs and outputs that data and model need."""
         n_outputs = self.data_model.n_outputs(len(self.data.targets))
-        return read_network(self.network_keys, inputs=self.network_inputs, n_outputs=n_outputs)
+        exposure = self.data.exposure
+        return read_network(
+            self.network_keys,
+            inputs=self.network_inputs,
+            n_outputs=n_outputs,
+            added_input=None if exposure is None else log_exposure(exposure),
+        )
 
     @property
     def network_inputs(self) -> tuple[str, ...]:
@@ -392,7 +399,7 @@ class RunSpec(StrictModel):
         chosen = DATA_MODELS[self.model_keys.kind]
         priors = default_priors(
             self.network_keys.hidden,
-            n_inputs=len(self.network_inputs),
+            n_inputs=len(self.network_inputs) - (self.data.exposure is not None),
             bias=chosen.usual_bias,
             is_real=chosen.is_real,
             relevance=chosen.usual_relevance,

@@ -48,6 +48,7 @@ class Architecture:
     adjustments: dict[str, float] = field(default_factory=dict)
     omitted: dict[str, tuple[int, ...]] = field(default_factory=dict)
     connections: dict[str, Connections] = field(default_factory=dict)
+    added_input: int | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         adjustments={"ah1": 5.0},
     ),
     "inputs left out": Architecture("ti ih0 bh0 ho0 io bo", n_inputs=3, omitted={"ih0": (1,), "io": (0, 2)}),
+    "input added to outputs": Architecture(
+        "ih0 bh0 ho0 io bo", n_inputs=3, omitted={"ih0": (2,), "io": (2,)}, added_input=2
+    ),
     "shared weights": Architecture(
         ONE,
         (LayerSpec(3, "tanh"),),
@@ -320,6 +324,7 @@ class Cell:
             adjustments=shape.adjustments,
             omitted=shape.omitted,
             connections=shape.connections,
+            added_input=shape.added_input,
         )
 
 
@@ -417,6 +422,7 @@ CELLS: tuple[Cell, ...] = (
     Cell("adjustments past a layer", "scaled", "binary", "metropolis"),
     Cell("inputs left out", "group, unit", "real, missing", "everything", 0.8),
     Cell("inputs left out", "every level", "survival, pieces", "jitter", 0.6),
+    Cell("input added to outputs", "group", "count, missing", "everything", 0.35),
     Cell("linear", "group", "t", "marginal, outputs", 3.0),
     Cell("one layer", "group", "real", "marginal, both", every_time=True),
     Cell("one layer", "every level", "t, each target", "marginal, both", 1.6),

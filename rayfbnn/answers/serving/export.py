@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FORMAT = "rayfbnn model"
 FORMAT_VERSION = 1
-_VERSION_WITH_LOGS = 2  # code for version 1 would take logarithms of targets for targets
+_VERSION_WITH_ADDED_KEYS = 2  # code for version 1 would ignore the exposure, or the log scale of targets
 _BLOCK_BYTES = 16e6  # of an array that are computed at once
 MOST_BYTES = 2e9  # of all arrays, because the file is loaded into memory as a whole
 
@@ -182,17 +182,19 @@ def _description(run: Draws, wiring: Wiring) -> dict[str, Any]:
             wiring.activations, wiring.subgroups, wiring.factors, strict=True
         )
     ]
-    logs = {"log_targets": list(data.log_targets)} if data.log_targets else {}
+    added: dict[str, Any] = {"log_targets": list(data.log_targets)} if data.log_targets else {}
+    if wiring.added_input is not None:
+        added["added_input"] = wiring.added_input
     return {
         "format": FORMAT,
-        "format_version": _VERSION_WITH_LOGS if logs else FORMAT_VERSION,
+        "format_version": _VERSION_WITH_ADDED_KEYS if added else FORMAT_VERSION,
         "rayfbnn_version": __version__,
         "columns": encoding.to_dict()["inputs"],
         "labels": encoding.to_dict()["labels"],
         **({} if spec.data.unknown is None else {"unknown": spec.data.unknown}),
         "inputs": list(data.input_names),
         "targets": list(data.target_names),
-        **logs,
+        **added,
         "layers": layers,
         "model": {"kind": spec.data_model.kind, **spec.data_model.exported_settings(data.targets)},
     }

@@ -58,6 +58,8 @@ def why_not_propagated(wiring: Wiring) -> str | None:
             return f"{activation} layers are not covered; use {', '.join(COVERED)}"
     if any(factor is not None for factor in wiring.factors):
         return "product layers are not covered; leave product out"
+    if wiring.added_input is not None:
+        return "an exposure is added to the outputs"
     if any(offset is not None for offset in wiring.offsets):
         return "offsets (ti, th) are not covered; leave them out"
     if any(link.configured is not None for links in wiring.incoming for link in links):

@@ -29,6 +29,7 @@ class CountTargets(DataModel):
     settings = {"dispersion": "a dispersion"}
     quantile_scale = "whole"
     has_modes = True
+    has_exposure = True
 
     @classmethod
     def from_spec(cls, model: ModelSpec) -> CountTargets:

@@ -40,6 +40,7 @@ class DataModel(ABC):
                         without such precisions
     has_labels          whether targets are labels with probabilities instead of numbers
     are_times           whether targets are times, which are negative if censored
+    has_exposure        whether outputs are logarithms of means, to which the log of an exposure may be added
     usual_bias          width of the default prior of the outputs' biases (spec/defaults.py)
     usual_relevance     alpha of the default sigma of each input; infinite if inputs share a sigma
     usual_iterations    default number of iterations of `hybrid` to keep
@@ -59,6 +60,7 @@ class DataModel(ABC):
     governed_by: ClassVar[str | None] = None
     has_labels: ClassVar[bool] = False
     are_times: ClassVar[bool] = False
+    has_exposure: ClassVar[bool] = False
     usual_bias: ClassVar[float] = 1.0
     usual_relevance: ClassVar[float] = 4.0
     usual_iterations: ClassVar[int] = 12_000

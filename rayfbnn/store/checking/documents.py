@@ -67,7 +67,7 @@ class InputColumnDocument(Document):
     """A column of the training table, see `data.encoding.InputColumn`."""
 
     name: Name
-    kind: Literal["number", "levels", "ordered", "missing"]
+    kind: Literal["number", "levels", "ordered", "missing", "exposure"]
     levels: list[Name]
     n_missing: Whole
     median: float | None
