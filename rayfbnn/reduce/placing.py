@@ -32,6 +32,7 @@ class Placed:
     mean, sd     (n_cases, n_values) of the targets by all draws, on the scale of `DataModel.moments`
     p            (n_cases,) effective number of parameters that a case takes; zero if none is left out
     pareto_k     (n_cases,) of the weights; NaN if none is left out, or if the largest weights are equal
+    is_finite    (n_cases,) whether the outputs of all networks are finite; other fields say nothing if not
     """
 
     low: Array
@@ -41,6 +42,11 @@ class Placed:
     sd: Array
     p: Array
     pareto_k: Array
+    is_finite: Array
+
+    def some(self, at: Array) -> Placed:
+        """Return the fields at some cases."""
+        return Placed(*(part[at] for part in _fields(self)))
 
 
 def place(
@@ -92,9 +98,12 @@ def place_tile(reader: Reader, job: PlaceJob) -> Placed:
     runs = reader.runs
     model, n_cases = runs[0].spec.data_model, len(job.targets)
     tiles = [Tile(run, job.inputs, memory_bytes=job.memory_bytes) for run in runs]
-    values, densities, moments = [], [], np.zeros(())
+    values, densities, moments, is_finite = [], [], np.zeros(()), np.ones(n_cases, bool)
     for unit in units_of(runs):
-        for _, some, outputs in tiles[unit.run].finite_parts(reader.block(unit)):
+        for _, some, outputs in tiles[unit.run].parts(reader.block(unit)):
+            is_finite &= np.isfinite(outputs).all(axis=(0, 2))
+            if not is_finite.all():
+                outputs = np.where(np.isfinite(outputs), outputs, 0)
             given = by_draw(outputs, some)
             mean, variance = (part.astype(np.float64) for part in model.moments(*given))
             moments = moments + np.stack([mean.sum(axis=2), (mean**2 + variance).sum(axis=2)])
@@ -111,7 +120,7 @@ def place_tile(reader: Reader, job: PlaceJob) -> Placed:
     weighted = np.einsum("...cd,cd->...c", _by_row(values), weights)  # (2 or 1, n_values, n_cases)
     mean, square = moments / n_draws
     sd = np.sqrt(np.maximum(square - mean**2, 0))
-    return Placed(*_ends(model, weighted, job.targets), mean, sd, p, pareto_k)
+    return Placed(*_ends(model, weighted, job.targets), mean, sd, p, pareto_k, is_finite)
 
 
 def _by_row(values: list[Array]) -> Array:

@@ -37,6 +37,8 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
     if run.diagnosis is not None:
         for verdict in (run.diagnosis.predictions, run.diagnosis.hyperparameters):
             facts[verdict.subject] = tables.grade_badge(verdict.grade, is_ok=verdict.ok)
+    if run.fit is not None:
+        facts["fit"] = tables.grade_badge(run.fit.grade, is_ok=run.fit.ok)
     facts["errors at"] = "held-out cases" if run.cases.is_held_out else "training cases"
     for measure in ("log_probability", "squared_error", "error_rate"):
         if not math.isnan(summary.get(measure, math.nan)):

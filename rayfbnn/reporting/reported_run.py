@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from rayfbnn.answers.calibration import Places, places
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
+from rayfbnn.answers.judging.fit import FitVerdict
+from rayfbnn.answers.judging.of_fit import fit_evidence, judge
 from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.answers.serving.monte_carlo import thin
 from rayfbnn.arrays import Array
@@ -79,6 +81,9 @@ class ReportedRun:
     few, fewest about 100 and about 30 of these
     prediction  the prediction at the cases
     diagnosis   None unless the draws are of Markov chains from the posterior
+    fit         the verdict on fit; None for the prior and for an earlier phase
+    left_out    the places of the training cases within the predictive distributions that leave them out, by
+                target; none for labels
     """
 
     label: str
@@ -89,6 +94,8 @@ class ReportedRun:
     cases: Cases
     prediction: Prediction
     diagnosis: Diagnosis | None
+    fit: FitVerdict | None = None
+    left_out: Mapping[str, Places] = field(default_factory=dict)
 
     @property
     def note(self) -> str:
@@ -162,7 +169,13 @@ def read_run(
     if run.kind == "mcmc" and run.early_phase is None:
         tell(f"{label}: judging {run.total:,} draws")
         diagnosis = diagnose_draws(run)
-    return ReportedRun(label, run, held, few, fewest, cases, prediction, diagnosis)
+    if run.kind == "prior" or run.early_phase is not None:
+        return ReportedRun(label, run, held, few, fewest, cases, prediction, diagnosis)
+    tell(f"{label}: judging the fit")
+    held_out = (cases.inputs, cases.targets) if cases.is_held_out else (None, None)
+    evidences = fit_evidence(run, *held_out)
+    fit = judge(run, evidences, predictions=None if diagnosis is None else diagnosis.predictions)
+    return ReportedRun(label, run, held, few, fewest, cases, prediction, diagnosis, fit, evidences[0].places)
 
 
 def labels_of(draws: Draws, target: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The section on the verdicts: whether predictions and hyperparameters can be used, and what to do."""
+"""The section on the verdicts: whether results can be used, whether the model fits, and what to do."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from functools import partial
 from rayfbnn.answers.fit_diagnosis import diagnose_fit
 from rayfbnn.markup import tables
 from rayfbnn.pictures.objective import draw_objective
-from rayfbnn.reporting.page import picture
+from rayfbnn.pictures.predicted import draw_pit
+from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.reported_run import ReportedRun
 
 _ROWS = 15
 
 
 def verdicts_section(run: ReportedRun) -> str:
-    """Return both verdicts with their advice, and the table of quantities behind them."""
+    """Return the verdicts with their advice, and the table of quantities behind them."""
     if run.draws.kind == "approximate":
         return _of_approximation(run)
     if run.diagnosis is None:
-        return tables.paragraph(run.note)
+        return tables.paragraph(run.note) + _fit(run)
     diagnosis = run.diagnosis
     counts = tables.pairs(
         {
@@ -39,6 +40,7 @@ def verdicts_section(run: ReportedRun) -> str:
             tables.paragraph(run.progress),
             diagnosis.predictions._repr_html_(),
             diagnosis.hyperparameters._repr_html_(),
+            _fit(run),
             counts,
             tables.paragraph(shown),
             diagnosis.quantities_html(at_most=_ROWS),
@@ -56,4 +58,22 @@ def _of_approximation(run: ReportedRun) -> str:
         width=4.6,
         height=2.7,
     )
-    return tables.paragraph(run.note) + diagnose_fit(run.draws)._repr_html_() + objective
+    return tables.paragraph(run.note) + diagnose_fit(run.draws)._repr_html_() + objective + _fit(run)
+
+
+def _fit(run: ReportedRun) -> str:
+    """Return the verdict on fit, with the places of the training cases that are left out; "" without one."""
+    if run.fit is None:
+        return ""
+    pictures = [
+        picture(
+            partial(draw_pit, places=places),
+            alt=f"Histogram of the places of {name} in the predictive distributions of all other cases",
+            caption=f"{name} at the training cases, each predicted without itself. If the model is right,"
+            " 95 % of the bars end in the grey band. A valley in the middle means that intervals are too"
+            " narrow, a hill that they are too wide, and a slope that predictions are too low or too high.",
+        )
+        for name, places in run.left_out.items()
+        if len(places.low)
+    ]
+    return run.fit._repr_html_() + beside(pictures)

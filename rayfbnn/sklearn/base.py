@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.answers.judging.fit import FitVerdict
     from rayfbnn.answers.judging.verdicts import Verdict
     from rayfbnn.run.running import RunSummary
     from rayfbnn.spec import RunSpec
@@ -192,16 +193,21 @@ class BayesianNetwork(BaseEstimator):
         return int(check_random_state(self.random_state).randint(_MAX_SEED, dtype="uint32"))
 
     def _judge(self, path: Path) -> None:
-        """Set verdict_, and warn if it is not ok."""
+        """Set verdict_ and fit_verdict_, and warn if the predictions cannot be used or do not fit."""
         self.verdict_: Verdict | None = None
+        self.fit_verdict_: FitVerdict | None = None
         run = committed_or_early(Store.open(path))
         if run.early_phase is not None:
             warnings.warn(early_warning(run), ConvergenceWarning, stacklevel=4)
             return
         diagnosis = cast("Diagnosis", api.diagnose(path, decisive="predictions"))  # of Markov chains
-        self.verdict_ = diagnosis.predictions
+        self.verdict_, self.fit_verdict_ = diagnosis.predictions, diagnosis.fit
         iterations = run.spec.phase[-1].iterations
         warn_unless_ok(self.verdict_, type(self).__name__, iterations=iterations, stacklevel=4)
+        fit = self.fit_verdict_
+        if fit is not None and fit.grade == "misfit":
+            message = f"{type(self).__name__}: {fit.warning}. What to do: {fit.advice[0]};"
+            warnings.warn(f"{message} fit_verdict_ has all reasons.", UserWarning, stacklevel=4)
 
     def _loaded(self) -> Predictor:
         """Return the draws in memory; an unpickled estimator reads them again."""

@@ -98,6 +98,9 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
     verdict_
         Verdict of `rayfbnn.diagnose` on predictions at training cases, with reasons and advice (Verdict);
         None if max_time was over before the first draw.
+    fit_verdict_
+        Verdict on whether the predictive distributions describe the training targets, each predicted without
+        itself (FitVerdict); None without `verdict_`.
     """
 
     def predict(self, X: Any) -> Array:

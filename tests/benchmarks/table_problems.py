@@ -303,7 +303,8 @@ def _cars() -> Table:
     from plotnine.data import mpg
 
     frame = pd.DataFrame(mpg).drop(columns=["model", "cty"])
-    return _packaged(frame.astype({"year": float}), "hwy", 150, 84, kind="real", data={"unknown": "ignore"})
+    read = {"unknown": "ignore", "categorical": ["drv"]}
+    return _packaged(frame.astype({"year": float}), "hwy", 150, 84, kind="real", data=read)
 
 
 def _diamonds() -> Table:

@@ -11,7 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from rayfbnn.answers.judging.chain_average import AverageError
 from rayfbnn.answers.judging.verdicts import Verdict
+from rayfbnn.sklearn import BayesianNetworkRegressor
 from rayfbnn.sklearn.base import warn_unless_ok, what_to_do
+from tests.support.store.standin_store import normal, uniform
 
 ERROR = AverageError(
     mean=0.3, mean_bound=0.5, sd=math.nan, sd_bound=math.nan, drift=0.0, has_drift=False, chains=8, cases=10
@@ -49,3 +51,20 @@ def test_a_chain_that_never_moved_needs_other_settings_than_chains() -> None:
     ):
         warn_unless_ok(stuck, "Regressor", iterations=5, stacklevel=1)
     assert "chains=" not in what_to_do(stuck, 10)
+
+
+def test_targets_that_the_model_does_not_describe_give_a_warning() -> None:
+    """Noise whose standard deviation grows from a half to two."""
+    x = 2 * uniform(4, (200, 1)) - 1
+    y = x[:, 0] + normal(5, (200,)) * 2 ** x[:, 0]
+    model = BayesianNetworkRegressor((), iterations=200, chains=8, random_state=1)
+    with pytest.warns(
+        UserWarning, match=r"^BayesianNetworkRegressor: the predictive distributions do not fit"
+    ):
+        model.fit(x, y)
+    assert model.verdict_ is not None and model.verdict_.ok
+    assert model.fit_verdict_ is not None and model.fit_verdict_.grade == "misfit"
+    assert "heteroscedastic" in model.fit_verdict_.advice[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert model.fit(x, x[:, 0] + normal(5, (200,))).fit_verdict_.grade == "no misfit"

@@ -266,7 +266,7 @@ def test_the_verdict_on_predictions_can_decide_the_exit_code(folder: Path) -> No
     assert strict.exit_code == 3 and found["decisive"] == "predictions"
     assert found["ok"] is found["predictions"]["ok"] is False
     wrong = rayfbnn("diagnose", folder / "run.zarr", "--for", "sigmas")
-    assert wrong.exit_code == 2 and 'must be "predictions" or "all", got "sigmas"' in wrong.stderr
+    assert wrong.exit_code == 2 and 'must be "predictions", "all" or "fit", got "sigmas"' in wrong.stderr
 
 
 def test_diagnose_looks_at_cases_of_a_file(folder: Path, tmp_path: Path) -> None:

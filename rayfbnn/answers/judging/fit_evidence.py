@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rayfbnn.answers.calibration import Places
 from rayfbnn.answers.judging.fit_tests import LabelCases, NumberCases
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import Dataset
@@ -14,7 +15,6 @@ from rayfbnn.draws.held import hold
 from rayfbnn.draws.subsets import evenly_spaced, thinned, with_chains
 from rayfbnn.draws.view import Draws
 from rayfbnn.draws.weighted_starts import with_members
-from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.reduce.blocks import KEPT_BYTES, Block, Reader, Unit, bytes_of
 from rayfbnn.reduce.executors import Executor, InProcess
 from rayfbnn.reduce.passes import Passes, distribution_sums
@@ -26,12 +26,15 @@ MOST_CASES = 2_000  # more would cost time; a misfit that 2,000 cases do not sho
 _DRAWS, _LEAST_DRAWS = 2_000, 200  # of all chains together, the fewer where networks are large
 _MIXED = 250  # draws whose mixture places replicates; it errs by less than 0.01
 REPLICATES = 399
+_REPLICATED, _LEAST_CASES = 10_000, 200  # targets of all cases together, and cases at least
+_MOST_LABELS = 20
 _LABEL_REPLICATES = 999
 _LEAST_SPREAD = 0.02  # of the predicted values, in predictive standard deviations
 _MEMORY_BYTES = 64e6
 _LARGE_K = 0.7
 PREDICTED_VALUE, PREDICTED_SPREAD = "the predicted value", "the predicted spread"
 _ITERATION = 2  # of the random numbers; samples of predictive distributions have 1
+_PLACES = 1  # index of the random numbers of the first target; 0 is that of the choice of cases
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,10 @@ class FitEvidence:
     n_used       number of cases
     n_draws      number of draws, of all chains together
     n_large_k    number of cases whose weights are unreliable
+    n_infinite   number of further cases at which outputs of networks are not finite; these are not used
     targets      every target with its cases
     n_censored   number of times that are censored
+    n_labels     number of labels, of which the most frequent ones are judged; 0 for numbers
     """
 
     is_left_out: bool
@@ -72,8 +77,19 @@ class FitEvidence:
     n_used: int
     n_draws: int
     n_large_k: int
+    n_infinite: int
     targets: tuple[JudgedTarget, ...]
     n_censored: int = 0
+    n_labels: int = 0
+
+    @property
+    def places(self) -> dict[str, Places]:
+        """The places of the targets that are numbers, by their names."""
+        return {
+            target.name: Places(target.cases.low[0], target.cases.high[0])
+            for target in self.targets
+            if isinstance(target.cases, NumberCases)
+        }
 
 
 def evidence_left_out(run: Draws, *, executor: Executor | None = None) -> FitEvidence:
@@ -85,9 +101,12 @@ def evidence_left_out(run: Draws, *, executor: Executor | None = None) -> FitEvi
     runs = _few_draws([run], _DRAWS)
     inputs, targets = data.standardized(data.inputs[chosen]), data.standardized_targets[chosen]
     placed = place(runs, inputs, targets, leaves_out=True, executor=executor or InProcess())
-    ends = (placed.low[None], placed.high[None]) if not run.spec.data_model.has_labels else None
-    labels = data.targets[chosen][None]
-    return _evidence(runs, placed, data.inputs[chosen], ends, labels, is_left_out=True, n_all=data.n_cases)
+    some = _FiniteCases(placed.some(placed.is_finite), data.n_cases, int((~placed.is_finite).sum()))
+    chosen = chosen[placed.is_finite]
+    low, high = some.placed.low[None], some.placed.high[None]
+    ends = None if run.spec.data_model.has_labels else (low, high)
+    rows = data.standardized_targets[chosen][None]
+    return _evidence(runs, some, data.inputs[chosen], ends, rows, is_left_out=True)
 
 
 def evidence_at(
@@ -96,30 +115,46 @@ def evidence_at(
     """Return the evidence of cases that no run has learnt from, with replicates.
 
     Given the training cases, targets of the cases have the distribution of replicates, each drawn with the
-    networks of one draw. What is not known of the networks is therefore the same in both.
+    network of one draw. What is not known of the networks is therefore the same in both.
 
     inputs, targets  (n_cases, ...) as in the data file; at most MOST_CASES are used, which the seed chooses
     """
     executor, data, spec = executor or InProcess(), runs[0].data, runs[0].spec
-    n_all, chosen = len(inputs), _chosen_cases(len(inputs), spec.seed)
-    inputs, targets = inputs[chosen], targets[chosen]
-    standardized = data.standardized(inputs)
-    values = data.target_units.to_network(targets)
+    chosen = _chosen_cases(len(inputs), spec.seed, at_most=_REPLICATED // data.n_targets)
+    standardized = data.standardized(inputs[chosen])
+    values = data.target_units.to_network(targets[chosen])
     few = _few_draws(runs, _DRAWS)
     placed = place(few, standardized, values, leaves_out=False, executor=executor)
+    is_finite = placed.is_finite
+    some = _FiniteCases(placed.some(is_finite), len(inputs), int((~is_finite).sum()))
+    standardized, values = standardized[is_finite], values[is_finite]
     rows = np.concatenate([values[None], _replicates(few, standardized, values)])
     ends = None
     if not spec.data_model.has_labels:
         ends = _ends(_few_draws(runs, _MIXED), standardized, rows, executor)
-    return _evidence(few, placed, inputs, ends, rows, is_left_out=False, n_all=n_all)
+    return _evidence(few, some, inputs[chosen[is_finite]], ends, rows, is_left_out=False)
 
 
-def _chosen_cases(n_cases: int, seed: int) -> Array:
-    """Return increasing numbers of at most MOST_CASES cases, which depend on the seed alone."""
-    if n_cases <= MOST_CASES:
+@dataclass(frozen=True)
+class _FiniteCases:
+    """The places of the cases at which all networks are finite.
+
+    n_all       number of cases before any choice
+    n_infinite  number of chosen cases that are left out
+    """
+
+    placed: Placed
+    n_all: int
+    n_infinite: int
+
+
+def _chosen_cases(n_cases: int, seed: int, at_most: int = MOST_CASES) -> Array:
+    """Return increasing numbers of some cases, at most MOST_CASES, which depend on the seed alone."""
+    at_most = min(max(at_most, _LEAST_CASES), MOST_CASES)
+    if n_cases <= at_most:
         return np.arange(n_cases)
     order = _shared(seed).permutation(n_cases, Purpose.PLACE)[0]
-    return np.sort(order[:MOST_CASES])
+    return np.sort(order[:at_most])
 
 
 def _shared(seed: int) -> Streams:
@@ -155,7 +190,7 @@ def _replicates(runs: Sequence[Draws], inputs: Array, targets: Array) -> Array:
         chosen = np.resize(evenly_spaced(run.total, end - first), end - first)
         starts = None if block.starts is None else block.starts[chosen]
         some = Block(np.ascontiguousarray(block.positions[chosen]), block.noise[chosen], starts)
-        for at, part, outputs in tile.finite_parts(some):
+        for at, part, outputs in tile.parts(some):
             rows = outputs.astype(np.float64).reshape(len(part), -1, outputs.shape[2])
             rows = rows.swapaxes(1, 2) if model.n_cells == 1 else rows.reshape(len(part), 1, -1)
             numbers = np.arange(first + at.start, first + at.stop, dtype=np.uint64)
@@ -177,38 +212,49 @@ def _ends(runs: Sequence[Draws], inputs: Array, rows: Array, executor: Executor)
 
 def _evidence(
     runs: Sequence[Draws],
-    placed: Placed,
+    some: _FiniteCases,
     inputs: Array,
     ends: tuple[Array, Array] | None,
     rows: Array,
     *,
     is_left_out: bool,
-    n_all: int,
 ) -> FitEvidence:
     """Return the evidence from the places of all cases.
 
     ends  of the places, (n_rows, n_cases, n_targets) each; None for labels
     rows  (n_rows, n_cases, n_targets) targets, NaN if missing; the first row has those of the cases
     """
-    data, model, seed = runs[0].data, runs[0].spec.data_model, runs[0].spec.seed
-    known = ~np.isnan(rows[0])
+    run, placed = runs[0], some.placed
     if ends is None:
-        judged = list(_labels(data, model, placed, rows, seed))
+        judged = list(_labels(run, placed, rows))
     else:
-        low, high = ends
-        random = _shared(seed).uniform(Purpose.PLACE, low.shape, index=1)[0]
-        between = low + random * (high - low)
-        judged = []
-        for target, name in enumerate(data.target_names):
-            some = known[:, target]
-            covariates = _covariates(data, placed, inputs, target, some)
-            parts = [part[:, some, target] for part in (low, high, between)]
-            cases = NumberCases(parts[0], parts[1], parts[2], covariates, frozenset(data.input_names))
-            judged.append(JudgedTarget(name, "", cases))
-    n_censored = int((rows[0] < 0).sum()) if model.are_times else 0
-    n_large_k = int((placed.pareto_k > _LARGE_K).sum())
-    n_draws = sum(run.total for run in runs)
-    return FitEvidence(is_left_out, n_all, len(inputs), n_draws, n_large_k, tuple(judged), n_censored)
+        judged = list(_numbers(run, placed, inputs, ends, ~np.isnan(rows[0])))
+    return FitEvidence(
+        is_left_out,
+        some.n_all,
+        len(inputs),
+        sum(run.total for run in runs),
+        int((placed.pareto_k > _LARGE_K).sum()),
+        some.n_infinite,
+        tuple(judged),
+        int((rows[0] < 0).sum()) if run.spec.data_model.are_times else 0,
+        placed.probability.shape[1],
+    )
+
+
+def _numbers(
+    run: Draws, placed: Placed, inputs: Array, ends: tuple[Array, Array], known: Array
+) -> Iterator[JudgedTarget]:
+    """Yield the cases of each target, with a random point in each place."""
+    low, high = ends
+    names = frozenset(run.data.input_names)
+    for target, name in enumerate(run.data.target_names):
+        some = known[:, target]
+        low_of_one, high_of_one = low[:, some, target], high[:, some, target]
+        random = _shared(run.spec.seed).uniform(Purpose.PLACE, low_of_one.shape, index=_PLACES + target)[0]
+        place_of_one = low_of_one + random * (high_of_one - low_of_one)
+        covariates = _covariates(run.data, placed, inputs, target, some)
+        yield JudgedTarget(name, "", NumberCases(low_of_one, high_of_one, place_of_one, covariates, names))
 
 
 def _covariates(data: Dataset, placed: Placed, inputs: Array, target: int, some: Array) -> dict[str, Array]:
@@ -225,26 +271,34 @@ def _covariates(data: Dataset, placed: Placed, inputs: Array, target: int, some:
     return found | {name: column[some] for name, column in zip(data.input_names, inputs.T, strict=True)}
 
 
-def _labels(
-    data: Dataset, model: DataModel, placed: Placed, rows: Array, seed: int
-) -> Iterator[JudgedTarget]:
+def _labels(run: Draws, placed: Placed, rows: Array) -> Iterator[JudgedTarget]:
     """Yield the cases of each label. If there are no replicates, they are drawn with the probabilities."""
-    words = model.probability_words(data.target_names)
-    per_target = len(words) // len(data.target_names)
+    model, names = run.spec.data_model, run.data.target_names
+    words = model.probability_words(names)
+    per_target = len(words) // len(names)
     known = ~np.isnan(rows[0])
     by_row = [[has for has, _ in model.labelled_cases(row)] for row in rows]
     n_parameters = float(placed.p[known.any(axis=1)].sum())
-    random = None
-    if len(rows) == 1:
-        random = _shared(seed).uniform(Purpose.PLACE, (_LABEL_REPLICATES, *known.shape), index=2)[0]
     ends = np.cumsum(placed.probability, axis=1)
-    for number, label in enumerate(words):
+    drawn, of_target = None, -1
+    for number in _most_frequent(placed.probability):
         target, probability = number // per_target, placed.probability[:, number]
         some = known[:, target]
         has_label = np.stack([row[number] for row in by_row])
-        if random is not None:
+        if len(rows) == 1:
+            if target != of_target:
+                of_target, shape = target, (_LABEL_REPLICATES, len(some))
+                drawn = _shared(run.spec.seed).uniform(Purpose.PLACE, shape, index=_PLACES + target)[0]
             high = probability if per_target == 1 else ends[:, number]
-            drawn = random[:, :, target]
             has_label = np.concatenate([has_label, (drawn < high) & (drawn >= high - probability)])
         cases = LabelCases(has_label[:, some], probability[some], n_parameters)
-        yield JudgedTarget(data.target_names[target], label, cases)
+        yield JudgedTarget(names[target], words[number], cases)
+
+
+def _most_frequent(probability: Array) -> list[int]:
+    """Return the numbers of the labels that are expected most often, in order, at most _MOST_LABELS.
+
+    probability  (n_cases, n_labels)
+    """
+    order = np.argsort(-probability.sum(axis=0), kind="stable")
+    return sorted(order[:_MOST_LABELS].tolist())

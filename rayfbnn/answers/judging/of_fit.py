@@ -1,4 +1,4 @@
-"""The verdict on fit for a run and for predictions: which cases are judged, and which draws."""
+"""The verdict on fit for a run and for predictions: which cases are judged, by which draws."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayfbnn.answers.judging.fit import FitVerdict, judge_fit
-from rayfbnn.answers.judging.fit_evidence import evidence_at, evidence_left_out
+from rayfbnn.answers.judging.fit_evidence import FitEvidence, evidence_at, evidence_left_out
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
@@ -20,19 +20,25 @@ def verdict_on_fit(
     targets: Array | None = None,
     *,
     predictions: Verdict | None = None,
-    executor: Executor | None = None,
 ) -> FitVerdict:
     """Judge the training cases, each predicted without itself, and other cases if their targets are known.
 
     inputs, targets  (n_cases, ...) as in the data file
     predictions      the verdict on predictions; the fit cannot be judged if they cannot be used
     """
-    evidences = [evidence_left_out(run, executor=executor)]
-    if inputs is not None and has_targets(targets):
-        evidences.append(evidence_at([run], inputs, np.asarray(targets), executor=executor))
-    return judge_fit(evidences, run.spec.data_model, is_positive=_is_positive(run), predictions=predictions)
+    return judge(run, fit_evidence(run, inputs, targets), predictions=predictions)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # cases at which networks are not finite are left out
+def fit_evidence(run: Draws, inputs: Array | None = None, targets: Array | None = None) -> list[FitEvidence]:
+    """Return the evidence of the training cases, and of other cases if their targets are known."""
+    evidences = [evidence_left_out(run)]
+    if inputs is not None and targets is not None and _any_known(targets):
+        evidences.append(evidence_at([run], inputs, targets))
+    return evidences
+
+
+@np.errstate(over="ignore", invalid="ignore")
 def verdict_on_fit_at(
     runs: Sequence[Draws],
     inputs: Array,
@@ -43,20 +49,21 @@ def verdict_on_fit_at(
 ) -> FitVerdict | None:
     """Judge the targets of predicted cases; None if none is known, or without draws from the posterior."""
     first = runs[0]
-    if first.kind == "prior" or first.early_phase is not None or not has_targets(targets):
+    if first.kind == "prior" or first.early_phase is not None or targets is None or not _any_known(targets):
         return None
-    evidence = evidence_at(runs, inputs, np.asarray(targets), executor=executor)
+    return judge(first, [evidence_at(runs, inputs, targets, executor=executor)], predictions=predictions)
+
+
+def judge(run: Draws, evidences: Sequence[FitEvidence], *, predictions: Verdict | None = None) -> FitVerdict:
+    """Judge the evidence; the targets of the training cases decide which advice is possible."""
+    is_positive = (np.nan_to_num(run.data.targets, nan=1.0) > 0).all(axis=0)
     return judge_fit(
-        [evidence], first.spec.data_model, is_positive=_is_positive(first), predictions=predictions
+        evidences,
+        run.spec.data_model,
+        is_positive=dict(zip(run.data.target_names, is_positive.tolist(), strict=True)),
+        predictions=predictions,
     )
 
 
-def has_targets(targets: Array | None) -> bool:
-    """Return whether any target is known."""
-    return targets is not None and not bool(np.isnan(targets).all())
-
-
-def _is_positive(run: Draws) -> dict[str, bool]:
-    """Return whether all training targets are above zero, by target."""
-    known = np.nan_to_num(run.data.targets, nan=1.0)
-    return dict(zip(run.data.target_names, (known > 0).all(axis=0).tolist(), strict=True))
+def _any_known(targets: Array) -> bool:
+    return not bool(np.isnan(targets).all())

@@ -1,4 +1,4 @@
-"""The two verdicts on a run: one on its predictions, one on its hyperparameters."""
+"""The verdicts on the chains of a run: one on its predictions, one on its hyperparameters."""
 
 from __future__ import annotations
 
@@ -38,15 +38,17 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict on the predictions or the hyperparameters of a run.
+    """A verdict on the predictions, the hyperparameters or the fit of a run.
 
     Attributes
     ----------
     subject
-        "predictions": functions, log likelihood and noise; "hyperparameters": everything else.
+        "predictions": functions, log likelihood and noise; "hyperparameters": everything else; "fit": the
+        targets and their predictive distributions.
     grade
         "converged"; for predictions also "usable" and "not usable", for hyperparameters "not converged";
-        "cannot tell" if there are too few chains or draws, or the predicted moments are not finite.
+        "cannot tell" if there are too few chains or draws, or the predicted moments are not finite. For fit
+        "no misfit", "misfit" or "cannot tell".
     reasons
         One sentence for each convergence check that fails.
     remarks

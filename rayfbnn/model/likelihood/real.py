@@ -142,15 +142,19 @@ class RealTargets(DataModel):
     def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
         """Return changes of the noise, or a log scale for positive targets."""
         log_scale = f'a log scale: data.transform = {{ {name} = "log" }}'
+        heavy = ['t noise, by a last alpha of model.noise, such as noise = "0.2:0.5::4"']
+        if math.isfinite(self.alpha):
+            heavy = [
+                f"t noise with fewer degrees of freedom, the last alpha of model.noise (now {self.alpha:g})"
+            ]
         if misfit == "varying":
             ways = ['noise that depends on the inputs: model = { kind = "heteroscedastic" }']
             return [*ways, f"{log_scale}, if the spread grows with the value"] if is_positive else ways
         if misfit == "outliers":
-            if math.isinf(self.alpha):
-                return ['t noise, by a last alpha of model.noise, such as noise = "0.2:0.5::4"']
-            return [
-                f"t noise with fewer degrees of freedom, the last alpha of model.noise (now {self.alpha:g})"
-            ]
+            return heavy
+        if misfit == "too wide":  # a few targets far out make the noise too large for all others
+            of_each = 'noise = "0.2:0.5:0.5"'
+            return [*heavy, f"noise of its own for each of several targets, by a second alpha: {of_each}"]
         if misfit == "skewed":
             return [log_scale if is_positive else f"a function of {name} whose noise is symmetric"]
         return super().remedies(misfit, name, is_positive=is_positive)

@@ -1,0 +1,154 @@
+"""The verdict on fit in words: what a test that falls short says, and the kind of the misfit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.special
+
+from rayfbnn.answers.judging.fit_evidence import JudgedTarget
+from rayfbnn.answers.judging.fit_tests import (
+    CONFIDENCE,
+    COVERAGE,
+    LEVELS,
+    OUTLIERS,
+    RATE,
+    VARIATION,
+    LabelCases,
+    NumberCases,
+    Test,
+    limits_of_share,
+)
+from rayfbnn.arrays import Array
+from rayfbnn.model.likelihood.target_records import Misfit
+
+_NARROW = 1.05  # spread of places, relative to that of uniform ones
+_SKEWED = 3.0  # standard errors of the skewness of normal scores
+_HEAVY = 4.0  # fourth moment of normal scores; 3 if predictions are right
+_MAX_SCORE = 8.0
+_BILLIONTH = 1e-9
+
+
+def coverage_sentence(target: JudgedTarget, *, is_left_out: bool) -> str:
+    """Say how many targets the central intervals hold."""
+    cases, n = target.cases, target.n_cases
+    assert isinstance(cases, NumberCases)
+    held = _series([f"{100 * cases.coverage(level)[0]:.0f}" for level in LEVELS])
+    limits = [limits_of_share(n, level) for level in LEVELS]
+    allowed = _series([f"{100 * low:.0f} to {100 * high:.0f}" for low, high in limits])
+    of = "targets, each predicted without itself" if is_left_out else "targets"
+    return (
+        f"the 50, 80 and 95 % intervals of {target.name} hold {held} % of {n:,} {of}"
+        f" (chance allows {allowed} %)"
+    )
+
+
+def _series(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def sentences(target: JudgedTarget, failed: Sequence[Test], *, is_left_out: bool) -> list[str]:
+    """Return a sentence for each test that falls short, in their order.
+
+    Coverage has a single sentence, and so has what the spread varies with: the one with the smallest p-value.
+    """
+    first = {test.kind: test for test in reversed(failed)}
+    told = [test for test in failed if first[test.kind] is test]
+    return [_sentence(target, test, is_left_out=is_left_out) for test in told]
+
+
+def _sentence(target: JudgedTarget, test: Test, *, is_left_out: bool) -> str:
+    cases, name = target.cases, target.name
+    if not isinstance(cases, NumberCases):
+        return _label_sentence(target.label, cases, test)
+    if test.kind == COVERAGE:
+        return coverage_sentence(target, is_left_out=is_left_out)
+    if test.kind == VARIATION:
+        low, high = _coverage_at_ends(cases, test.of)
+        return (
+            f"the spread of {name} varies with {test.of} more than predicted: the 80 % intervals hold"
+            f" {low:.0%} of the third of cases where it is lowest, and {high:.0%} where it is highest"
+        )
+    places = cases.place[0]
+    if test.kind == OUTLIERS:
+        tail = 2 * float(np.minimum(places, 1 - places).min())
+        rarity = f"one in {1 / tail:,.0f}" if tail > _BILLIONTH else "less than one in a billion"
+        return f"the most unusual target of {name} lies where {rarity} is expected"
+    return (
+        f"the places of {name} in its predictive distributions are not uniform: their mean is"
+        f" {places.mean():.2f} (0.50 expected), and their spread is {spread_of(places):.2f} of that expected"
+    )
+
+
+def _coverage_at_ends(cases: NumberCases, covariate: str) -> tuple[float, float]:
+    """Return the share in 80 % intervals of the third of cases with low values, and with high values."""
+    low, high = _thirds(cases.values_of(covariate))
+    return float(cases.coverage(0.8, low)[0]), float(cases.coverage(0.8, high)[0])
+
+
+def _thirds(values: Array) -> tuple[Array, Array]:
+    """Return the numbers of the third of cases with the lowest values, and with the highest."""
+    order = np.argsort(values, kind="stable")
+    third = max(1, len(order) // 3)
+    return order[:third], order[-third:]
+
+
+def _label_sentence(label: str, cases: LabelCases, test: Test) -> str:
+    p, has_label = cases.probability, cases.has_label[0]
+    if test.kind == RATE:
+        return f"{label} is {p.mean():.1%} on average, but {has_label.mean():.1%} of the cases have the label"
+    if test.kind == CONFIDENCE:
+        low, high = (
+            f"{p[some].mean():.0%} on average where {has_label[some].mean():.0%} of the cases have the label"
+            for some in _thirds(p)
+        )
+        extreme = "too extreme" if test.sign < 0 else "not extreme enough"
+        return f"{label} is {extreme}: its lowest third is {low}, and its highest third {high}"
+    return f"{label} differs from the share of cases with the label, more in the middle or at the ends"
+
+
+def misfit(target: JudgedTarget, failed: Sequence[Test]) -> Misfit:
+    """Return the kind of the misfit, which only the advice depends on.
+
+    failed  the tests that fall short, those with the strongest evidence first
+    """
+    kinds = {test.kind for test in failed}
+    cases = target.cases
+    if not isinstance(cases, NumberCases):
+        confidence = next((test.sign for test in failed if test.kind == CONFIDENCE), 0.0)
+        return "too narrow" if confidence < 0 else "too wide" if confidence > 0 else "shifted"
+    places = cases.place[0]
+    spread = spread_of(places)
+    if failed[0].kind == VARIATION and spread < _NARROW:
+        return "varying"
+    if spread > _NARROW:
+        return "too narrow"
+    holds_too_many = any(test.kind == COVERAGE and test.of == f"{LEVELS[-1]:g}" for test in failed)
+    if holds_too_many and OUTLIERS not in kinds:
+        return "too wide"
+    scores = np.clip(scipy.special.ndtri(places), -_MAX_SCORE, _MAX_SCORE)
+    if abs(_skewness(scores)) > _SKEWED * np.sqrt(6 / len(scores)):
+        return "skewed"
+    if OUTLIERS in kinds or _fourth_moment(scores) > _HEAVY:
+        return "outliers"
+    return "too wide" if spread < 1 / _NARROW else "shifted"
+
+
+def spread_of(places: Array) -> float:
+    """Return the root mean square distance of places from the middle, divided by that of uniform ones."""
+    return float(np.sqrt(12 * np.mean((places - 0.5) ** 2)))
+
+
+def _skewness(scores: Array) -> float:
+    """Return the skewness of scores; those far out are moved to 2.5 robust standard deviations."""
+    low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
+    z = np.clip((scores - middle) * 1.349 / max(high - low, 1e-12), -2.5, 2.5)
+    z -= z.mean()
+    return float((z**3).mean() / (z**2).mean() ** 1.5)
+
+
+def _fourth_moment(scores: Array) -> float:
+    """Return the fourth moment of scores about their mean, in units of their standard deviation."""
+    z = (scores - scores.mean()) / max(scores.std(), 1e-12)
+    return float((z**4).mean())
