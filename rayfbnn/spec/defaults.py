@@ -146,7 +146,9 @@ _FIRST_ITERATIONS = 40
 _AUTOMATIC: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scaling": AUTO}
 _STEPS, _WINDOW = 32, 4  # of hybrid; docs/decisions/0017
 _STEPS_OF_LARGE_WIDE, _WINDOW_OF_LARGE_WIDE = 100, 8
-_FRICTION = 0.1  # of sghmc: the momentum persists about as long as in a trajectory of hybrid
+# Of sghmc, whose steps are half as long as those of hybrid. Where hmc has hybrid-marginal, it has longer
+# trajectories too. With less friction the slowest quantity moved faster on three tables (approximations.md).
+_STEPS_OF_SGHMC, _FRICTION = 128, 0.02
 _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
 _MAX_SIGMAS = 100  # networks with more do not rescale them one by one, because each costs an energy
 
@@ -191,7 +193,7 @@ def default_phases(
     first: Operation
     later: Operation
     rescalings = [Rescale(along="incoming", stepsize=_RESCALING_STEPSIZE)]
-    leaves_outputs = bool(network.hidden) and not is_divided and not is_stochastic
+    leaves_outputs = bool(network.hidden) and not is_divided
     leaves_outputs = leaves_outputs and not why_outputs_stay(network, model, is_tempered=is_tempered)
     if iterations is None:
         if is_large:
@@ -199,14 +201,16 @@ def default_phases(
         elif is_wide:
             iterations = _KEPT_ITERATIONS_OF_WIDE
         else:
-            iterations = model.usual_marginal_iterations if leaves_outputs else model.usual_iterations
-    if leaves_outputs and not is_large:
+            is_marginal = leaves_outputs and not is_stochastic
+            iterations = model.usual_marginal_iterations if is_marginal else model.usual_iterations
+    if leaves_outputs and not is_large and not is_stochastic:
         first = HybridMarginal(over=("outputs",), steps=AUTO, **_AUTOMATIC)
         later = HybridMarginal(over=("outputs", "precisions"), steps=AUTO, **_AUTOMATIC)
     else:
         is_both = is_large and is_wide
         steps, window = (_STEPS_OF_LARGE_WIDE, _WINDOW_OF_LARGE_WIDE) if is_both else (_STEPS, _WINDOW)
         if is_stochastic:
+            steps = _STEPS_OF_SGHMC if leaves_outputs and not is_large else 2 * steps
             first = later = Sghmc(steps=steps, stepsize=AUTO, friction=_FRICTION, scaling=AUTO)
         else:
             first = later = Hybrid(steps=steps, window=window, **_AUTOMATIC)

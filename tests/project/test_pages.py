@@ -40,7 +40,9 @@ from tests.support.pages import PAGES, ROOT, Block, blocks, commands, first_prob
 LANGUAGES = {"python", "console", "toml", "text"}  # text is output, or a formula
 MARKS = ("file", "exit", "name", "needs", "not run")
 SHORT = 2  # iterations of a phase
-JUDGING = re.compile(r"rayfbnn diagnose|--until")  # commands that end with 3 if a run is too short
+JUDGING = re.compile(r"rayfbnn diagnose|rayfbnn study run|--until")  # they end with 3 if a run is too short
+# What the quick tests add to commands on studies: few members, with a look after their only two draws.
+ON_STUDIES = {("study", "create"): ["--seeds", "2", "--looks", "1"], ("study", "run"): ["--workers", "0"]}
 TESTED = [page for page in PAGES if any(block.language != "text" for block in blocks(page))]
 SHOWING = [
     page
@@ -95,19 +97,27 @@ def save_blank(figure: Figure, file: Any, **options: Any) -> None:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the files that a page may start with.
 
-    They are tables of x1, x2 and y, the README's configuration, and a short run of it.
+    They are tables of x1, x2 and y, the README's configuration, and short runs of it and of two networks.
     """
     folder = tmp_path_factory.mktemp("base")
     numbers = Streams(seed=1, chains=np.zeros(1, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (30, 3))[0]
     rows = [",".join(f"{value:.4f}" for value in row) for row in numbers]
     for name in ("train.csv", "test.csv", "new.csv"):
         (folder / name).write_text("\n".join(["x1,x2,y", *rows, ""]))
+    for fold in range(10):  # each lacks other cases
+        some = [row for number, row in enumerate(rows) if number % 10 != fold]
+        (folder / f"train_{fold}.csv").write_text("\n".join(["x1,x2,y", *some, ""]))
+        (folder / f"test_{fold}.csv").write_text("\n".join(["x1,x2,y", *rows[fold::10], ""]))
     (folder / "run.toml").write_text(first_problem())
     with pytest.MonkeyPatch.context() as monkeypatch:
         stay_in_this_process(monkeypatch)
         shorten(monkeypatch)
         rayfbnn.sample(folder / "run.toml", folder / "run.zarr")
         rayfbnn.resume(folder / "run.zarr", iterations=2 * SHORT)  # four draws are enough for a diagnosis
+        for name, units in (("wide", 4), ("narrow", 2)):
+            layers = f"network.hidden=[{{units={units}}}]"
+            rayfbnn.sample(folder / "run.toml", folder / f"{name}.zarr", set=[layers])
+            rayfbnn.resume(folder / f"{name}.zarr", iterations=2 * SHORT)
     return folder
 
 
@@ -146,7 +156,8 @@ class Reader:
             if self.is_short and JUDGING.match(command):
                 expected |= {0, cli.NOT_CONVERGED}
             assert words[0] == "rayfbnn", f"line {block.line}: only rayfbnn can be run here, got {command}"
-            result = CliRunner().invoke(cli.app, words[1:])
+            added = ON_STUDIES.get(tuple(words[1:3]), []) if self.is_short else []
+            result = CliRunner().invoke(cli.app, [*words[1:], *added])
             if result.exception is not None and not isinstance(result.exception, SystemExit):
                 raise result.exception
             assert result.exit_code in expected, f"line {block.line}: {command}\n{result.output}"
@@ -187,7 +198,9 @@ def missing_lines(shown: list[str], output: str) -> list[str]:
 
 
 def read_page(page: Path, base: Path, folder: Path, *, is_short: bool) -> None:
-    for name in starts_with(page):
+    patterns = starts_with(page)
+    names = [path.name for name in patterns if "*" in name for path in base.glob(name)]
+    for name in [*names, *(name for name in patterns if "*" not in name)]:
         source = base / name if (base / name).exists() else ROOT / name
         if name.startswith("examples/"):
             shutil.copytree(source, folder, dirs_exist_ok=True)

@@ -96,7 +96,14 @@ def test_sghmc_has_a_schedule_of_its_own_whatever_the_phases_of_hmc(changes: dic
     assert spec.phase[-1].iterations == changes.get("iterations", 12_000)
     stochastic = spec.phase[-1].operations[-1]
     assert isinstance(stochastic, Sghmc) and stochastic.batch is None and stochastic.stepsize == "auto"
+    assert stochastic.steps == 128
     assert RunSpec.from_json(spec.to_json()) == spec == spec.for_method("sghmc")
+
+
+def test_sghmc_has_twice_the_steps_of_hybrid_where_hmc_has_hybrid() -> None:
+    spec = RunSpec.from_dict(small(phase=None, model={"kind": "class", "classes": 3})).for_method("sghmc")
+    (stochastic,) = {phase.operations[-1] for phase in spec.phase}
+    assert isinstance(stochastic, Sghmc) and stochastic.steps == 64
 
 
 def test_sghmc_refuses_an_automatic_stepsize_that_nothing_finds() -> None:

@@ -79,6 +79,8 @@ def commands(block: Block) -> list[tuple[str, list[str]]]:
     for line in block.text.replace("\\\n", " ").splitlines():
         if line.startswith("$ "):
             result.append((line[2:], []))
+        elif result and result[-1][0].count('"') % 2:  # the text in quotes goes on
+            result[-1] = (f"{result[-1][0]} {line.strip()}", [])
         elif line.strip():
             result[-1][1].append(line)
     return result

@@ -152,7 +152,7 @@ def test_a_plain_configuration_is_enough_for_every_method(folder: Path) -> None:
     store = Store.open(folder / "out" / "sghmc.zarr")
     assert store.committed_draws == 40
     (settings_found,) = store.tuning.latest()[1].values()
-    assert settings_found.stepsize > 0 and settings_found.steps == 32
+    assert settings_found.stepsize > 0 and settings_found.steps == 128
     text = str(rayfbnn.show(folder / "out" / "sghmc.zarr"))
     assert "automatic settings are found here" in text and "sghmc never rejects" in text
 
