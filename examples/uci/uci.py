@@ -99,7 +99,7 @@ def run(split: Split, settings: Settings) -> Row:
         rayfbnn.sample_or_resume(
             configuration,
             store,
-            set=_length(configuration, settings.length),
+            set=_length(configuration, settings),
             until=None if settings.max_time is None else "ok",
             max_time=settings.max_time,
             workers=0,
@@ -119,12 +119,12 @@ def run(split: Split, settings: Settings) -> Row:
     }
 
 
-def _length(configuration: Row, length: float) -> list[str]:
-    """Return the override that makes the last phase of the default schedule shorter or longer."""
-    if length == 1:
+def _length(configuration: Row, settings: Settings) -> list[str]:
+    """Return the override that gives the last phase its default length, or a share of it."""
+    if settings.length == 1 and settings.max_time is not None:
         return []
     spec, _ = read_training(rayfbnn.RunSpec.from_dict(configuration))
-    return [f"iterations={max(1, round(length * spec.phase[-1].iterations))}"]
+    return [f"iterations={max(1, round(settings.length * spec.phase[-1].iterations))}"]
 
 
 @contextmanager

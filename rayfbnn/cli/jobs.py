@@ -72,7 +72,7 @@ def run(
             method=method,
         )
         print_run(summary, as_json)
-    if summary.ok is False:
+    if until is not None and summary.ok is False:
         raise typer.Exit(NOT_CONVERGED)
 
 

@@ -56,7 +56,7 @@ def sample(
         method=method,
     )
     print_run(summary, as_json)
-    if summary.ok is False:
+    if until is not None and summary.ok is False:
         raise typer.Exit(NOT_CONVERGED)
 
 
@@ -94,5 +94,5 @@ def resume(
         log_format=log_format,  # type: ignore[arg-type]
     )
     print_run(summary, as_json)
-    if summary.ok is False:
+    if until is not None and summary.ok is False:
         raise typer.Exit(NOT_CONVERGED)

@@ -163,12 +163,13 @@ def describe_tuning(store: Store) -> str:
 
 
 def describe_rounds(store: Store) -> str:
-    """Describe the verdicts of a run with `until`, one line for each round; "" for any other run."""
+    """Describe the verdicts of a run in rounds, one line for each round; "" for any other run."""
+    verdicts = [verdict for verdict in store.verdicts.all() if verdict.draws or verdict.seconds]
     lines = [
         f"round {number}: {verdict.draws} draws in each chain, predictions {verdict.predictions},"
         f" hyperparameters {verdict.hyperparameters}"
         + (f"; then {verdict.next_iterations} iterations" if verdict.next_iterations else "")
-        for number, verdict in enumerate(store.verdicts.all(), start=1)
+        for number, verdict in enumerate(verdicts, start=1)
     ]
     return "".join(f"{line}\n" for line in lines)
 

@@ -108,10 +108,12 @@ def job_of(
 
 
 def follow_length(job: Sampler | Fitter, until: int | None) -> None:
-    """Open the store of a job again if its run has become longer, as `until` iterations tell.
+    """End the blocks of a job at `until` iterations, and open its store again if its run has become longer.
 
     The cases stay where they are, and so does the posterior, because only the length can have changed.
     """
+    if isinstance(job, Sampler):
+        job.until = until
     if until is not None and until > job.store.spec.total_iterations:
         job.store = Store.open(job.store.path, fs=job.store.fs)
 

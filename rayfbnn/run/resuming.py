@@ -18,18 +18,23 @@ _log = logging.getLogger(__name__)
 
 
 def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> int | None:
-    """Return the length requested for the last phase. StoreMismatchError lists all other differences."""
+    """Return the length requested for the last phase. StoreMismatchError lists all other differences.
+
+    A configuration that leaves the length open asks for none.
+    """
     asked = asked.resolved(store.spec.encoding)
     last = f"phase[{len(store.spec.phase) - 1}].iterations"
     planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
-    allowed = {"data.train"} | ({last} if wanted >= planned else set())  # the cases themselves are compared
+    is_open = asked.has_open_length
+    # The cases themselves are compared.
+    allowed = {"data.train"} | ({last} if wanted >= planned or is_open else set())
     if asked.has_default_batches:
         allowed.add("chains_per_batch")  # its default depends on the number of cores or GPUs
     disagreements = [line for line in differences(store.spec, asked) if line.split(": ")[0] not in allowed]
     if disagreements:
         listed = "".join(f"\n  {line}" for line in disagreements)
         raise StoreMismatchError(f"{store.path}: the store has a different configuration:{listed}")
-    return wanted if iterations is None and wanted > planned else iterations
+    return wanted if iterations is None and wanted > planned and not is_open else iterations
 
 
 def check_version(store: Store) -> None:

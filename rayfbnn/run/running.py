@@ -110,14 +110,21 @@ def run_to_end(store: Store, options: RunOptions) -> RunSummary:
 
 
 def run_batches(
-    store: Store, options: RunOptions, kept: Executor | None = None, deadline: float = math.inf
+    store: Store,
+    options: RunOptions,
+    kept: Executor | None = None,
+    deadline: float = math.inf,
+    last: int | None = None,
 ) -> tuple[int, bool]:
     """Run and gather every incomplete batch, on an executor that was kept or on a new one.
 
     Returns the number of workers that died, and whether a signal asked for the end.
+
+    last  the last iteration to run; None for all
     """
     _publish_finished_rounds(store)
-    batches = unfinished_batches(store, store.spec.total_iterations)
+    last = store.spec.total_iterations if last is None else last
+    batches = unfinished_batches(store, last)
     if not batches:
         with Gathering(store) as gathering:
             gathering.all()
@@ -132,7 +139,7 @@ def run_batches(
         Gathering(store) as gathering,
     ):
         reported_kernels: set[str] = set()
-        for latest in run_rounds(store, executor):
+        for latest in run_rounds(store, executor, last=last):
             show_progress(store, shown, reported_kernels, latest)
             for observer in observers:
                 observer.update(latest)
@@ -155,26 +162,29 @@ def advice_on_interrupt(store: Store) -> Iterator[None]:
         raise KeyboardInterrupt(_how_to_go_on(store)) from None
 
 
-def run_rounds(store: Store, executor: Executor) -> Iterator[Progress]:
-    """Run every batch to the end, and yield the progress after each iteration and each commit.
+def run_rounds(store: Store, executor: Executor, *, last: int | None = None) -> Iterator[Progress]:
+    """Run every batch up to the iteration `last`, by default to the end; yield progress as it is made.
 
+    The progress is yielded after each iteration and each commit.
     Between tuning rounds all batches wait until the next settings are published. Only the process that holds
     the store's lock may run this, because it alone publishes settings. The iterator ends early if the
     executor is asked to stop.
     """
-    return chain.from_iterable(_rounds(store, executor))
+    return chain.from_iterable(_rounds(store, executor, last))
 
 
-def _rounds(store: Store, executor: Executor) -> Iterator[Iterator[Progress]]:
+def _rounds(store: Store, executor: Executor, last: int | None) -> Iterator[Iterator[Progress]]:
     """Yield the progress of each tuning round, then that of all later iterations."""
+    total = store.spec.total_iterations if last is None else last
     for tuning_round in store.tuning.rounds:
+        if tuning_round.last > total:
+            break
         waiting = unfinished_batches(store, tuning_round.last)
         if waiting:
             yield executor.run(store.path, waiting, until=tuning_round.last)
         if unfinished_batches(store, tuning_round.last):
             return
         store.tuning.publish(tuning_round.number)
-    total = store.spec.total_iterations
     yield executor.run(store.path, unfinished_batches(store, total), until=total)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -178,6 +178,7 @@ class Sampler:
         # By phase, the iteration of the latest round. Only one, because it holds the buffers of its updates.
         self._iterations: dict[int, tuple[int, schedule.Iteration]] = {}
         self._first_steps: dict[int, _FirstStep] = {}  # by batch
+        self.until: int | None = None  # the iteration at which blocks end for a while; None for the whole run
 
     def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
         """Run and commit the batch's next block. Yield Progress after each iteration and after the commit.
@@ -223,7 +224,10 @@ class Sampler:
         yield self._progress(batch, last, plan, collected, committed=True)
 
     def _next_block(self, iteration: int) -> BlockPlan | None:
-        return next_block(self.store.spec, iteration, draws_per_chunk=self.store.draws_per_chunk)
+        plan = next_block(self.store.spec, iteration, draws_per_chunk=self.store.draws_per_chunk)
+        if plan is None or self.until is None or not plan.first <= self.until < plan.last:
+            return plan
+        return replace(plan, count=self.until - iteration)
 
     def _launch_next(self, done: int, state: ChainState, streams: Streams) -> _FirstStep | None:
         """Launch the first iteration of the next block on a device, without waiting for its result."""

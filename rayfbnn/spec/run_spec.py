@@ -278,6 +278,11 @@ class RunSpec(StrictModel):
         return sum(phase.iterations for phase in self.phase if phase.keep == "warmup")
 
     @property
+    def has_open_length(self) -> bool:
+        """True for a run of Markov chains whose configuration has neither phases nor iterations."""
+        return self.fit is None and not {"phase", "iterations"} & self._as_written.keys()
+
+    @property
     def tuning_phases(self) -> tuple[int, ...]:
         """The numbers of the phases that may tune: all before the first one with kept draws."""
         return tuning_phases(self.phase)

@@ -106,8 +106,8 @@ def read_root(fs: Storage, path: Place) -> Root:
     encoding = None if attributes.encoding is None else Encoding.from_dict(attributes.encoding.model_dump())
     header = _header(attributes.header)
     spec = _spec(attributes.spec, encoding, file)
-    _check_sizes(header, spec, file)
-    before = header
+    _check_sizes(header, spec, file, longest=header.n_draws)
+    before, longest = header, header.n_draws
     extensions = _extensions(fs, path)
     for number in range(extensions):
         file = extension_file(path, number)
@@ -116,8 +116,8 @@ def read_root(fs: Storage, path: Place) -> Root:
             raise StoreCorruptError(f"{file}: belongs to another store or has another number")
         before = header
         header = replace(header, n_draws=extension.n_draws, n_blocks=extension.n_blocks)
-        spec = _spec(extension.spec, encoding, file)
-        _check_sizes(header, spec, file)
+        spec, longest = _spec(extension.spec, encoding, file), max(longest, header.n_draws)
+        _check_sizes(header, spec, file, longest=longest)
     return Root(
         identity,
         header,
@@ -142,11 +142,14 @@ def _check_format(attributes: Any, path: Place) -> None:
         )
 
 
-def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
-    """Raise StoreCorruptError unless the sizes fit the specification of the run."""
+def _check_sizes(header: Header, spec: RunSpec, file: Place, *, longest: int) -> None:
+    """Raise StoreCorruptError unless the sizes fit the specification of the run.
+
+    longest  the most draws that the run has had so far; it may have become shorter again
+    """
     planned = {
         "cases_per_chunk": max(1, header.n_cases),
-        "coordinate_chunk": max(header.draws_per_chunk, header.n_draws, header.n_warmup_draws),
+        "coordinate_chunk": max(header.draws_per_chunk, longest, header.n_warmup_draws),
         "n_blocks": max(spec.total_iterations, header.n_draws),
         "chains_per_batch": min(header.chains_per_batch, header.chains),
     }
@@ -158,7 +161,7 @@ def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
         }
     for name, size in planned.items():
         value = getattr(header, name)
-        # Sizes of chunks have an upper bound only: they stay the same when the run is made longer.
+        # Sizes of chunks have an upper bound only: they stay the same when the length changes.
         is_chunk = name in ("cases_per_chunk", "coordinate_chunk")
         if value > size if is_chunk else value != size:
             raise StoreCorruptError(f"{file}: {name} is {value}, but its configuration gives {size}")

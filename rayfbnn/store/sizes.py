@@ -20,6 +20,8 @@ from rayfbnn.store.metadata import metadata_files
 from rayfbnn.store.tuning_rounds import rounds
 
 _CHUNK_BYTES = 32 * 2**20  # of a chunk of the array with the largest draws
+# Draws in a chunk of a run of open length, because a chunk with few draws takes its full size on the disk.
+_DRAWS_OF_OPEN = 500
 _CASES_BYTES = 4 * 2**20  # of a chunk of inputs or targets, which a worker holds while it reads the chunk
 
 
@@ -74,7 +76,8 @@ def chunk_cases(spec: RunSpec, n_cases: int) -> int:
 def _chunk_draws(header: Header, spec: RunSpec) -> int:
     """Return the number of draws in a chunk of a new store, from its other sizes.
 
-    The array with the largest draws has chunks of about 32 MiB, and no chunk has more draws than are planned.
+    The array with the largest draws has chunks of about 32 MiB, and no chunk has more draws than are planned,
+    or more than 500 if the length of the run is open.
     If blocks have a fixed number of draws, the last block of a chunk ends where the chunk ends.
     """
     one = replace(header, chains=1, chains_per_batch=1, draws_per_chunk=1, n_draws=1, coordinate_chunk=1)
@@ -86,6 +89,7 @@ def _chunk_draws(header: Header, spec: RunSpec) -> int:
     )
     planned = max(header.n_draws, header.n_warmup_draws, 1)
     most = max(1, _CHUNK_BYTES // (largest * header.chains_per_batch))
+    most = min(most, _DRAWS_OF_OPEN) if spec.has_open_length else most
     step = min(header.draws_per_block or 1, planned)
     return -(-planned // step) * step if planned <= most else max(step, most // step * step)
 

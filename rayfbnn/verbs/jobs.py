@@ -57,8 +57,7 @@ def sample_or_resume(
     Returns
     -------
     RunSummary
-        Number of chains and draws, acceptance and divergences of the whole run; with `until` whether it is
-        ok.
+        Number of chains and draws, acceptance and divergences of the whole run; in rounds whether it is ok.
 
     Raises
     ------
@@ -70,7 +69,8 @@ def sample_or_resume(
 
     place = place_given(path)
     asked = read_spec(spec, set).for_method(method)
-    goal = read_until(until, max_time, decisive)
+    is_open, n_chains = asked.has_open_length, asked.chains
+    goal = read_until(until, max_time, decisive, is_open=is_open, n_chains=n_chains)
     options = RunOptions(workers, address, max_failures, progress, log_format)
     store, length = None, None
     if not storage_of(place).is_taken(place):
@@ -82,14 +82,22 @@ def sample_or_resume(
     with store.lock():
         if length is not None:
             set_length(store, length)
-        return run_to_end(store, options) if goal is None else run_until(store, goal, options)
+        if goal is None or (not goal.is_asked and _is_ok(store)):
+            return run_to_end(store, options)
+        return run_until(store, goal, options)
+
+
+def _is_ok(store: Store) -> bool:
+    """Return True if the last verdict on a run in rounds was ok."""
+    verdicts = store.verdicts.all()
+    return bool(verdicts) and verdicts[-1].ok
 
 
 def _at_least_as_long(asked: RunSpec, place: Place) -> RunSpec:
     """Return the configuration, with the length of the store at `place` if the store is longer."""
     planned = Store.open(place).spec
     asked = asked.resolved(planned.encoding)
-    if asked.fit is not None:
+    if asked.fit is not None or asked.has_open_length:
         return asked
     longest = max(asked.phase[-1].iterations, planned.phase[-1].iterations)
     return asked.with_iterations(longest)

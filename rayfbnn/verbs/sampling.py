@@ -21,7 +21,7 @@ from rayfbnn.verbs.arguments import (
     read_spec,
 )
 from rayfbnn.verbs.forecasting import forecast_text
-from rayfbnn.verbs.until import Until, check_can_go_on, read_until, run_until
+from rayfbnn.verbs.until import are_rounds_left, check_can_go_on, read_until, run_until
 
 if TYPE_CHECKING:
     from rayfbnn.answers.judging.verdicts import Decisive
@@ -70,10 +70,11 @@ def sample(
         Values that replace those of the configuration, each as "key.path=value".
     until
         "ok" makes the run longer, round by round, until its verdict is ok or `max_time` is over. The draws
-        are those of a run that had the final length from the start.
+        are those of a run that had the final length from the start. A configuration with neither phases nor
+        iterations is run in rounds anyway, at most up to the default length.
     max_time
-        Time limit of a run with `until`: a number of seconds, or text such as "30m"
-        or "1h30m".
+        Time limit of a run in rounds: a number of seconds, or text such as "30m" or "1h30m". It must be given
+        with `until`.
     decisive
         The verdict that decides `ok`: "predictions" (they can be used) or "all" (everything has converged).
     workers
@@ -100,7 +101,7 @@ def sample(
     Returns
     -------
     RunSummary
-        Number of chains and draws, acceptance and divergences of the run; with `until` whether it is ok.
+        Number of chains and draws, acceptance and divergences of the run; in rounds whether it is ok.
 
     Raises
     ------
@@ -113,7 +114,8 @@ def sample(
         raise ConfigError(f"sample_weight: {WEIGHTS_REFUSED}")
     place = place_given(path)
     configured = read_spec(spec, set).for_method(method)
-    goal = read_until(until, max_time, decisive)
+    is_open, n_chains = configured.has_open_length, configured.chains
+    goal = read_until(until, max_time, decisive, is_open=is_open, n_chains=n_chains)
     options = RunOptions(workers, address, max_failures, progress, log_format)
     store = new_store(place, configured, data, goal, options)
     with store.lock():
@@ -137,8 +139,8 @@ def resume(
 ) -> RunSummary:
     """Continue a run that was stopped or killed, or make a finished run longer.
 
-    The draws are bit for bit those of a run without the interruption. The store has its own copy of the
-    configuration and of the training cases, so neither file is needed any more.
+    The draws are bit for bit those of a run without the interruption. A run in rounds goes on in rounds. The
+    store has its own copy of the configuration and of the training cases, so neither file is needed any more.
 
     Parameters
     ----------
@@ -161,13 +163,13 @@ def resume(
     Returns
     -------
     RunSummary
-        Number of chains and draws, acceptance and divergences of the whole run; with `until` whether it is
-        ok.
+        Number of chains and draws, acceptance and divergences of the whole run; in rounds whether it is ok.
     """
     from rayfbnn.run.resuming import set_length
     from rayfbnn.run.running import RunOptions, run_to_end
 
-    goal = read_until(until, max_time, decisive)
+    is_open = iterations is None and are_rounds_left(Store.open(path))
+    goal = read_until(until, max_time, decisive, is_open=is_open)
     options = RunOptions(workers, address, max_failures, progress, log_format)
     asked = None if spec is None else read_spec(spec, ())
     store, length = checked_store(path, asked, data, goal, options, iterations=iterations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from dataclasses import dataclass, replace
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
 # A round adds half of the length at least, to keep the time of all verdicts small, and at most doubles it.
-_LEAST_GROWTH, _MOST_GROWTH = 1.5, 2.0
+# The first rounds of a run of open length take less time than their verdicts, so on advice they grow faster.
+_LEAST_GROWTH, _GROWTH, _MOST_GROWTH_OF_OPEN = 1.5, 2.0, 4.0
 _TIME_MARGIN = 0.9  # share of the remaining time that is planned; speeds vary
 _LEAST_ROUND = 0.05  # share of the run's length; a shorter round would hardly change the verdict
 _UNLIMITED = 10**9  # iterations
+_FIRST_ITERATIONS = 100  # of the last phase, before the first verdict on a run of open length
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", re.ASCII)
 
 
@@ -37,18 +40,35 @@ class Until:
 
     decisive  the verdict that must be ok
     seconds   the time limit, whatever the verdict
+    is_open   whether the length of the run is open, so that the first rounds are shorter than planned
+    is_asked  whether the user asked for rounds. If not, the run does not become longer than planned
     """
 
     decisive: Decisive
     seconds: float
+    is_open: bool = False
+    is_asked: bool = True
 
 
-def read_until(until: str | None, max_time: str | float | None, decisive: Decisive) -> Until | None:
+def read_until(
+    until: str | None,
+    max_time: str | float | None,
+    decisive: Decisive,
+    *,
+    is_open: bool = False,
+    n_chains: int | None = None,
+) -> Until | None:
     """Return the goal that the arguments describe, or None for an ordinary run.
 
     ConfigError says which argument is wrong.
+
+    is_open   whether the length of the run is open; such a run is in rounds even without `until`
+    n_chains  number of chains if it is known; one chain cannot be judged
     """
     check_decisive(decisive)
+    if until is None and is_open and n_chains != 1:
+        seconds = math.inf if max_time is None else read_seconds(max_time)
+        return Until(decisive, seconds, is_open=True, is_asked=False)
     if until is None:
         if max_time is not None:
             raise ConfigError(f'max_time: only for a run with until = "ok", got {max_time}; leave it out')
@@ -57,7 +77,14 @@ def read_until(until: str | None, max_time: str | float | None, decisive: Decisi
         raise ConfigError(f'until: must be "ok", got "{until}"')
     if max_time is None:
         raise ConfigError("max_time: must be given with until, such as 30m; some runs are never ok")
-    return Until(decisive, read_seconds(max_time))
+    return Until(decisive, read_seconds(max_time), is_open=is_open)
+
+
+def are_rounds_left(store: Store) -> bool:
+    """Return True if a run in rounds was stopped or killed before its last round."""
+    verdicts = store.verdicts.all()
+    following = verdicts[-1].next_iterations if verdicts else None
+    return following is not None and following <= store.spec.phase[-1].iterations
 
 
 def read_seconds(max_time: str | float) -> float:
@@ -81,33 +108,72 @@ def check_can_go_on(spec: RunSpec) -> None:
 
 
 def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
-    """Run the store to its end, and make it longer until it is ok; the store must be locked.
+    """Run the store in rounds until it is ok; the store must be locked.
 
-    Each round lengthens the last phase as `resume` does. The draws are therefore those of a run that had the
-    final length from the start. After each round the store records the verdict and the decision.
+    A run of open length has verdicts after 100 iterations of its last phase, 200, and so on. If it is ok, its
+    length becomes that of the last round. Otherwise the first round is the planned run. A round beyond the
+    planned length makes the last phase longer as `resume` does. The draws are therefore those of a run that
+    had the final length from the start. The store records the verdict and the decision after each round.
     """
-    from rayfbnn.run.in_rounds import KeptWorkers, run_round
+    from rayfbnn.run.in_rounds import Rounds
 
     deadline = time.monotonic() + until.seconds
-    with KeptWorkers(options) as kept:
+    length = _first_length(store, until)
+    with Rounds(store, options, deadline=deadline, starts_here=until.is_open) as rounds:
         for number in count(1):
             started, before = time.monotonic(), _done(store)
-            summary = run_round(store, options, kept, deadline)
+            summary = rounds.run(_iteration(store, length))
             diagnosis = _diagnosis(store, until.decisive)
             now = time.monotonic()
             # The speed is unknown if the run was complete already.
             seconds = (now - started) / (_done(store) - before) if _done(store) > before else 0.0
-            affordable = int((deadline - now) / seconds) if seconds else _UNLIMITED
-            following = _following(store, diagnosis, affordable)
-            verdict = _record(store, until, diagnosis, now - started, following)
+            is_bounded = seconds and until.seconds < math.inf
+            affordable = int((deadline - now) / seconds) if is_bounded else _UNLIMITED
+            following = _following(store, until, diagnosis, length, affordable=affordable)
+            verdict = _record(length, store, until, diagnosis, now - started, following)
             store.verdicts.append(verdict)
-            if options.progress:
+            if options.progress or not (verdict.ok or until.is_asked or following):
                 reason = "there are no draws" if diagnosis is None else diagnosis.decided_by
                 say(_line(number, verdict, store, reason))
             if following is None:
                 break
-            set_length(store, following)
+            if following > store.spec.phase[-1].iterations:
+                set_length(store, following)
+            length = following
+    if verdict.ok and until.is_open:
+        set_length(store, length)  # the rest is not needed
     return replace(summary, ok=verdict.ok)
+
+
+def _first_length(store: Store, until: Until) -> int:
+    """Return the length of the last phase at the first verdict; that of a run of open length is recorded."""
+    planned = store.spec.phase[-1].iterations
+    if not until.is_open:
+        return planned
+    sampled = _done(store) - _iteration(store, 0)
+    length = _FIRST_ITERATIONS
+    while length <= sampled:
+        length *= 2
+    length = min(length, planned)
+    if not store.verdicts.files():
+        store.verdicts.append(
+            RoundVerdict(
+                length,
+                0,
+                until.decisive,
+                "no draws",
+                "no draws",
+                ok=False,
+                seconds=0.0,
+                next_iterations=length,
+            )
+        )
+    return length
+
+
+def _iteration(store: Store, length: int) -> int:
+    """Return the iteration of the run that ends this part of the last phase."""
+    return store.spec.total_iterations - store.spec.phase[-1].iterations + length
 
 
 def _done(store: Store) -> int:
@@ -123,28 +189,39 @@ def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:
     return diagnose_draws(committed(store), decisive=decisive) if store.committed_draws else None
 
 
-def _following(store: Store, diagnosis: Diagnosis | None, affordable: int) -> int | None:
-    """Return the length of the last phase for the next round, or None if the run ends here.
+def _following(
+    store: Store, until: Until, diagnosis: Diagnosis | None, length: int, *, affordable: int
+) -> int | None:
+    """Return the length of the last phase at the next verdict, or None if the run ends here.
 
+    length      length of the last phase at this verdict
     affordable  number of iterations that the remaining time allows
     """
-    if diagnosis is None or diagnosis.ok or _done(store) < store.spec.total_iterations:
+    if diagnosis is None or diagnosis.ok or _done(store) < _iteration(store, length):
         return None
-    length = store.spec.phase[-1].iterations
+    planned = store.spec.phase[-1].iterations
     verdicts = [diagnosis.predictions]
     if diagnosis.decisive == "all":
         verdicts.append(diagnosis.hyperparameters)
-    advised = max(verdict.iterations or _MOST_GROWTH * length for verdict in verdicts)
-    wanted = min(max(advised, _LEAST_GROWTH * length), _MOST_GROWTH * length)
-    following = min(rounded_up(wanted), length + int(_TIME_MARGIN * affordable))
+    advised = max(verdict.iterations or _GROWTH * length for verdict in verdicts)
+    most = _MOST_GROWTH_OF_OPEN if until.is_open else _GROWTH
+    wanted = rounded_up(min(max(advised, _LEAST_GROWTH * length), most * length))
+    if not until.is_asked:
+        wanted = min(wanted, planned)
+    following = min(wanted, length + int(_TIME_MARGIN * affordable))
     return following if following - length > _LEAST_ROUND * length else None
 
 
 def _record(
-    store: Store, until: Until, diagnosis: Diagnosis | None, seconds: float, following: int | None
+    length: int,
+    store: Store,
+    until: Until,
+    diagnosis: Diagnosis | None,
+    seconds: float,
+    following: int | None,
 ) -> RoundVerdict:
     return RoundVerdict(
-        iterations=store.spec.phase[-1].iterations,
+        iterations=length,
         draws=store.committed_draws,
         decisive=until.decisive,
         predictions="no draws" if diagnosis is None else diagnosis.predictions.grade,
@@ -162,8 +239,10 @@ def _line(number: int, verdict: RoundVerdict, store: Store, reason: str) -> str:
     elif verdict.next_iterations is not None:
         decision = f"going on to {verdict.next_iterations} iterations"
     else:
-        command = f"rayfbnn resume {store.path} --until ok --max-time TIME"
-        decision = f"not ok, since {reason}; the time is over; continue with: {command}"
+        is_complete = _done(store) == store.spec.total_iterations
+        over = "this is the planned length" if is_complete else "the time is over"
+        command = f"rayfbnn resume {store.path} --until ok --max-time 30m"
+        decision = f"not ok, since {reason}; {over}; continue with: {command}"
     return (
         f"round {number}: {verdict.draws} draws in each chain, {duration(verdict.seconds)},"
         f" predictions {verdict.predictions}, hyperparameters {verdict.hyperparameters}: {decision}"

@@ -3,9 +3,12 @@
     python tests/benchmarks/tables.py                                    # all of them
     python tests/benchmarks/tables.py diabetes friedman1 --seconds 120
     python tests/benchmarks/tables.py wine --set chains=8 --no-baselines
+    python tests/benchmarks/tables.py diabetes wine --no-baselines --fixed
 
-The configuration has data and the data model, nothing else but what --set says. A run ends when its
-schedule is complete or when it has used --seconds of processor time, in one process. A table has, for each
+The configuration has data and the data model, nothing else but what --set says. A run is in one process. It
+ends when its predictions are ok or it has the default length, as with `rayfbnn sample`, and counts the time
+of its verdicts. With --fixed a second row has a run of the default length, or of --seconds of processor time.
+A table has, for each
 problem: the mean log probability of the test cases (nats a case, more is better), the number of draws, the
 share of test targets in the 80 % intervals (for labels the coverage of sets of labels would be another
 matter; for counts see `covered_counts`), the two verdicts of `diagnose`, each with the worst R-hat and the
@@ -21,6 +24,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +45,7 @@ from rayfbnn.draws.quantities import is_of_predictions  # noqa: E402
 from rayfbnn.draws.view import committed  # noqa: E402
 from rayfbnn.reduce.effective import MIN_DRAWS  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
-from rayfbnn.run.hardware import kernel_name  # noqa: E402
+from rayfbnn.run.hardware import kernel_name, with_batches  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
@@ -57,6 +61,33 @@ def configuration(table: Table) -> dict[str, Any]:
     }
 
 
+def run_in_rounds(table: Table, folder: Path, *, overrides: list[str]) -> dict[str, Any]:
+    """Sample until predictions are ok, at most up to the default length; predict and diagnose."""
+    write_tables(table, folder)
+    path = folder / "rounds.zarr"
+    spec = RunSpec.from_dict(configuration(table), overrides, base_dir=folder)
+    started = time.process_time()
+    rayfbnn.sample(spec, path, workers=0, progress=False)
+    ended = time.process_time()
+    store = Store.open(path)
+    result = {
+        "seconds": ended - started,
+        "draws": store.committed_draws,
+        "chains": store.n_chains,
+        "rounds": len(store.verdicts.all()) - 1,
+        "seconds_of_rounds": [verdict.seconds for verdict in store.verdicts.all()],
+        "settings": settings(store),
+        "network": describe_network(store.spec),
+    }
+    return result | judged(path) | predicted(path, table, folder / "test.csv")
+
+
+def write_tables(table: Table, folder: Path) -> None:
+    """Write the training and the test cases as CSV files."""
+    for part in ("train", "test"):
+        table.frame(part).to_csv(folder / f"{part}.csv", index=False)
+
+
 def run(
     table: Table,
     folder: Path,
@@ -65,14 +96,13 @@ def run(
     seconds: float,
     changed: Callable[[RunSpec], RunSpec] = lambda spec: spec,
 ) -> dict[str, Any]:
-    """Sample, predict and diagnose in this process.
+    """Sample a run of the default length, predict and diagnose in this process.
 
     changed  makes the run's configuration from the default with its overrides
     """
-    for part in ("train", "test"):
-        table.frame(part).to_csv(folder / f"{part}.csv", index=False)
+    write_tables(table, folder)
     spec, dataset = read_training(RunSpec.from_dict(configuration(table), overrides, base_dir=folder))
-    spec = changed(spec)
+    spec = with_batches(changed(spec), 0, None)
     path = folder / "run.zarr"
     started = time.process_time()
     store = Store.for_run(path, spec, dataset, kernel=kernel_name(spec))
@@ -221,7 +251,8 @@ def line(row: dict[str, Any]) -> str:
         verdict("hyperparameters"),
         number(row["divergences"] / updates, ".2%") if "divergences" in row else "-",
         f"{row['chains']} x {row['draws']}",
-        f"{row['seconds']:.0f} ({row['seconds_before_draws']:.0f} before draws)",
+        f"{row['seconds']:.1f}"
+        + (f" ({row['seconds_before_draws']:.0f} before draws)" if "seconds_before_draws" in row else ""),
     ]
     return "| " + " | ".join(shown) + " |"
 
@@ -233,6 +264,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="of processor time for each problem")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of the defaults")
     parser.add_argument("--no-baselines", action="store_true")
+    parser.add_argument("--fixed", action="store_true", help="a run of the default length beside each run")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="that all run on")
     parser.add_argument("--out", type=Path, help="a file that a line of JSON for each row is added to")
     given = parser.parse_args(arguments)
@@ -242,15 +274,26 @@ def main(arguments: list[str] | None = None) -> None:
     about = conditions(seconds_allowed=given.seconds, set=given.set)
     pin(given.core)
     print(heading(about) + "\n\n" + HEADINGS, flush=True)
+    ratios = []
     for problem in given.problems or TABLES:
         table = TABLES[problem]()
-        with tempfile.TemporaryDirectory() as folder:
-            found = run(table, Path(folder), overrides=given.set, seconds=given.seconds)
+        ways: dict[str, Callable[..., dict[str, Any]]] = {"": run_in_rounds}
+        if given.fixed:
+            ways["fixed"] = partial(run, seconds=given.seconds)
         baselines = {} if given.no_baselines else table_baselines.log_probabilities(table)
-        row = {"problem": problem, "truth": table.truth, **found, "baselines": baselines}
-        row["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        append(given.out, {"benchmark": "tables", **about, **json.loads(json.dumps(row, default=float))})
-        print(line(row), flush=True)
+        taken = []
+        for way, runs in ways.items():
+            with tempfile.TemporaryDirectory() as folder:
+                found = runs(table, Path(folder), overrides=given.set)
+            name = f"{problem} {way}".strip()
+            row = {"problem": name, "truth": table.truth, **found, "baselines": baselines}
+            row["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            append(given.out, {"benchmark": "tables", **about, **json.loads(json.dumps(row, default=float))})
+            print(line(row), flush=True)
+            taken.append(found["seconds"])
+        ratios.append(taken[0] / taken[-1])
+    if given.fixed:
+        print(f"\nmedian ratio of the processor time to that of the fixed length: {np.median(ratios):.2f}")
 
 
 if __name__ == "__main__":

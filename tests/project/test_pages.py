@@ -64,7 +64,7 @@ def stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(running, "run_batches", without_ray)
     monkeypatch.setattr(in_rounds, "run_batches", without_ray)
-    monkeypatch.setattr(in_rounds.KeptWorkers, "for_round", lambda kept, store: None)
+    monkeypatch.setattr(in_rounds.KeptWorkers, "for_round", lambda kept, store, last: None)
     monkeypatch.setattr(cluster, "check_ray", lambda workers, address: None)
 
 
@@ -81,7 +81,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(run_spec, "default_phases", short_phases)
     monkeypatch.setattr(RunSpec, "with_iterations", little_longer)
-    monkeypatch.setattr(until, "_following", lambda *arguments: None)
+    monkeypatch.setattr(until, "_following", lambda *arguments, **options: None)
     monkeypatch.setattr(Figure, "savefig", save_blank)
 
 

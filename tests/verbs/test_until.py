@@ -18,11 +18,16 @@ from rayfbnn.answers import diagnostics
 from rayfbnn.answers.diagnostics import Diagnosis
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.errors import ConfigError
+from rayfbnn.run import in_rounds, running
+from rayfbnn.run.executor import InProcess
 from rayfbnn.run.progress import Silent
+from rayfbnn.run.running import RunOptions
 from rayfbnn.run.sampler import Progress
+from rayfbnn.spec import RunSpec, run_spec
+from rayfbnn.spec.text import to_toml
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.until import read_seconds
-from tests.support.small import assert_same_draws, small_spec
+from tests.support.small import assert_same_draws, small, small_spec, write_train
 
 HERE = {"workers": 0, "progress": False}
 
@@ -172,3 +177,152 @@ def test_a_goal_is_checked_once_the_inputs_follow_from_the_table(tmp_path: Path)
     with pytest.raises(ConfigError, match="until: one chain cannot be judged"):
         api.sample(keys, tmp_path / "run.zarr", data=table, until="ok", max_time=1)
     assert list(tmp_path.iterdir()) == []
+
+
+def of_open_length(folder: Path, **changes: Any) -> RunSpec:
+    """Return a run without phases, which has 350 iterations at most instead of thousands."""
+    write_train(folder)
+    changes = {"phase": None, "chains": 4, "model": {"kind": "count"}, "draws_per_block": None} | changes
+    text = (folder / "train.csv").read_text().splitlines()
+    rows = [f"{row.rpartition(',')[0]},{number % 3}" for number, row in enumerate(text[1:])]
+    (folder / "train.csv").write_text("\n".join([text[0], *rows]) + "\n")
+    return RunSpec.from_dict(small(**changes), base_dir=folder)
+
+
+@pytest.fixture
+def short_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the default schedule 10 iterations that tune and at most 350 that are kept."""
+    written = run_spec.default_phases
+
+    def phases(*arguments: Any, **options: Any) -> Any:
+        made = written(*arguments, **{**options, "iterations": options["iterations"] or 350})
+        return tuple(
+            phase if phase.keep is True else phase.model_copy(update={"iterations": 10}) for phase in made
+        )
+
+    monkeypatch.setattr(run_spec, "default_phases", phases)
+
+
+def verdicts_in_turn(monkeypatch: pytest.MonkeyPatch, *grades: str) -> None:
+    remaining = iter(grades)
+    judge = diagnostics.diagnose_draws
+
+    def judge_in_turn(store: Any, **settings: Any) -> Diagnosis:
+        found = judge(store, **settings)
+        verdict = Verdict("predictions", next(remaining), reasons=("of the test",))  # type: ignore[arg-type]
+        return replace(found, predictions=verdict)
+
+    monkeypatch.setattr(diagnostics, "diagnose_draws", judge_in_turn)
+
+
+@pytest.mark.usefixtures("short_default")
+def test_a_run_of_open_length_ends_with_the_first_verdict_that_is_ok(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts_in_turn(monkeypatch, "not usable", "usable")
+    spec, run = of_open_length(tmp_path), tmp_path / "run.zarr"
+    summary = api.sample(spec, run, **HERE)  # type: ignore[arg-type]
+    assert summary.ok is True and summary.draws == 200
+    store = Store.open(run)
+    assert store.spec.phase[-1].iterations == 200 and api.status(run).complete
+    assert [(record.draws, record.next_iterations) for record in store.verdicts.all()] == [
+        (0, 100),
+        (100, 200),
+        (200, None),
+    ]
+    assert "round 1: 100 draws" in api.show(run) and api.verify(run).problems == ()
+    written = RunSpec.from_dict(spec.to_dict(), base_dir=tmp_path).with_iterations(200)
+    whole = api.sample(written, tmp_path / "whole.zarr", **HERE)  # type: ignore[arg-type]
+    assert whole.ok is None
+    assert_same_draws(run, tmp_path / "whole.zarr")
+
+
+@pytest.mark.usefixtures("short_default")
+def test_a_run_of_open_length_that_is_never_ok_has_the_default_length_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts_in_turn(monkeypatch, *["not usable"] * 3)
+    spec = of_open_length(tmp_path)
+    result = rayfbnn(
+        "sample", write_open(tmp_path, spec), tmp_path / "run.zarr", "--workers", 0, "--no-progress"
+    )
+    assert result.exit_code == 0, result.output  # nobody asked for a verdict
+    assert "this is the planned length; continue with: rayfbnn resume" in result.stderr
+    assert "--until ok --max-time 30m" in result.stderr
+    store = Store.open(tmp_path / "run.zarr")
+    assert [record.draws for record in store.verdicts.all()] == [0, 100, 200, 350]
+    assert store.committed_draws == 350
+
+
+def write_open(folder: Path, spec: RunSpec) -> Path:
+    path = folder / "open.toml"
+    path.write_text(to_toml(spec.written()))
+    return path
+
+
+@pytest.mark.usefixtures("short_default")
+def test_a_run_of_open_length_that_was_stopped_goes_on_in_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts_in_turn(monkeypatch, "not usable", "usable", "usable")
+    run, spec = tmp_path / "run.zarr", of_open_length(tmp_path)
+    is_stopped: list[bool] = []
+
+    def update(shown: Silent, progress: Progress) -> None:
+        if progress.draws == 150 and not is_stopped:
+            is_stopped.append(True)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Silent, "update", update)
+    with pytest.raises(KeyboardInterrupt, match="continue with: rayfbnn resume"):
+        api.sample(spec, run, **HERE)  # type: ignore[arg-type]
+    assert 100 < max(progress.draws for progress in Store.open(run).all_progress()) < 200
+    summary = api.resume(run, spec=spec, **HERE)  # type: ignore[arg-type]
+    assert summary.ok is True and summary.draws == 200
+    again = api.sample_or_resume(spec, run, **HERE)  # type: ignore[arg-type]
+    assert again.draws == 200  # it is ok, so nothing is left to do
+    longer = api.resume(run, iterations=220, **HERE)  # type: ignore[arg-type]
+    assert longer.ok is None and longer.draws == 220
+
+
+@pytest.mark.usefixtures("short_default")
+def test_a_written_length_and_a_single_chain_are_run_without_rounds(tmp_path: Path) -> None:
+    exact = api.sample(of_open_length(tmp_path, iterations=7), tmp_path / "exact.zarr", **HERE)  # type: ignore[arg-type]
+    assert exact.ok is None and exact.draws == 7
+    alone = api.sample(of_open_length(tmp_path, chains=1), tmp_path / "alone.zarr", **HERE)  # type: ignore[arg-type]
+    assert alone.ok is None and alone.draws == 350
+
+
+@pytest.mark.usefixtures("short_default")
+def test_a_run_of_open_length_may_have_a_time_limit_of_its_own(tmp_path: Path) -> None:
+    spec = of_open_length(tmp_path)
+    summary = api.sample(spec, tmp_path / "run.zarr", max_time=0.001, **HERE)  # type: ignore[arg-type]
+    assert summary.ok is False and summary.draws < 350
+    assert Store.open(tmp_path / "run.zarr").spec.phase[-1].iterations == 350
+
+
+@pytest.mark.usefixtures("short_default")
+def test_the_first_seconds_are_run_in_this_process_and_then_workers_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts_in_turn(monkeypatch, "usable", "usable")
+    called: list[int] = []
+
+    def never(store: Store, n_batches: int, options: RunOptions) -> InProcess:
+        called.append(1 if options.workers is None else 0)
+        return InProcess()
+
+    monkeypatch.setattr(running, "new_executor", never)
+    monkeypatch.setattr(in_rounds, "new_executor", never)
+    monkeypatch.setattr(in_rounds, "_SECONDS_HERE", 0.05)
+    spec = of_open_length(tmp_path, chains_per_batch=2)
+    api.sample(spec, tmp_path / "two.zarr", progress=False)
+    assert called[0] == 0 and called[-1] == 1
+    called.clear()
+    api.sample(of_open_length(tmp_path, chains_per_batch=4), tmp_path / "one.zarr", progress=False)
+    assert called == [0]  # a single batch
+    assert_same_positions(tmp_path / "one.zarr", tmp_path / "two.zarr")
+
+
+def assert_same_positions(path: Path, other: Path) -> None:
+    assert Store.open(path).read_positions().tobytes() == Store.open(other).read_positions().tobytes()
