@@ -8,6 +8,7 @@ import resource
 from pathlib import Path
 
 from rayfbnn.errors import ConfigError
+from rayfbnn.numerals import plain
 
 # The limit of a container, in version 2 and 1 of Linux' control groups.
 _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -42,9 +43,9 @@ def bytes_text(n_bytes: float) -> str:
     """Format a number of bytes, such as 1.5 GB."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if n_bytes < 1000:
-            return f"{n_bytes:.3g} {unit}"
+            return f"{plain(n_bytes, 3)} {unit}"
         n_bytes /= 1000
-    return f"{n_bytes:.3g} PB"
+    return f"{plain(n_bytes, 3)} PB"
 
 
 def _container_limits() -> list[int]:

@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
+_LEAST, _MOST = 1e-4, 1e15  # numbers between these are written without exponent
+
+
+def plain(value: float, digits: int) -> str:
+    """Return a number with some significant digits, as people write it: 114,010 and 0.00052.
+
+    Very small and very large numbers have an exponent, as with the format "g". Zeros after the last digit are
+    left out.
+    """
+    rounded = float(f"{value:.{digits}g}") if math.isfinite(value) else value
+    if not _LEAST <= abs(rounded) < _MOST:
+        return f"{value:.{digits}g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    text = f"{rounded:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
+
 
 def read_number(text: str) -> float:
     """Return the number in a text; ValueError if it has underscores, or digits other than 0 to 9.

@@ -15,6 +15,7 @@ from rayfbnn.describe.data import describe_data, describe_parts, describe_skewne
 from rayfbnn.describe.schedule import describe_schedule
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
+from rayfbnn.numerals import plain
 from rayfbnn.output.lines import width_up_to
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.sizes import planned_size
@@ -55,7 +56,7 @@ def _network(spec: RunSpec) -> list[str]:
         for group in network.groups()
     ]
     return [
-        f"Network: {' - '.join(layers)}, {network.n_parameters} parameters",
+        f"Network: {' - '.join(layers)}, {network.n_parameters:,} parameters",
         *groups,
     ]
 
@@ -140,11 +141,11 @@ def _prior(
         widths = f"sigma {prior.width:g} with probability {probability:g}, else {width:g}"
         yield f"        each {parameter}: {widths}"
         return
-    yield f'  {name:<5} "{text}": width {prior.width:g}, mean precision {omega:.6g}{scaling}'
+    yield f'  {name:<5} "{text}": width {prior.width:g}, mean precision {plain(omega, 6)}{scaling}'
     if prior.rectified is not None:
         yield f"        common precision: modulus of a Normal(0, {prior.rectified:g}) variable"
     elif math.isinf(common):
-        yield f"        common sigma fixed at {omega**-0.5:.4g}"
+        yield f"        common sigma fixed at {plain(omega**-0.5, 4)}"
     else:
         low, high = sigma_range(common, omega)
         yield f"        common sigma: alpha {common:g}, 5-95 % from {low} to {high}"
@@ -183,7 +184,7 @@ def sigma_range(alpha: float, mean_precision: float) -> tuple[str, str]:
 def _number_from_log(log_value: float) -> str:
     """Return exp(log_value) with three digits, even if it exceeds the range of floats."""
     if abs(log_value) < 600:
-        return f"{math.exp(log_value):.3g}"
+        return plain(math.exp(log_value), 3)
     exponent = math.floor(log_value / math.log(10))
     return f"{math.exp(log_value - exponent * math.log(10)):.2f}e{exponent:+d}"
 

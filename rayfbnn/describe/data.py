@@ -12,6 +12,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.transforms import log_scale_advice
 from rayfbnn.model.part_posterior import cases_of_part
+from rayfbnn.numerals import plain
 from rayfbnn.output.lines import width_up_to
 from rayfbnn.run.in_parts import visit_length
 from rayfbnn.spec import RunSpec
@@ -207,7 +208,7 @@ def _of_numbers(parts: list[Array]) -> str:
     if p >= _RARE:
         return ""
     means = [part.mean() for part in filled]
-    return f"the mean ranges from {min(means):.3g} to {max(means):.3g} (p = {p:.1g})"
+    return f"the mean ranges from {plain(min(means), 3)} to {plain(max(means), 3)} (p = {p:.1g})"
 
 
 def _visits(spec: RunSpec, n_cases: int) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -17,7 +16,7 @@ from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES
 from rayfbnn.kernels.cuda.build import shared_memory_of_device
 from rayfbnn.mcmc.heatbath import Heatbath, Negate
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
-from rayfbnn.mcmc.model_updates import SampleSigmas
+from rayfbnn.mcmc.model_updates import Rescale, SampleSigmas
 from rayfbnn.mcmc.operation import (
     Operation,
     TrajectoryOperation,
@@ -29,6 +28,7 @@ from rayfbnn.mcmc.operation import (
 )
 from rayfbnn.mcmc.tuning.settings import extreme_tunings
 from rayfbnn.model.marginal.output_layer import feeds_outputs
+from rayfbnn.numerals import plain
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.run.sampler import acceptance_by_operation, build_posterior
 from rayfbnn.spec import PhaseSpec, RunSpec
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.store.store import Store
 
+_SMALL_SHARE, _RARE = 0.01, 0.05  # shares of proposals that are accepted
 _ROUNDS_SHOWN = 10  # the acceptance rate shown is the mean over this number of the last rounds
 
 
@@ -62,6 +63,7 @@ def describe_schedule(spec: RunSpec, store: Store | None) -> list[str]:
             *_tuning(spec, number),
             *_describe_operations(phase.operations, rates),
             *(f"note: {note}" for note in _notes(spec, phase)),
+            *(_notes_on_rates(rates) if phase.keep is True else ()),
         ]
         lines += [f"    {line}" for line in details]
     for who, n in (("per chain:", 1), ("in all:", spec.chains)):
@@ -82,10 +84,27 @@ def _describe_operations(
     rates = rates or {}
     lines = []
     for operation in operations:
-        rate = f" (acceptance rate {rates[operation]:.2f})" if operation in rates else ""
+        rate = f" (acceptance rate {_rate(rates[operation])})" if operation in rates else ""
         lines.append(f"{operation.description()}{rate}")
         lines += [f"  {line}" for line in _describe_operations(operation.inner, rates)]
     return lines
+
+
+def _rate(share: float) -> str:
+    """Return a share with two digits after the point, as "one in N" if it is small, or as "none"."""
+    if share == 0:
+        return "0: none accepted"
+    return f"{share:.2f}" if share >= _SMALL_SHARE else f"one in {1 / share:,.0f}"
+
+
+def _notes_on_rates(rates: Mapping[Operation, float]) -> Iterator[str]:
+    """Explain low acceptance rates that do no harm."""
+    if any(isinstance(operation, Rescale) and rate < _RARE for operation, rate in rates.items()):
+        yield (
+            "note: rescale is for scales that the data leave open; where the data determine a scale, as with"
+            " little noise, almost every factor is rejected. This does no harm: the other operations move"
+            " such a scale, and a proposal costs one energy"
+        )
 
 
 def _cost(spec: RunSpec, number: int, store: Store | None) -> tuple[int, int]:
@@ -124,7 +143,7 @@ def _from_to(numbers: tuple[int, ...]) -> str:
 
 
 def _iterations(n: int) -> str:
-    return f"{n} iteration{'s' if n > 1 else ''}"
+    return f"{n:,} iteration{'s' if n > 1 else ''}"
 
 
 def _tuning(spec: RunSpec, number: int) -> list[str]:
@@ -152,7 +171,7 @@ def describe_tuning(store: Store) -> str:
             for tuning_round in log.rounds[:n_finished]
             if operation in tuning_round.operations
         ]
-        parts = [f"{operation.op}: {settings.steps} steps", f"stepsize {settings.stepsize:.4g}"]
+        parts = [f"{operation.op}: {settings.steps} steps", f"stepsize {plain(settings.stepsize, 4)}"]
         if settings.scales:
             parts[-1] += f" scaled by {_scales(store.spec, operation, settings.scales)}"
         if last := finished[-_ROUNDS_SHOWN:]:
@@ -182,8 +201,8 @@ def _scales(spec: RunSpec, operation: Tunable, scales: tuple[float, ...]) -> str
     names = [group.name for group in spec.network.groups()]
     if isinstance(operation, HybridMarginal) and "outputs" in operation.over:
         names = [name for name in names if not feeds_outputs(name)]
-    pairs = zip_longest(names, scales, fillvalue="a precision that moves along")
-    return ", ".join(f"{name} {scale:.3g}" for name, scale in pairs)
+    names += ["a precision that moves along"] * (len(scales) - len(names))
+    return ", ".join(f"{name} {plain(scale, 3)}" for name, scale in zip(names, scales, strict=True))
 
 
 def _kept(phase: PhaseSpec) -> str:

@@ -24,7 +24,7 @@ def status_text(status: Status) -> str:
 
 def _run(status: Status) -> str:
     if status.complete:
-        return f"complete, {status.total_draws} draws of each chain"
+        return f"complete, {status.total_draws:,} draws of each chain"
     left = status.seconds_left
     end = "" if left is None or status.at_work is not True else f", complete in {_time(left)}"
     acceptance = "" if status.acceptance is None else f", acceptance {status.acceptance:.0%}"

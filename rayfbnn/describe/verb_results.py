@@ -7,6 +7,7 @@ import math
 import textwrap
 from typing import TYPE_CHECKING
 
+from rayfbnn.numerals import plain
 from rayfbnn.output.lines import frame_text, line_width, width_up_to
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 def run_text(summary: RunSummary) -> str:
     """Describe a run in one line: store, chains, draws, acceptance, divergences, replaced workers."""
-    draws = f"{summary.chains} chains of {summary.draws} draws"
+    draws = f"{summary.chains} chains of {summary.draws:,} draws"
     replaced = f", {summary.failures} workers replaced" if summary.failures else ""
     return f"{summary.path}: {draws}, {_updates_text(summary)}{replaced}"
 
@@ -61,8 +62,8 @@ def prediction_text(prediction: Prediction) -> str:
     lines = []
     for name, value in summary.items():
         if not name.endswith("_se"):
-            error = f" +- {summary[f'{name}_se']:.2g}" if f"{name}_se" in summary else ""
-            lines.append(f"{name:<{width}}{value:.5g}{error}")
+            error = f" +- {plain(summary[f'{name}_se'], 2)}" if f"{name}_se" in summary else ""
+            lines.append(f"{name:<{width}}{plain(value, 5)}{error}")
     if prediction.fit is not None:
         lines.append(f"{'fit':<{width}}{prediction.fit.grade}{_p_value_text(prediction.fit)}")
     return "\n".join(lines + [f"{name:<{width}}{words}" for name, words in _choices(prediction.stores)])
@@ -88,7 +89,7 @@ def loo_text(result: ELPDData | LooComparison) -> str:
 
     if not isinstance(result, LooComparison):
         return str(result)
-    return frame_text(result.table, float_format="{:.4g}".format)
+    return frame_text(result.table, float_format=_four_digits)
 
 
 def loo_json(result: ELPDData | LooComparison) -> str:
@@ -107,7 +108,7 @@ def diagnosis_text(diagnosis: Diagnosis | FitDiagnosis) -> str:
     limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
     return "\n".join(
         [
-            frame_text(diagnosis.quantities, float_format="{:.4g}".format, na_rep="-"),
+            frame_text(diagnosis.quantities, float_format=_four_digits, na_rep="-"),
             _updates_text(diagnosis),
             f"thresholds: {limits}",
             *(line for verdict in diagnosis.verdicts for line in ("", *_verdict_lines(verdict))),
@@ -122,7 +123,7 @@ def _fit_diagnosis_text(diagnosis: FitDiagnosis) -> str:
     limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
     return "\n".join(
         [
-            frame_text(diagnosis.starts, float_format="{:.4g}".format, na_rep="-"),
+            frame_text(diagnosis.starts, float_format=_four_digits, na_rep="-"),
             f"thresholds: {limits}",
             *_wrapped(list(diagnosis.reasons), "  "),
             *([] if diagnosis.fit is None else ["", *_verdict_lines(diagnosis.fit), ""]),
@@ -181,7 +182,7 @@ def check_text(result: CheckResult) -> str:
     """Return the table of tests, the threshold, and the verdict."""
     return "\n".join(
         [
-            frame_text(result.table, float_format="{:.4g}".format),
+            frame_text(result.table, float_format=_four_digits),
             f"a p-value below {result.threshold:.3g} counts as a difference; by chance alone any occurs with"
             f" probability at most {result.false_alarm_rate:g}",
             "ok" if result.ok else "not ok",
@@ -191,7 +192,7 @@ def check_text(result: CheckResult) -> str:
 
 def evidence_text(evidence: Evidence) -> str:
     """Return the estimate with its standard error, and the effective number of runs."""
-    estimate = f"{evidence.log_marginal_likelihood:.6g} +- {evidence.standard_error:.2g}"
+    estimate = f"{plain(evidence.log_marginal_likelihood, 6)} +- {plain(evidence.standard_error, 2)}"
     return (
         f"log marginal likelihood {estimate}\n"
         f"{evidence.runs} runs, worth {evidence.effective_runs:.1f} equally weighted runs"
@@ -240,7 +241,8 @@ def bench_text(result: BenchResult) -> str:
     width = max([19, *(len(row.shape) for row in result.rows)]) + 1
     lines.append(f"{'shape':<{width}}{'chains':>8}{'us/step':>12}{'GFLOP/s':>10}  kernel")
     lines += [
-        f"{row.shape:<{width}}{row.chains:>8}{row.us_per_step:>12g}{row.gflops:>10g}  {row.kernel}"
+        f"{row.shape:<{width}}{row.chains:>8}{plain(row.us_per_step, 4):>12}{plain(row.gflops, 4):>10}"
+        f"  {row.kernel}"
         for row in result.rows
     ]
     if result.estimate is not None:
@@ -274,8 +276,12 @@ def _costs_text(costs: Sequence[Cost], workers: int) -> str:
     )
 
 
+def _four_digits(value: float) -> str:
+    return plain(value, 4)
+
+
 def duration(seconds: float) -> str:
     """Return a time such as "45 seconds", "12 minutes" or "3.4 hours"."""
     if seconds < 120:
         return f"{seconds:.2g} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.3g} hours"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{plain(seconds / 3600, 3)} hours"

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
+from rayfbnn.numerals import plain
+
 
 @dataclass(frozen=True)
 class Html:
@@ -42,7 +44,7 @@ def cell_text(cell: Cell) -> str:
         return str(value)
     if (value.is_integer() or abs(value) >= 1e4) and abs(value) < 1e9:
         return f"{value:,.0f}"
-    return f"{value:.4g}"
+    return plain(value, 4)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str = "") -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 from rayfbnn.answers.calibration import BINS, Places, labelled, places, reliability, share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import sigmas
+from rayfbnn.numerals import plain
 from rayfbnn.pictures.chains import draw_ess, draw_rhat
 from rayfbnn.pictures.chosen_quantities import least_converged, log_densities, worst_of_each
 from rayfbnn.pictures.colours import BLUE, CHAIN_COLOURS, GREY, SKY
@@ -223,7 +224,7 @@ def overview(
         for name in ("squared_error", "error_rate", "log_probability")
         if name in summary
     )
-    heading = f"{title + ': ' if title else ''}{run.n_chains} chains of {run.n_draws} draws; {errors} on "
+    heading = f"{title + ': ' if title else ''}{run.n_chains} chains of {run.n_draws:,} draws; {errors} on "
     heading += f"{len(targets):,} test cases"
     figure.suptitle(heading, x=0.01, ha="left", fontsize=11)
     return save(figure, path)
@@ -232,6 +233,6 @@ def overview(
 def _with_error(value: float, error: float) -> str:
     """Return the value as text, rounded to the second digit of its standard error if that is known."""
     if not (math.isfinite(error) and error > 0):
-        return f"{value:.3g}"
+        return plain(value, 3)
     decimals = max(0, 1 - math.floor(math.log10(error)))
-    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+    return f"{value:,.{decimals}f} ± {error:,.{decimals}f}"

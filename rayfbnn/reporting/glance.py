@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayfbnn.markup import tables
+from rayfbnn.numerals import plain
 from rayfbnn.reporting.reported_run import ReportedRun
 from rayfbnn.spec.differences import settings
 
@@ -55,7 +56,7 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
 def _with_error(summary: dict[str, float], measure: str) -> str:
     error = summary.get(f"{measure}_se", math.nan)
     value = tables.cell_text(summary[measure])
-    return value if math.isnan(error) else f"{value} ± {error:.2g}"
+    return value if math.isnan(error) else f"{value} ± {plain(error, 2)}"
 
 
 def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
@@ -72,7 +73,8 @@ def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
             cells.append("-")
             continue
         error = difference.std(ddof=1) / math.sqrt(len(difference))
-        cells.append(f"{difference.mean():+.3g} ± {error:.2g}")
+        sign = "+" if difference.mean() > 0 else ""
+        cells.append(f"{sign}{plain(difference.mean(), 3)} ± {plain(error, 2)}")
     return [("log probability, difference from the first, case by case", *cells)]
 
 

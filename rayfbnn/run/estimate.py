@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.operation import AUTO, Tuning, gradient_evaluations
+from rayfbnn.numerals import plain
 from rayfbnn.store.tuning_rounds import round_of
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class Estimate:
             draws=f"{progress.draws}/{progress.total_draws}",
             acceptance=_acceptance(progress.acceptance, is_warmup=not is_kept),
             divergences=f"{progress.divergences} (warm-up {progress.warmup_divergences})",
-            rate="-" if math.isnan(rate) or not is_kept else f"{rate:.3g}",
+            rate="-" if math.isnan(rate) or not is_kept else plain(rate, 3),
             left=self._left(progress) + self._reservation(progress),
         )
 

@@ -192,6 +192,17 @@ def test_what_each_operation_has_accepted_is_summed_over_blocks_and_batches(tmp_
     assert f"stepsize 1 (acceptance rate {share:.2f})\n" in show(store.path)
 
 
+def test_a_low_acceptance_rate_of_rescale_is_explained(tmp_path: Path) -> None:
+    """Of factors as wide as e**1000 almost none fits."""
+    for stepsize, is_low in ((1000.0, True), (1e-3, False)):
+        rescale = {"op": "rescale", "along": "incoming", "stepsize": stepsize}
+        phases = [{"iterations": 5, "operations": [rescale, {"op": "sample-sigmas"}, {"op": "heatbath"}]}]
+        store = run_all(make_store(tmp_path / f"{is_low}.zarr", small_spec(tmp_path, phase=phases)))
+        text = show(store.path)
+        assert ("acceptance rate 0: none accepted" in text) == is_low
+        assert ("rescale is for scales that the data leave open" in text) == is_low
+
+
 def test_a_run_may_start_from_the_prior(tmp_path: Path) -> None:
     spec = small_spec(tmp_path, initial={"from_prior": True})
     posterior = build_posterior(spec, read_dataset(spec), device="cpu")

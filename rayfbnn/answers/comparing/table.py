@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rayfbnn.answers.comparing.comparison import Compared
 from rayfbnn.answers.wording import known
 from rayfbnn.markup import tables
+from rayfbnn.numerals import plain
 from rayfbnn.output.lines import table_text
 
 if TYPE_CHECKING:
@@ -162,13 +163,13 @@ def _cell(row: Compared, name: str) -> str:
     if math.isnan(value):
         return ""
     if name in ("seconds", "gradients"):
-        return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+        return f"{value:,.0f}" if value >= 10 else plain(value, 2)
     if not error > 0:
-        return f"{value:.4g}"
+        return plain(value, 4)
     decimals = max(1 - math.floor(math.log10(error)), 0)  # two digits of the error
     if decimals > _MOST_DECIMALS:
         return f"{value:.2e} +- {error:.1e}"
-    return f"{value:.{decimals}f} +- {error:.{decimals}f}"
+    return f"{value:,.{decimals}f} +- {error:,.{decimals}f}"
 
 
 def _largest(log_sigma: dict[str, float]) -> str:
