@@ -12,12 +12,13 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.draws.outputs import outputs_alone
 from rayfbnn.draws.quantities import noise_sigmas
+from rayfbnn.draws.subsets import thinned
 from rayfbnn.streams import Purpose, Streams
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 
-_MEMORY_BYTES = 64e6
+_MEMORY_BYTES, _BAND_BYTES = 64e6, 80e6
 _POINTS = 21
 _FEW_VALUES = 12  # a column with no more distinct values is evaluated at each of them
 
@@ -120,6 +121,21 @@ def partial_dependence(run: Draws, inputs: Array, column: InputColumn) -> Depend
         mean, low, high = np.exp(mean), np.exp(low), np.exp(high)
     levels = column.levels if column.kind in ("levels", "ordered") else ()
     return Dependence(column.name, points, levels, mean, low, high)
+
+
+def probability_bands(runs: Sequence[Draws], inputs: Array) -> tuple[Array, Array]:
+    """Return the 10 % and 90 % quantiles over draws of each label's probability, (n_cases, n_labels) each.
+
+    So many draws are used that their probabilities take about 80 MB.
+
+    inputs  (n_cases, n_inputs) as in the data file
+    """
+    n_labels = len(runs[0].spec.data_model.probability_columns(runs[0].data.target_names))
+    n_chains = sum(run.n_chains for run in runs)
+    at_most = max(1, int(_BAND_BYTES / (8 * len(inputs) * n_labels * n_chains)))
+    of_draws = np.concatenate([_means(thinned(run, at_most), inputs) for run in runs], axis=2)
+    low, high = np.quantile(of_draws, [0.1, 0.9], axis=2)
+    return low, high
 
 
 def _settings(column: InputColumn, inputs: Array, names: Sequence[str]) -> tuple[Array, Array]:

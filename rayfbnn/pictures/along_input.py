@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rayfbnn.answers.effects import probability_bands
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.functions import network_values
@@ -20,12 +21,15 @@ from rayfbnn.pictures.panels import (
     draw_band,
     draw_probabilities,
     draw_targets,
+    shortened,
+    tick_text,
 )
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.draws.view import Draws
 
+_ABOVE, _OTHER = 76, 40  # characters of a title, and of the names of other inputs in it
 _MAX_SPREAD = 30  # largest ratio of the largest to the typical value on a linear axis
 
 
@@ -52,7 +56,7 @@ def predictive_bands(
         draw_targets(
             axis, x, data.targets[:, target], are_times=model.are_times, is_only_input=data.n_inputs == 1
         )
-        axis.set_ylabel(data.target_names[target])
+        axis.set_ylabel(shortened(data.target_names[target]))
         if runs[0].kind == "prior" and not model.are_times:
             ends = [table[f"{data.target_names[target]}_{end}"] for end in ("q10", "q90", "q01", "q99")]
             _compress(axis, np.stack(ends), typical=float(np.median(np.abs(ends[:2]))))
@@ -64,12 +68,13 @@ def predictive_bands(
             x,
             model.labelled_cases(data.targets),
             names=model.probability_words(data.target_names),
+            bands=probability_bands(runs, inputs),
         )
     for axis in axes[:, 0]:
         axis.set_xlabel(name)
         axis.set_xlim(inputs[0, column], inputs[-1, column])
         axis.legend(loc="best")
-    axes[0, 0].set_title(f"Prediction along {name}{_others_held(data.input_names, name)}")
+    axes[0, 0].set_title(_title("Prediction", data.input_names, name))
     return save(figure, path)
 
 
@@ -95,11 +100,11 @@ def function_lines(
         for number, function in enumerate(values):
             colour = series_colour(number)
             axis.plot(inputs[:, column], function[:, output], color=colour, lw=1)
-        axis.set_ylabel(label)
+        axis.set_ylabel(shortened(label))
         _compress(axis, values[..., output])
     axes[-1, 0].set_xlabel(name)
     axes[-1, 0].set_xlim(inputs[0, column], inputs[-1, column])
-    axes[0, 0].set_title(f"Functions along {name}{_others_held(data.input_names, name)}")
+    axes[0, 0].set_title(_title("Functions", data.input_names, name))
     return save(figure, path)
 
 
@@ -114,7 +119,9 @@ def _compress(axis: Any, values: Array, *, typical: float | None = None) -> None
     low, high = math.ceil(math.log10(2 * typical)), math.floor(math.log10(sizes.max()))
     decades = [10.0**power for power in range(low, high + 1, max(1, (high - low) // 3))]
     axis.set_yticks([*(-decade for decade in decades), 0, *decades])
-    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_major_formatter(
+        lambda value, _: f"−{tick_text(-value)}" if value < 0 else tick_text(value)
+    )
     axis.minorticks_off()
 
 
@@ -133,11 +140,19 @@ def _along_input(data: Dataset, input_name: str | None, n_points: int) -> tuple[
     return name, column, inputs
 
 
+def _title(what: str, names: Sequence[str], name: str) -> str:
+    """Return a title of one line, or of two if the names are long."""
+    head, held = f"{what} along {shortened(name)}", _others_held(names, name)
+    return f"{head}{held}" if len(head + held) <= _ABOVE else f"{head},\n{held.removeprefix(', ')}"
+
+
 def _others_held(names: Sequence[str], name: str) -> str:
     others = [other for other in names if other != name]
     if not others:
         return ""
     if len(others) == 1:
-        return f", with {others[0]} at its median"
-    held = ", ".join(others) if len(others) <= 3 else f"the other {len(others)} inputs"
+        return f", with {shortened(others[0], _OTHER)} at its median"
+    held = ", ".join(others)
+    if len(held) > _OTHER:
+        held = f"the other {len(others)} inputs"
     return f", with {held} at their medians"

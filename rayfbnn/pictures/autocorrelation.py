@@ -51,6 +51,7 @@ def autocorrelation_by_lag(run: Draws, path: str | Path) -> Path:
     longest = max(values.first_within_chance for values in by_name.values())
     most = max(1, some.n_draws // 2)
     panels[0].set_xlim(0, min(most, max(_LEAST_LAGS, 1.5 * longest)))
+    panels[0].locator_params(axis="x", integer=True)
     panels[0].set_ylim(-0.35, 1.05)
     for axis in panels[max(0, len(names) - _COLUMNS) : len(names)]:  # the lowest of each column
         axis.set_xlabel(f"lag in draws ({some.n_chains} chains of {some.n_draws:,} draws)")

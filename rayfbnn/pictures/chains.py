@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.pictures.colours import BLUE, RED, SKY
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
-from rayfbnn.pictures.panels import Axes, shortened
+from rayfbnn.pictures.panels import Axes, all_shortened, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ def draw_rhat(axis: Axes, table: pd.DataFrame, threshold: float) -> None:
     colours = [RED if value > threshold else BLUE for value in values]
     axis.barh(places, np.nan_to_num(values - 1), left=1.0, height=0.62, color=colours)
     _draw_threshold(axis, threshold, len(table))
-    axis.set_yticks(places, [shortened(name) for name in table.index])
+    axis.set_yticks(places, all_shortened(list(table.index)))
     axis.tick_params(axis="y", length=0)
     known = values[np.isfinite(values)]
     axis.set_xlim(1.0, max(2 * threshold - 1, 1 + 1.08 * (known.max() - 1) if known.size else 0))

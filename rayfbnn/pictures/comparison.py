@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.answers.comparing.table import Comparison
+from rayfbnn.answers.effects import probability_bands
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import for_picture
@@ -160,6 +161,7 @@ def _draw_bands(part: Figure, runs: Mapping[str, Draws], n_rows: int) -> None:
                 x,
                 labelled,
                 names=words,
+                bands=probability_bands([for_picture(with_members(run))], points[:, None]),
             )
         else:
             target = data.target_names[0]

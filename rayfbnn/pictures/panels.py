@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
 Axes: TypeAlias = Any  # matplotlib's; only figures.py imports it
 
+_LEAST_TICKS, _MOST_TICKS = 3, 6  # of a logarithmic axis
+_LEAST_PLAIN, _MOST_PLAIN = 1e-6, 1e7  # numbers at ticks without exponent
+BESIDE, _ABOVE, _NAME_ABOVE = (
+    22,
+    44,
+    32,
+)  # characters of a name beside a panel, and of a line and a name above
+_FEW_DECADES = 30  # ratio of the ends of an axis on which 2 and 5 times powers of ten are labelled
+
 
 def draw_band(axis: Axes, x: Array, table: pd.DataFrame, name: str) -> None:
     """Draw the 98 % and 80 % intervals and the median of a target along x."""
@@ -49,15 +58,21 @@ def draw_probabilities(
     labelled: Sequence[tuple[Array, Array | None]],
     *,
     names: Sequence[str],
+    bands: tuple[Array, Array],
 ) -> None:
     """Draw probabilities as lines, and cases as ticks in the colour of the label, below for its opposite.
 
     probabilities  (n_points, n_labels); x (n_points,); x_data (n_cases,)
+    bands          10 % and 90 % quantiles over draws of the probabilities, in their shape
     labelled       for each label the cases that have it, and the cases with its opposite if it has one
     """
     for number, (name, (of_label, of_opposite)) in enumerate(zip(names, labelled, strict=True)):
         colour = series_colour(number)
-        axis.plot(x, probabilities[:, number], color=colour, label=name)
+        low, high = (ends[:, number] for ends in bands)
+        axis.fill_between(
+            x, low, high, color=colour, alpha=0.22, lw=0, label=None if number else "80 % of draws"
+        )
+        axis.plot(x, probabilities[:, number], color=colour, label=shortened(name))
         axis.plot(x_data[of_label], np.full(of_label.sum(), 1.04), "|", color=colour, ms=6, alpha=0.7)
         if of_opposite is not None:
             below = np.full(of_opposite.sum(), -0.04)
@@ -111,7 +126,7 @@ def draw_relevance(axis: Axes, names: Sequence[str], values: Array) -> None:
         x, y = chains.ravel(), np.repeat(places, values.shape[1]) - 0.28
         axis.plot(x, y, "|", color=GREY, ms=4.5, mew=0.7, alpha=0.8, ls="", label="medians of chains")
     logarithmic(axis, levels, which="x")
-    axis.set_yticks(places, [shortened(name) for name in names])
+    axis.set_yticks(places, all_shortened(names))
     axis.tick_params(axis="y", length=0)
     axis.set_ylim(-0.7, len(names) - 0.4)
     axis.grid(axis="x", color="0.9", lw=0.6)
@@ -139,34 +154,56 @@ def draw_predicted(axes: Array, table: pd.DataFrame, actual: Array, name: str) -
     reach = 1.08 * float(np.abs(off).max(initial=2.0))
     below.set_ylim(-reach, reach)
     inside = f"{100 * np.mean(np.abs(off) <= 1):.0f} % of " if len(off) else ""
-    above.set_title(f"{name}: {inside}{len(off):,} cases in their 80 % interval")
-    above.set_ylabel(f"actual {name}")
+    above.set_title(titled(name, f"{inside}{len(off):,} cases in their 80 % interval"))
+    above.set_ylabel(f"actual {shortened(name, BESIDE)}")
     below.set_ylabel("place in the\n80 % interval")
-    below.set_xlabel(f"predicted {name} (median)")
+    below.set_xlabel(f"predicted {shortened(name, BESIDE)} (median)")
+
+
+def titled(name: str, text: str) -> str:
+    """Return a title that begins with a name, on two lines if it is long."""
+    title = f"{name}: {text}"
+    return title if len(title) <= _ABOVE else f"{shortened(name, _NAME_ABOVE)}\n{text}"
 
 
 def set_log_scale(axis: Axes, which: str) -> None:
     """Set a logarithmic scale with plain numbers at its ticks."""
     axis.set(**{f"{which}scale": "log"})
     scaled = axis.yaxis if which == "y" else axis.xaxis
-    scaled.set_major_formatter("{x:g}")
-    scaled.set_minor_formatter("")
+
+    def between(value: float, _: object) -> str:
+        """Return the label of a tick between powers of ten, "" unless there are few of these."""
+        low, high = scaled.get_view_interval()
+        leading = round(value / 10.0 ** math.floor(math.log10(value)))
+        return tick_text(value) if high < _FEW_DECADES * low and leading in (2, 5) else ""
+
+    scaled.set_major_formatter(lambda value, _: tick_text(value))
+    scaled.set_minor_formatter(between)
 
 
 def logarithmic(axis: Axes, values: Array, *, which: str = "y") -> None:
     """Set a logarithmic scale with labelled round ticks, even within one decade."""
     scaled = axis.yaxis if which == "y" else axis.xaxis
     axis.set(**{f"{which}scale": "log"})
-    low, high = float(values.min()), float(values.max())
-    steps = (1,) if high / low > 1e3 else (1, 3) if high / low > 30 else (1, 2, 5)
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [step * 10.0**decade for decade in decades for step in steps]
-    ticks = [tick for tick in ticks if low <= tick <= high]
-    if len(ticks) < 2:
-        ticks = _round_numbers(low, high)
-    ticks = ticks[:: 1 + len(ticks) // 6]
-    scaled.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+    ticks = _log_ticks(float(values.min()), float(values.max()))
+    scaled.set_ticks(ticks, labels=[tick_text(tick) for tick in ticks])
     axis.minorticks_off()
+
+
+def tick_text(value: float) -> str:
+    """Return a round number as 0.001, 1 or 10,000; very small and very large ones have an exponent."""
+    return f"{value:,.10f}".rstrip("0").rstrip(".") if _LEAST_PLAIN <= value < _MOST_PLAIN else f"{value:g}"
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return two to six round numbers from low to high: powers of ten alone if there are enough."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1,), (1, 3), (1, 2, 5)):
+        ticks = [float(f"{step}e{decade}") for decade in decades for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= _LEAST_TICKS:
+            return ticks[:: -(-len(ticks) // _MOST_TICKS)]
+    return ticks if len(ticks) >= 2 else _round_numbers(low, high)
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
@@ -186,6 +223,23 @@ def shortened(text: str, at_most: int = 40) -> str:
         return text
     n_end = (at_most - 1) // 2
     return f"{text[: at_most - 1 - n_end]}…{text[-n_end:]}"
+
+
+def all_shortened(names: Sequence[str], at_most: int = 40) -> list[str]:
+    """Return names shortened so that they stay different: in the middle, at the end, at the start, or not."""
+    for cut in (shortened, _without_end, _without_start):
+        texts = [cut(name, at_most) for name in names]
+        if len(set(texts)) == len(set(names)):
+            return texts
+    return list(names)
+
+
+def _without_end(text: str, at_most: int) -> str:
+    return text if len(text) <= at_most else f"{text[: at_most - 1]}…"
+
+
+def _without_start(text: str, at_most: int) -> str:
+    return text if len(text) <= at_most else f"…{text[1 - at_most :]}"
 
 
 def opacity(n_points: int) -> float:

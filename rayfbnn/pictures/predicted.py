@@ -18,10 +18,13 @@ from rayfbnn.pictures.chosen_quantities import least_converged, log_densities, w
 from rayfbnn.pictures.colours import BLUE, CHAIN_COLOURS, GREY, SKY
 from rayfbnn.pictures.figures import Figure, blank_figure, save, styled
 from rayfbnn.pictures.panels import (
+    BESIDE,
     Axes,
     draw_predicted,
     opacity,
     set_log_scale,
+    shortened,
+    titled,
 )
 from rayfbnn.pictures.traces import draw_traces
 
@@ -71,7 +74,7 @@ def draw_reliability(axis: Axes, by_label: dict[str, tuple[Array, Array]]) -> No
         bins = reliability(probability, happened)
         colour = CHAIN_COLOURS[number]
         axis.vlines(bins["predicted"], bins["low"], bins["high"], color=colour, lw=4, alpha=0.25)
-        axis.plot(bins["predicted"], bins["observed"], "o-", color=colour, ms=4, label=words)
+        axis.plot(bins["predicted"], bins["observed"], "o-", color=colour, ms=4, label=shortened(words))
     axis.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="predicted probability", ylabel="share observed")
     axis.legend(loc="upper left")
 
@@ -108,7 +111,7 @@ def draw_actual(axis: Axes, median: Array, actual: Array, name: str, *, are_time
         hollow = {**points, "mfc": "none", "mew": 0.8}
         axis.plot(median[is_censored], values[is_censored], zorder=2, label="censored", **hollow)
         axis.legend(loc="upper left")
-    axis.set_ylabel(f"actual {name}")
+    axis.set_ylabel(f"actual {shortened(name, BESIDE)}")
 
 
 def draw_scores(axis: Axes, median: Array, places: Places, *, are_times: bool = False) -> None:
@@ -141,8 +144,8 @@ def _draw_numbers(
     draw_scores(below, median, places, are_times=are_times)
     n = int(is_known.sum())
     inside = f", {100 * float(places.coverage([0.8])[0]):.0f} % in their 80 % interval" if n else ""
-    above.set_title(f"{name}: {n:,} cases{inside}")
-    below.set_xlabel(f"predicted {name} (median)")
+    above.set_title(titled(name, f"{n:,} cases{inside}"))
+    below.set_xlabel(f"predicted {shortened(name, BESIDE)} (median)")
 
 
 @styled

@@ -10,12 +10,13 @@ import numpy as np
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.pictures.chosen_quantities import largest, of_inputs, relevance_groups
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
-from rayfbnn.pictures.panels import draw_relevance
+from rayfbnn.pictures.panels import all_shortened, draw_relevance
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 
 _MAX_BARS = 40
+_SHORT_NAME, _INCHES = 16, 0.07  # characters that need no wider panel, and inches for each further one
 
 
 def has_relevance(run: Draws) -> bool:
@@ -33,7 +34,9 @@ def relevance_of_inputs(run: Draws, path: str | Path) -> Path:
     groups = relevance_groups(run)
     rows = {group: largest(of_inputs(all_sigmas, group), _MAX_BARS) for group in groups}
     height = 1.1 + 0.27 * max(len(of_inputs_shown) for of_inputs_shown in rows.values())
-    figure, axes = figure_with_axes(1, len(rows), width=0.6 + 4.4 * len(rows), height=max(2.2, height))
+    longest = max(len(name) for name in all_shortened([name for values in rows.values() for name in values]))
+    width = 4.4 + max(0.0, _INCHES * (longest - _SHORT_NAME))
+    figure, axes = figure_with_axes(1, len(rows), width=0.6 + width * len(rows), height=max(2.2, height))
     for axis, (group, values) in zip(axes[0], rows.items(), strict=True):
         draw_relevance(axis, list(values), np.stack(list(values.values())))
         axis.set_xlabel(f"sigma_{group}_unit")

@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.markup import tables
 from rayfbnn.pictures.colours import GREY, series_colour
-from rayfbnn.pictures.panels import Axes, set_log_scale
+from rayfbnn.pictures.panels import Axes, set_log_scale, shortened
 from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.reported_run import ReportedRun
 
@@ -81,14 +81,15 @@ def _draw(
     for number in which:
         _draw_value(axis, dependence, number, names[number])
     if dependence.levels:
-        is_crowded = len("".join(dependence.levels)) > _MAX_LETTERS
-        axis.set_xticks(dependence.points, dependence.levels, rotation=90 if is_crowded else 0)
+        levels = [shortened(level, _MAX_LETTERS) for level in dependence.levels]
+        is_crowded = len("".join(levels)) > _MAX_LETTERS
+        axis.set_xticks(dependence.points, levels, rotation=90 if is_crowded else 0)
         axis.margins(x=0.15)
     _set_reach(axis, reach, is_log=is_log)
     if len(ticks):
         axis.plot(ticks, np.zeros(len(ticks)), "|", color=GREY, ms=5, transform=axis.get_xaxis_transform())
-    axis.set_xlabel(dependence.column)
-    axis.set_ylabel("probability" if len(which) > 1 else names[which[0]])
+    axis.set_xlabel(shortened(dependence.column))
+    axis.set_ylabel("probability" if len(which) > 1 else shortened(names[which[0]], _MAX_LETTERS))
     if len(which) > 1:
         axis.legend(loc="best")
 
@@ -99,10 +100,10 @@ def _draw_value(axis: Axes, dependence: Dependence, number: int, name: str) -> N
     mean, low, high = (values[:, number] for values in (dependence.mean, dependence.low, dependence.high))
     if dependence.levels:
         bars = np.abs(np.stack([mean - low, high - mean]))
-        axis.errorbar(dependence.points, mean, yerr=bars, fmt="o", color=colour, ms=4, label=name)
+        axis.errorbar(dependence.points, mean, yerr=bars, fmt="o", color=colour, ms=4, label=shortened(name))
         return
     axis.fill_between(dependence.points, low, high, color=colour, alpha=0.22, lw=0)
-    axis.plot(dependence.points, mean, color=colour, label=name)
+    axis.plot(dependence.points, mean, color=colour, label=shortened(name))
 
 
 def _set_reach(axis: Axes, reach: tuple[float, float], *, is_log: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rayfbnn.data import Source, is_path
 from rayfbnn.markup import tables
 from rayfbnn.output.whole_file import whole_file
-from rayfbnn.pictures.panels import Axes
+from rayfbnn.pictures.panels import Axes, set_log_scale
 from rayfbnn.reporting.page import Section, beside, check_installed, page, picture
 from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.looks import Look
@@ -125,7 +125,7 @@ def _draw_rhat(axis: Axes, looks: tuple[Look, ...]) -> None:
         axis.plot(
             work, [math.nan if value is None else value - 1 for value in values], marker="o", label=name
         )
-    axis.set_yscale("log")
+    set_log_scale(axis, "y")
     axis.set_xlabel("draws of a chain, times members")
     axis.set_ylabel("nested R-hat - 1")
     axis.legend(fontsize=6, ncol=2)
