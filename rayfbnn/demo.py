@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -99,7 +100,7 @@ def demo_text(demo: Demo) -> str:
     if not demo.diagnosis.ok:
         lines.append(
             "\nThe sigmas of the weights move slowly in this problem, with little effect on the predictions."
-            f" For more draws: rayfbnn resume {demo.store} --iterations 1000"
+            f" For more draws: rayfbnn resume {shlex.quote(str(demo.store))} --iterations 1000"
         )
     return "\n".join(lines)
 

@@ -17,6 +17,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.csv_files import is_whole
 from rayfbnn.data.forms.dress import dress_of, mostly_dressed, undress
 from rayfbnn.data.forms.levels import in_one_spelling, is_ambiguous, level_text, plain_number, truth_of
+from rayfbnn.data.problems import ColumnError
 from rayfbnn.data.raw_table import Table, short
 from rayfbnn.errors import DataError
 from rayfbnn.numerals import read_number
@@ -163,11 +164,17 @@ class Cells:
         wrong = np.flatnonzero(is_wrong)
         if len(wrong):
             value = self.values.iloc[int(wrong[0])]
-            raise DataError(
+            raise ColumnError(
                 f"{self.place(int(wrong[0]))}: not a finite number, got {short(str(value))!r}"
-                f" ({len(wrong)} of {len(is_wrong)} rows; {self._counting}){self._hint(value, wrong)}"
+                f" ({len(wrong)} of {len(is_wrong)} rows; {self._counting}){self._hint(value, wrong)}",
+                self._marks_among(wrong),
             )
         return self.numbers
+
+    def _marks_among(self, wrong: Array) -> dict[str, Any]:
+        """Return the key of [data] that names the marks of missing values, if the wrong cells are such."""
+        texts = dict.fromkeys(str(self.values.iloc[row]).strip() for row in wrong.tolist())
+        return {"missing_marks": list(texts)} if all(text.lower() in MARKS for text in texts) else {}
 
     def _hint(self, value: object, wrong: Array) -> str:
         """Return advice about a cell that is not a number, as the end of a message.

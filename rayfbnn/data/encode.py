@@ -50,7 +50,7 @@ def encode_inputs(
         if column.kind == "exposure":
             log_exposures(table, column.name)  # its messages say what an exposure is
     cells = [Cells.from_table(table, column.name) for column in encoding.inputs]
-    cells = [_as_trained(one, column, training) for one, column in zip(cells, encoding.inputs, strict=True)]
+    cells = [as_trained(one, column, training) for one, column in zip(cells, encoding.inputs, strict=True)]
     pairs = list(zip(cells, encoding.inputs, strict=True))
     for column_cells, column in pairs:
         if column.kind in ("number", "missing"):
@@ -120,7 +120,7 @@ def counts_text(counts: Counter[str]) -> str:
     return shown + ", ..." * (len(counts) > _MOST_SHOWN)
 
 
-def _as_trained(cells: Cells, column: InputColumn, training: Dataset | None) -> Cells:
+def as_trained(cells: Cells, column: InputColumn, training: Dataset | None) -> Cells:
     """Return the cells in the form of the training cases, where the same value may be another type.
 
     Truth values become 1 and 0 if the training cases have 1 and 0. In a column with levels, a missing value

@@ -10,6 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import MARKS, Cells, marks_key
 from rayfbnn.data.forms.levels import Places, level_text, order_of_levels, plain_number
+from rayfbnn.data.problems import ColumnError, Problems
 from rayfbnn.data.raw_table import Table, listed
 from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.errors import DataError
@@ -18,25 +19,32 @@ _WORDS = re.compile(r"[^\W\d_]|[<>=≤≥%$€£+]")
 _MAX_LABELS = 100  # more, with more than one for every two cases, are taken for numbers or free text
 
 
-def learn_labels(table: Table, spec: TableConfiguration) -> dict[str, tuple[str, ...]]:
+def learn_labels(table: Table, spec: TableConfiguration, problems: Problems) -> dict[str, tuple[str, ...]]:
     """Return the labels of each target that is not numbered from 0, ordered by label number.
 
     If a class model's configuration does not give the number of classes, its labels are the distinct values
     of the column. If it gives C classes, numbers from 1 to C are labels, and numbers from 0 to C - 1 are
-    label numbers already. Raises DataError if a target has too many or too few labels.
+    label numbers already. A target with too many or too few labels is added to the problems.
     """
     labels = {}
-    if not spec.targets_are_labels:
-        return {}
-    for name in spec.data.targets:
-        cells = Cells.from_table(table, name)
-        if _are_texts(cells) or (spec.n_labels is None and cells.kind == "number"):
-            labels[name] = _labels_of(cells)
-            _check_marks(cells, labels[name], spec)
-            _check_number_of_labels(cells, labels[name], spec)
-        elif (n_classes := spec.model_keys.classes) is not None and _counts_from_one(cells, n_classes):
-            labels[name] = tuple(str(label) for label in range(1, n_classes + 1))
+    for name in spec.data.targets if spec.targets_are_labels else ():
+        with problems.gathered():
+            if (learnt := _learn(Cells.from_table(table, name), spec)) is not None:
+                labels[name] = learnt
     return labels
+
+
+def _learn(cells: Cells, spec: TableConfiguration) -> tuple[str, ...] | None:
+    """Return the labels of a target; None if its numbers are label numbers already."""
+    if _are_texts(cells) or (spec.n_labels is None and cells.kind == "number"):
+        labels = _labels_of(cells)
+        _check_marks(cells, labels, spec)
+        _check_number_of_labels(cells, labels, spec)
+        return labels
+    n_classes = spec.model_keys.classes
+    if n_classes is not None and _counts_from_one(cells, n_classes):
+        return tuple(str(label) for label in range(1, n_classes + 1))
+    return None
 
 
 def _are_texts(cells: Cells) -> bool:
@@ -53,10 +61,11 @@ def _check_marks(cells: Cells, labels: Sequence[str], spec: TableConfiguration) 
     if not marks or spec.data.missing_marks is not None:
         return
     counts = ", ".join(f"{mark!r} in {cells.texts.count(mark)}" for mark in marks)
-    raise DataError(
+    raise ColumnError(
         f"{cells.table.source}: column {cells.name}: {counts} of {cells.table.n_rows} rows may mark missing"
         f" values; if so, set {marks_key(marks)}, which leaves these cases out of the likelihood; if"
-        f" {'it is a label' if len(marks) == 1 else 'they are labels'}, set {marks_key([])}"
+        f" {'it is a label' if len(marks) == 1 else 'they are labels'}, set {marks_key([])}",
+        {"missing_marks": marks},
     )
 
 

@@ -14,6 +14,7 @@ from rayfbnn.data.forms.levels import level_text
 from rayfbnn.data.input_columns import Selection, select_inputs
 from rayfbnn.data.labels import learn_labels, level_numbers, levels_of
 from rayfbnn.data.missing_inputs import check_none_missing
+from rayfbnn.data.problems import Problems, toml_value
 from rayfbnn.data.raw_table import Table, short
 from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.errors import DataError
@@ -36,34 +37,57 @@ def learn_encoding(table: Table, spec: TableConfiguration) -> Encoding:
     selection = select_inputs(table, spec.data)
     for name in (*spec.data.targets, *([spec.data.censored] if spec.data.censored else [])):
         table.column(name)
-    cells = {name: Cells.from_table(table, name) for name in selection.names}
-    constant = {
-        name: value
-        for name, column in cells.items()
-        if (value := _constant_value(column, spec, selection)) is not None
-    }
-    varying = {name: column for name, column in cells.items() if name not in constant}
-    if not varying:
+    problems = Problems(table, spec.data)
+    varying, constant, inputs = [], {}, []
+    for name in selection.names:
+        with problems.gathered(exclude=[name]):
+            cells = Cells.from_table(table, name)
+            if (value := _constant_value(cells, spec, selection)) is not None:
+                constant[name] = value
+                continue
+            inputs.append(_learn_column(cells, spec, selection))
+            varying.append(cells)
+    if not inputs and not problems:
         listed = "; ".join(
             f"column {name}: the value is {value} in every row" for name, value in constant.items()
         )
         raise DataError(f"{table.source}: no input varies: {listed}")
+    have_one_unit = _have_one_unit(varying, spec, selection) if inputs else False
+    with problems.gathered():
+        for column in learn_exposure(table, spec.data.exposure):
+            inputs.append(column)
+            varying.append(Cells.from_table(table, column.name))
     encoding = Encoding(
         columns=tuple(name for name in table.names if name not in reserved),
-        inputs=(
-            *(_learn_column(column, spec, selection) for column in varying.values()),
-            *learn_exposure(table, spec.data.exposure),
-        ),
+        inputs=tuple(inputs),
         constant=constant,
-        labels=learn_labels(table, spec),
+        labels=learn_labels(table, spec, problems),
         n_cases=table.n_rows,
-        have_one_unit=_have_one_unit(list(varying.values()), spec, selection),
+        have_one_unit=have_one_unit,
     )
-    if spec.data.missing is None:
-        used = [Cells.from_table(table, column.name) for column in encoding.inputs]
-        check_none_missing(used, encoding, is_training=True)
+    if spec.data.missing is None and inputs:
+        with problems.gathered():
+            check_none_missing(varying, encoding, is_training=True)
+    _check_targets(table, spec, encoding, problems)
+    problems.check()
     _check_names(encoding, table)
     return encoding
+
+
+def _check_targets(table: Table, spec: TableConfiguration, encoding: Encoding, problems: Problems) -> None:
+    """Add targets that are neither numbers nor labels to the problems, and real targets that are constant."""
+    for name in spec.data.targets:
+        if name in encoding.labels or spec.targets_are_labels:
+            continue
+        with problems.gathered():
+            cells = Cells.from_table(table, name)
+            numbers = cells.check_numbers(allowed=cells.is_empty)[~cells.is_empty]
+            is_constant = len(numbers) > 1 and (numbers == numbers[0]).all()
+            if is_constant and "targets" in spec.data.standardize:
+                raise DataError(
+                    f"{table.source}: column {name}: the target is {numbers[0]:g} in every row, so there is"
+                    " nothing to learn; data.targets may name another column"
+                )
 
 
 def _constant_value(cells: Cells, spec: TableConfiguration, selection: Selection) -> str | None:
@@ -134,10 +158,11 @@ def _median(values: np.ndarray) -> float:
 def _check_number_of_levels(cells: Cells, n_levels: int) -> None:
     n_rows = cells.table.n_rows
     if n_levels > _MAX_LEVELS or (n_levels > _MANY_LEVELS and n_levels > n_rows / 2):
+        examples = ", ".join(repr(short(str(text))) for text in list(dict.fromkeys(cells.texts))[:3])
         raise DataError(
-            f"{cells.table.source}: column {cells.name}: has {n_levels} different texts in {n_rows} rows, too"
-            f' many for an input each; leave it out with data.exclude = ["{cells.name}"], or name it in'
-            " data.categorical if each is meant to be a level"
+            f"{cells.table.source}: column {cells.name}: has {n_levels} different texts in {n_rows} rows"
+            f" ({examples}), too many for an input each; leave it out with data.exclude ="
+            f" {toml_value([cells.name])}, or name it in data.categorical if each is meant to be a level"
         )
 
 

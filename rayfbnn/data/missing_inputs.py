@@ -9,8 +9,8 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.problems import ColumnError
 from rayfbnn.data.raw_table import short
-from rayfbnn.errors import DataError
 
 
 def missing_rows(cells: Cells, column: InputColumn) -> Array:
@@ -44,7 +44,8 @@ def check_none_missing(columns: Sequence[Cells], encoding: Encoding, *, is_train
         )
     else:
         ways = "they were never missing in training cases, so drop these rows or fill in the values"
-    raise DataError(
+    raise ColumnError(
         f"{columns[0].table.source}: inputs are missing in {int(rows.sum())} of {len(rows)} rows:"
-        f" {'; '.join(counts)}; {ways}"
+        f" {'; '.join(counts)}; {ways}",
+        {"missing": "indicator"},
     )

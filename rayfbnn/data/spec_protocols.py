@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from rayfbnn.data.encoding import Encoding
 from rayfbnn.model.likelihood.data_model import DataModel
@@ -12,6 +12,10 @@ from rayfbnn.model.likelihood.data_model import DataModel
 
 class ColumnKeys(Protocol):
     """The keys of the section `data` on the columns of a table."""
+
+    def as_written(self) -> Mapping[str, Any]:
+        """Return the keys that the configuration has, with their values."""
+        ...
 
     @property
     def inputs(self) -> tuple[str, ...] | None:

@@ -62,11 +62,8 @@ def read_cases(
     training  the training cases, which define the standardisation; DataError is raised for a case that is too
               large for the network's arithmetic once standardised
     """
-    encoding = spec.encoding or Encoding.from_numbers(spec.input_names)
-    names = [encoding.source_names, encoding.columns]
-    table = _table(data, names, spec)
-    if table.n_rows == 0:
-        raise DataError(f"{table.source}: no rows below the header; at least one case is needed")
+    encoding = _encoding(spec)
+    table = table_of_new_cases(data, spec)
     inputs = encode_inputs(table, encoding, training, ignores_unknown=spec.data.unknown == "ignore")
     targets = None
     if any(name in table.names for name in spec.data.targets):
@@ -74,6 +71,19 @@ def read_cases(
     if training is not None:
         training.check_range(inputs, targets, dtype=spec.dtype, source=table.source, is_training=False)
     return inputs, targets
+
+
+def table_of_new_cases(data: Source, spec: TableConfiguration) -> Table:
+    """Return cases to predict before they are encoded; raise DataError if there are none."""
+    encoding = _encoding(spec)
+    table = _table(data, [encoding.source_names, encoding.columns], spec)
+    if table.n_rows == 0:
+        raise DataError(f"{table.source}: no rows below the header; at least one case is needed")
+    return table
+
+
+def _encoding(spec: TableConfiguration) -> Encoding:
+    return spec.encoding or Encoding.from_numbers(spec.input_names)
 
 
 def _training_table(data: Source, spec: TableConfiguration) -> Table:

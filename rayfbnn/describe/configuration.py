@@ -12,6 +12,7 @@ import scipy.special
 
 from rayfbnn.data import Dataset
 from rayfbnn.describe.data import describe_data, describe_parts, describe_skewness
+from rayfbnn.describe.remarks import remarks
 from rayfbnn.describe.schedule import describe_schedule
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
@@ -37,12 +38,22 @@ def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None 
     parts = [
         _network(spec),
         _priors(spec),
-        describe_data(spec, store) + describe_skewness(spec, targets) + describe_parts(spec, targets),
+        [
+            *describe_data(spec, store),
+            *describe_skewness(spec, targets),
+            *describe_parts(spec, targets),
+            *_remarks(spec, data),
+        ],
         describe_schedule(spec, store) if spec.fit is None else _describe_fit(spec.fit),
         _size_of_store(spec, store) if spec.fit is None else [],
         _defaults(spec),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _remarks(spec: RunSpec, data: Dataset | None) -> list[str]:
+    """Return the remarks on the training cases, if they have been read."""
+    return [] if data is None else [f"  remark: {text}" for text in remarks(spec, data)]
 
 
 def _network(spec: RunSpec) -> list[str]:

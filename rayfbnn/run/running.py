@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -270,7 +271,7 @@ def _how_to_go_on(store: Store) -> str:
     done = min(progress.iteration for progress in store.all_progress())
     return (
         f"stopped: {done} of {store.spec.total_iterations} iterations of every chain are committed;"
-        f" continue with: rayfbnn resume {store.path}"
+        f" continue with: rayfbnn resume {shlex.quote(str(store.path))}"
     )
 
 

@@ -76,6 +76,11 @@ class DataSpec(StrictModel):
     parts: Annotated[int, Field(ge=1, le=MAX_WORD)] | Literal["auto"] | None = None
     shuffle: bool | None = None
 
+    def as_written(self) -> dict[str, Any]:
+        """Return the keys that were given, without those filled in."""
+        written: dict[str, Any] = self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        return written
+
 
 KEYS_OF_NEW_CASES = ("unknown", "missing_marks", "decimal", "separator", "header", "skip_rows")
 """The keys of [data] that say how new cases are read. A store may read them by other values than its own."""

@@ -50,12 +50,17 @@ def read_run_data(spec: RunSpec, data: Source | None) -> tuple[RunSpec, Dataset]
     data  the training cases, instead of the file that data.train names
 
     The configuration gets the absolute path of the file, which `resume` then finds from any folder, or no
-    path if the cases are not from a file. A warning names the constant columns, which are left out.
+    path if the cases are not from a file. A warning names the constant columns, which are left out, and there
+    is one for each remark on the cases.
     """
+    from rayfbnn.describe.remarks import remarks
+
     spec, dataset = read_training(spec, data)
     if spec.encoding is not None and spec.encoding.constant:
         listed = ", ".join(f"{name} ({value})" for name, value in spec.encoding.constant.items())
         _log.warning("constant columns are left out of the inputs: %s", listed)
+    for remark in remarks(spec, dataset):
+        _log.warning("%s", remark)
     path = spec.train_path if data is None else Path(data) if is_path(data) else None
     return spec.with_train(path and path.resolve()), dataset
 

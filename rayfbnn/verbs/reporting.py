@@ -14,7 +14,7 @@ from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
 from rayfbnn.output.whole_file import whole_file
-from rayfbnn.store.storage.places import Place, as_typed, place_of
+from rayfbnn.store.storage.places import Place, near, place_of
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     check_folder,
@@ -130,6 +130,6 @@ def _labels(places: Sequence[Place]) -> list[str]:
     if len(set(resolved)) < len(resolved):
         raise ConfigError("path: the same store is given twice; give each store once")
     return [
-        found.name if counts[found.name] == 1 else as_typed(place)
+        found.name if counts[found.name] == 1 else near(place)
         for found, place in zip(resolved, places, strict=True)
     ]

@@ -51,7 +51,8 @@ def sample(
 ) -> RunSummary:
     """Draw from the posterior that a configuration describes, into a new store.
 
-    Everything is checked before anything is created, and a forecast of the run's time is shown with the
+    Everything is checked before anything is created, and all problems of the training table are named
+    together (docs/data.md says how a table may be written). A forecast of the run's time is shown with the
     progress. Ctrl-C (or SIGTERM) ends the run after the iterations that are under way, and commits them; a
     second one ends it at once. In both cases `resume` continues the run, and the draws are the same as
     without the interruption.

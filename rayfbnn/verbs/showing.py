@@ -16,7 +16,9 @@ from rayfbnn.verbs.arguments import Spec, place_given, read_spec
 from rayfbnn.verbs.forecasting import forecast_text
 
 if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
     from rayfbnn.run.status import Status
+    from rayfbnn.spec import RunSpec
 
 
 def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> str:
@@ -25,14 +27,16 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
     The text lists the inputs with the encoding of each column, and the columns that are left out. It names
     the kernel, the code that runs the trajectories on this machine; for a store this is the kernel that the
     run started with. For a store it says how far the run is. The columns of the training cases are checked if
-    the file exists.
+    the file exists, and all problems are named together. docs/data.md says how a table may be written.
 
     Parameters
     ----------
     what
         A configuration (a TOML file), or a store. From Python also nested dictionaries, or a RunSpec.
     data
-        See `sample`.
+        Cases to predict, which are compared with the training cases: missing columns, levels and missing
+        values that no training case has, and numbers far outside their range. If the configuration names no
+        file of training cases, or the file does not exist, these are the training cases instead.
     set
         See `sample`. The configuration of a store is fixed.
 
@@ -50,8 +54,6 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
             raise ConfigError(
                 f"set: the configuration of the store {place} is fixed, got {set[0]}; leave it out"
             )
-        if data is not None:
-            raise ConfigError(f"data: the store {place} has its own copy of the training cases; leave it out")
         store = Store.open(what)
         return (
             describe(store.spec, store=store)
@@ -59,14 +61,23 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
             + describe_tuning(store)
             + describe_rounds(store)
             + _describe_progress(store)
+            + ("" if data is None else f"\n\n{_describe_new_cases(store.spec, store.data, data)}")
         )
     spec = read_spec(what, set)
-    if data is None and spec.is_resolved and (spec.train_path is None or not os.path.exists(spec.train_path)):
+    has_file = spec.train_path is not None and os.path.exists(spec.train_path)
+    if not has_file and data is None and spec.is_resolved:
         return describe(spec)
-    spec, dataset = read_training(spec, data)
+    spec, dataset = read_training(spec, None if has_file else data)
     spec.check_data(dataset.n_cases)
+    compared = f"\n{_describe_new_cases(spec, dataset, data)}\n" if has_file and data is not None else ""
     forecast = forecast_text(with_batches(spec, None, None), dataset, workers=n_cores())
-    return describe(spec, data=dataset) + forecast
+    return describe(spec, data=dataset) + compared + forecast
+
+
+def _describe_new_cases(spec: RunSpec, training: Dataset, data: Source) -> str:
+    from rayfbnn.describe.new_cases import describe_new_cases
+
+    return "\n".join(describe_new_cases(spec, training, data))
 
 
 def _describe_progress(store: Store) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import time
 from dataclasses import dataclass, replace
 from itertools import count
@@ -241,7 +242,7 @@ def _line(number: int, verdict: RoundVerdict, store: Store, reason: str) -> str:
     else:
         is_complete = _done(store) == store.spec.total_iterations
         over = "this is the planned length" if is_complete else "the time is over"
-        command = f"rayfbnn resume {store.path} --until ok --max-time 30m"
+        command = f"rayfbnn resume {shlex.quote(str(store.path))} --until ok --max-time 30m"
         decision = f"not ok, since {reason}; {over}; continue with: {command}"
     return (
         f"round {number}: {verdict.draws} draws in each chain, {duration(verdict.seconds)},"

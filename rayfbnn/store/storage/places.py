@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -102,7 +103,12 @@ def is_address(place: object) -> bool:
 
 
 def as_typed(place: Place) -> str:
-    """Return a place for use in a command: relative if it is below the working folder, else in full."""
+    """Return a place for use in a command, quoted for the shell; relative if below the working folder."""
+    return shlex.quote(near(place))
+
+
+def near(place: Place) -> str:
+    """Return a place in words: relative if it is below the working folder, else in full."""
     if isinstance(place, Path) and place.is_relative_to(Path.cwd()):
         return str(place.relative_to(Path.cwd()))
     return str(place)
