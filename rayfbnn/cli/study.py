@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,10 +18,12 @@ from rayfbnn.cli.jobs import start_again
 from rayfbnn.cli.parameters import AsJson, LogFormat, Set, SpecFile, utf8
 from rayfbnn.cli.program import NOT_CONVERGED, app
 from rayfbnn.cli.program import command as command_of
-from rayfbnn.output.printing import answer, tell
+from rayfbnn.errors import ConfigError
+from rayfbnn.output.printing import Redrawn, answer, tell
 
 if TYPE_CHECKING:
     from rayfbnn.study import Study
+    from rayfbnn.study.study_status import StudyStatus
 
 _MOST_DIGITS = 20  # of a seed
 
@@ -109,13 +114,55 @@ def add(path: Folder, seeds: Seeds) -> None:
 
 
 @command
-def status(path: Folder, as_json: AsJson = False) -> None:
+def status(
+    path: Folder,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Show a row for each member again and again, until it is complete."),
+    ] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two times of --watch.")] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """With --watch, a terminal shows a table that is redrawn; elsewhere a line is added each time, and the
+    table comes at the end.
+    """
     from rayfbnn.study import Study
     from rayfbnn.study.study_status import study_text
+    from rayfbnn.study.watching import watch_text
 
-    current = Study.open(path).status()
+    if not every > 0:
+        raise ConfigError(f"every: must be a number of seconds above 0, got {every:g}")
+    screen = Redrawn()
+    while True:
+        current = Study.open(path).status()
+        is_over = current.ok is not None or not watch
+        if as_json:
+            is_read = answer(_status_json(current), as_is=True)
+        elif watch and not is_over:
+            is_read = screen.answer(_watched(current))
+        else:
+            is_read = screen.answer(
+                f"{watch_text(current)}\n{study_text(current)}" if watch else study_text(current)
+            )
+        if is_over or not is_read:
+            return
+        time.sleep(every)
+
+
+def _status_json(current: StudyStatus) -> str:
     more = {"ok": current.ok, "drivers": current.drivers(), "drivers_perhaps": current.drivers(None)}
-    answer(json.dumps(asdict(current) | more) if as_json else study_text(current), as_is=as_json)
+    return json.dumps(asdict(current) | more)
+
+
+def _watched(current: StudyStatus) -> str:
+    """Return the table as far as the terminal has room for it, or a line where there is no terminal."""
+    from rayfbnn.study.watching import progress_line, watch_text
+
+    if not sys.stdout.isatty():
+        return progress_line(current)
+    room = shutil.get_terminal_size().lines - 2
+    per_configuration = room // len(current.configurations) - 3
+    return watch_text(current, most_rows=per_configuration)
 
 
 @command
@@ -180,8 +227,6 @@ def _cases(study: Study, text: str) -> Path | list[Path]:
 
 def _seeds(text: str) -> int | list[int]:
     """Return the number of seeds, or the list of seeds; ConfigError if the text is neither."""
-    from rayfbnn.errors import ConfigError
-
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in parts):
         shown = text if len(text) <= 80 else f"{text[:77]}..."

@@ -106,6 +106,20 @@ def answer(text: str, *, as_is: bool = False) -> bool:
     return getattr(sys.stdout, "is_read", True)
 
 
+class Redrawn:
+    """An answer that is printed again and again, in its old place on a terminal."""
+
+    def __init__(self) -> None:
+        self._n_lines = 0
+
+    def answer(self, text: str) -> bool:
+        """Print the text, in place of the last one on a terminal; return True if somebody still reads it."""
+        back = f"\x1b[{self._n_lines}F\x1b[J" if self._n_lines and sys.stdout.isatty() else ""
+        text = folded(text, line_width(sys.stdout))
+        self._n_lines = text.count("\n") + 1
+        return answer(back + text, as_is=True)
+
+
 def tell(text: str, *, as_is: bool = False) -> None:
     """Print text on standard output that can be found elsewhere too; it may be lost without an error.
 

@@ -210,6 +210,7 @@ def new_executor(store: Store, n_batches: int, options: RunOptions) -> Executor:
     is_gpu = store.spec.device == "gpu"
     n_parts = store.spec.n_parts
     if options.address is None and not is_gpu:
+        _remark_on_batches(store, workers)
         useful = n_batches if n_parts == 1 else n_parts
         workers = min(n_cores() if workers is None else workers, useful)
     return RayExecutor(
@@ -218,6 +219,26 @@ def new_executor(store: Store, n_batches: int, options: RunOptions) -> Executor:
         max_failures=options.max_failures,
         gpus_per_worker=1 if is_gpu else 0,
         n_parts=n_parts,
+    )
+
+
+def _remark_on_batches(store: Store, workers: int | None) -> None:
+    """Warn if more workers were asked for than the run has batches, and name the setting that gives more."""
+    n_batches, chains = store.n_batches, store.n_chains
+    if workers is None or workers <= n_batches or store.spec.n_parts > 1:
+        return
+    per_batch = max(1, chains // workers)
+    more = -(-chains // per_batch)
+    _log.warning(
+        "%s: %d workers were asked for, but one samples a batch, and the %d chains are in %d batch%s; %s",
+        store.path,
+        workers,
+        chains,
+        n_batches,
+        "es" if n_batches > 1 else "",
+        f"a new run with chains_per_batch = {per_batch} has {more}"
+        if more > n_batches
+        else "use more chains",
     )
 
 

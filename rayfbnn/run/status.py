@@ -156,12 +156,9 @@ def status_of(store: Store, now: float | None = None) -> Status:
     )
 
 
-def driver_of(store: Store) -> tuple[str | None, bool | None]:
-    """Return the driver of a store, and whether it is at work, as in `status_of`."""
-    if _driver(store, is_copied=False) is None:
-        return None, False
-    status = status_of(store)
-    return status.driver, status.at_work
+def status_if_driven(store: Store) -> Status | None:
+    """Return the status of a store with a driver on record; None, at little cost, without one."""
+    return None if _driver(store, is_copied=False) is None else status_of(store)
 
 
 def _course(store: Store, records: list[Record], batch: int, made: float, now: float) -> _Course:

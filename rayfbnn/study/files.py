@@ -152,10 +152,12 @@ class StudyFiles:
         if not self.members.is_there(member):
             return False
         store = self.members.open(member, headers_only=True)
-        configuration = self.configurations[member.configuration]
-        missing = configuration.iterations - due.iterations
-        needed = self.members.spec(member).total_iterations - missing
-        return not unfinished_batches(store, needed)
+        return not unfinished_batches(store, self.needed_iterations(member, due))
+
+    def needed_iterations(self, member: Member, due: Due) -> int:
+        """Return the number of iterations, of all phases together, that a look needs of a member."""
+        missing = self.configurations[member.configuration].iterations - due.iterations
+        return self.members.spec(member).total_iterations - missing
 
     def decide(self, configuration: int, due: Due) -> Look | None:
         """Look at the draws of all members and record the decision; return None if another driver has."""

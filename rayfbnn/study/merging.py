@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 
 from rayfbnn.errors import ConfigError, StoreError, StoreMismatchError
 from rayfbnn.store.store import Store
 from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.looks import Due, Look, take_look
 from rayfbnn.study.members import Member
+
+_log = logging.getLogger(__name__)
+
+_MOST_SEEDS = 8  # that a warning lists
 
 
 def look_at_committed(studies: Sequence[StudyFiles], configuration: int) -> Look:
@@ -32,6 +37,9 @@ def look_at_committed(studies: Sequence[StudyFiles], configuration: int) -> Look
     n_draws = min((store.committed_draws for store in stores.values()), default=0)
     if n_draws == 0:
         raise StoreError(f"{studies[0].place}: not every started member has draws; run the study first")
+    lengths = {seed: store.committed_draws for seed, store in stores.items()}
+    if longer := _different_lengths(lengths):
+        _log.warning("%s: %s; the first %d of each are judged", studies[0].place, longer, n_draws)
     number = len(studies[0].looks(configuration)) + 1
     due = Due(number, n_draws, tuple(sorted([*stores, *failed])), is_last=True)
     return take_look(due, n_draws, stores, failed, studies[0].plan.rule)
@@ -43,15 +51,42 @@ def stores_with_draws(studies: Sequence[StudyFiles], configuration: int) -> list
     members = [
         (study, Member(configuration, seed)) for study in studies for seed in study.seeds(configuration)
     ]
-    stores = [
-        str(study.members.place(member))
+    lengths = {
+        member.seed: study.members.open(member).committed_draws if study.members.is_there(member) else 0
         for study, member in members
-        if study.members.is_there(member) and study.members.open(member).committed_draws
-    ]
-    if not stores:
+    }
+    with_draws = {seed: length for seed, length in lengths.items() if length}
+    if not with_draws:
         label = studies[0].configurations[configuration].label
         raise StoreError(f"{studies[0].place}: no member of {label} has draws yet; run the study first")
-    return stores
+    if len(with_draws) < len(lengths):
+        absent = [seed for seed in lengths if seed not in with_draws]
+        _log.warning("%s: %s without draws are left out", studies[0].place, _seeds(absent))
+    if longer := _different_lengths(with_draws):
+        _log.warning("%s: %s; longer members count for more in what is pooled", studies[0].place, longer)
+    return [str(study.members.place(member)) for study, member in members if member.seed in with_draws]
+
+
+def _different_lengths(lengths: Mapping[int, int]) -> str:
+    """Return how many draws the chains of which members have, or "" if all have the same number.
+
+    lengths  the number of draws in each chain of a member, by its seed
+    """
+    different = sorted(set(lengths.values()))
+    if len(different) < 2:
+        return ""
+    parts = [
+        f"{length} draws in each chain of {_seeds([seed for seed in lengths if lengths[seed] == length])}"
+        for length in different
+    ]
+    return f"members have different lengths: {', '.join(parts)}"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """Return the seeds of some members as text, the first few by their numbers."""
+    listed = ", ".join(map(str, seeds[:_MOST_SEEDS]))
+    more = f" and {len(seeds) - _MOST_SEEDS} more" if len(seeds) > _MOST_SEEDS else ""
+    return f"seed{'s' if len(seeds) > 1 else ''} {listed}{more}"
 
 
 def _check(studies: Sequence[StudyFiles], configuration: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.printing import say
 from rayfbnn.run.hardware import n_cores
 from rayfbnn.store.storage.places import place_of
 from rayfbnn.study.files import StudyFiles
@@ -18,7 +19,7 @@ from rayfbnn.verbs.arguments import Spec, check_folder, check_options, output_pa
 
 if TYPE_CHECKING:
     from rayfbnn.answers.predict import Prediction
-    from rayfbnn.run.running import LogFormat
+    from rayfbnn.run.running import LogFormat, RunOptions
     from rayfbnn.study.looks import Look
     from rayfbnn.study.ranking import Rank
     from rayfbnn.study.training_files import StudyPrediction
@@ -139,13 +140,27 @@ class Study(StudyFiles):
         if n_members == 0:
             return self.status()
         on_cluster = ClusterDrivers(self, options) if address is not None else None
+        count = min(workers or n_cores(), n_members)
         if on_cluster is not None and on_cluster.count <= n_members:
+            self._say_first(options, f"by {on_cluster.count} workers of the cluster")
             on_cluster.run()
-        elif on_cluster is not None or workers == 0:
+        elif on_cluster is not None:
+            self._say_first(options, "the workers of the cluster share the batches of a member")
+            show(drive(self, options), options)
+        elif workers == 0:
+            self._say_first(options, "one member after another in this process")
             show(drive(self, options), options)
         else:
-            Drivers(str(self.place), options, count=min(workers or n_cores(), n_members)).run()
+            self._say_first(options, f"in {count} process{'es' if count > 1 else ''}")
+            Drivers(str(self.place), options, count=count).run()
         return self.status()
+
+    def _say_first(self, options: RunOptions, how: str) -> None:
+        """Say what was found and what will be done, before the first block, if the progress is shown."""
+        from rayfbnn.study.watching import first_line
+
+        if options.progress:
+            say(first_line(self.status(), how))
 
     def diagnose(self, configuration: int = 0, *, others: Sequence[Study] = ()) -> Look:
         """Judge the draws that are committed now by the rule of the study. Nothing is recorded.

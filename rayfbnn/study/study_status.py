@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from rayfbnn.run.status import driver_of
+from rayfbnn.run.status import status_if_driven
 from rayfbnn.study.members import Member
 
 if TYPE_CHECKING:
     from rayfbnn.study.files import StudyFiles
     from rayfbnn.study.looks import Due, Look
+
+State: TypeAlias = Literal["not begun", "under way", "ready", "failed"]
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,34 @@ class MemberStatus:
         Host and process id of the driver that has it, or had it when it was killed; None without a driver.
     at_work
         Whether that driver is at work: True, False, or None if this machine cannot tell.
+    iteration
+        Number of iterations, of all phases together, that every chain has.
+    needed
+        Number that the next look needs, or that it has if its configuration is complete.
+    seconds_left
+        Seconds until it has the iterations that are planned, if a driver is at work on it and its recent
+        blocks say how fast; otherwise None.
     """
 
     seed: int
-    state: Literal["not begun", "under way", "ready", "failed"]
+    state: State
     draws: int = 0
     reason: str = ""
     driver: str | None = None
     at_work: bool | None = False
+    iteration: int = 0
+    needed: int = 0
+    seconds_left: float | None = None
+
+    @property
+    def left(self) -> int:
+        """Number of iterations that are missing for the next look."""
+        return max(0, self.needed - self.iteration)
+
+    @property
+    def speed(self) -> float | None:
+        """Iterations of all chains in a second; None unless a driver is at work on it."""
+        return self.left / self.seconds_left if self.seconds_left and self.left else None
 
 
 @dataclass(frozen=True)
@@ -124,16 +146,28 @@ def status_of_study(study: StudyFiles) -> StudyStatus:
 
 def _member(study: StudyFiles, member: Member, due: Due | None) -> MemberStatus:
     reason = study.members.failure(member)
-    is_there = study.members.is_there(member)
-    store = study.members.open(member, headers_only=True) if is_there else None
-    draws = 0 if store is None else store.committed_draws
-    driver, at_work = (None, False) if store is None else driver_of(store)
+    needed = 0 if due is None else study.needed_iterations(member, due)
+    if not study.members.is_there(member):
+        state: State = "not begun" if reason is None else "failed"
+        return MemberStatus(member.seed, state, reason=reason or "", needed=needed)
+    store = study.members.open(member, headers_only=True)
+    current = status_if_driven(store)
+    iteration = min(progress.iteration for progress in store.all_progress())
     if reason is not None:
-        return MemberStatus(member.seed, "failed", draws, reason, driver, at_work)
-    if store is None:
-        return MemberStatus(member.seed, "not begun")
-    is_ready = due is None or study.is_ready(member, due)
-    return MemberStatus(member.seed, "ready" if is_ready else "under way", draws, "", driver, at_work)
+        state = "failed"
+    else:
+        state = "ready" if due is None or study.is_ready(member, due) else "under way"
+    return MemberStatus(
+        seed=member.seed,
+        state=state,
+        draws=store.committed_draws,
+        reason=reason or "",
+        driver=None if current is None else current.driver,
+        at_work=False if current is None else current.at_work,
+        iteration=iteration,
+        needed=needed or iteration,
+        seconds_left=None if current is None or not current.at_work else current.seconds_left,
+    )
 
 
 def study_text(status: StudyStatus) -> str:
@@ -147,12 +181,13 @@ def _driver_lines(status: StudyStatus) -> Iterator[str]:
     """Yield lines on the drivers that are or may be at work; none for a complete study without drivers."""
     at_work, perhaps = status.drivers(), status.drivers(None)
     if perhaps:
-        yield f"perhaps at work, on other machines: {_counted(perhaps)}"
+        yield f"perhaps at work, on other machines: {counted_drivers(perhaps)}"
     if at_work or (status.ok is None and not perhaps):
-        yield f"at work: {_counted(at_work)}"
+        yield f"at work: {counted_drivers(at_work)}"
 
 
-def _counted(drivers: list[str]) -> str:
+def counted_drivers(drivers: list[str]) -> str:
+    """Return the number of drivers and their names."""
     if not drivers:
         return "no driver"
     return f"{len(drivers)} driver{'s' if len(drivers) > 1 else ''}: {', '.join(drivers)}"

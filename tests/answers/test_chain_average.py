@@ -22,6 +22,7 @@ from rayfbnn.answers.judging.chain_average import (
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import quantities
+from rayfbnn.draws.subsets import first_draws
 from tests.support.store.standin_store import make_data, make_run, make_spec, normal
 
 RUNS = 400
@@ -161,6 +162,14 @@ def test_two_runs_of_one_posterior_are_averaged_together() -> None:
     runs = [make_run(spec, make_data(spec), seed=seed) for seed in (11, 50)]
     both = average_error(runs)
     assert both.chains == 8
+
+
+def test_runs_of_which_one_has_few_draws_are_averaged_without_a_test_of_their_parts() -> None:
+    spec = make_spec()
+    runs = [make_run(spec, make_data(spec), seed=seed) for seed in (11, 50)]
+    short = first_draws(runs[0], 5)  # too few for eighths
+    both = average_error([short, runs[1]])
+    assert both.chains == 8 and both.is_known and not both.is_on_its_way
 
 
 @pytest.mark.parametrize("what", ["all means", "one mean", "one variance"])

@@ -143,3 +143,35 @@ def test_workers_and_estimates_go_without_the_set_of_cores(
     assert given["workers"] == 2
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert n_cores() == 1
+
+
+@pytest.mark.parametrize(
+    ("workers", "remedy"),
+    [
+        (4, "a new run with chains_per_batch = 1 has 5"),
+        (2, "a new run with chains_per_batch = 2 has 3"),
+        (1, ""),
+        (None, ""),
+    ],
+)
+def test_more_workers_than_batches_are_remarked_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    workers: int | None,
+    remedy: str,
+) -> None:
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path, chains_per_batch=5))
+    monkeypatch.setattr(running, "RayExecutor", lambda **settings: None)
+    running.new_executor(store, 1, running.RunOptions(workers=workers))
+    what = f"{workers} workers were asked for, but one samples a batch, and the 5 chains are in 1 batch"
+    assert (f"{what}; {remedy}" in caplog.text) == bool(remedy) == ("were asked for" in caplog.text)
+
+
+def test_chains_that_are_batches_of_their_own_cannot_be_divided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path, chains_per_batch=1))
+    monkeypatch.setattr(running, "RayExecutor", lambda **settings: None)
+    running.new_executor(store, 5, running.RunOptions(workers=9))
+    assert "the 5 chains are in 5 batches; use more chains" in caplog.text

@@ -109,7 +109,10 @@ def average_error(runs: Sequence[Draws], *, inputs: Array | None = None) -> Aver
     chosen = inputs[evenly_spaced(len(inputs), _CASES)]
     at_most = max(_LEAST_DRAWS, _DRAWS // sum(run.n_chains for run in runs))
     moments = [_chain_moments(thinned(run, at_most), chosen) for run in runs]
-    halves, parts = (np.concatenate([one[number] for one in moments], axis=1) for number in (0, 1))
+    halves = np.concatenate([one[0] for one in moments], axis=1)
+    # A run of fewer than eight draws has halves instead of eighths; then no parts are compared.
+    has_equal_parts = len({len(one[1]) for one in moments}) == 1
+    parts = np.concatenate([one[1] for one in moments], axis=1) if has_equal_parts else None
     variances = np.concatenate([one[2] for one in moments], axis=0)
     model = runs[0].spec.data_model
     labels = len(model.probability_columns(data.target_names)) // len(data.target_names)
