@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.special import logsumexp
 
 import rayfbnn
@@ -34,6 +36,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rayfbnn.sample(tables, folder / "run.zarr", **HERE)
     rayfbnn.prior(tables, folder / "prior.zarr", draws=6)
     return folder
+
+
+def test_nothing_warns_of_metadata_where_a_store_is_opened_as_documented(finished: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rayfbnn.open(finished / "run.zarr").load()
+        rayfbnn.to_datatree(finished / "run.zarr", prior=finished / "prior.zarr").load()
+        rayfbnn.export(finished / "run.zarr", out=finished / "run.nc")
+        xr.open_datatree(finished / "run.zarr", engine="zarr", consolidated=False).close()
+        xr.open_zarr(finished / "run.zarr", group="posterior", chunks=None, consolidated=False).close()
+    with pytest.warns(RuntimeWarning, match="consolidated metadata"):  # which docs/store.md quotes
+        xr.open_zarr(finished / "run.zarr", group="posterior", chunks=None).close()
 
 
 def test_statistics_have_the_names_and_types_of_arviz(finished: Path) -> None:
