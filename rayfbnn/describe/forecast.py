@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rayfbnn.describe.verb_results import duration
+from rayfbnn.timing.measured_times import Change
 
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
@@ -14,11 +15,17 @@ _LONG_TO_WAIT = 30.0  # seconds before the first draw
 
 
 def describe_forecast(forecast: Forecast) -> str:
-    """Describe the time of a run, the basis of the forecast, and faster alternatives, one item a line."""
+    """Describe the time of a run, the basis of the forecast, and options that change it, one item a line."""
+    at_most = "at most " if forecast.first_verdict is not None else ""
     lines = [
-        f"Time: about {duration(forecast.seconds)} {_with_workers(forecast)},"
+        f"Time: {at_most}about {duration(forecast.seconds)} {_with_workers(forecast)},"
         f" {duration(forecast.before_draws)} of it before the first draw is kept ({_basis(forecast)})"
     ]
+    if forecast.first_verdict is not None:
+        lines.append(
+            "  the run ends when its predictions are ok; the first verdict comes after about"
+            f" {duration(forecast.first_verdict)}"
+        )
     if forecast.before_draws >= _LONG_TO_WAIT:
         lines.append("  until then `rayfbnn predict` answers from the earlier phases, and marks the answers")
     if forecast.lengths:
@@ -28,10 +35,25 @@ def describe_forecast(forecast: Forecast) -> str:
             f" for such a network; the longest trajectories would take {duration(forecast.longest)};"
             " sample updates the time left as it runs"
         )
-    if forecast.changes:
-        lines.append("  faster alternatives (the number of draws needed may differ):")
-        lines += [f"    {duration(change.seconds):>12}  {change.what}" for change in forecast.changes]
+    options = [*_limit_of_time(forecast), *((change, "") for change in forecast.changes)]
+    if options:
+        lines.append("  options for `rayfbnn sample` that save time (the number of draws needed may differ):")
+        lines += [f"    {_option(change, words)}" for change, words in options]
     return "\n".join(lines)
+
+
+def _limit_of_time(forecast: Forecast) -> list[tuple[Change, str]]:
+    """Return the option that ends a long run of open length after about half of its longest time."""
+    minutes = int(forecast.seconds / 120)
+    if forecast.first_verdict is None or minutes < 1:
+        return []
+    return [(Change(f"--max-time {minutes}m", 60.0 * minutes, "whatever the verdict"), "at most ")]
+
+
+def _option(change: Change, words: str) -> str:
+    """Return a line with a time and options to paste; in a shell the note is a comment."""
+    note = f"  # {change.note}" if change.note else ""
+    return f"{words + duration(change.seconds):>20}  {change.options}{note}"
 
 
 def describe_fit_forecast(spec: RunSpec, forecast: Forecast) -> str:

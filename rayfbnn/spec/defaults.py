@@ -124,6 +124,8 @@ def _two_digits(width: float) -> str:
     return f"{width:.2g}"
 
 
+FIRST_ITERATIONS = 100
+"""Kept iterations before the first verdict on a run of open length."""
 _KEPT_ITERATIONS_OF_LARGE = 1000
 # For the default network of many cases. Its predictions agree long before that (docs/decisions/0017).
 _KEPT_ITERATIONS_OF_WIDE = 2000

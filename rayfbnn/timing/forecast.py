@@ -36,7 +36,8 @@ from rayfbnn.run.fitting.fits import (
 )
 from rayfbnn.run.sampler import build_posterior, densities_of
 from rayfbnn.spec import RunSpec
-from rayfbnn.timing.changes import changes
+from rayfbnn.spec.defaults import FIRST_ITERATIONS
+from rayfbnn.timing.changes import changes, shorter
 from rayfbnn.timing.measured_times import Change, Forecast
 from rayfbnn.timing.run_time import UpdateTimes, with_numbers
 from rayfbnn.timing.steps import floating_point_operations, timed
@@ -95,20 +96,24 @@ def _measured(
         before,
         lengths=tuple(dict.fromkeys(settings[operation].steps for operation in open_lengths)),
         longest=run.seconds(_settings(spec, longest=True), workers)[1],
+        first_verdict=_first_verdict(spec, before, whole),
     )
     if whole < _LEAST_FOR_CHANGES:
         return result
-    operation, share = run.slowest(settings)
-    quicker = changes(spec, dataset, run.times, operation, workers=workers)
-    factors = {what: 1 - share + share * factor for what, factor in quicker.items()}
-    return replace(
-        result,
-        changes=tuple(
-            Change(what, whole * factor)
-            for what, factor in sorted(factors.items(), key=lambda pair: pair[1])
-            if factor < _LARGEST_FACTOR
-        ),
-    )
+    written, operation, share = run.slowest(settings)
+    option, shorter_spec = shorter(spec)
+    quicker = [Change(option, run.seconds(settings, workers, shorter_spec)[1])]
+    for faster in changes(spec, dataset, run.times, operation, written=written, workers=workers):
+        quicker.append(Change(faster.options, whole * (1 - share + share * faster.factor), faster.note))
+    worthwhile = [change for change in quicker if change.seconds < _LARGEST_FACTOR * whole]
+    return replace(result, changes=tuple(sorted(worthwhile, key=lambda change: change.seconds)))
+
+
+def _first_verdict(spec: RunSpec, before: float, whole: float) -> float | None:
+    """Return the time before the first verdict on a run of open length, or None for other runs."""
+    if not spec.has_open_length or spec.chains == 1:
+        return None
+    return before + (whole - before) * min(1.0, FIRST_ITERATIONS / spec.phase[-1].iterations)
 
 
 class _MeasuredRun:
@@ -128,13 +133,19 @@ class _MeasuredRun:
         slopes = partial(mean_squares, posterior, state.position, state.precisions)
         self._slopes = timed(slopes, seconds=_UPDATE_SECONDS)
 
-    def seconds(self, settings: Mapping[Tunable, Settings], workers: int) -> tuple[float, float]:
-        """Return the time before the first phase with draws, and the time of the whole run."""
+    def seconds(
+        self, settings: Mapping[Tunable, Settings], workers: int, spec: RunSpec | None = None
+    ) -> tuple[float, float]:
+        """Return the time before the first phase with draws, and the time of the whole run.
+
+        spec  the same run with phases of another length
+        """
         before = whole = 0.0
         is_kept = False
-        for number, phase in enumerate(self._spec.phase):
+        spec = spec or self._spec
+        for number, phase in enumerate(spec.phase):
             is_kept = is_kept or phase.keep is True
-            tuning = Tuning(settings, is_measured=number in self._spec.tuning_phases)
+            tuning = Tuning(settings, is_measured=number in spec.tuning_phases)
             updates = [with_numbers(operation, tuning) for operation in unrolled(phase.operations)]
             one = self.times.iteration(updates) + (self._recording if phase.keep else 0.0)
             if tuning.is_measured:
@@ -148,12 +159,16 @@ class _MeasuredRun:
         scale = turns * _chains_per_batch(self._spec) / self._chains
         return before * scale, whole * scale
 
-    def slowest(self, settings: Mapping[Tunable, Settings]) -> tuple[Operation, float]:
-        """Return the slowest operation of the last phase, and its share of the time of an iteration."""
+    def slowest(self, settings: Mapping[Tunable, Settings]) -> tuple[Operation, Operation, float]:
+        """Return the slowest operation of the last phase, as written and with settings, and its share.
+
+        The share is that of the time of an iteration.
+        """
         written = unrolled(self._spec.phase[-1].operations)
         updates = [with_numbers(operation, Tuning(settings)) for operation in written]
-        slowest = max(updates, key=self.times.update)
-        return slowest, self.times.update(slowest) / (self.times.iteration(updates) + self._recording)
+        number = max(range(len(updates)), key=lambda index: self.times.update(updates[index]))
+        share = self.times.update(updates[number]) / (self.times.iteration(updates) + self._recording)
+        return written[number], updates[number], share
 
 
 def _guessed_seconds(

@@ -60,14 +60,16 @@ class RunEstimate:
 
 @dataclass(frozen=True)
 class Change:
-    """The time that a run would take after a change of its configuration.
+    """The time that a run would take with other options of the command `sample`.
 
-    what     a description of the change
+    options  the options, as they are typed in a shell
     seconds  the time of the changed run
+    note     what they do, if the options do not say it themselves
     """
 
-    what: str
+    options: str
     seconds: float
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Forecast:
     longest         time with the longest trajectories that tuning may choose
     changes         changes that would make the run faster, the fastest first
     start           the part of all these times for starting workers, which is not measured
+    first_verdict   time before the first verdict if the run ends when it is ok; None for a fixed length
     """
 
     workers: int
@@ -90,6 +93,7 @@ class Forecast:
     longest: float = math.nan
     changes: tuple[Change, ...] = ()
     start: float = 0.0
+    first_verdict: float | None = None
 
     def after(self, start: float) -> Forecast:
         """Return the forecast if workers take `start` seconds before they begin to sample."""
@@ -98,8 +102,9 @@ class Forecast:
             seconds=self.seconds + start,
             before_draws=self.before_draws + start,
             longest=self.longest + start,
-            changes=tuple(Change(one.what, one.seconds + start) for one in self.changes),
+            changes=tuple(replace(one, seconds=one.seconds + start) for one in self.changes),
             start=start,
+            first_verdict=None if self.first_verdict is None else self.first_verdict + start,
         )
 
 

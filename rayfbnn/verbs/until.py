@@ -15,6 +15,7 @@ from rayfbnn.describe.verb_results import duration
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
 from rayfbnn.run.resuming import set_length
+from rayfbnn.spec.defaults import FIRST_ITERATIONS
 from rayfbnn.store.extension import RoundVerdict
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import check_decisive
@@ -31,7 +32,6 @@ _LEAST_GROWTH, _GROWTH, _MOST_GROWTH_OF_OPEN = 1.5, 2.0, 4.0
 _TIME_MARGIN = 0.9  # share of the remaining time that is planned; speeds vary
 _LEAST_ROUND = 0.05  # share of the run's length; a shorter round would hardly change the verdict
 _UNLIMITED = 10**9  # iterations
-_FIRST_ITERATIONS = 100  # of the last phase, before the first verdict on a run of open length
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", re.ASCII)
 
 
@@ -152,7 +152,7 @@ def _first_length(store: Store, until: Until) -> int:
     if not until.is_open:
         return planned
     sampled = _done(store) - _iteration(store, 0)
-    length = _FIRST_ITERATIONS
+    length = FIRST_ITERATIONS
     while length <= sampled:
         length *= 2
     length = min(length, planned)
