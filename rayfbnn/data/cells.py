@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MISSING_WORDS = frozenset({"na", "n/a", "nan", "null", "none", "?"})
 # Texts that often mark a missing value. In a column of text they may mean something else.
 MARKS = _MISSING_WORDS | frozenset(
-    "- -- --- – — . .. ... * n.a. n.a #n/a n/d n.d. nil missing <na> nat (null) \\n #null! #value! #div/0!"
+    "- -- --- – — . .. ... n.a. n.a #n/a n/d n.d. nil missing <na> nat (null) \\n #null! #value! #div/0!"
     " #ref! #num!".split()
 )
 
@@ -158,15 +158,19 @@ class Cells:
                 )
         return values
 
-    def check_numbers(self, allowed: Array | None = None) -> Array:
-        """Return `numbers`; raise DataError for the first cell that is neither a number nor `allowed`."""
+    def check_numbers(self, allowed: Array | None = None, *, is_input: bool = True) -> Array:
+        """Return `numbers`; raise DataError for the first cell that is neither a number nor `allowed`.
+
+        is_input  whether the column is an input, which could have levels instead
+        """
         is_wrong = ~self.is_number if allowed is None else ~self.is_number & ~allowed
         wrong = np.flatnonzero(is_wrong)
         if len(wrong):
             value = self.values.iloc[int(wrong[0])]
+            hint = self._hint(value, wrong, _OR_LEVELS if is_input else "")
             raise ColumnError(
                 f"{self.place(int(wrong[0]))}: not a finite number, got {short(str(value))!r}"
-                f" ({len(wrong)} of {len(is_wrong)} rows; {self._counting}){self._hint(value, wrong)}",
+                f" ({len(wrong)} of {len(is_wrong)} rows; {self._counting}){hint}",
                 self._marks_among(wrong),
             )
         return self.numbers
@@ -176,13 +180,16 @@ class Cells:
         texts = dict.fromkeys(str(self.values.iloc[row]).strip() for row in wrong.tolist())
         return {"missing_marks": list(texts)} if all(text.lower() in MARKS for text in texts) else {}
 
-    def _hint(self, value: object, wrong: Array) -> str:
+    def _hint(self, value: object, wrong: Array, or_levels: str) -> str:
         """Return advice about a cell that is not a number, as the end of a message.
 
-        wrong  the rows with such cells, counted from 0
+        wrong      the rows with such cells, counted from 0
+        or_levels  what else to do with the column
         """
         if hasattr(value, "isoformat"):
             return "; give a date as a number, such as days since the first one, or leave the column out"
+        if isinstance(value, str) and not value.strip() and self.table.csv_path is not None:
+            return "; the row has fewer cells than the header"
         if not isinstance(value, str) or not (text := value.strip()):
             return ""
         if text == self.name:
@@ -191,14 +198,16 @@ class Cells:
         if (dress := dress_of(text, others)) is not None:
             examples = dict.fromkeys(others[row] for row in range(len(others)) if undress(others[row]))
             like = " and ".join(repr(short(one)) for one in list(examples)[1:3])
-            return f"; it {dress.seen}{f', as in {like}' if like else ''}: {dress.advice}{_OR_LEVELS}"
+            return f"; it {dress.seen}{f', as in {like}' if like else ''}: {dress.advice}{or_levels}"
         if text.lower() in MARKS:
             return f"; leave a cell empty if its value is missing, or set {marks_key([text])}"
         where = ""
         if len(wrong) == 1 < len(self.values) and self.table.csv_path is not None:
             ends = {0: "the line below the header has units", len(self.values) - 1: "this is not a case"}
-            where = f" if {ends[int(wrong[0])]}, delete it;" if int(wrong[0]) in ends else ""
-        return f";{where} correct it{_OR_LEVELS}"
+            where = f" if {ends[int(wrong[0])]}, delete it; otherwise" if int(wrong[0]) in ends else ""
+        if truth_of(text) is not None:
+            return f";{where} write truth values in one way, such as 1 and 0{or_levels}"
+        return f";{where} correct it{or_levels}"
 
     def place(self, row: int) -> str:
         """Return the source, row and column of a cell, for a message; `row` counts from 0."""

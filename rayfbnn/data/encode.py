@@ -186,7 +186,7 @@ def encode_targets(
         elif model.n_labels == 2 and (truths := cells.truths) is not None:
             columns.append(truths)
         else:
-            columns.append(cells.check_numbers(allowed=cells.is_empty))
+            columns.append(cells.check_numbers(allowed=cells.is_empty, is_input=False))
     targets = np.stack(columns, axis=1)
     if censored is not None:
         targets[:, 0] = _censor(table, targets[:, 0], names[0], censored)

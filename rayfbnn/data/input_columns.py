@@ -35,6 +35,8 @@ def select_inputs(table: Table, data: ColumnKeys) -> Selection:
     """
     reserved = {*data.targets, data.censored, data.exposure}
     candidates = [name for name in table.names if name not in reserved and name]
+    if not candidates:
+        raise DataError(f"{table.source}: has no column but the targets; at least one input is needed")
     chosen: dict[str, None] = {}
     named = set()
     for wanted in ("*",) if data.inputs is None else data.inputs:

@@ -80,7 +80,7 @@ def _labels_of(cells: Cells) -> tuple[str, ...]:
     """Return the labels of a target; numbers are sorted by value, however they are written."""
     if _are_texts(cells):
         return levels_of(cells)
-    cells.check_numbers(allowed=cells.is_empty)
+    cells.check_numbers(allowed=cells.is_empty, is_input=False)
     numbers = {plain_number(text) or text for text in cells.texts if text is not None}
     return tuple(sorted(numbers, key=order_of_levels))
 

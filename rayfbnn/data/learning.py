@@ -37,7 +37,7 @@ def learn_encoding(table: Table, spec: TableConfiguration) -> Encoding:
     selection = select_inputs(table, spec.data)
     for name in (*spec.data.targets, *([spec.data.censored] if spec.data.censored else [])):
         table.column(name)
-    problems = Problems(table, spec.data)
+    problems = Problems(table, spec.data, selection.names)
     varying, constant, inputs = [], {}, []
     for name in selection.names:
         with problems.gathered(exclude=[name]):
@@ -81,7 +81,7 @@ def _check_targets(table: Table, spec: TableConfiguration, encoding: Encoding, p
             continue
         with problems.gathered():
             cells = Cells.from_table(table, name)
-            numbers = cells.check_numbers(allowed=cells.is_empty)[~cells.is_empty]
+            numbers = cells.check_numbers(allowed=cells.is_empty, is_input=False)[~cells.is_empty]
             is_constant = len(numbers) > 1 and (numbers == numbers[0]).all()
             if is_constant and "targets" in spec.data.standardize:
                 raise DataError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,10 +30,14 @@ class ColumnError(DataError):
 class Problems:
     """The problems of a training table, in the order of their columns."""
 
-    def __init__(self, table: Table, data: ColumnKeys) -> None:
-        """Begin without problems."""
+    def __init__(self, table: Table, data: ColumnKeys, inputs: Sequence[str]) -> None:
+        """Begin without problems.
+
+        inputs  the input columns
+        """
         self._table = table
         self._data = data
+        self._inputs = inputs
         self._errors: list[ColumnError] = []
 
     @contextmanager
@@ -86,7 +90,7 @@ class Problems:
         for key in ("inputs", "categorical"):
             if key in keys:
                 keys[key] = [name for name in keys[key] if name not in excluded]
-        if keys.get("inputs") == []:
+        if set(self._inputs) <= set(excluded):
             return []
         what = f", without {', '.join(excluded)}" if excluded else ""
         lines = [f"{key} = {toml_value(value)}" for key, value in keys.items()]

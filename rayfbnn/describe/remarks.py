@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import numpy as np
 
 from rayfbnn.data import Dataset
@@ -23,6 +25,12 @@ def remarks(spec: RunSpec, data: Dataset) -> list[str]:
     ]
     if spec.encoding is None:
         return lines
+    columns = {column.name: column.levels for column in spec.encoding.inputs} | spec.encoding.labels
+    lines += [
+        f"{name} has {first!r} and {second!r}; if they are the same, write them in one way"
+        for name, levels in columns.items()
+        for first, second in _alike(levels)
+    ]
     places = {name: place for place, name in enumerate(data.input_names)}
     for column in spec.encoding.inputs:
         marks = [level for level in column.levels if level.lower() in MARKS]
@@ -31,6 +39,18 @@ def remarks(spec: RunSpec, data: Dataset) -> list[str]:
         if column.kind == "number":
             lines += _remarks_on_numbers(column.name, data.inputs[:, places[column.name]])
     return lines
+
+
+def _alike(levels: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return the pairs of levels that differ only in capitals, blanks, or the form of their letters."""
+    first: dict[str, str] = {}
+    pairs = []
+    for level in levels:
+        plain = " ".join(unicodedata.normalize("NFKC", level).casefold().split())
+        if plain in first:
+            pairs.append((first[plain], level))
+        first.setdefault(plain, level)
+    return pairs
 
 
 def _remarks_on_numbers(name: str, values: np.ndarray) -> list[str]:

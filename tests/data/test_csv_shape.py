@@ -115,6 +115,17 @@ ADVISED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "vertical bars": ("a|b|y\n" + rows("|"), "separated by vertical bars", {"separator": "|"}),
     "blanks": ("a b y\n" + rows(" "), "separated by blanks", {"separator": " "}),
     "many blanks": ("  a    b  y\n" + rows("   "), "separated by blanks", {"separator": " "}),
+    "tabs without a header": (
+        rows("\t"),
+        "looks like a case",
+        {"separator": "\t", "header": ["x1", "x2", "x3"]},
+    ),
+    "row names of R, semicolons": (
+        '"a";"b";"y"\n' + rows(";", decimal=",", start="names"),
+        "separated by semicolons",
+        {"separator": ";", "decimal": ","}
+        | {"header": ["row", "a", "b", "y"], "skip_rows": 1, "exclude": ["row"]},
+    ),
     "no header": (rows(), "looks like a case", {"header": ["x1", "x2", "y"]}),
 }
 
@@ -126,6 +137,8 @@ def test_the_keys_that_a_message_advises_read_the_file(name: str, tmp_path: Path
     message = refusal(path)
     assert seen in message
     assert advised(message) == keys
+    if "x3" in keys.get("header", ()):
+        keys = {**keys, "targets": ["x3"]}
     spec, data = read_training(table_spec(**{**SPEC, **keys}), path)
     np.testing.assert_array_equal(np.hstack([data.inputs, data.targets]), VALUES)
     np.testing.assert_array_equal(read_cases(path, spec)[0], VALUES[:, :2])

@@ -73,6 +73,13 @@ DRESSED: dict[str, tuple[list[str], str, str]] = {
     "times": (["12:30", "13:45"], "is a time", "minutes"),
     "times in America": (["12:30 PM", "1:45 AM"], "is a time", "minutes"),
     "blood pressures": (["120/80", "130/85"], "is two numbers", "a column of its own"),
+    "accounts": (["$ 1,200.00", "$ (3,100.50)"], "has commas between thousands", "a currency ($) (1200.00)"),
+    "accounts that begin negative": (["$ (3,100.50)", "$ 2.00"], "has commas between", "(-3100.50)"),
+    "exponents": (["0,5E-03", "1,5E-03"], "has a decimal comma", "(0.5E-03)"),
+    "errors": (["5±0.5", "6±0.5"], "is two numbers", "a column of its own"),
+    "feet and inches": (["5'11\"", "6'2\""], "is a number in two units", "in one unit"),
+    "hours and minutes": (["2h 30min", "1h 5min"], "is a number in two units", "in one unit"),
+    "some percent": (["0.02", "1%", "3%"], "has a percent sign", "in percent (1% is 0.01)"),
     "other digits": (["\u0661", "\u0662"], "is in digits of another script", "the digits 0 to 9"),
 }
 
@@ -124,7 +131,8 @@ def test_a_few_other_texts_do_not_make_numbers_in_dress_levels() -> None:
 
 def test_targets_in_dress_are_refused() -> None:
     table = frame([1, 2, 3, 5], "z").assign(y=frame(["$5", "$6", "$7"])["w"])
-    assert "row 1, column y: not a finite number, got '$5'" in refusal(table)
+    message = refusal(table)
+    assert "row 1, column y: not a finite number, got '$5'" in message and "data.categorical" not in message
 
 
 @pytest.mark.parametrize("labels", [["<=50K", ">50K"], ["1 star", "2 stars"], ["10%", "20%"]])
@@ -141,6 +149,8 @@ def test_a_cell_that_is_no_number_gets_advice_for_its_place(tmp_path: Path) -> N
         "w,y\nm,1\n1,2\n2,4\n": "if the line below the header has units, delete it",
         "w,y\n1,1\n2,2\nTotal,4\n": "if this is not a case, delete it",
         "w,y\n1,1\nw,y\n2,2\n": "the row repeats the header",
+        "w,y\n1,1\nTRUE,3\n2,2\n": "write truth values in one way, such as 1 and 0",
+        "w,v,y\n1,1,2\n2,3,3\n2\n": "the row has fewer cells than the header",
         "w,y\n1,1\n-,3\n2,2\n": 'set data.missing_marks = ["-"]',
     }.items():
         path.write_text(text)

@@ -115,6 +115,15 @@ def test_no_section_is_proposed_if_a_target_must_be_changed() -> None:
     assert "[data]" not in message
 
 
+def test_no_section_is_proposed_without_any_input(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("u,v,y\nm,s,kg\n1,2,3\n2,3,5\n")
+    message = problems(tmp_path / "a.csv")
+    assert "3 problems" in message and message.count("the line below the header has units") == 3
+    assert "[data]" not in message
+    (tmp_path / "a.csv").write_text("y\n1\n2\n")
+    assert "has no column but the targets" in problems(tmp_path / "a.csv")
+
+
 def test_a_single_problem_is_one_line_that_names_the_page() -> None:
     message = problems(bad_table()[["price", "x", "y"]])
     assert "\n" not in message and message.endswith("(docs/data.md)")
@@ -154,6 +163,11 @@ REMARKED = {
         {"g": np.where(n % 9 == 0, -999.0, n % 4)},
         'g is -999 in 4 of 28 rows; if it marks missing values, set data.missing_marks = ["-999"]',
     ),
+    "two spellings": (
+        {"g": ["Yes", "yes", "no", "no"] * (N // 4)},
+        "g has 'Yes' and 'yes'; if they are the same, write them in one way",
+    ),
+    "two blanks": ({"g": ["New York", "New\u00a0York"] * (N // 2)}, "write them in one way"),
     "a count of the rows": (
         {"Unnamed: 0": n},
         'counts the rows; to leave it out, set data.exclude = ["Unnamed: 0"]',

@@ -53,15 +53,17 @@ def cells_of(line: str, separator: str) -> list[str]:
 def usual_separator(lines: Lines, asked: str) -> str | None:
     """Return the separator that divides the last lines into equally many cells; None if none does.
 
-    If there are several, this is the one that divides most of all lines in this way.
+    If there are several, this is the one that divides most of all lines in this way, and the first line into
+    most cells.
 
     asked  the separator to prefer
     """
-    n_lines = {}
+    ranks = {}
     for separator in dict.fromkeys((asked, *SEPARATORS)):
         if (count := _usual_count(lines, separator)) is not None:
-            n_lines[separator] = sum(len(cells_of(text, separator)) == count for text in lines.texts)
-    return max(n_lines, key=lambda separator: n_lines[separator]) if n_lines else None
+            n_cells = [len(cells_of(text, separator)) for text in lines.texts]
+            ranks[separator] = n_cells.count(count), n_cells[0]
+    return max(ranks, key=lambda separator: ranks[separator]) if ranks else None
 
 
 def _usual_count(lines: Lines, separator: str) -> int | None:
@@ -108,18 +110,25 @@ def why_no_table(lines: Lines, separator: str, skipped: int) -> str | None:
         keys["skip_rows"] = lines.numbers[first] - 1 + skipped
     if not seen:
         return None
-    commas = [
-        _DECIMAL_COMMA.fullmatch(cell) for line in lines.texts[first + 1 :] for cell in cells_of(line, usual)
-    ]
-    if usual != "," and any(commas):
-        keys["decimal"] = ","
-    return f"{'; '.join(seen)}; set {keys_text(keys)}"
+    if first == 0 and _lacks_header([cells_of(text, usual) for text in lines.texts[:_FIRST_LINES]]):
+        seen.append("the first line looks like a case")
+        is_short = n_first <= _MOST_NAMES
+        keys["header"] = [f"x{number}" for number in range(1, n_first + 1)] if is_short else False
+    return f"{'; '.join(seen)}; set {keys_text(keys | _decimal(lines, usual))}"
+
+
+def _decimal(lines: Lines, separator: str) -> dict[str, object]:
+    """Return the key for decimal commas, if there are any in cells that are not separated by commas."""
+    cells = (cell for line in lines.texts for cell in cells_of(line, separator))
+    is_comma = separator != "," and any(_DECIMAL_COMMA.fullmatch(cell) for cell in cells)
+    return {"decimal": ","} if is_comma else {}
 
 
 def _row_names(lines: Lines, separator: str, skipped: int, seen: list[str], keys: dict[str, object]) -> str:
     """Return the advice about rows that begin with a name, as R's write.table writes them."""
     names = cells_of(lines.texts[0], separator)
     first = [cells_of(text, separator)[0] for text in lines.texts[1:4]]
+    keys |= _decimal(lines, separator)
     keys |= {"header": ["row", *names], "skip_rows": lines.numbers[0] + skipped, "exclude": ["row"]}
     seen.append(
         f"the header has {len(names)} names and each row has {len(names) + 1} cells, as if it began with the"

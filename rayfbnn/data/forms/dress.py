@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rayfbnn.data.forms.levels import plain_number
 from rayfbnn.numerals import has_other_digits
 
 _MOSTLY = 0.9  # a column with this share of numbers in dress is a column of numbers
@@ -21,7 +22,11 @@ _DATES = (
     ),
 )
 _TIME = re.compile(r"\d{1,3}:\d\d(:\d\d(\.\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
-_TWO_NUMBERS = re.compile(r"[\d.]+ ?/ ?[\d.]+")
+_TWO_NUMBERS = re.compile(r"[\d.]+ ?(/|±|\+/-) ?[\d.]+")
+_MIXED = re.compile(
+    r"\d+ ?('|′|ft|feet|h|hr|hrs|hours?|m|min|lbs?|st|y|yrs?|years?),? ?\d{1,2}(\.\d+)?"
+    r" ?(['\"″]*|in|inch|inches|m|min|minutes?|s|sec|oz|mo|months?)"
+)
 _BLANK = "\u00a0\u2007\u2009\u202f "
 _APOSTROPHES = "'\u2019`\u00b4"
 _MINUS = "\u2212\u2013\u2014\ufe63\uff0d\u2010\u2011"
@@ -38,7 +43,7 @@ _UNITS = frozenset(
     " mg/dL mg/dl".split()
 )
 _NUMBER = re.compile(
-    rf"(?P<open>\()?\s*(?P<before>[^\d.,()]*)(?P<number>[.,]?\d(?:[\d.,_{_BLANK}{_APOSTROPHES}]*\d)?[.,]?"
+    rf"(?P<open>\()?\s*(?P<before>[^\d.,()]*)(?P<inner>\()?\s*(?P<number>[.,]?\d(?:[\d.,_{_BLANK}{_APOSTROPHES}]*\d)?[.,]?"
     rf"(?:[eE][-+]?\d+)?)(?P<after>[^\d()]{{0,20}}(?:(?<=[A-Za-z^])-?[1-4][^\d()]{{0,5}})?)(?P<close>\))?"
 )
 _GROUPED = re.compile(
@@ -75,6 +80,8 @@ def undress(text: str) -> Undressed | None:
         return Undressed("", ("a time",))
     if _TWO_NUMBERS.fullmatch(text):
         return Undressed("", ("two numbers",))
+    if _MIXED.fullmatch(text):
+        return Undressed("", ("a number in two units",))
     match = _NUMBER.fullmatch(text)
     return None if match is None else _undressed(match)
 
@@ -82,10 +89,11 @@ def undress(text: str) -> Undressed | None:
 def _undressed(match: re.Match[str]) -> Undressed | None:
     """Return the number in the parts of a text, or None if a part does not belong to a number."""
     before, after = (match[part].strip(_BLANK + "\t") for part in ("before", "after"))
-    has_brackets = bool(match["open"] and match["close"])
+    n_open = bool(match["open"]) + bool(match["inner"])
+    has_brackets = n_open == 1 and bool(match["close"])
     words = re.findall(r"[A-Za-z.]+\$?|[<>]=|\S", before)
     seen_before, seen_after = [_seen_before(word) for word in words], _seen_after(after, bool(words))
-    if None in seen_before or seen_after is None or bool(match["open"]) != bool(match["close"]):
+    if None in seen_before or seen_after is None or n_open != bool(match["close"]):
         return None
     seen = ["brackets for negative numbers"] if has_brackets else []
     seen += [one for one in (*seen_before, seen_after) if one]
@@ -180,6 +188,7 @@ _ADVICE = {
     "a date": "give a date as a number, such as days since the first one, or leave the column out",
     "a time": "give a time as one number, such as minutes",
     "two numbers": "give each number a column of its own",
+    "a number in two units": "write one number in one unit",
 }
 
 
@@ -197,7 +206,11 @@ def dress_of(text: str, others: Sequence[str]) -> Dress | None:
         return _comma(text, one, others)
     units = {other.unit for other in map(undress, dict.fromkeys(others)) if other is not None and other.unit}
     advice = f"write the number alone ({one.plain})"
-    if len({unit.rstrip("s.") for unit in units}) > 1:
+    if one.seen == ("a percent sign",) and any(plain_number(other) is not None for other in others):
+        advice = (
+            f"write all numbers in one way, as shares or in percent ({text} is {float(one.plain) / 100:g})"
+        )
+    elif len({unit.rstrip("s.") for unit in units}) > 1:
         advice = f"convert all to one unit ({', '.join(sorted(units))} occur) and write the number alone"
     return Dress(f"has {' and '.join(one.seen)}", advice)
 
@@ -213,7 +226,8 @@ def _comma(text: str, one: Undressed, others: Sequence[str]) -> Dress:
         "." in number or (number.isdecimal() and len(number) <= 3) for number in bare if "," not in number
     )
     more = ", ".join(what for what in one.seen if what != "a comma")
-    figures = re.sub(r"[^\d.,]", "", text)
+    found = re.search(r"[\d.]*,[\d.,]*(?:[eE][-+]?\d+)?", text)
+    figures = "-" * one.plain.startswith("-") + (found[0] if found else text)
     without, point = figures.replace(",", ""), figures.replace(".", "").replace(",", ".")
     also = f" and leave out {more}" if more else ""
     if are_decimal:
@@ -223,5 +237,5 @@ def _comma(text: str, one: Undressed, others: Sequence[str]) -> Dress:
     return Dress(
         "has a comma",
         f"if commas separate thousands, remove them{also} ({without}); if they are decimal commas, write"
-        f" decimal points ({point}) or set data.decimal",
+        f" decimal points ({point}), or for a CSV file set data.decimal",
     )
