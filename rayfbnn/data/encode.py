@@ -13,11 +13,12 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.data.exposure import log_exposures
-from rayfbnn.data.forms.levels import level_text, truth_of
+from rayfbnn.data.forms.levels import level_text
 from rayfbnn.data.labels import check_known, level_numbers, places_of
 from rayfbnn.data.missing_inputs import check_none_missing, missing_rows
-from rayfbnn.data.raw_table import Table, near_name, short
+from rayfbnn.data.raw_table import Table, short
+from rayfbnn.data.roles.censoring import CensoringColumn
+from rayfbnn.data.roles.exposure import log_exposures
 from rayfbnn.errors import DataError
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ _IGNORE = (
 )
 _log = logging.getLogger(__name__)
 _READ_AS_MISSING = frozenset({"NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "<NA>", "#N/A"})
-_YES_NO = {"yes": "1", "y": "1", "no": "0", "n": "0"}
 
 
 def encode_inputs(
@@ -169,11 +169,15 @@ def _encode_column(cells: Cells, column: InputColumn, places: Array | None) -> l
 
 
 def encode_targets(
-    table: Table, encoding: Encoding, names: Sequence[str], censored: str | None, model: DataModel
+    table: Table,
+    encoding: Encoding,
+    names: Sequence[str],
+    censoring: CensoringColumn | None,
+    model: DataModel,
 ) -> Array:
     """Return the targets of each row, (n_rows, n_targets) float64, NaN where a target is missing.
 
-    censored  the column that marks censored times, if any; these times become negative
+    censoring  the column that tells censored times from events, if any; censored times become negative
 
     Raises DataError for a cell that is neither a number nor a known label, or that the data model does not
     allow.
@@ -188,35 +192,10 @@ def encode_targets(
         else:
             columns.append(cells.check_numbers(allowed=cells.is_empty, is_input=False))
     targets = np.stack(columns, axis=1)
-    if censored is not None:
-        targets[:, 0] = _censor(table, targets[:, 0], names[0], censored)
+    if censoring is not None:
+        targets[:, 0] = censoring.signed(table, targets[:, 0], names[0])
     _check_range(table, targets, names, model, encoding)
     return targets
-
-
-def _censor(table: Table, times: Array, name: str, censored: str) -> Array:
-    """Return the times with a minus sign where they are censored."""
-    if censored not in table.names:
-        raise DataError(
-            f"{table.source}: no column named {censored}{near_name(censored, table.names)} to mark censored"
-            f" times of {name} (data.censored)"
-        )
-    cells = Cells.from_table(table, censored)
-    is_negative = np.flatnonzero(times < 0)
-    if len(is_negative):
-        row = int(is_negative[0])
-        raise DataError(
-            f"{table.source}: row {row + 1}, column {name}: must be a time above 0, got {times[row]:g};"
-            f" column {censored} marks censored times"
-        )
-    marks = [None if text is None else truth_of(text) or _YES_NO.get(text.lower()) for text in cells.texts]
-    for row, mark in enumerate(marks):
-        if mark is None:
-            raise DataError(
-                f"{cells.place(row)}: must be 1 (or true) for a censored time and 0 (or false) for an"
-                f" observed one, got {str(cells.values.iloc[row])!r}"
-            )
-    return np.where([mark == "1" for mark in marks], -times, times)
 
 
 def _check_range(

@@ -33,7 +33,7 @@ def select_inputs(table: Table, data: ColumnKeys) -> Selection:
     By default these are all columns except the targets and the exposure. A column without a name is never an
     input.
     """
-    reserved = {*data.targets, data.censored, data.exposure}
+    reserved = {*data.targets, data.censored, data.event, data.exposure}
     candidates = [name for name in table.names if name not in reserved and name]
     if not candidates:
         raise DataError(f"{table.source}: has no column but the targets; at least one input is needed")

@@ -9,13 +9,13 @@ import numpy as np
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.dataset import scaled_inputs
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.data.exposure import learn_exposure
 from rayfbnn.data.forms.levels import level_text
 from rayfbnn.data.input_columns import Selection, select_inputs
 from rayfbnn.data.labels import learn_labels, level_numbers, levels_of
 from rayfbnn.data.missing_inputs import check_none_missing
 from rayfbnn.data.problems import Problems, toml_value
 from rayfbnn.data.raw_table import Table, short
+from rayfbnn.data.roles.exposure import learn_exposure
 from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.errors import DataError
 
@@ -33,10 +33,11 @@ def learn_encoding(table: Table, spec: TableConfiguration) -> Encoding:
     """
     if table.n_rows == 0:
         raise DataError(f"{table.source}: no rows below the header; at least one training case is needed")
-    reserved = {*spec.data.targets, spec.data.censored}
+    reserved = {*spec.data.targets, spec.data.censored, spec.data.event}
     selection = select_inputs(table, spec.data)
-    for name in (*spec.data.targets, *([spec.data.censored] if spec.data.censored else [])):
-        table.column(name)
+    for name in (*spec.data.targets, spec.data.censored, spec.data.event):
+        if name is not None:
+            table.column(name)
     problems = Problems(table, spec.data, selection.names)
     varying, constant, inputs = [], {}, []
     for name in selection.names:

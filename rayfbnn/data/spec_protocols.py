@@ -38,6 +38,11 @@ class ColumnKeys(Protocol):
         ...
 
     @property
+    def event(self) -> str | None:
+        """The column that says which times are those of an event."""
+        ...
+
+    @property
     def exposure(self) -> str | None:
         """The column of exposures of counts."""
         ...

@@ -15,6 +15,7 @@ from rayfbnn.data.frames import Source, as_table
 from rayfbnn.data.input_columns import is_pattern
 from rayfbnn.data.learning import learn_encoding
 from rayfbnn.data.raw_table import Table, TableForm
+from rayfbnn.data.roles.censoring import CensoringColumn, check_events
 from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.data.transforms import check_positive
 from rayfbnn.errors import ConfigError, DataError
@@ -99,11 +100,12 @@ def _training_table(data: Source, spec: TableConfiguration) -> Table:
 
 
 def _table(data: Source, input_names: Sequence[Sequence[str]], spec: TableConfiguration) -> Table:
+    censoring = CensoringColumn.from_keys(spec.data)
     return as_table(
         data,
         input_names=input_names,
         target_names=spec.data.targets,
-        censored=spec.data.censored,
+        censored=None if censoring is None else censoring.name,
         form=TableForm.from_keys(spec.data),
     )
 
@@ -119,6 +121,7 @@ def _dataset(table: Table, spec: TableConfiguration) -> Dataset:
             raise DataError(
                 f"{table.source}: column {name}: every cell is empty; at least one target is needed"
             )
+    check_events(table.source, targets[:, 0], CensoringColumn.from_keys(spec.data))
     dataset = make_dataset(
         inputs,
         targets,
@@ -136,6 +139,6 @@ def _dataset(table: Table, spec: TableConfiguration) -> Dataset:
 def _targets(table: Table, encoding: Encoding, spec: TableConfiguration) -> Array:
     """Return the targets of each row as in the table, (n_rows, n_targets), NaN where one is missing."""
     names = spec.data.targets
-    targets = encode_targets(table, encoding, names, spec.data.censored, spec.data_model)
+    targets = encode_targets(table, encoding, names, CensoringColumn.from_keys(spec.data), spec.data_model)
     check_positive(table.source, targets, names, spec.data.transform)
     return targets

@@ -41,6 +41,8 @@ def describe_data(spec: RunSpec, store: Store | None) -> list[str]:
         lines += _labels(encoding)
     if spec.data.censored is not None:
         lines.append(f"  times are censored where {spec.data.censored} is 1 or true")
+    if spec.data.event is not None:
+        lines.append(f"  times are those of events where {spec.data.event} is 1 or true, and else censored")
     lines += _transforms(spec)
     lines += [f"  {remark}" for remark in model.remarks]
     if spec.temperature != 1:

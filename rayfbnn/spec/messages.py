@@ -41,6 +41,7 @@ RIGHT = {
     "exclude": 'a list of column names or patterns, such as ["id", "date*"]',
     "targets": 'a list of at least one column name, such as ["y1"]',
     "censored": 'the name of a column, such as "censored"',
+    "event": 'the name of a column, such as "died"',
     "exposure": 'the name of a column, such as "days"',
     "transform": 'a table of targets on a log scale, such as { price = "log" }',
     "categorical": 'a list of column names or patterns, such as ["zip"]',

@@ -76,11 +76,12 @@ def check_model(keys: ModelKeys, data: DataSpec, inputs: Sequence[str]) -> None:
     if chosen.has_single_target and len(data.targets) != 1:
         names = ", ".join(data.targets)
         raise ConfigError(f"data.targets: {chosen.kind} models have exactly one target, got {names}")
-    if data.censored is not None and not chosen.are_times:
-        raise ConfigError(
-            f'data.censored: only survival targets are censored, got "{data.censored}" with model.kind ='
-            f' "{keys.kind}"; leave it out'
-        )
+    for key, column in (("censored", data.censored), ("event", data.event)):
+        if column is not None and not chosen.are_times:
+            raise ConfigError(
+                f'data.{key}: only survival targets are censored, got "{column}" with model.kind ='
+                f' "{keys.kind}"; leave it out'
+            )
     if data.exposure is not None and not chosen.has_exposure:
         raise ConfigError(
             f'data.exposure: only counts have an exposure, got "{data.exposure}" with model.kind ='

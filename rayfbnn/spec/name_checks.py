@@ -70,7 +70,12 @@ def check_columns(data: DataSpec, model: ModelKeys) -> None:
 
 def _check_other_columns(data: DataSpec) -> None:
     """Raise ConfigError for a column beside inputs and targets that is one of these too."""
-    for key in ("censored", "exposure"):
+    if data.censored is not None and data.event is not None:
+        raise ConfigError(
+            f'data.event: says the opposite of data.censored, got "{data.event}" with data.censored ='
+            f' "{data.censored}"; give only one of them'
+        )
+    for key in ("censored", "event", "exposure"):
         column = getattr(data, key)
         if column is not None and column in (*data.targets, *(data.inputs or ())):
             raise ConfigError(f'data.{key}: "{column}" is also an input or a target')

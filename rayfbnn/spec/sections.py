@@ -34,6 +34,7 @@ class DataSpec(StrictModel):
     exclude      columns that are not inputs, by name or by pattern
     targets      names of the columns that are predicted
     censored     column that says which times are censored, if targets are times
+    event        the opposite of censored: column that says which times are those of an event
     exposure     column of positive numbers that multiply the means of counts
     transform    target -> "log" if the network models its logarithm
     categorical  columns, by name or by pattern, with numbers that are levels
@@ -61,6 +62,7 @@ class DataSpec(StrictModel):
     exclude: tuple[Name, ...] | None = None
     targets: Annotated[tuple[Name, ...], Field(min_length=1)]
     censored: Name | None = None
+    event: Name | None = None
     exposure: Name | None = None
     transform: Annotated[dict[Name, Literal["log"]], Field(min_length=1)] | None = None
     categorical: tuple[Name, ...] | None = None

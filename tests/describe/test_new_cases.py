@@ -33,8 +33,9 @@ def compared(folder: Path, table: pd.DataFrame, *options: str) -> str:
     arguments = ["show", str(folder / "run.toml"), "--data", str(folder / "new cases.csv"), *options]
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == 0, result.output
-    assert "Data: " in result.stdout and "train.csv, 12 cases" in result.stdout
-    return result.stdout[result.stdout.index("New cases: ") :].split("\n\n")[0]
+    parts = [" ".join(part.split()) for part in result.stdout.split("\n\n")]  # lines may be folded
+    assert any(part.startswith("Data: ") and "train.csv, 12 cases" in part for part in parts)
+    return next(part for part in parts if part.startswith("New cases: "))
 
 
 def test_cases_like_the_training_cases_can_be_predicted(folder: Path) -> None:

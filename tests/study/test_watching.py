@@ -30,6 +30,11 @@ LAX = Rule(max_rhat=9, max_mcse=9, least_draws=5, looks=2, cases=3)
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 
 
+@pytest.fixture(autouse=True)
+def _lines_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def make(folder: Path, seeds: int = 3) -> Study:
     spec = small_spec(folder, chains=2, chains_per_batch=2, draws_per_block=10)
     return Study.create(folder / "study", spec, seeds=seeds, rule=LAX)
@@ -154,16 +159,16 @@ def test_watching_without_a_terminal_adds_lines_and_ends_with_the_study(
 def test_on_a_terminal_the_last_answer_is_replaced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "10")
+    monkeypatch.setenv("COLUMNS", "20")
     screen = Redrawn()
     screen.answer("one\ntwo")
     screen.answer("three")
     assert capsys.readouterr().out == "one\ntwo\nthree\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     screen = Redrawn()
-    screen.answer("one\ntwo and more\n")  # four lines of ten columns, the last one empty
+    screen.answer("one\ntwo and more than two\n")  # folded into four lines, the last one empty
     screen.answer("three")
-    assert capsys.readouterr().out == "one\ntwo and more\n\n\x1b[4F\x1b[Jthree\n"
+    assert capsys.readouterr().out == "one\ntwo and more than\n  two\n\n\x1b[4F\x1b[Jthree\n"
 
 
 def test_members_of_different_lengths_are_named_where_they_are_pooled(
