@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from rayfbnn.store.storage.places import Place
     from rayfbnn.store.store import Store
 
-_SAME = ("data.standardize", "model", "network", "temperature")  # the posterior, apart from the data
+_SAME = (
+    "data.standardize",
+    "data.transform",
+    "model",
+    "network",
+    "temperature",
+)  # the posterior, apart from the data
 
 
 def check_same_posterior(

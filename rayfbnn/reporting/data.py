@@ -37,6 +37,7 @@ def data_section(run: ReportedRun) -> str:
             "columns that are inputs": len(columns_of(draws)),
             "inputs of the network": data.n_inputs,
             "standardised": " and ".join(spec.data.standardize) or "nothing",
+            "on a log scale": ", ".join(spec.data.transform or {}) or None,
         }
     )
     return numbers + _inputs(draws) + _targets(draws) + _left_out(draws)

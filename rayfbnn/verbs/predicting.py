@@ -150,6 +150,14 @@ def predict(
         )
         for run, some in zip(runs, used, strict=True)
     )
+    for name in runs[0].data.log_targets:
+        if not runs[0].spec.data_model.has_exponential_moments:
+            _log.warning(
+                "%s has t noise on a log scale and so no mean: its prediction is %s_median, also in RMSE and"
+                " squared errors",
+                name,
+                name,
+            )
     prediction = replace(prediction, verdict=verdict, stores=stores_used, fit=fit)
     if prediction.verdict is not None and not prediction.verdict.ok:
         _log.warning(

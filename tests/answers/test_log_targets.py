@@ -19,6 +19,7 @@ from rayfbnn.answers.errors_by_iteration import errors_by_iteration
 from rayfbnn.draws.quantities import functions_at, noise_sigmas
 from rayfbnn.draws.stored_fit import fit_summary
 from rayfbnn.draws.view import Draws, committed
+from rayfbnn.errors import StoreMismatchError
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.executors import InProcess
 from rayfbnn.store.store import Store
@@ -136,6 +137,23 @@ def test_moments_are_those_of_a_mixture_of_log_normal_distributions(pair: Any) -
     np.testing.assert_allclose(table["squared_error"], np.nan_to_num(errors**2) + of_size, rtol=1e-10)
     of_median = np.abs(table["price_median"] - prices).fillna(0) + np.abs(table["size_median"] - TEST["size"])
     np.testing.assert_allclose(table["absolute_error"], of_median, rtol=1e-10)
+
+
+def test_a_target_without_a_mean_is_named(pair: Any, caplog: pytest.LogCaptureFixture) -> None:
+    noise, log, _ = pair
+    rayfbnn.predict(log, data=TEST)
+    words = "price has t noise on a log scale and so no mean: its prediction is price_median"
+    assert (words in caplog.text) == (noise == "t")
+
+
+def test_runs_with_and_without_a_log_scale_are_not_pooled(pair: Any, tmp_path: Path) -> None:
+    noise, log, _ = pair
+    keys = small(model=NOISE[noise], dtype="float64", seed=9)
+    keys["data"] = {"targets": ["price", "size"], "standardize": ["inputs", "targets"]}
+    rayfbnn.sample(keys, tmp_path / "plain.zarr", data=TRAIN, **HERE)
+    with pytest.raises(StoreMismatchError, match=r"data\.transform"):
+        rayfbnn.predict([log, tmp_path / "plain.zarr"], data=TEST)
+    assert len(rayfbnn.loo([log, tmp_path / "plain.zarr"], workers=0).table) == 2  # one density: the price's
 
 
 def test_predictors_agree_with_predict(pair: Any) -> None:
