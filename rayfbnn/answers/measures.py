@@ -36,18 +36,20 @@ def means_over_cases(table: pd.DataFrame) -> dict[str, float]:
 def measures_of_targets(run: Draws, table: pd.DataFrame, targets: Array) -> dict[str, float]:
     """Return the measures that are not means over cases, with their standard errors if these are known.
 
-    Real targets have the root of the mean squared error of each target's mean, or of its median if it has no
-    mean, <target>_rmse, and survival
-    times the C-index of their medians, c_index; it is absent if no two cases are comparable.
+    Targets that are numbers have the root of the mean squared error of each target's mean, or of its median
+    if it has no mean, <target>_rmse; censored times are left out. Survival times have the C-index of their
+    medians, c_index; it is absent if no two cases are comparable.
 
     targets  (n_cases, n_targets) as on file
     """
     model, names = run.spec.data_model, run.data.target_names
     measures: dict[str, tuple[float, float]] = {}
-    if model.is_real:
-        for name, values in zip(names, targets.T, strict=True):
-            measures[f"{name}_rmse"] = root_mean_square(table[point_column(table, name)].to_numpy() - values)
-    elif model.are_times:
+    observed = np.where(targets < 0, np.nan, targets) if model.are_times else targets
+    if not (model.has_labels or (model.are_times and np.isnan(observed).all())):
+        for name, values in zip(names, observed.T, strict=True):
+            differences = table[point_column(table, name)].to_numpy() - values
+            measures[f"{name}_rmse"] = root_mean_square(differences)
+    if model.are_times:
         found = concordance(targets[:, 0], table[f"{names[0]}_median"].to_numpy())
         if found is not None:
             measures["c_index"] = found.index, found.error

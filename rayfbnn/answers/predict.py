@@ -63,11 +63,12 @@ class Prediction:
     ----------
     summary
         Number of cases and draws. If the cases have targets, also the mean over cases of each measure that
-        applies, and its standard error as <measure>_se (absent for a single case). Real targets have
-        <target>_rmse, the root of the mean squared error of each target's predictive mean, and survival
-        times c_index, Harrell's C-index of their predictive medians. For binary, class and count targets,
-        expected_error_rate is present even if the cases have no targets. If the draws are not
-        from the posterior but from an earlier phase, early_phase is the number of that phase.
+        applies, and its standard error as <measure>_se (absent for a single case). Targets that
+        are numbers have <target>_rmse, the root of the mean squared error of each target's predictive mean
+        (of its median, if it has t noise on a log scale and so no mean), and survival times c_index,
+        Harrell's C-index of their predictive medians. For binary, class and count targets,
+        expected_error_rate is present even if the cases have no targets. If the draws are not from the
+        posterior but from an earlier phase, early_phase is the number of that phase.
     table
         One row for each case, on the scale of the data file. Its last column is early_phase, if the summary
         has it.
@@ -138,6 +139,8 @@ def predict_from_draws(
     log_probability is the log of the mean over draws of the joint density of a case's targets. Missing
     targets (NaN) are left out of log_probability and of the errors.
     Heteroscedastic targets: the same with a sigma_d(x).
+    Targets on a log scale: quantiles, densities and moments of exp of this mixture, in the units of the file.
+    With t noise the moments do not exist and have no columns.
     Binary targets: p is the mean over draws of P(y = 1). Class targets: p_k likewise.
     Count targets: mean, sd, mode, median and quantiles of the mixture of Poisson distributions; the error
     rate is that of guessing the mode.

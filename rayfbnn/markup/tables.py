@@ -42,7 +42,7 @@ def cell_text(cell: Cell) -> str:
         return "-"
     if math.isinf(value):
         return str(value)
-    if (value.is_integer() or abs(value) >= 1e4) and abs(value) < 1e9:
+    if (value.is_integer() or abs(value) >= 1e4) and abs(value) < 1e15:
         return f"{value:,.0f}"
     return plain(value, 4)
 

@@ -44,6 +44,11 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
     for measure in ("log_probability", "squared_error", "error_rate"):
         if not math.isnan(summary.get(measure, math.nan)):
             facts[measure.replace("_", " ")] = _with_error(summary, measure)
+    for name in draws.data.target_names:
+        if not math.isnan(summary.get(f"{name}_rmse", math.nan)):
+            facts[f"RMSE of {name}"] = _with_error(summary, f"{name}_rmse")
+    if "c_index" in summary:
+        facts["C-index"] = _with_error(summary, "c_index")
     if run.places is not None:
         for target, name in enumerate(draws.data.target_names):
             places = run.places.of_target(target)

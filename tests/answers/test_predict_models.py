@@ -214,19 +214,19 @@ def test_survival_times(model: dict[str, Any]) -> None:
 def test_cases_that_cannot_be_compared_have_no_c_index() -> None:
     run, inputs, targets = run_of(PIECEWISE)
     summary = predict_from_draws([run], inputs, -np.abs(targets)).summary
-    assert "c_index" not in summary and "log_probability" in summary
+    assert "c_index" not in summary and "y1_rmse" not in summary and "log_probability" in summary
     of_one = predict_from_draws([run], inputs[:1], np.abs(targets[:1])).summary
     assert "c_index" not in of_one
 
 
-def test_heteroscedastic_targets_have_a_root_mean_squared_error_and_counts_have_none() -> None:
-    for kind, is_real in (("heteroscedastic", True), ("count", False)):
-        run, inputs, targets = run_of({"kind": kind})
-        prediction = predict_from_draws([run], inputs, targets)
-        assert ("y1_rmse" in prediction.summary) == is_real
-        if is_real:
-            differences = prediction.table["y1_mean"] - targets[:, 0]
-            assert prediction.summary["y1_rmse"] == pytest.approx(math.sqrt((differences**2).mean()))
+@pytest.mark.parametrize("kind", ["heteroscedastic", "count", "survival"])
+def test_targets_that_are_numbers_have_a_root_mean_squared_error(kind: str) -> None:
+    run, inputs, targets = run_of({"kind": kind} | ({"hazard": "constant"} if kind == "survival" else {}))
+    prediction = predict_from_draws([run], inputs, targets)
+    observed = targets[:, 0] > 0 if kind == "survival" else np.ones(len(targets), dtype=bool)
+    differences = (prediction.table["y1_mean"] - targets[:, 0])[observed]
+    assert prediction.summary["y1_rmse"] == pytest.approx(math.sqrt((differences**2).mean()))
+    assert prediction.summary["y1_rmse_se"] > 0
 
 
 @pytest.mark.parametrize("model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE])

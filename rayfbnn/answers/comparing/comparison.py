@@ -20,6 +20,7 @@ from rayfbnn.answers.comparing.scores import (
     reliability,
     scores,
 )
+from rayfbnn.answers.measures import root_mean_square
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.draws.same_posterior import check_same_posterior
@@ -159,6 +160,8 @@ def averages(score: Measures, distance: Measures, exact: Measures) -> dict[str, 
             values |= _with_error(name, score[name])
             if name != "crps":
                 values |= _with_error(f"{name}_difference", score[name] - exact[name])
+    if "squared_error" in score:
+        values["rmse"], values["rmse_se"] = root_mean_square(np.sqrt(score["squared_error"]))
     if "confidence" in score:
         values |= _with_error("expected_error_rate", score["expected_error_rate"])
         values["ece"] = calibration_error(score["confidence"], score["is_right"])

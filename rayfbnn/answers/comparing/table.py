@@ -23,6 +23,7 @@ COLUMNS = {
     "error_rate_difference": "its difference",
     "squared_error": "squared error",
     "squared_error_difference": "its difference",
+    "rmse": "RMSE",
     "expected_error_rate": "expected error rate",
     "ece": "ECE",
     "coverage": "10-90 % band",
@@ -49,6 +50,7 @@ _BLOCKS = {
         "error_rate_difference",
         "squared_error",
         "squared_error_difference",
+        "rmse",
     ),
     "calibration": ("expected_error_rate", "ece", "coverage", "crps"),
     "distance from the reference": (

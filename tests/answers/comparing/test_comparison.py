@@ -51,6 +51,10 @@ def test_scores_are_those_of_predict(kind: str) -> None:
         assert rows["other"].values[f"{name}_difference"] == pytest.approx(paired.mean())
         error = paired.std() / np.sqrt(len(paired))
         assert rows["other"].values[f"{name}_difference_se"] == pytest.approx(error)
+    if kind == "real":
+        values = rows["other"].values
+        assert values["rmse"] == pytest.approx(np.sqrt(values["squared_error"]))
+        assert values["rmse_se"] == pytest.approx(values["squared_error_se"] / (2 * values["rmse"]))
 
 
 @pytest.mark.parametrize("kind", ["binary", "class"])
