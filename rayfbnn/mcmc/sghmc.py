@@ -60,7 +60,7 @@ class Sghmc(Operation):
     op: ClassVar[str] = "sghmc"
     is_exact: ClassVar[bool] = False
     has_energy_change: ClassVar[bool] = True
-    bias: ClassVar[str] = "draws are approximate: biased by the noise of the gradient of a batch"
+    bias: ClassVar[str] = "draws are approximate: biased by its steps and by the noise of a batch's gradient"
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -137,6 +137,8 @@ class Sghmc(Operation):
             f"sghmc: {self.steps} steps ({self.integrator}) on gradients of {cases}",
             describe_stepsize(self.stepsize, None),
         ]
+        if self.stepsize == AUTO:
+            parts[-1] += f" (tuning runs hybrid instead, and {_SHARE:g} of its stepsize is used)"
         if self.scaling == AUTO:
             parts.append("automatic scales of groups")
         if self.integrator != "langevin":

@@ -149,7 +149,7 @@ _AUTOMATIC: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scalin
 _STEPS, _WINDOW = 32, 4  # of hybrid; docs/decisions/0017
 _STEPS_OF_LARGE_WIDE, _WINDOW_OF_LARGE_WIDE = 100, 8
 # Of sghmc, whose steps are half as long as those of hybrid. Where hmc has hybrid-marginal, it has longer
-# trajectories too. With less friction the slowest quantity moved faster on three tables (approximations.md).
+# trajectories too. With more friction the slowest quantities moved less far (docs/approximations.md).
 _STEPS_OF_SGHMC, _FRICTION = 128, 0.02
 _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
 _MAX_SIGMAS = 100  # networks with more do not rescale them one by one, because each costs an energy

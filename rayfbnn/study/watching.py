@@ -30,7 +30,7 @@ def progress_line(status: StudyStatus) -> str:
 def seconds_left(status: StudyStatus) -> float:
     """Return the seconds until all members are ready for the next look; NaN if nothing is known.
 
-    The members at work go on at their speed; the others are sampled as fast once these are ready.
+    The other members are assumed to take their turns at the total speed of the members at work.
     """
     members = _unfinished_members(status)
     at_work = [member for member in members if member.speed]
@@ -44,7 +44,7 @@ def seconds_left(status: StudyStatus) -> float:
 def watch_text(status: StudyStatus, *, most_rows: int | None = None) -> str:
     """Return the line of a study, and a table with a row for each member.
 
-    most_rows  the number of rows that there is room for; members at work come first then
+    most_rows  the largest number of rows for a configuration; members at work are chosen first
     """
     lines = [progress_line(status)]
     room = None if most_rows is None else max(_FEWEST_ROWS, most_rows)
@@ -61,7 +61,7 @@ def watch_text(status: StudyStatus, *, most_rows: int | None = None) -> str:
 def first_line(status: StudyStatus, how: str) -> str:
     """Return what a driver finds when it starts, and what it will do.
 
-    how  the processes that will do it, such as "in 4 processes"
+    how  the processes that will work, such as "in 4 processes"
     """
     due = [one for one in status.configurations if one.next_iterations is not None]
     members = [member for one in due for member in one.members]
@@ -85,7 +85,7 @@ def _unfinished_members(status: StudyStatus) -> list[MemberStatus]:
 
 
 def _shown(members: Sequence[MemberStatus], room: int | None) -> Sequence[MemberStatus]:
-    """Return the members that there is room for, in order; those at work are never left out for others."""
+    """Return as many members as there is room for, in order. Members at work are chosen first."""
     if room is None or len(members) <= room:
         return members
     first = sorted(members, key=lambda member: (member.at_work is not True, member.state == "not begun"))
