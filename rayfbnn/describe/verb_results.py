@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -30,10 +31,14 @@ if TYPE_CHECKING:
 
 
 def run_text(summary: RunSummary) -> str:
-    """Describe a run in one line: store, chains, draws, acceptance, divergences, replaced workers."""
+    """Describe a run in one line: store, chains, draws, acceptance, divergences, replaced workers.
+
+    A run in rounds that is not ok also gets the command to go on.
+    """
     draws = f"{summary.chains} chains of {summary.draws:,} draws"
     replaced = f", {summary.failures} workers replaced" if summary.failures else ""
-    return f"{summary.path}: {draws}, {_updates_text(summary)}{replaced}"
+    way = f"; not ok; continue with: rayfbnn resume {shlex.quote(summary.path)} --until ok --max-time 30m"
+    return f"{summary.path}: {draws}, {_updates_text(summary)}{replaced}{way if summary.ok is False else ''}"
 
 
 def _updates_text(counts: RunSummary | Diagnosis) -> str:

@@ -133,7 +133,7 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
             following = _following(store, until, diagnosis, length, affordable=affordable)
             verdict = _record(length, store, until, diagnosis, now - started, following)
             store.verdicts.append(verdict)
-            if options.progress or not (verdict.ok or until.is_asked or following):
+            if options.progress:
                 reason = "there are no draws" if diagnosis is None else diagnosis.decided_by
                 say(_line(number, verdict, store, reason))
             if following is None:
@@ -147,28 +147,27 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
 
 
 def _first_length(store: Store, until: Until) -> int:
-    """Return the length of the last phase at the first verdict; that of a run of open length is recorded."""
+    """Return the length of the last phase at the first verdict; that of a run of open length is recorded.
+
+    It is not less than any batch has sampled, because a run cannot become shorter than that.
+    """
     planned = store.spec.phase[-1].iterations
+    verdicts = store.verdicts.all()
     if not until.is_open:
         return planned
-    sampled = _done(store) - _iteration(store, 0)
+    if verdicts and verdicts[-1].next_iterations is not None:
+        return min(verdicts[-1].next_iterations, planned)
+    furthest = max(progress.iteration for progress in store.all_progress()) - _iteration(store, 0)
     length = FIRST_ITERATIONS
-    while length <= sampled:
+    while length < furthest:
         length *= 2
     length = min(length, planned)
-    if not store.verdicts.files():
-        store.verdicts.append(
-            RoundVerdict(
-                length,
-                0,
-                until.decisive,
-                "no draws",
-                "no draws",
-                ok=False,
-                seconds=0.0,
-                next_iterations=length,
-            )
+    if not verdicts:
+        none = "no draws"
+        first = RoundVerdict(
+            length, 0, until.decisive, none, none, ok=False, seconds=0, next_iterations=length
         )
+        store.verdicts.append(first)
     return length
 
 

@@ -17,6 +17,7 @@ from rayfbnn import api, cli
 from rayfbnn.answers import diagnostics
 from rayfbnn.answers.diagnostics import Diagnosis
 from rayfbnn.answers.judging.verdicts import Verdict
+from rayfbnn.data import read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.run import in_rounds, running
 from rayfbnn.run.executor import InProcess
@@ -27,7 +28,7 @@ from rayfbnn.spec import RunSpec, run_spec
 from rayfbnn.spec.text import to_toml
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.until import read_seconds
-from tests.support.small import assert_same_draws, small, small_spec, write_train
+from tests.support.small import assert_same_draws, make_store, small, small_spec, write_train
 
 HERE = {"workers": 0, "progress": False}
 
@@ -247,8 +248,8 @@ def test_a_run_of_open_length_that_is_never_ok_has_the_default_length_and_says_h
         "sample", write_open(tmp_path, spec), tmp_path / "run.zarr", "--workers", 0, "--no-progress"
     )
     assert result.exit_code == 0, result.output  # nobody asked for a verdict
-    assert "this is the planned length; continue with: rayfbnn resume" in result.stderr
-    assert "--until ok --max-time 30m" in result.stderr
+    assert "not ok; continue with: rayfbnn resume" in result.stdout
+    assert "--until ok --max-time 30m" in result.stdout
     store = Store.open(tmp_path / "run.zarr")
     assert [record.draws for record in store.verdicts.all()] == [0, 100, 200, 350]
     assert store.committed_draws == 350
@@ -326,3 +327,19 @@ def test_the_first_seconds_are_run_in_this_process_and_then_workers_are_called(
 
 def assert_same_positions(path: Path, other: Path) -> None:
     assert Store.open(path).read_positions().tobytes() == Store.open(other).read_positions().tobytes()
+
+
+@pytest.mark.usefixtures("short_default")
+def test_a_run_that_was_stopped_while_its_batches_differ_goes_on_to_the_recorded_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches of chains may be far apart, and a run cannot become shorter than any has sampled."""
+    verdicts_in_turn(monkeypatch, "usable")
+    spec, run = of_open_length(tmp_path, chains_per_batch=2, draws_per_block=70), tmp_path / "run.zarr"
+    store = make_store(run, read_training(spec)[0])
+    begin = store.spec.total_iterations - 350
+    with store.lock(), InProcess() as executor:
+        list(running.run_rounds(store, executor, last=begin + 20))
+        list(executor.run(run, [1], until=begin + 130))
+    summary = api.sample_or_resume(spec, run, **HERE)
+    assert summary.ok is True and summary.draws == 200 and api.status(run).complete
