@@ -204,6 +204,51 @@ def test_a_browser_shows_the_page_without_errors_or_requests(drawn: Path, tmp_pa
     assert elements.count("<svg ") == drawn.read_text().count("<svg ") > 10
 
 
+def test_tables_scroll_in_boxes_of_their_own_and_pictures_shrink(drawn: Path) -> None:
+    source = drawn.read_text()
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in source
+    tables = len(re.findall("<table[ >]", source))
+    assert tables > 5 and len(re.findall(r'<div class="table"><table[ >]', source)) == tables
+    style = (
+        ".table { overflow-x: auto;",
+        "pre { overflow-x: auto;",
+        "figure svg { display: block; width: 100%;",
+    )
+    for rule in style:
+        assert rule in source
+
+
+# A frame as wide as a phone; the script says how wide its content is, and what is too wide outside a box that
+# scrolls.
+PHONE = """<!doctype html><body style="margin:0">
+<iframe style="border:0;width:400px;height:9000px" srcdoc="{page}"></iframe><pre></pre><script>
+const frame = document.querySelector('iframe');
+frame.onload = () => {{
+  const wide = [], root = frame.contentDocument;
+  const scrolls = (e) => e.closest('svg') || ['auto', 'scroll'].includes(getComputedStyle(e).overflowX);
+  for (const element of root.body.querySelectorAll('*')) {{
+    let parent = element.parentElement;
+    while (parent && !scrolls(parent)) parent = parent.parentElement;
+    const end = element.getBoundingClientRect().right;
+    if (!parent && end > root.documentElement.clientWidth + 1) wide.push(element.tagName);
+  }}
+  const widths = [root.documentElement.scrollWidth, root.documentElement.clientWidth];
+  document.querySelector('pre').textContent = JSON.stringify([...widths, wide]);
+}};
+</script>"""
+
+
+@in_browser
+def test_a_page_on_a_phone_does_not_scroll_sideways(drawn: Path, tmp_path: Path) -> None:
+    page = re.sub('<meta http-equiv="Content-Security-Policy"[^>]*>', "", drawn.read_text())
+    frame = tmp_path / "frame.html"
+    frame.write_text(PHONE.format(page=html.escape(page)))
+    elements, _, _ = browse(frame, tmp_path)
+    (measured,) = re.findall("<pre>(.*)</pre><script>", elements)
+    scroll_width, width, too_wide = json.loads(measured)
+    assert 350 < width <= 400 and scroll_width == width and too_wide == []
+
+
 @in_browser
 @pytest.mark.long
 def test_a_page_that_asks_for_something_is_found(tmp_path: Path) -> None:
