@@ -85,7 +85,8 @@ def draw_ess(axis: Axes, table: pd.DataFrame, threshold: float) -> None:
     axis.tick_params(axis="y", length=0)
     largest = np.nanmax([threshold, table["ess_bulk"].max(), table["ess_tail"].max()])
     axis.set_xlim(0, 1.05 * largest)
-    axis.locator_params(axis="x", nbins=4)
+    axis.locator_params(axis="x", nbins=3)
+    axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.legend(
         loc="lower right",
         bbox_to_anchor=(1, 1.05),

@@ -6,6 +6,7 @@ import json
 import runpy
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,28 @@ def test_functions_from_the_prior_run_from_file_to_pictures(
     rayfbnn.plot(tmp_path / "prior.zarr", out=tmp_path / "plots")
     runpy.run_path(str(folder / "figures.py"))["main"]([str(tmp_path), "--only", "2.1"])
     assert (tmp_path / "figure_2_1.png").stat().st_size > 10_000
+
+
+def test_the_first_picture_has_both_predictions_on_one_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure_module = pytest.importorskip("matplotlib.figure", reason="the plots extra is not installed")
+    figures: list[Any] = []
+    write = figure_module.Figure.savefig
+    monkeypatch.setattr(
+        figure_module.Figure,
+        "savefig",
+        lambda figure, file, **how: figures.append(figure) or write(figure, file, **how),
+    )
+    script = runpy.run_path(str(ROOT / "examples" / "first_picture" / "draw.py"))
+    script["main"]([str(tmp_path / "first.png"), "--iterations", "300", "--draws", "40"])
+    sampled, exact = figures[0].axes
+    assert sampled.get_title(loc="left").startswith("Markov chains: 8 chains of 300 draws")
+    assert exact.get_title(loc="left").startswith("Exact posterior: 40 draws")
+    assert sampled.get_ylim() == exact.get_ylim()
+    medians = [axis.lines[0].get_ydata() for axis in (sampled, exact)]
+    # The spread of functions is below 0.4, so the median of 40 draws has an error below 0.08.
+    assert np.abs(medians[0] - medians[1])[25:-25].max() < 0.3
 
 
 @pytest.mark.parametrize(("name", "test_file"), [("boston", "test.csv"), ("led", "test.csv.gz")])
