@@ -17,8 +17,8 @@ def smoothed(log_weights: Array) -> tuple[Array, Array]:
     """Return weights that add up to one, and the Pareto k of each case.
 
     The largest weights of a case are replaced by quantiles of a Pareto distribution that is fitted to them:
-    Vehtari, Simpson, Gelman, Yao and Gabry, JMLR 25 (2024). Weights whose largest are all equal, or too few
-    for a fit, stay as they are, and their k is NaN.
+    Vehtari, Simpson, Gelman, Yao and Gabry, JMLR 25 (2024). If the largest weights are all equal, or too
+    few for a fit, all weights stay unchanged and k is NaN.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ class Placed:
     A value is a target, or the probability of a label.
 
     low, high    (n_cases, n_targets) ends of the place of each target that is a number, as in
-                 `answers.calibration.Places`; of labels there are none, and the arrays are NaN
+                 `answers.calibration.Places`; NaN for labels
     probability  (n_cases, n_labels) of each label; no labels for numbers
     mean, sd     (n_cases, n_values) of the targets by all draws, on the scale of `DataModel.moments`
     p            (n_cases,) effective number of parameters that a case takes; zero if none is left out
@@ -131,7 +131,7 @@ def _by_row(values: list[Array]) -> Array:
 def _places(model: DataModel, outputs: Array, sigmas: Array, targets: Array) -> Array:
     """Return P(Y < y) and P(Y <= y) given each draw, (2, n_cases, n_targets, n_draws).
 
-    The sums of `DataModel.distribution` are over a single draw each: every draw is a case of its own.
+    The sums of `DataModel.distribution` are over a single draw each: every draw is treated as a case.
     """
     n_cases, _, n_draws = outputs.shape
     each = outputs.transpose(0, 2, 1).reshape(n_cases * n_draws, -1, 1)
@@ -156,7 +156,7 @@ def _ends(model: DataModel, weighted: Array, targets: Array) -> tuple[Array, Arr
 
 
 def _finite(log_density: Array) -> Array:
-    """Return log densities with a very small one in place of zero."""
+    """Return log densities with a very small number for minus infinity."""
     return np.nan_to_num(log_density.astype(np.float64), nan=0.0, neginf=-1e8, posinf=1e8)
 
 

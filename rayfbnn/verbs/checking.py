@@ -88,6 +88,7 @@ def diagnose(
     from rayfbnn.answers.judging.of_fit import verdict_on_fit
     from rayfbnn.draws.subsets import chosen
     from rayfbnn.draws.view import committed
+    from rayfbnn.draws.weighted_starts import with_members
     from rayfbnn.run.progress import show_share
 
     check_counts(least=1, cases=cases)
@@ -102,7 +103,8 @@ def diagnose(
     run = chosen(committed(Store.open(path)), skip=skip, last=last, chains=chains)
     inputs, targets = (None, None) if data is None else read_cases(data, run.spec, run.data)
     if run.kind == "approximate":
-        return diagnose_fit(run, verdict_on_fit(run, inputs, targets) if fit else None, decisive=decisive)
+        of_fit = verdict_on_fit(with_members(run), inputs, targets) if fit else None
+        return diagnose_fit(run, of_fit, decisive=decisive)
     if warning := heat_warning(run.store):
         _log.warning("%s", warning)
     with show_share("diagnose") as on_progress:

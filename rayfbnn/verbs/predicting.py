@@ -103,8 +103,8 @@ def predict(
     Prediction
         The table, a summary of the errors with their standard errors, the stores and draws that were used,
         and the verdict of `diagnose` on predictions, for these cases and from some of the draws. If the cases
-        have targets, `fit` is the verdict on whether their predictive distributions describe them. An earlier
-        phase has no verdicts.
+        have targets and are not the training cases, `fit` is the verdict on whether their predictive
+        distributions describe them. An earlier phase has no verdicts.
     """
     from rayfbnn.answers.judging.of_fit import verdict_on_fit_at
     from rayfbnn.answers.judging.of_predictions import verdict_on_predictions

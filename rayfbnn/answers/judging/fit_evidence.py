@@ -14,7 +14,6 @@ from rayfbnn.data.dataset import Dataset
 from rayfbnn.draws.held import hold
 from rayfbnn.draws.subsets import evenly_spaced, thinned, with_chains
 from rayfbnn.draws.view import Draws
-from rayfbnn.draws.weighted_starts import with_members
 from rayfbnn.reduce.blocks import KEPT_BYTES, Block, Reader, Unit, bytes_of
 from rayfbnn.reduce.executors import Executor, InProcess
 from rayfbnn.reduce.passes import Passes, distribution_sums
@@ -43,7 +42,7 @@ class JudgedTarget:
 
     name    of the target
     label   a description of the label, "" for a number
-    cases   what the tests take
+    cases   the places or probabilities for the tests
     """
 
     name: str
@@ -65,11 +64,11 @@ class FitEvidence:
     n_all        number of cases before the choice
     n_used       number of cases
     n_draws      number of draws, of all chains together
-    n_large_k    number of cases whose weights are unreliable
-    n_infinite   number of further cases at which outputs of networks are not finite; these are not used
+    n_large_k    number of cases with unreliable weights
+    n_infinite   number of further cases with infinite outputs of networks; these are not used
     targets      every target with its cases
     n_censored   number of times that are censored
-    n_labels     number of labels, of which the most frequent ones are judged; 0 for numbers
+    n_labels     number of labels; only the most frequent ones are judged; 0 for numbers
     """
 
     is_left_out: bool
@@ -115,7 +114,7 @@ def evidence_at(
     """Return the evidence of cases that no run has learnt from, with replicates.
 
     Given the training cases, targets of the cases have the distribution of replicates, each drawn with the
-    network of one draw. What is not known of the networks is therefore the same in both.
+    network of one draw. The uncertainty of the networks is therefore the same in both.
 
     inputs, targets  (n_cases, ...) as in the data file; at most MOST_CASES are used, which the seed chooses
     """
@@ -137,7 +136,7 @@ def evidence_at(
 
 @dataclass(frozen=True)
 class _FiniteCases:
-    """The places of the cases at which all networks are finite.
+    """The places of the cases where all networks are finite.
 
     n_all       number of cases before any choice
     n_infinite  number of chosen cases that are left out
@@ -163,7 +162,6 @@ def _shared(seed: int) -> Streams:
 
 def _few_draws(runs: Sequence[Draws], n_draws: int) -> list[Draws]:
     """Return evenly spaced draws of all runs, about `n_draws` together, in memory."""
-    runs = [with_members(run) for run in runs]
     total = sum(run.total for run in runs)
     size = sum(map(bytes_of, runs)) / total
     n_draws = min(n_draws, max(_LEAST_DRAWS, int(KEPT_BYTES / size)), total)
@@ -258,7 +256,7 @@ def _numbers(
 
 
 def _covariates(data: Dataset, placed: Placed, inputs: Array, target: int, some: Array) -> dict[str, Array]:
-    """Return what the spread of a target may vary with, (n_known_cases,) each.
+    """Return the covariates of the spread of a target, (n_known_cases,) each.
 
     A predicted value or spread that hardly varies is left out, because its order would be that of errors.
     """
@@ -272,7 +270,7 @@ def _covariates(data: Dataset, placed: Placed, inputs: Array, target: int, some:
 
 
 def _labels(run: Draws, placed: Placed, rows: Array) -> Iterator[JudgedTarget]:
-    """Yield the cases of each label. If there are no replicates, they are drawn with the probabilities."""
+    """Yield the cases of each label. Without replicates in `rows`, some are drawn with the probabilities."""
     model, names = run.spec.data_model, run.data.target_names
     words = model.probability_words(names)
     per_target = len(words) // len(names)

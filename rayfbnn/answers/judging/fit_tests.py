@@ -1,7 +1,7 @@
 """Tests of whether targets can come from their predictive distributions.
 
 All tests take rows of cases: the first row is of the targets themselves, and further rows are of replicates,
-which do come from the predictive distributions. docs/diagnostics.md says what each test is for.
+which do come from the predictive distributions. docs/diagnostics.md has the purpose of each test.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LEAST_P = 1e-300
 class Test:
     """The p-values of one test.
 
-    kind   what is tested, such as COVERAGE
-    of     the level of an interval, or the name of what the spread of targets may vary with; "" for others
+    kind   the kind of the test, such as COVERAGE
+    of     the level of an interval, or the name of the covariate of the spread; "" for others
     p      (n_rows,) p-value of each row if cases were independent
     share  the part of the false-alarm rate that this test has
     sign   of the deviation: below zero if intervals hold too few targets, or if probabilities are too extreme

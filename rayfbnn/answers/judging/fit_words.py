@@ -51,7 +51,7 @@ def _series(words: list[str]) -> str:
 def sentences(target: JudgedTarget, failed: Sequence[Test], *, is_left_out: bool) -> list[str]:
     """Return a sentence for each test that falls short, in their order.
 
-    Coverage has a single sentence, and so has what the spread varies with: the one with the smallest p-value.
+    Each kind of test has one sentence, on the test with the smallest p-value.
     """
     first = {test.kind: test for test in reversed(failed)}
     told = [test for test in failed if first[test.kind] is test]

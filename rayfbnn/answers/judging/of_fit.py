@@ -33,7 +33,7 @@ def verdict_on_fit(
 def fit_evidence(run: Draws, inputs: Array | None = None, targets: Array | None = None) -> list[FitEvidence]:
     """Return the evidence of the training cases, and of other cases if their targets are known."""
     evidences = [evidence_left_out(run)]
-    if inputs is not None and targets is not None and _any_known(targets):
+    if inputs is not None and targets is not None and _can_judge(run, inputs, targets):
         evidences.append(evidence_at([run], inputs, targets))
     return evidences
 
@@ -47,9 +47,15 @@ def verdict_on_fit_at(
     predictions: Verdict | None = None,
     executor: Executor | None = None,
 ) -> FitVerdict | None:
-    """Judge the targets of predicted cases; None if none is known, or without draws from the posterior."""
+    """Judge the targets of predicted cases.
+
+    The result is None if no target is known, without draws from the posterior, and for the training cases, to
+    which the networks are closer than to others.
+    """
     first = runs[0]
-    if first.kind == "prior" or first.early_phase is not None or targets is None or not _any_known(targets):
+    if first.kind == "prior" or first.early_phase is not None or targets is None:
+        return None
+    if not _can_judge(first, inputs, targets):
         return None
     return judge(first, [evidence_at(runs, inputs, targets, executor=executor)], predictions=predictions)
 
@@ -65,5 +71,16 @@ def judge(run: Draws, evidences: Sequence[FitEvidence], *, predictions: Verdict 
     )
 
 
-def _any_known(targets: Array) -> bool:
-    return not bool(np.isnan(targets).all())
+def _can_judge(run: Draws, inputs: Array, targets: Array) -> bool:
+    """Return whether some targets are known, and the cases are not the training cases."""
+    if np.isnan(targets).all():
+        return False
+    cases, training = np.column_stack([inputs, targets]), np.column_stack([run.data.inputs, run.data.targets])
+    if cases.shape != training.shape:
+        return True
+    return not np.array_equal(_in_order(cases), _in_order(training), equal_nan=True)
+
+
+def _in_order(rows: Array) -> Array:
+    """Return the rows in an order that depends on their values alone."""
+    return np.asarray(rows[np.lexsort(rows.T)])

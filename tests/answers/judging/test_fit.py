@@ -216,6 +216,14 @@ def test_other_cases_are_judged_as_well(stores: Any) -> None:
     assert rayfbnn.predict(path, data=test.drop(columns="y")).fit is None
 
 
+def test_training_cases_are_judged_only_without_themselves(stores: Any) -> None:
+    path, _ = stores("count")
+    table = table_of(poisson)[:N_TRAIN]
+    assert rayfbnn.predict(path, data=table[::-1]).fit is None
+    assert rayfbnn.predict(path, data=table[1:]).fit is not None
+    assert rayfbnn.diagnose(path, data=table).fit.cases == {"training cases": N_TRAIN}
+
+
 def test_each_of_several_targets_is_judged(tmp_path: Path) -> None:
     """The second target has outliers, and a third of its values are missing."""
     x = 2 * uniform(4, (N_TRAIN, 2)) - 1
@@ -342,12 +350,14 @@ def approximation(method: str, settings: dict[str, Any], path: Path, truth: Any)
     assert json.loads(diagnosis.to_json())["fit"]["grade"] == diagnosis.fit.grade
     assert f"\nfit: {diagnosis.fit.grade}\n" in diagnosis_text(diagnosis)
     assert rayfbnn.diagnose(path, decisive="fit").ok is diagnosis.fit.ok
+    predicted = rayfbnn.predict(path, data=table_of(truth)[N_TRAIN:]).fit
+    assert predicted is not None and predicted.grade == diagnosis.fit.grade
     return diagnosis.fit
 
 
 def test_approximations_are_judged(tmp_path: Path) -> None:
-    """The starts of Laplace approximations have weights, so they give different numbers of draws."""
-    settings = {"starts": 3, "draws": 300}
+    """Only two of three starts count."""
+    settings = {"starts": 3, "draws": 300, "members": 2}
     right = approximation("laplace", settings, tmp_path / "right.zarr", poisson)
     assert right.grade == "no misfit", right
     wrong = approximation("laplace", settings, tmp_path / "wrong.zarr", negative_binomial)
