@@ -22,6 +22,7 @@ MODEL_CODES = {
     "count": 4,
     "survival": 5,
     "heteroscedastic": 6,
+    "dispersed count": 7,
 }
 
 

@@ -19,7 +19,8 @@ class ChainNumbers:
     """Each chain's numbers for a posterior, all float64.
 
     precisions  (n_chains, n_parameters): the precision that governs each parameter
-    noise       (n_chains, n_targets): the precision that governs each target; (n_chains, 0) without noise
+    noise       (n_chains, n_targets): the precision that governs each target, within the limits of the data
+                model; (n_chains, 0) without noise or dispersion
     inverse_temperature  (n_chains,): the power of the likelihood
     normaliser  (n_chains,): the log normalising constant, which the terms of the cases omit
     """
@@ -61,7 +62,7 @@ def numbers_of_posterior(posterior: Posterior, precisions: Array) -> ChainNumber
             power = xp.full(len(precisions), power)
         return ChainNumbers(
             precisions=xp.ascontiguousarray(governing.parameters),
-            noise=xp.ascontiguousarray(governing.noise),
+            noise=xp.ascontiguousarray(posterior.data_model.bounded(governing.noise)),
             inverse_temperature=xp.ascontiguousarray(power, dtype=xp.float64),
             normaliser=governing.normaliser,
         )

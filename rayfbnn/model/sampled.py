@@ -231,16 +231,12 @@ class SampledPosterior(Posterior):
     def density_of_targets(self, position: Array) -> dispersion.Density:
         """Return the function that gives each target's log density given log shapes, (n_chains, n_targets).
 
-        The density is raised to the inverse temperature. The function must be used before the next pass
-        through the network.
+        The density lacks a constant, and is raised to the inverse temperature. The function must be used
+        before the next pass through the network.
         """
-        outputs, b = self._outputs_at(position), self._inverse_temperature(n_axes=2)
-
-        def density(log_shapes: Array) -> Array:
-            shapes = array_namespace(log_shapes).exp(log_shapes)
-            return b * self._terms(outputs, shapes).sum(axis=2)
-
-        return density
+        b = self._inverse_temperature(n_axes=2)
+        density = self.data_model.density_of_shapes(self._outputs_at(position), self.targets, self.observed)
+        return lambda log_shapes: b * density(array_namespace(log_shapes).exp(log_shapes))
 
     def _outputs_at(self, position: Array) -> Array:
         if self.inputs.shape[-1] > AT_ONCE:

@@ -319,12 +319,6 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "lambda x: log_prior(x, alpha, mean),",
         "count, dispersion of each target",
     ),
-    "dispersion: the first target for all": (
-        dispersion,
-        ".sum(axis=1, keepdims=True)",
-        "[:, :1]",
-        "count, dispersion",
-    ),
     "dispersion: points beyond the slice": (
         dispersion,
         "inside = bounded(point) >= level",
@@ -343,10 +337,10 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "xp.full((len(precisions), 1), 2 * group.mean)",
         "count, dispersion of each target",
     ),
-    "dispersed counts: mean and shape in one": (
+    "dispersion: counts of zero say nothing": (
         dispersed_count,
-        "return terms + log_gamma_ratio(y, r)",
-        "return terms + 0.5 * log_gamma_ratio(y, r)",
+        "-((y + by_case) * xp.log1p(means / by_case) * w)",
+        "-(y * xp.log1p(means / by_case) * w)",
         "count, dispersion",
     ),
     "survival: censored times are events": (

@@ -81,6 +81,7 @@ TARGETS: dict[str, Callable[..., Made]] = {
     "binary": lambda dtype, **changes: of_posterior("binary", dtype, **changes),
     "classes": lambda dtype, **changes: of_posterior("class", dtype, **changes),
     "counts": lambda dtype, **changes: of_data_model("count", dtype, **changes),
+    "dispersed": lambda dtype, **changes: of_data_model("count, dispersion of each", dtype, **changes),
     "times": lambda dtype, **changes: of_data_model("constant hazard", dtype, **changes),
     "own noise": lambda dtype, **changes: of_data_model("heteroscedastic", dtype, **changes),
     "own noise, floor": lambda dtype, **changes: of_data_model("heteroscedastic, floor", dtype, **changes),
@@ -90,7 +91,8 @@ TARGETS: dict[str, Callable[..., Made]] = {
     "matrices of the cases": lambda dtype, **c: of_marginal("gaussian by target", BOTH, "dual", dtype, **c),
     "binary, without either": lambda dtype, **c: of_marginal("binary", BOTH, "primal", dtype, **c),
 }
-LATER = ["times", "own noise", "own noise, floor"]  # in the long tests, if counts are in the quick ones
+# In the long tests, if counts are in the quick ones.
+LATER = ["dispersed", "times", "own noise", "own noise, floor"]
 DATA_MODELS = ["counts", *LATER]
 SUMS_OVER_CASES = ["posterior", "t noise", "binary", "classes", *DATA_MODELS, "without precisions"]
 WITHOUT_OUTPUTS = [name for name in TARGETS if name not in SUMS_OVER_CASES]

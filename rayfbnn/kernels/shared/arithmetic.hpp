@@ -45,7 +45,7 @@ namespace RAYFBNN_NAMESPACE {
 
 // The codes of kernels/network_plan.py.
 enum Activation { IDENTITY, TANH, SIGMOID, RELU, SOFTPLUS, SOFTPLUS0, SIN };
-enum Model { GAUSSIAN, STUDENT_T, BINARY, CLASS, COUNT, SURVIVAL, HETEROSCEDASTIC };
+enum Model { GAUSSIAN, STUDENT_T, BINARY, CLASS, COUNT, SURVIVAL, HETEROSCEDASTIC, DISPERSED_COUNT };
 
 // --- hidden units -----------------------------------------------------------------------------------------
 
@@ -116,12 +116,36 @@ RAYFBNN_INLINE typename L::Value rate_of(int model, typename L::Value v, int o, 
     return L::exponential(model == SURVIVAL ? v + given.second(o) : v);
 }
 
+// log Gamma(y + r)/(Gamma(r) r^y) for a count y and a shape r, between 1e-12 and 1e12.
+//
+// With a = r + 8 and b = y + a, Gamma(y + r)/Gamma(r) is Gamma(b)/Gamma(a) divided by the product of (r + y + k)/(r + k)
+// over k = 0, ..., 7. log Gamma(b)/Gamma(a) is a difference of Stirling series, which are accurate to 1e-11 from 8 on.
+template <class L>
+RAYFBNN_INLINE typename L::Value log_gamma_ratio(typename L::Value y, double r) {
+    typedef typename L::Value V;
+    V above = y + r;
+    double below = r;
+    RAYFBNN_UNROLL
+    for (int k = 1; k < 8; ++k) above *= y + (r + k), below *= r + k;
+    const double a = r + 8;
+    const V b = y + a, x = y / a;
+    const V log_of_ratio =  // log(b/a)
+        L::select(x > 1, L::log(L::at_least(x, 1) + 1), L::log1p_of_fraction(L::select(x > 1, L::splat(1), x)));
+    const V s = 1 / b, square = s * s;
+    const double t = 1 / a, square_of_a = t * t;
+    const V series = s * (1. / 12 - square * (1. / 360 - square * (1. / 1260 - square / 1680)));
+    const double series_of_a = t * (1. / 12 - square_of_a * (1. / 360 - square_of_a * (1. / 1260 - square_of_a / 1680)));
+    const V stirling = (b - 0.5) * log_of_ratio - y + (series - series_of_a);
+    return stirling + y * RAYFBNN_LOG1P(8 / r) - L::log(above / below);
+}
+
 // Replaces the outputs of one lane of cases, which are `stride` apart, by -factor d log likelihood / d outputs;
 // eqs. 37-40.
 //
 // `given` has target(o), the noise precision tau(o), the alpha() of t noise, and scale(o), which is factor * tau(o) for
 // real targets and the factor for others. Counts and times have two numbers, target(o) and second(o): the count and
-// -log of its factorial, or whether there was an event and the log of the time. The outputs of HETEROSCEDASTIC are the
+// -log of its factorial, or whether there was an event and the log of the time. The shape r of DISPERSED_COUNT is tau(o),
+// and its logarithm log_tau(o) (model/likelihood/dispersed_count.py). The outputs of HETEROSCEDASTIC are the
 // means and then the log precisions s of the noise; alpha() is the log of its least variance a: the precision is
 // 1/(exp(-s) + exp(a)).
 template <class L, class Given>
@@ -159,6 +183,13 @@ RAYFBNN_INLINE void output_slopes(
                 outputs[o * stride] =
                     (rate_of<L>(model, outputs[o * stride], o, given) - given.target(o)) * given.scale(o);
             break;
+        case DISPERSED_COUNT:  // (y + r) exp(v)/(r + exp(v)) - y
+            RAYFBNN_UNROLL
+            for (int o = 0; o < n_outputs; ++o) {
+                const V share = L::logistic(outputs[o * stride] - given.log_tau(o));
+                outputs[o * stride] = ((given.target(o) + given.tau(o)) * share - given.target(o)) * given.scale(o);
+            }
+            break;
         case HETEROSCEDASTIC:
             RAYFBNN_UNROLL
             for (int o = 0; o < n_outputs / 2; ++o) {
@@ -193,7 +224,7 @@ RAYFBNN_INLINE void output_slopes(
 // multiplied by the target's weight; eqs. 8, 10-12. L is a lane of doubles.
 //
 // `given` has output(o), target(o), second(o), alpha() and weight(o) as for output_slopes; a class target's weight is
-// weight(0). For real targets it also has the noise precision tau(o).
+// weight(0). For real targets it also has the noise precision tau(o), and for DISPERSED_COUNT tau(o) and log_tau(o).
 template <class L, class Given>
 RAYFBNN_INLINE typename L::Value log_likelihood_terms(int model, int n_outputs, const Given& given) {
     typedef typename L::Value V;
@@ -234,6 +265,13 @@ RAYFBNN_INLINE typename L::Value log_likelihood_terms(int model, int n_outputs, 
         if (model == COUNT || model == SURVIVAL) {  // with a target of 0, v may be -infinity
             V term = L::select(target > 0, target * v, L::splat(0)) - rate_of<L>(model, v, o, given);
             if (model == COUNT) term += given.second(o);
+            sum += term * given.weight(o);
+            continue;
+        }
+        if (model == DISPERSED_COUNT) {
+            const V excess = softplus<L>(v - given.log_tau(o));
+            V term = L::select(target > 0, target * v, L::splat(0)) - (target + given.tau(o)) * excess;
+            term += log_gamma_ratio<L>(target, given.tau(o)) + given.second(o);
             sum += term * given.weight(o);
             continue;
         }

@@ -36,7 +36,7 @@ class CountTargets(DataModel):
         return cls()
 
     @property
-    def compiled_name(self) -> str | None:
+    def compiled_name(self) -> str:
         return "count"
 
     def target_range(self, targets: Array) -> TargetRange:

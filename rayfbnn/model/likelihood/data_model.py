@@ -198,6 +198,16 @@ class DataModel(ABC):
         If cases have several cells, the outputs are (n_chains, 1, n_cases * n_cells).
         """
 
+    def density_of_shapes(
+        self, outputs: Array, rows: Array, weights: Array | None
+    ) -> Callable[[Array], Array]:
+        """Return a function of shapes (n_chains, n_targets): the log density of each target at all cases.
+
+        It is (n_chains, n_targets) and lacks a constant. Only counts with dispersion have shapes. outputs and
+        rows are as in `terms_and_gradient`, and weights those of `observed`.
+        """
+        raise NotImplementedError
+
     # Properties of the density that operations use.
 
     def largest_terms(self, rows: Array) -> Array | None:
@@ -299,6 +309,10 @@ class DataModel(ABC):
     def compiled_setting(self) -> float:
         """A further number in the formulas of the compiled kernels; infinite if they need none."""
         return math.inf
+
+    def bounded(self, noise: Array) -> Array:
+        """Return the precisions of targets within the limits that the formulas of compiled code need."""
+        return noise
 
     # Predictions of targets.
 

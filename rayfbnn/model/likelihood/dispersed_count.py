@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +35,15 @@ class DispersedCountTargets(CountTargets):
         return "count with dispersion"
 
     @property
-    def compiled_name(self) -> str | None:
+    def compiled_name(self) -> str:
+        return "dispersed count"
+
+    @property
+    def predicted_name(self) -> None:
         return None
+
+    def bounded(self, noise: Array) -> Array:
+        return shapes_of(noise)
 
     def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
         """Return log P(y | v) with its constants, and its derivative by v.
@@ -56,6 +64,34 @@ class DispersedCountTargets(CountTargets):
         # xp.where: with v = -inf and y = 0 the target has probability one, and the product would be NaN
         terms = xp.where(y > 0, y * v, 0.0) - total * excess
         return terms + log_gamma_ratio(y, r) + rows[..., n_targets:, :], y - total * slope
+
+    def density_of_shapes(
+        self, outputs: Array, rows: Array, weights: Array | None
+    ) -> Callable[[Array], Array]:
+        """Return sums over cases of -(y + r) log(1 + exp(v)/r) + log Gamma(y + r)/(Gamma(r) r**y).
+
+        If all chains have the same counts, the second part is computed once for all cases with one count. It
+        would otherwise take most of the time.
+        """
+        xp = array_namespace(outputs)
+        means = xp.exp(outputs.astype(xp.float64))
+        y = rows[..., : rows.shape[-2] // 2, :]
+        w = xp.ones_like(y) if weights is None else weights
+        levels = [_levels(y[j], w[j]) for j in range(len(y))] if y.ndim == 2 else None
+
+        def density(shapes: Array) -> Array:
+            r = shapes_of(shapes)
+            by_case = r[:, :, None]
+            total = -((y + by_case) * xp.log1p(means / by_case) * w).sum(axis=2)
+            if levels is None:
+                return total + (log_gamma_ratio(y, by_case) * w).sum(axis=2)
+            of_levels = [
+                (log_gamma_ratio(values, r[:, j, None]) * sizes).sum(axis=1)
+                for j, (values, sizes) in enumerate(levels)
+            ]
+            return total + xp.stack(of_levels, axis=1)
+
+        return density
 
     def output_curvature(self, outputs: Array, rows: Array, noise: Array) -> Array:
         """Return (y + r) s (1 - s) with s = exp(v)/(r + exp(v)), which is never negative."""
@@ -82,15 +118,22 @@ class DispersedCountTargets(CountTargets):
             return means, means + np.square(noise_sigmas * means)
 
     def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
-        from rayfbnn.model.mixtures.negative_binomial import cdf_sums
+        from rayfbnn.model.mixtures.negative_binomial import distribution_sums
 
-        cdf = cdf_sums(outputs, shapes_of(noise_sigmas**-2.0), values[:, :, None])
-        return np.stack([cdf, self.mass(outputs, noise_sigmas, values), np.full_like(cdf, np.nan)])
+        cdf, mass = distribution_sums(outputs, shapes_of(noise_sigmas**-2.0), values[:, :, None])
+        return np.stack([cdf, mass, np.full_like(cdf, np.nan)])
 
     def mass(self, outputs: Array, noise_sigmas: Array, counts: Array) -> Array:
         from rayfbnn.model.mixtures.negative_binomial import mass_sums
 
         return mass_sums(outputs, shapes_of(noise_sigmas**-2.0), counts[:, :, None])
+
+
+def _levels(counts: Array, weights: Array) -> tuple[Array, Array]:
+    """Return the different counts of a target, and the total weight of each, (n_levels,) each."""
+    xp = array_namespace(counts)
+    values, places = xp.unique(counts, return_inverse=True)
+    return values, xp.bincount(places.reshape(-1), weights=weights)
 
 
 def shapes_of(noise: Array) -> Array:

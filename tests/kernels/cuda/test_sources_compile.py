@@ -108,8 +108,8 @@ def test_every_kernel_compiles_with_every_data_model(
 @pytest.mark.parametrize(
     "name, kernel",
     long_but(
-        {("count", "warp"), ("heteroscedastic, floor", "wide")},
-        ["count", "constant hazard", "heteroscedastic, floor"],
+        {("count", "warp"), ("count, dispersion", "block"), ("heteroscedastic, floor", "wide")},
+        ["count", "count, dispersion", "constant hazard", "heteroscedastic, floor"],
         ["warp", "block", "wide"],
     ),
 )

@@ -12,7 +12,8 @@ import scipy.stats
 from rayfbnn.arrays import Array
 from rayfbnn.model.likelihood.count import CountTargets
 from rayfbnn.model.likelihood.dispersed_count import DispersedCountTargets, log_gamma_ratio
-from rayfbnn.model.mixtures.negative_binomial import cdf_sums, log_mass
+from rayfbnn.model.mixtures.negative_binomial import distribution_sums, log_mass, mass_sums
+from tests.support.model.data_models import problem
 from tests.support.problems import streams
 
 MODEL = DispersedCountTargets()
@@ -49,7 +50,7 @@ def test_a_very_large_shape_is_poisson(shape: float) -> None:
         )
         np.testing.assert_allclose(values, poisson[0, 0], atol=1e-3 * (shape < 1e12) + 2e-5)
         np.testing.assert_allclose(gradient, of_poisson[0, 0], rtol=1e-6, atol=1e-9)
-        cdf = cdf_sums(np.full((6, 1), v), np.array(min(shape, 1e12)), counts[:, None])
+        cdf, _ = distribution_sums(np.full((6, 1), v), np.array(min(shape, 1e12)), counts[:, None])
         np.testing.assert_allclose(cdf, scipy.special.pdtr(counts, math.exp(v)), atol=1e-7)
 
 
@@ -74,8 +75,12 @@ def test_the_ratio_is_smooth_where_the_series_begins() -> None:
 def test_distribution_functions_are_sums_of_probabilities(shape: float, mean: float) -> None:
     counts = np.arange(200.0)
     mass = np.exp(log_mass(np.full((200, 1), math.log(mean)), np.array(shape), counts[:, None]))[:, 0]
-    cdf = cdf_sums(np.full((200, 1), math.log(mean)), np.array(shape), counts[:, None])
+    log_means, places = np.full((200, 1), math.log(mean)), counts[:, None]
+    cdf, again = distribution_sums(log_means, np.array(shape), places)
     np.testing.assert_allclose(cdf, mass.cumsum(), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(again, mass, rtol=1e-9, atol=1e-300)
+    few, of_few = slice(3, 40), mass_sums(log_means[3:40], np.array(shape), places[3:40])
+    np.testing.assert_allclose(of_few, mass[few], rtol=1e-9, atol=1e-300)
 
 
 def test_large_counts_have_their_probabilities() -> None:
@@ -107,3 +112,21 @@ def test_the_typical_curvature_is_the_mean_of_the_curvatures() -> None:
     curvatures = MODEL.output_curvature(np.full((1, 1, 3000), v), rows, noise)[0, 0]
     typical = MODEL.curvature_given(np.array([[math.exp(v)]]), noise).item()
     assert typical == pytest.approx((mass * curvatures).sum(), rel=1e-10)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("name", ["count, dispersion", "count, dispersion of each"])
+def test_the_density_of_shapes_is_that_of_the_counts(name: str, missing: bool) -> None:
+    """Up to a constant, whether chains share their counts or have their own."""
+    target, n = problem(name, missing=missing, n_cases=23), 3
+    state = target.initial_state(streams("shapes", n), sigmas=None)
+    outputs = target.training_outputs(state.position)
+    shapes = np.array([[0.02, 3.0], [1.0, 250.0], [40.0, 0.7]])
+    own = np.broadcast_to(target.targets, (n, *target.targets.shape))
+    for rows in (target.targets, own):
+        density = target.data_model.density_of_shapes(outputs, rows, target.observed)
+        terms, _ = target.data_model.terms_and_gradient(outputs, rows, shapes)
+        before, _ = target.data_model.terms_and_gradient(outputs, rows, np.ones((n, 2)))
+        weights = 1.0 if target.observed is None else target.observed
+        expected = ((terms - before) * weights).sum(axis=2)
+        np.testing.assert_allclose(density(shapes) - density(np.ones((n, 2))), expected, rtol=1e-10)

@@ -18,7 +18,7 @@ struct PackedTargets {
     const int n_outputs, n_targets, n_rows;
     Buffer<L> targets;  // rows (n_rows, packs of a block), block after block, partition after partition
     Buffer<L> weights;  // rows (n_targets, packs of a block) in the same order, or null if all weights are 1
-    Buffer<S> scales, taus;  // (n_outputs,): as output_slopes wants them
+    Buffer<S> scales, taus, log_taus;  // (n_outputs,): as output_slopes wants them
     int chain = 0;
     // The caller's, in double: (n_rows, n_cases) and (n_targets, n_cases).
     const double *given_targets = nullptr, *given_weights = nullptr;
@@ -32,7 +32,7 @@ struct PackedTargets {
         for (int k = 0; k < job.n_partitions; ++k) n_packs += job.partitions[k].n_packs;
         targets = Buffer<L>(n_packs * n_rows);
         if (job.weights) weights = Buffer<L>(n_packs * n_targets);
-        scales = Buffer<S>(n_outputs), taus = Buffer<S>(n_outputs);
+        scales = Buffer<S>(n_outputs), taus = Buffer<S>(n_outputs), log_taus = Buffer<S>(n_outputs);
     }
 
     void begin_chain(int number) {
@@ -50,8 +50,8 @@ struct PackedTargets {
         const int model = job.network->model;
         for (int o = 0; o < n_outputs; ++o) {
             const bool is_real = model == GAUSSIAN || model == STUDENT_T;
-            const double tau = is_real ? job.noise[long(chain) * n_targets + o] : 1;
-            scales[o] = S(power * tau), taus[o] = S(tau);
+            const double tau = job.network->has_taus() ? job.noise[long(chain) * n_targets + o] : 1;
+            scales[o] = S(is_real ? power * tau : power), taus[o] = S(tau), log_taus[o] = S(RAYFBNN_LOG(tau));
         }
     }
 
@@ -93,6 +93,7 @@ struct CasesOfPack {
         return weights ? here(weights + (o % n_targets) * target_step) : splat<PackDouble>(1);
     }
     RAYFBNN_METHOD double tau(int o) const { return noise[o]; }
+    RAYFBNN_METHOD double log_tau(int o) const { return RAYFBNN_LOG(noise[o]); }
     RAYFBNN_METHOD double alpha() const { return noise_alpha; }
 
     RAYFBNN_METHOD PackDouble here(const double* places) const { return doubles_of(places, n_here); }
@@ -140,6 +141,7 @@ inline void add_terms(
         case COUNT: sum = terms_of_cases<COUNT>(all, given.n_outputs, n); break;
         case SURVIVAL: sum = terms_of_cases<SURVIVAL>(all, given.n_outputs, n); break;
         case HETEROSCEDASTIC: sum = terms_of_cases<HETEROSCEDASTIC>(all, given.n_outputs, n); break;
+        case DISPERSED_COUNT: sum = terms_of_cases<DISPERSED_COUNT>(all, given.n_outputs, n); break;
         default: sum = terms_of_cases<CLASS>(all, given.n_outputs, n); break;
     }
     for (int k = 0; k < Lane<PackDouble>::width; ++k) terms += sum[k];
@@ -175,13 +177,14 @@ struct TargetsOfPack {
     const L* targets;
     long stride;
     int n_targets;
-    const S *scales, *taus;
+    const S *scales, *taus, *log_taus;
     S noise_alpha;
 
     RAYFBNN_METHOD L target(int o) const { return targets[o * stride]; }
     RAYFBNN_METHOD L second(int o) const { return target(n_targets + o); }
     RAYFBNN_METHOD S scale(int o) const { return scales[o]; }
     RAYFBNN_METHOD S tau(int o) const { return taus[o]; }
+    RAYFBNN_METHOD S log_tau(int o) const { return log_taus[o]; }
     RAYFBNN_METHOD S alpha() const { return noise_alpha; }
 };
 
@@ -204,7 +207,7 @@ inline void slopes_of_outputs(
     const long stride = network.stride;
     const int n = given.n_outputs;
     L* v = network.layers[network.last].values;
-    const TargetsOfPack<S> block = {y, stride, net.n_targets, given.scales, given.taus, S(net.alpha)};
+    const TargetsOfPack<S> block = {y, stride, net.n_targets, given.scales, given.taus, given.log_taus, S(net.alpha)};
     switch (net.model) {
         case GAUSSIAN: slopes_of_packs<GAUSSIAN>(v, n, block); break;
         case STUDENT_T: slopes_of_packs<STUDENT_T>(v, n, block); break;
@@ -212,6 +215,7 @@ inline void slopes_of_outputs(
         case COUNT: slopes_of_packs<COUNT>(v, n, block); break;
         case SURVIVAL: slopes_of_packs<SURVIVAL>(v, n, block); break;
         case HETEROSCEDASTIC: slopes_of_packs<HETEROSCEDASTIC>(v, n, block); break;
+        case DISPERSED_COUNT: slopes_of_packs<DISPERSED_COUNT>(v, n, block); break;
         default: slopes_of_packs<CLASS>(v, n, block); break;
     }
     if (w)

@@ -45,6 +45,9 @@ struct Network {
     int model;
     double alpha;
     int n_targets, n_rows, n_parameters;  // n_rows: numbers of a case that say its targets
+
+    // True if precisions govern the targets: those of noise (codes 0 and 1 of network_plan.py) or of dispersion (7).
+    bool has_taus() const { return model <= 1 || model == 7; }
 };
 
 // A place in the run's streams: seed, and the counter's words that all numbers of a request have in common.

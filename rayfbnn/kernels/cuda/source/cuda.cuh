@@ -98,7 +98,7 @@ struct Targets {
   const real* rows;       // (n_rows, n_cases), for forces; the rows are those of NetworkPlan.n_rows
   const double* exact;    // (n_rows, n_cases) in float64, for energies
   const double* weights;  // (N_TARGETS, n_cases), read only if IS_WEIGHTED
-  const double* noise;    // (N_TARGETS,) precisions, read only for real targets
+  const double* noise;    // (N_TARGETS,) precisions, read only for real targets and counts with dispersion
   int n_cases;
 
   __device__ __forceinline__ double weight(int output, int number) const {
@@ -116,6 +116,7 @@ struct TargetsOfCase {
   __device__ __forceinline__ real target(int o) const { return all.rows[o * all.n_cases + number]; }
   __device__ __forceinline__ real second(int o) const { return target(N_TARGETS + o); }
   __device__ __forceinline__ real tau(int o) const { return real(all.noise[o]); }
+  __device__ __forceinline__ real log_tau(int o) const { return real(::log(all.noise[o])); }
   __device__ __forceinline__ real scale(int o) const {
     const real weighted = factor * real(all.weight(o, number));
     if constexpr (MODEL == GAUSSIAN || MODEL == STUDENT_T) return weighted * tau(o);
@@ -150,6 +151,7 @@ struct ExactCase {
   __device__ __forceinline__ double second(int o) const { return target(N_TARGETS + o); }
   __device__ __forceinline__ double weight(int o) const { return all.weight(o, number); }
   __device__ __forceinline__ double tau(int o) const { return all.noise[o]; }
+  __device__ __forceinline__ double log_tau(int o) const { return ::log(all.noise[o]); }
   __device__ __forceinline__ double alpha() const { return NOISE_ALPHA; }
 };
 

@@ -50,7 +50,8 @@ bool fits(int model, int n_outputs, int n_targets, int n_rows) {
     switch (model) {
         case 3: return n_rows == n_outputs;
         case 4:
-        case 5: return n_outputs == n_targets && n_rows == 2 * n_targets;
+        case 5:
+        case 7: return n_outputs == n_targets && n_rows == 2 * n_targets;
         case 6: return n_outputs == 2 * n_targets && n_rows == n_targets;
         default: return n_outputs == n_targets && n_rows == n_targets;
     }
@@ -381,7 +382,7 @@ class Kernel {
             fill_regression(job.regression, n, noise, targets, nb::cast<Input>(prior, false));
             return;
         }
-        job.noise = doubles(noise, "noise", {n, network_.model <= 1 ? n_targets : 0});
+        job.noise = doubles(noise, "noise", {n, network_.has_taus() ? n_targets : 0});
         job.targets = rows_of(targets, "targets", n, n_rows, job.targets_step);
         job.weights = nullptr;
         if (!weights.is_none())
