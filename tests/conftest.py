@@ -13,6 +13,8 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 # Keeps Ray on the loopback interface; read when Ray is imported.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
+os.environ.pop("COLUMNS", None)  # lines of output are not folded, unless a test sets their width
+
 # A failing assertion in a helper shows its values, as in a test.
 pytest.register_assert_rewrite("tests.support")
 from tests.support.devices import cupy  # noqa: E402, F401, a fixture

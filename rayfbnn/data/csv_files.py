@@ -10,7 +10,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -77,7 +77,15 @@ def is_whole(table: Table) -> Array:
 def advice_on_name(path: Path, form: TableForm, name: str) -> str:
     """Return the end of the message that a CSV file has no column of some name."""
     shape = _shape(path, form)
-    return "" if form.header is not None else why_no_name(shape.lines, name, shape.separator, shape.skipped)
+    if form.header is not None:
+        return ""
+    if form.skip_rows:
+        first = _shape(path, replace(form, skip_rows=0)).lines
+        for text, number in zip(first.texts, first.numbers, strict=True):
+            if number <= form.skip_rows and name in cells_of(text, shape.separator):
+                skip = f"data.skip_rows = {form.skip_rows} skips it: set data.skip_rows = {number - 1}"
+                return f"; the names seem to be in line {number}, and {skip}"
+    return why_no_name(shape.lines, name, shape.separator)
 
 
 @dataclass(frozen=True)
@@ -99,8 +107,9 @@ def _shape(path: Path, form: TableForm) -> _Shape:
             lines.append(line)
     declared = excel_separator(lines[0]) if lines else None
     if declared is None:
-        return _Shape(Lines.from_texts(lines), form.skip_rows, form.separator or ",")
-    return _Shape(Lines.from_texts(lines[1:]), form.skip_rows + 1, form.separator or declared)
+        return _Shape(Lines.from_texts(lines, form.skip_rows + 1), form.skip_rows, form.separator or ",")
+    skipped = form.skip_rows + 1
+    return _Shape(Lines.from_texts(lines[1:], skipped + 1), skipped, form.separator or declared)
 
 
 def _rows(path: Path, shape: _Shape, n_cells: int | None = None) -> pd.DataFrame:
@@ -146,7 +155,7 @@ def _without_empty_end(path: Path, shape: _Shape, expected: int, line: int, n_ce
         rows = _rows(path, shape, n_cells)
         if expected == header and (rows.iloc[:, expected:].fillna("") == "").all(axis=None):
             return rows.iloc[:, :expected]
-    what = why_no_table(shape.lines, shape.separator, shape.skipped)
+    what = why_no_table(shape.lines, shape.separator)
     if what is None:
         what = (
             f"line {line + shape.skipped} has {n_cells} cells, but there should be {expected}; put a cell"
@@ -198,7 +207,7 @@ def _check_separator(path: Path, shape: _Shape) -> None:
     if shape.separator in header:
         return
     usual = usual_separator(shape.lines, shape.separator)
-    what = why_no_table(shape.lines, shape.separator, shape.skipped)
+    what = why_no_table(shape.lines, shape.separator)
     if usual is None or what is None or usual == shape.separator:
         return
     raise DataError(

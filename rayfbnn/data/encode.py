@@ -16,7 +16,8 @@ from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.forms.levels import level_text
 from rayfbnn.data.labels import check_known, level_numbers, places_of
 from rayfbnn.data.missing_inputs import check_none_missing, missing_rows
-from rayfbnn.data.raw_table import Table, short
+from rayfbnn.data.problems import Problems
+from rayfbnn.data.raw_table import Table, listed, short
 from rayfbnn.data.roles.censoring import CensoringColumn
 from rayfbnn.data.roles.exposure import log_exposures
 from rayfbnn.errors import DataError
@@ -46,29 +47,41 @@ def encode_inputs(
     Raises DataError for a column that the table lacks, a cell that is not a number, an unknown level, or
     missing values.
     """
+    problems = Problems(table)
+    pairs: list[tuple[Cells, InputColumn]] = []
+    absent = [column.name for column in encoding.inputs if column.name not in table.names]
+    if len(absent) > 1:
+        with problems.gathered():
+            raise DataError(
+                f"{table.source}: no columns named {listed(absent)}; the columns are: {listed(table.names)}"
+                f"{table.advice(absent[0])}"
+            )
     for column in encoding.inputs:
-        if column.kind == "exposure":
-            log_exposures(table, column.name)  # its messages say what an exposure is
-    cells = [Cells.from_table(table, column.name) for column in encoding.inputs]
-    cells = [as_trained(one, column, training) for one, column in zip(cells, encoding.inputs, strict=True)]
-    pairs = list(zip(cells, encoding.inputs, strict=True))
-    for column_cells, column in pairs:
-        if column.kind in ("number", "missing"):
-            column_cells.check_numbers(allowed=column_cells.is_missing)
-    check_none_missing(cells, encoding, is_training=False)
+        if len(absent) > 1 and column.name in absent:
+            continue
+        with problems.gathered():
+            if column.kind == "exposure":
+                log_exposures(table, column.name)  # its messages say what an exposure is
+            cells = as_trained(Cells.from_table(table, column.name), column, training)
+            pairs.append((cells, column))
+            if column.kind in ("number", "missing"):
+                cells.check_numbers(allowed=cells.is_missing)
+    if pairs:
+        with problems.gathered():
+            check_none_missing(pairs, is_training=False)
     placed = [
-        (column_cells, column, places_of(column_cells, column.levels))
-        for column_cells, column in pairs
+        (cells, column, places_of(cells, column.levels))
+        for cells, column in pairs
         if column.kind in ("levels", "ordered")
     ]
-    _check_unknown([one for one in placed if not ignores_unknown or one[1].kind == "ordered"])
+    with problems.gathered():
+        _check_unknown([one for one in placed if not ignores_unknown or one[1].kind == "ordered"])
+    problems.check()
     if ignores_unknown:
         _warn_of_unknown([one for one in placed if one[1].kind == "levels"])
     places = {column.name: numbers for _, column, numbers in placed}
     blocks = [
-        block
-        for column_cells, column in pairs
-        for block in _encode_column(column_cells, column, places.get(column.name))
+        block for cells, column in pairs for block in _encode_column(cells, column, places.get(column.name))
     ]
     return np.stack(blocks, axis=1).reshape(table.n_rows, len(encoding.input_names))
 

@@ -68,7 +68,7 @@ def learn_encoding(table: Table, spec: TableConfiguration) -> Encoding:
     )
     if spec.data.missing is None and inputs:
         with problems.gathered():
-            check_none_missing(varying, encoding, is_training=True)
+            check_none_missing(list(zip(varying, inputs, strict=True)), is_training=True)
     _check_targets(table, spec, encoding, problems)
     problems.check()
     _check_names(encoding, table)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
-from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.encoding import InputColumn
 from rayfbnn.data.problems import ColumnError
 from rayfbnn.data.raw_table import short
 
@@ -18,15 +18,16 @@ def missing_rows(cells: Cells, column: InputColumn) -> Array:
     return cells.is_empty if column.kind in ("levels", "ordered") else cells.is_missing
 
 
-def check_none_missing(columns: Sequence[Cells], encoding: Encoding, *, is_training: bool) -> None:
+def check_none_missing(columns: Sequence[tuple[Cells, InputColumn]], *, is_training: bool) -> None:
     """Raise DataError if an input is missing and the encoding has no indicator for it.
 
     The message counts the rows of every such column and says what to do. Training cases have no indicators
     yet.
     """
     counts = []
-    rows = np.zeros(columns[0].table.n_rows, dtype=bool)
-    for cells, column in zip(columns, encoding.inputs, strict=True):
+    table = columns[0][0].table
+    rows = np.zeros(table.n_rows, dtype=bool)
+    for cells, column in columns:
         is_missing = missing_rows(cells, column)
         if not is_missing.any() or (column.n_missing and not is_training):
             continue
@@ -45,7 +46,7 @@ def check_none_missing(columns: Sequence[Cells], encoding: Encoding, *, is_train
     else:
         ways = "they were never missing in training cases, so drop these rows or fill in the values"
     raise ColumnError(
-        f"{columns[0].table.source}: inputs are missing in {int(rows.sum())} of {len(rows)} rows:"
+        f"{table.source}: inputs are missing in {int(rows.sum())} of {len(rows)} rows:"
         f" {'; '.join(counts)}; {ways}",
         {"missing": "indicator"},
     )

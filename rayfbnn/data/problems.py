@@ -1,4 +1,4 @@
-"""Gathers the problems of a training table, so that one error names them all with what to write."""
+"""Gathers the problems of a table, so that one error names them all with what to write."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ class ColumnError(DataError):
 
 
 class Problems:
-    """The problems of a training table, in the order of their columns."""
+    """The problems of a table, in the order of their columns."""
 
-    def __init__(self, table: Table, data: ColumnKeys, inputs: Sequence[str]) -> None:
+    def __init__(self, table: Table, data: ColumnKeys | None = None, inputs: Sequence[str] = ()) -> None:
         """Begin without problems.
 
+        data    the section [data] of a training table; None for new cases
         inputs  the input columns
         """
         self._table = table
@@ -76,6 +77,8 @@ class Problems:
 
     def _section(self) -> list[str]:
         """Return the lines of a section [data] without the problems; none if some would stay."""
+        if self._data is None:
+            return []
         keys = dict(self._data.as_written())
         excluded = []
         for error in self._errors:

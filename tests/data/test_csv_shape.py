@@ -161,6 +161,22 @@ def test_new_cases_without_a_header_may_lack_the_targets_or_have_a_header(tmp_pa
         read_cases(write(tmp_path, "1,2,3,4\n"), spec)
 
 
+def test_new_cases_without_the_title_are_told_so(tmp_path: Path) -> None:
+    text = "a,b,y\n" + rows()
+    spec, _ = read_training(table_spec(**SPEC, skip_rows=1), write(tmp_path, "Title\n" + text))
+    with pytest.raises(DataError, match=r"skips it: set data.skip_rows = 0 \(docs"):
+        read_cases(write(tmp_path, text), spec)
+    inputs, _ = read_cases(tmp_path / "a.csv", spec.for_new_cases(["data.skip_rows=0"]))
+    np.testing.assert_array_equal(inputs, VALUES[:, :2])
+
+
+def test_lines_are_counted_from_the_first_of_the_file(tmp_path: Path) -> None:
+    message = refusal(write(tmp_path, "sep=;\nTitle\n\na;b;y\n" + rows(";")))
+    assert "line 2 is 'Title', and the names seem to be in line 4; set data.skip_rows = 3" in message
+    data = read_training(table_spec(**SPEC, skip_rows=3, separator=";"), tmp_path / "a.csv")[1]
+    np.testing.assert_array_equal(data.inputs, VALUES[:, :2])
+
+
 def test_labels_do_not_hide_that_the_header_is_missing(tmp_path: Path) -> None:
     text = "".join(f"5.{n},3.{n},{'setosa' if n % 2 else 'virginica'}\n" for n in range(9))
     assert advised(refusal(write(tmp_path, text), targets=["species"])) == {"header": ["x1", "x2", "species"]}

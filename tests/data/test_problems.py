@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
-from rayfbnn.data import read_training
+from rayfbnn.data import read_cases, read_training
 from rayfbnn.errors import DataError
 from rayfbnn.spec import RunSpec
 from tests.support.data.tables import table_keys, table_spec
@@ -142,6 +142,25 @@ def test_sampling_and_estimators_name_all_problems_and_leave_no_file(tmp_path: P
     with pytest.raises(ValueError, match="5 problems") as caught:
         regressor().fit(X, n % 5)
     assert "column full name" in str(caught.value) and "column day" in str(caught.value)
+
+
+def test_all_problems_of_new_cases_are_named_together() -> None:
+    train = pd.DataFrame({"a": np.cos(n), "b": n % 5, "c": n % 3, "g": ["u", "v"] * (N // 2), "y": np.sin(n)})
+    spec, _ = read_training(table_spec(exclude=None), train)
+    new = train.assign(a="5 kg", g=["u", "w"] * (N // 2), c=[None, 1.0] * (N // 2)).drop(columns="b")
+    with pytest.raises(DataError) as caught:
+        read_cases(new, spec)
+    message = str(caught.value)
+    assert message.startswith("data: 4 problems") and "[data]" not in message
+    for words in (
+        "column a: not a",
+        "no column named b",
+        "column c in 14",
+        "column g: unknown level, got 'w'",
+    ):
+        assert words in message
+    with pytest.raises(DataError, match="no columns named a, b; the columns are: c, g, y"):
+        read_cases(train.drop(columns=["a", "b"]), spec)
 
 
 def test_a_constant_target_is_refused_or_remarked_on(

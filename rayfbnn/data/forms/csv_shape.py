@@ -28,9 +28,9 @@ class Lines:
     numbers: tuple[int, ...]
 
     @staticmethod
-    def from_texts(texts: Sequence[str]) -> Lines:
-        """Return the lines of a file that are not blank."""
-        kept = [(text.rstrip("\r\n"), number) for number, text in enumerate(texts, 1) if text.strip()]
+    def from_texts(texts: Sequence[str], first: int = 1) -> Lines:
+        """Return the lines of a file that are not blank; `first` is the number of the first one."""
+        kept = [(text.rstrip("\r\n"), number) for number, text in enumerate(texts, first) if text.strip()]
         return Lines(tuple(text for text, _ in kept), tuple(number for _, number in kept))
 
 
@@ -75,11 +75,10 @@ def _usual_count(lines: Lines, separator: str) -> int | None:
     return n_cells if n_cells > 1 and n_lines >= 0.9 * counts.total() else None
 
 
-def why_no_table(lines: Lines, separator: str, skipped: int) -> str | None:
+def why_no_table(lines: Lines, separator: str) -> str | None:
     """Return what the first lines of a file show, and the keys of [data] that read it; None for nothing.
 
     separator  the separator that was used
-    skipped    number of lines that were skipped at the start
     """
     if not lines.texts:
         return None
@@ -96,7 +95,7 @@ def why_no_table(lines: Lines, separator: str, skipped: int) -> str | None:
         keys["separator"] = usual
     is_first_row = _are_numbers(cells_of(lines.texts[first], usual))
     if first == 1 and n_first + 1 == n_cells and is_first_row:
-        return _row_names(lines, usual, skipped, seen, keys)
+        return _row_names(lines, usual, seen, keys)
     if first == 1 and n_cells == 2 * n_first and usual == ",":
         return (
             f"the header has {n_first} cells and each row has {n_cells}, as if numbers had decimal commas;"
@@ -107,7 +106,7 @@ def why_no_table(lines: Lines, separator: str, skipped: int) -> str | None:
             f"line {lines.numbers[0]} is {_shown(lines.texts[0])}, and the names seem to be in line"
             f" {lines.numbers[first]}"
         )
-        keys["skip_rows"] = lines.numbers[first] - 1 + skipped
+        keys["skip_rows"] = lines.numbers[first] - 1
     if not seen:
         return None
     if first == 0 and _lacks_header([cells_of(text, usual) for text in lines.texts[:_FIRST_LINES]]):
@@ -124,12 +123,12 @@ def _decimal(lines: Lines, separator: str) -> dict[str, object]:
     return {"decimal": ","} if is_comma else {}
 
 
-def _row_names(lines: Lines, separator: str, skipped: int, seen: list[str], keys: dict[str, object]) -> str:
+def _row_names(lines: Lines, separator: str, seen: list[str], keys: dict[str, object]) -> str:
     """Return the advice about rows that begin with a name, as R's write.table writes them."""
     names = cells_of(lines.texts[0], separator)
     first = [cells_of(text, separator)[0] for text in lines.texts[1:4]]
     keys |= _decimal(lines, separator)
-    keys |= {"header": ["row", *names], "skip_rows": lines.numbers[0] + skipped, "exclude": ["row"]}
+    keys |= {"header": ["row", *names], "skip_rows": lines.numbers[0], "exclude": ["row"]}
     seen.append(
         f"the header has {len(names)} names and each row has {len(names) + 1} cells, as if it began with the"
         f" name of the row ({', '.join(first)}), which R writes"
@@ -138,15 +137,15 @@ def _row_names(lines: Lines, separator: str, skipped: int, seen: list[str], keys
     return f"{'; '.join(seen)}; write the table without row names (row.names = FALSE), or {short}"
 
 
-def why_no_name(lines: Lines, name: str, separator: str, skipped: int) -> str:
+def why_no_name(lines: Lines, name: str, separator: str) -> str:
     """Return why a file may have no column of some name, as the end of a message, or ""."""
     usual = usual_separator(lines, separator) or separator
     for place, text in enumerate(lines.texts[:_FIRST_LINES]):
         if place and name in cells_of(text, usual):
-            skip = keys_text({"skip_rows": lines.numbers[place] - 1 + skipped})
+            skip = keys_text({"skip_rows": lines.numbers[place] - 1})
             return f"; the names seem to be in line {lines.numbers[place]}: set {skip}"
     if usual != separator:
-        what = why_no_table(lines, separator, skipped)
+        what = why_no_table(lines, separator)
         return f"; {what}" if what else ""
     if lines.texts and _lacks_header([cells_of(text, usual) for text in lines.texts[:_FIRST_LINES]]):
         names = [f"x{number}" for number in range(1, len(cells_of(lines.texts[0], usual)) + 1)]
