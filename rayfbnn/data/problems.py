@@ -45,15 +45,15 @@ class Problems:
     def gathered(self, **keys: Any) -> Iterator[None]:
         """Keep the DataError that is raised inside, if any.
 
-        keys  the keys of [data] that would mend the problem, unless the error has its own
+        keys  the keys of [data] that would mend the problem, unless the error names others
         """
         try:
             yield
         except DataError as exc:
-            own = dict(exc.keys) if isinstance(exc, ColumnError) else {}
-            if "exclude" in keys and "missing_marks" in own:  # an input will then have missing values
-                own["missing"] = "indicator"
-            self._errors.append(ColumnError(str(exc), own or keys))
+            proposed = dict(exc.keys) if isinstance(exc, ColumnError) else {}
+            if "exclude" in keys and "missing_marks" in proposed:  # an input will then have missing values
+                proposed["missing"] = "indicator"
+            self._errors.append(ColumnError(str(exc), proposed or keys))
 
     def __bool__(self) -> bool:
         return bool(self._errors)

@@ -172,6 +172,5 @@ def test_weights_of_cases_are_refused_with_the_reason(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_data_is_refused_where_the_store_has_its_own(run: Path) -> None:
-    with pytest.raises(ConfigError, match="has its own copy"):
-        api.show(run, data=mixed_table())
+def test_data_are_compared_with_the_training_cases_that_a_store_has(run: Path) -> None:
+    assert "New cases: data, 12 cases" in api.show(run, data=mixed_table())

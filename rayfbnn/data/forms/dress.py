@@ -100,8 +100,8 @@ def _undressed(match: re.Match[str]) -> Undressed | None:
     plain = _figures(match["number"], seen)
     is_negative = has_brackets or any(sign in _MINUS + "-" for sign in (*words, after) if sign)
     unit = after if seen_after == f"a unit ({after})" else ""
-    found = tuple(dict.fromkeys(seen))
-    return Undressed("-" * is_negative + plain, found, unit) if plain and found else None
+    dress = tuple(dict.fromkeys(seen))
+    return Undressed("-" * is_negative + plain, dress, unit) if plain and dress else None
 
 
 def _seen_before(word: str) -> str | None:
@@ -226,8 +226,8 @@ def _comma(text: str, one: Undressed, others: Sequence[str]) -> Dress:
         "." in number or (number.isdecimal() and len(number) <= 3) for number in bare if "," not in number
     )
     more = ", ".join(what for what in one.seen if what != "a comma")
-    found = re.search(r"[\d.]*,[\d.,]*(?:[eE][-+]?\d+)?", text)
-    figures = "-" * one.plain.startswith("-") + (found[0] if found else text)
+    number = re.search(r"[\d.]*,[\d.,]*(?:[eE][-+]?\d+)?", text)
+    figures = "-" * one.plain.startswith("-") + (number[0] if number else text)
     without, point = figures.replace(",", ""), figures.replace(".", "").replace(",", ".")
     also = f" and leave out {more}" if more else ""
     if are_decimal:
