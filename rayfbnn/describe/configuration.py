@@ -205,7 +205,10 @@ def _size_of_store(spec: RunSpec, store: Store | None) -> list[str]:
     if store is not None:
         return []
     n_files, n_bytes = planned_size(spec, 1)
-    return [f"Store: about {n_files:,} files, {bytes_text(n_bytes)}, not counting the training cases"]
+    at_most = "at most " if spec.has_open_length else ""
+    return [
+        f"Store: {at_most}about {n_files:,} files, {bytes_text(n_bytes)}, not counting the training cases"
+    ]
 
 
 def _defaults(spec: RunSpec) -> list[str]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rayfbnn.describe.verb_results import duration
+from rayfbnn.memory import bytes_text
+from rayfbnn.store.sizes import planned_size
+from rayfbnn.timing.changes import shorter
 from rayfbnn.timing.measured_times import Change
 
 if TYPE_CHECKING:
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from rayfbnn.timing.measured_times import Forecast
 
 _LONG_TO_WAIT = 30.0  # seconds before the first draw
+_LARGE_STORE = 100e6  # bytes
 
 
 def describe_forecast(forecast: Forecast) -> str:
@@ -54,6 +58,20 @@ def _option(change: Change, words: str) -> str:
     """Return a line with a time and options to paste; in a shell the note is a comment."""
     note = f"  # {change.note}" if change.note else ""
     return f"{words + duration(change.seconds):>20}  {change.options}{note}"
+
+
+def describe_large_store(spec: RunSpec) -> str:
+    """Return the size of a store that will be large, with an option that makes it smaller; otherwise ""."""
+    _, n_bytes = planned_size(spec, 1)
+    if n_bytes < _LARGE_STORE:
+        return ""
+    option, shorter_spec = shorter(spec)
+    _, fewer = planned_size(shorter_spec, 1)
+    at_most = "at most " if spec.has_open_length else ""
+    return (
+        f"Store: {at_most}about {bytes_text(n_bytes)}, because each draw has all parameters of the network\n"
+        f"    {bytes_text(fewer):>20}  {option}\n"
+    )
 
 
 def describe_fit_forecast(spec: RunSpec, forecast: Forecast) -> str:

@@ -129,7 +129,13 @@ FIRST_ITERATIONS = 100
 _KEPT_ITERATIONS_OF_LARGE = 1000
 # For the default network of many cases. Its predictions agree long before that (docs/decisions/0017).
 _KEPT_ITERATIONS_OF_WIDE = 2000
+# The default length of networks with many parameters, such as those of hundreds of inputs, keeps draws of
+# about this size, but at least 1000 of each chain.
+_MOST_BYTES_OF_DRAWS = 200e6
 _MOST_TUNING_ITERATIONS, _MOST_TUNING_ITERATIONS_OF_LARGE = 500, 200
+# Tuning gets shorter as a table grows towards a large one, because its time would otherwise jump there. An
+# iteration of hybrid-marginal takes longer than one of hybrid, so its tuning ends shorter.
+_LEAST_TUNING_ITERATIONS_OF_MARGINAL = 100
 # Cases times inputs of a large table (docs/decisions/0018).
 _LARGE = 60_000
 # With this many cases, the default network of many cases has hybrid too.
@@ -155,12 +161,12 @@ _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
 _MAX_SIGMAS = 100  # networks with more do not rescale them one by one, because each costs an energy
 
 
-def is_large_table(*, n_cases: int, n_inputs: int, is_wide: bool = False) -> bool:
-    """Return True if a table is so large that gradients take nearly all of the time.
+def size_of_table(*, n_cases: int, n_inputs: int, is_wide: bool = False) -> float:
+    """Return the size of a table; from 1 on it is large, and gradients take nearly all of the time.
 
     is_wide  whether its network is the default one for many cases
     """
-    return n_cases * n_inputs >= _LARGE or (is_wide and n_cases >= _LARGE_WIDE)
+    return max(n_cases * n_inputs / _LARGE, n_cases / _LARGE_WIDE if is_wide else 0.0)
 
 
 def default_phases(
@@ -169,7 +175,8 @@ def default_phases(
     *,
     is_tempered: bool,
     iterations: int | None = None,
-    is_large: bool = False,
+    size: float = 0.0,
+    bytes_per_draw: int = 0,
     is_wide: bool = False,
     is_divided: bool = False,
     is_stochastic: bool = False,
@@ -180,7 +187,9 @@ def default_phases(
     (`starts_with_sigmas_held`). The second phase is half as long as the kept phase, but has at least 40
     iterations, and at most 500, or 200 for a large table. The kept phase has `iterations`. If this is None,
     it has 1000 for a large table, 2000 for the default network of many cases, and otherwise the data model's
-    usual number for hybrid-marginal or hybrid.
+    usual number for hybrid-marginal or hybrid. Both numbers decrease as the size of the table gets near 1.
+    The draws of all chains, with `bytes_per_draw` for an iteration, take at most 200 MB unless that would be
+    fewer than 1000.
 
     If the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the outputs
     alone, then over common precisions too. Otherwise they are those of hybrid, and each sigma is rescaled in
@@ -194,6 +203,7 @@ def default_phases(
     """
     first: Operation
     later: Operation
+    is_large = size >= 1
     rescalings = [Rescale(along="incoming", stepsize=_RESCALING_STEPSIZE)]
     leaves_outputs = bool(network.hidden) and not is_divided
     leaves_outputs = leaves_outputs and not why_outputs_stay(network, model, is_tempered=is_tempered)
@@ -205,6 +215,11 @@ def default_phases(
         else:
             is_marginal = leaves_outputs and not is_stochastic
             iterations = model.usual_marginal_iterations if is_marginal else model.usual_iterations
+        if 0 < size < 1:
+            iterations = min(iterations, math.floor(_KEPT_ITERATIONS_OF_LARGE / size))
+        if bytes_per_draw:
+            affordable = int(_MOST_BYTES_OF_DRAWS / bytes_per_draw)
+            iterations = min(iterations, max(_KEPT_ITERATIONS_OF_LARGE, affordable))
     if leaves_outputs and not is_large and not is_stochastic:
         first = HybridMarginal(over=("outputs",), steps=AUTO, **_AUTOMATIC)
         later = HybridMarginal(over=("outputs", "precisions"), steps=AUTO, **_AUTOMATIC)
@@ -216,18 +231,26 @@ def default_phases(
             first = later = Sghmc(steps=steps, stepsize=AUTO, friction=_FRICTION, scaling=AUTO)
         else:
             first = later = Hybrid(steps=steps, window=window, **_AUTOMATIC)
-        if _n_sigmas(network) <= _MAX_SIGMAS and not is_large:
+        if n_sigmas(network) <= _MAX_SIGMAS and not is_large:
             rescalings.append(Rescale(along="sigmas", stepsize=_RESCALING_STEPSIZE))
     noise: tuple[Operation, ...] = () if model.governed_by is None else (SampleNoise(),)
     # The momentum of sghmc persists; friction refreshes it.
     refreshment: tuple[Operation, ...] = () if is_stochastic else (Heatbath(),)
     update = (SampleSigmas(), *rescalings, *refreshment, later)
     held = PhaseSpec(iterations=_FIRST_ITERATIONS, keep=False, operations=(*noise, *refreshment, first))
-    most = _MOST_TUNING_ITERATIONS_OF_LARGE if is_large else _MOST_TUNING_ITERATIONS
-    n_tuning = min(max(_FIRST_ITERATIONS, iterations // 2), most)
+    n_tuning = min(max(_FIRST_ITERATIONS, iterations // 2), _most_tuning_iterations(size, leaves_outputs))
     tuned = PhaseSpec(iterations=n_tuning, keep=False, operations=update)
     kept = PhaseSpec(iterations=iterations, operations=update)
     return (held, tuned, kept) if model.starts_with_sigmas_held else (tuned, kept)
+
+
+def _most_tuning_iterations(size: float, is_marginal: bool) -> int:
+    """Return the most iterations of the phase that tunes, for a table of this size."""
+    if size >= 1 or size == 0:
+        return _MOST_TUNING_ITERATIONS_OF_LARGE if size else _MOST_TUNING_ITERATIONS
+    least = _LEAST_TUNING_ITERATIONS_OF_MARGINAL if is_marginal else _MOST_TUNING_ITERATIONS_OF_LARGE
+    wanted = math.floor(_LEAST_TUNING_ITERATIONS_OF_MARGINAL / size)
+    return min(_MOST_TUNING_ITERATIONS, max(least, wanted))
 
 
 def size_of_batches(
@@ -258,6 +281,6 @@ def default_annealing() -> tuple[Operation, ...]:
     return (SampleSigmas(), Heatbath(), Hybrid(steps=20, stepsize=0.3, stepsize_jitter=-0.2))
 
 
-def _n_sigmas(network: NetworkSpec) -> int:
+def n_sigmas(network: NetworkSpec) -> int:
     """Return the number of sigmas of source units."""
     return sum(group.shape[0] for group in network.groups() if math.isfinite(group.prior.alphas[1]))

@@ -29,8 +29,9 @@ from rayfbnn.spec.defaults import (
     default_noise,
     default_phases,
     default_priors,
-    is_large_table,
+    n_sigmas,
     size_of_batches,
+    size_of_table,
 )
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.methods import (
@@ -456,8 +457,20 @@ class RunSpec(StrictModel):
         return 0 if self._encoding is None else self._encoding.n_cases
 
     @property
+    def _size(self) -> float:
+        """The size of the training table; it is large from 1 on."""
+        return size_of_table(n_cases=self._n_cases, n_inputs=len(self.input_names), is_wide=self._is_wide)
+
+    @property
+    def _bytes_per_draw(self) -> int:
+        """Approximate size of the parameters and sigmas of all chains in one iteration."""
+        parameters = sum(group.size for group in self.network.groups())
+        of_parameters = parameters * (4 if self.dtype == "float32" else 8)
+        return self.chains * (of_parameters + 8 * n_sigmas(self.network))
+
+    @property
     def _is_large(self) -> bool:
-        return is_large_table(n_cases=self._n_cases, n_inputs=len(self.input_names), is_wide=self._is_wide)
+        return self._size >= 1
 
     @property
     def _is_wide(self) -> bool:
@@ -480,7 +493,8 @@ class RunSpec(StrictModel):
                 self.data_model,
                 is_tempered=self.temperature != 1,
                 iterations=self.iterations,
-                is_large=self._is_large,
+                size=self._size,
+                bytes_per_draw=self._bytes_per_draw,
                 is_wide=self._is_wide,
                 is_divided=self.n_parts > 1,
                 is_stochastic=self.method == "sghmc",

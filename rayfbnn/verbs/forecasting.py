@@ -20,7 +20,7 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
 
     workers  number of worker processes; 0 for a run in this process
     """
-    from rayfbnn.describe.forecast import describe_fit_forecast, describe_forecast
+    from rayfbnn.describe.forecast import describe_fit_forecast, describe_forecast, describe_large_store
     from rayfbnn.timing.forecast import START_OF_WORKERS, fit_forecast, forecast
 
     measure = forecast if spec.fit is None else fit_forecast
@@ -32,5 +32,6 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
     if result is None:
         return ""
     result = result.after(START_OF_WORKERS if workers else 0.0)
-    words = describe_forecast(result) if spec.fit is None else describe_fit_forecast(spec, result)
-    return f"\n{words}\n"
+    if spec.fit is not None:
+        return f"\n{describe_fit_forecast(spec, result)}\n"
+    return f"\n{describe_forecast(result)}\n{describe_large_store(spec)}"

@@ -12,6 +12,7 @@ from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operations import Hybrid, HybridMarginal, Rescale, SampleNoise, Sghmc
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.sizes import planned_size
 from rayfbnn.store.store import Store
 from tests.support.small import small, write_train
 
@@ -175,7 +176,7 @@ def test_a_large_table_has_hybrid_and_shorter_phases_in_smaller_batches(n_cases:
     spec = without_phases(chains_per_batch=None)
     resolved = spec.resolved(Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=n_cases))
     assert resolved.chains_per_batch == (2 if is_large else 8)
-    tuned, kept = (200, 1000) if is_large else (500, 10_000)
+    tuned, kept = (200, 1000) if is_large else (100, 1000)
     assert [phase.iterations for phase in resolved.phase] == [40, tuned, kept]
     for phase in resolved.phase:
         trajectory = phase.operations[-1]
@@ -195,7 +196,8 @@ def test_a_large_table_has_hybrid_and_shorter_phases_in_smaller_batches(n_cases:
     [
         (249, [40, 500, 10_000], 8, HybridMarginal),
         (250, [40, 500, 2000], 2, HybridMarginal),
-        (2999, [40, 500, 2000], 2, HybridMarginal),
+        (750, [40, 400, 2000], 2, HybridMarginal),
+        (2999, [40, 100, 1000], 2, HybridMarginal),
         (3000, [40, 200, 1000], 2, Hybrid),
     ],
 )
@@ -232,3 +234,29 @@ def test_a_large_table_of_classes_starts_with_its_sigmas_drawn_and_rescales_none
     encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=10**6)
     spec = without_phases(model={"kind": "class", "classes": 3}).resolved(encoding)
     assert kinds(spec) == [["sample-sigmas", "rescale", "heatbath", "hybrid"]] * 2
+
+
+def test_the_default_draws_of_a_network_with_many_parameters_take_200_megabytes() -> None:
+    names = tuple(f"x{number}" for number in range(300))
+    columns = Encoding(names, tuple(map(InputColumn, names)), n_cases=80)
+    spec = without_phases(data__inputs=None, network=None, chains=8).resolved(columns)
+    assert 1000 < spec.phase[-1].iterations < 2500
+    assert 150e6 < planned_size(spec, 80)[1] < 260e6
+    many = without_phases(data__inputs=None, network=None, chains=64).resolved(columns)
+    assert many.phase[-1].iterations == 1000
+    written = without_phases(data__inputs=None, network=None, chains=64, iterations=4000).resolved(columns)
+    assert written.phase[-1].iterations == 4000
+
+
+@pytest.mark.parametrize("kind", ["real", "class"])
+def test_phases_get_shorter_as_a_table_grows_so_that_nothing_jumps_where_it_is_large(kind: str) -> None:
+    model = {"kind": "class", "classes": 3} if kind == "class" else {"kind": "real", "noise": "0.3:3"}
+    lengths = []
+    for n_cases in range(1000, 31_000, 1000):
+        columns = (InputColumn("x1"), InputColumn("x2"))
+        spec = without_phases(model=model).resolved(Encoding(("x1", "x2"), columns, n_cases=n_cases))
+        lengths.append([phase.iterations for phase in spec.phase[-2:]])
+    tuned, kept = zip(*lengths, strict=True)
+    assert list(kept) == sorted(kept, reverse=True) and kept[-1] == 1000
+    assert max(before / after for before, after in zip(kept[4:], kept[5:], strict=False)) < 1.3
+    assert min(tuned[:-1]) == (200 if kind == "class" else 103) and tuned[-1] == 200 and tuned[0] == 500

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import rayfbnn
 from rayfbnn import cli
 from rayfbnn.data import Dataset, read_training
-from rayfbnn.describe.forecast import describe_forecast
+from rayfbnn.describe.forecast import describe_forecast, describe_large_store
 from rayfbnn.mcmc.operation import Operation, TrajectoryOperation
 from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.run import hardware
@@ -261,6 +261,13 @@ def test_the_forecast_of_an_open_length_says_when_the_first_verdict_comes() -> N
     assert lines[0].startswith("Time: at most about 5 minutes with 2 workers")
     assert lines[1].endswith("the first verdict comes after about 40 seconds")
     assert lines[-1] == "       at most 2 minutes  --max-time 2m  # whatever the verdict"
+
+
+def test_a_large_store_is_announced_with_a_shorter_length(tmp_path: Path) -> None:
+    spec, _ = training(tmp_path, {"op": "heatbath"}, HYBRID)
+    assert describe_large_store(spec) == ""
+    words = describe_large_store(spec.with_iterations(400_000))
+    assert words.startswith("Store: about ") and words.endswith("  --set phase[1].iterations=100000\n")
 
 
 def test_an_update_by_sghmc_may_take_more_batches_than_a_pass_has() -> None:
