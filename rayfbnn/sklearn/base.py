@@ -171,6 +171,8 @@ class BayesianNetwork(BaseEstimator):
         """Sample into a new store, or continue the one at `path`."""
         if self.warm_start and path.exists():
             spec, iterations = configuration_to_resume(path, spec, self.get_params(deep=False))
+            if self.until is None:
+                settings["max_time"] = None  # it limits only the rounds of a new run
             return api.resume(path, spec=spec, iterations=iterations, **settings)
         return api.sample(spec, path, **settings)
 

@@ -59,14 +59,15 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
         What to do with text in X that no training case had in its column: "error" raises ValueError, and
         "ignore" predicts with 0 for all inputs of the column, with a warning that counts such cases.
     iterations
-        Number of iterations of the last phase. Each iteration keeps one draw of every chain. Default 6000 for
-        two classes, 12,000 for more, or 1000 for large tables.
+        Number of iterations of the last phase. Each iteration keeps one draw of every chain. By default the
+        run ends when the predictions are usable, at the latest after 6000 for two classes, 12,000 for more,
+        or 1000 for large tables.
     chains
         Number of Markov chains. Default 8; fewer than 4 cannot be judged.
     until
         "ok" extends the run, round by round, until its predictions are usable or max_time is over.
     max_time
-        Time limit of a run with `until`, in seconds or as text such as "30m".
+        Time limit of a run with `until` or without `iterations`, in seconds or as text such as "30m".
     random_state
         An integer from 0 to 2**32 - 1 is the seed of the run and makes it repeatable. A RandomState, or
         NumPy's global one for None, draws the seed.

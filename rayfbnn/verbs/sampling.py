@@ -74,8 +74,8 @@ def sample(
         are those of a run that had the final length from the start. A configuration with neither phases nor
         iterations is run in rounds anyway, at most up to the default length.
     max_time
-        Time limit of a run in rounds: a number of seconds, or text such as "30m" or "1h30m". It must be given
-        with `until`.
+        Time limit of a run with `until`, or of one whose configuration leaves its length open: a number of
+        seconds, or text such as "30m" or "1h30m".
     decisive
         The verdict that decides `ok`: "predictions" (they can be used) or "all" (everything has converged).
     workers

@@ -13,7 +13,9 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import rayfbnn
+from rayfbnn.sklearn import BayesianNetworkRegressor
 from rayfbnn.sklearn.stores import TemporaryStore
+from rayfbnn.spec import run_spec
 from rayfbnn.store.store import Store
 from tests.support.sklearn.small import line, numbers_spec, regressor
 
@@ -125,3 +127,24 @@ def test_an_estimator_refuses_the_address_of_a_bucket(
     with pytest.raises(ValueError, match="must be on a disk, got s3://bucket"):
         regressor(spec=SPEC, store="s3://bucket/run.zarr").fit(X, Y)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fit_without_iterations_is_in_rounds_and_can_be_made_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = run_spec.default_phases
+
+    def short_phases(*arguments: Any, **options: Any) -> Any:
+        phases = written(*arguments, **{**options, "iterations": options["iterations"] or 120})
+        return tuple(
+            phase if phase.keep is True else phase.model_copy(update={"iterations": 4}) for phase in phases
+        )
+
+    monkeypatch.setattr(run_spec, "default_phases", short_phases)
+    inputs = np.linspace(-1, 1, 12)[:, None]
+    model = BayesianNetworkRegressor(chains=4, random_state=0, max_time="1h", warm_start=True)
+    model.fit(inputs, inputs[:, 0] ** 2)
+    verdicts = Store.open(model.store_).verdicts.all()
+    assert model.summary_.ok is verdicts[-1].ok and model.summary_.draws in (100, 120)
+    model.set_params(iterations=130).fit(inputs, inputs[:, 0] ** 2)
+    assert model.summary_.draws == 130
