@@ -117,7 +117,7 @@ class CountTargets(DataModel):
         if misfit in ("too narrow", "outliers", "varying"):
             return [
                 "counts vary more than a Poisson distribution allows; use dispersion ="
-                ' "1:0.5": model = { kind = "count", dispersion = "1:0.5" }'
+                ' "0.3:0.5": model = { kind = "count", dispersion = "0.3:0.5" }'
             ]
         if misfit == "too wide":
             return [

@@ -10,6 +10,8 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.model.architecture import DISPERSION
 from rayfbnn.model.likelihood.count import CountTargets, draw_counts
+from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.likelihood.target_records import Misfit
 from rayfbnn.streams import Purpose, Streams
 
 # Shapes beyond these count as these. At 1e12 no count below a million shows the difference to Poisson's, and
@@ -127,6 +129,15 @@ class DispersedCountTargets(CountTargets):
         from rayfbnn.model.mixtures.negative_binomial import mass_sums
 
         return mass_sums(outputs, shapes_of(noise_sigmas**-2.0), counts[:, :, None])
+
+    def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
+        """Return a wider prior for counts that vary more than this one expects, and else those of counts."""
+        if misfit in ("too narrow", "outliers"):
+            wider = f'a wider prior of the dispersion of {name}, such as dispersion = "1:0.5"'
+            return [wider, *DataModel.remedies(self, misfit, name, is_positive=is_positive)]
+        if misfit == "varying":
+            return DataModel.remedies(self, misfit, name, is_positive=is_positive)
+        return super().remedies(misfit, name, is_positive=is_positive)
 
 
 def _levels(counts: Array, weights: Array) -> tuple[Array, Array]:

@@ -74,7 +74,7 @@ WRONG: dict[str, tuple[dict[str, Any], Callable[[Array], Array], str, str]] = {
         {"kind": "count"},
         negative_binomial,
         "the 50, 80 and 95 % intervals of y hold",
-        'model = { kind = "count", dispersion = "1:0.5" }',
+        'model = { kind = "count", dispersion = "0.3:0.5" }',
     ),
     "changing noise": (
         REAL,
