@@ -84,7 +84,8 @@ def _columns(encoding: Encoding) -> list[str]:
         constant = [f"{name} (always {value})" for name, value in encoding.constant.items()]
         lines += _listed("left out, because they are constant:", constant)
     if encoding.not_used:
-        lines += _listed("left out, because the configuration does not ask for them:", encoding.not_used)
+        names = [name or "a column without a name" for name in encoding.not_used]
+        lines += _listed("left out, because the configuration does not ask for them:", names)
     return lines
 
 

@@ -13,11 +13,15 @@ from rayfbnn.spec import RunSpec
 
 # Numbers that often mark missing values.
 _MARKS_AS_NUMBERS = (-99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0)
+_EVENTS = ("cens", "event", "status", "died", "dead", "death", "fail", "observed")  # in names of columns
 _COUNTERS = frozenset({"unnamed: 0", "index", "id", "row", "rownames", "row_names", "nr", "no", "obs"})
 
 
 def remarks(spec: RunSpec, data: Dataset) -> list[str]:
-    """Return remarks on targets that are constant, and on inputs that may be no inputs, one item each."""
+    """Return remarks on targets that are constant, and on inputs that may be no inputs, one item each.
+
+    Inputs may be marks of missing values, numbers of rows, or marks of censored times.
+    """
     lines = [
         f"the target {name} is {column[seen][0]:g} in every row, so there is nothing else to learn"
         for name, column in zip(data.target_names, data.targets.T, strict=True)
@@ -31,6 +35,7 @@ def remarks(spec: RunSpec, data: Dataset) -> list[str]:
         for name, levels in columns.items()
         for first, second in _alike(levels)
     ]
+    lines += _remarks_on_censoring(spec, data)
     places = {name: place for place, name in enumerate(data.input_names)}
     for column in spec.encoding.inputs:
         marks = [level for level in column.levels if level.lower() in MARKS]
@@ -64,6 +69,19 @@ def _remarks_on_numbers(name: str, values: np.ndarray) -> list[str]:
         if len(np.unique(values)) == len(values) and (values == np.floor(values)).all():
             return [f"{name} counts the rows; to leave it out, set data.exclude = {toml_value([name])}"]
     return []
+
+
+def _remarks_on_censoring(spec: RunSpec, data: Dataset) -> list[str]:
+    """Return a remark for inputs of 0 and 1 whose name says that they mark censored times."""
+    if not spec.data_model.are_times or spec.data.censored or spec.data.event or (data.targets < 0).any():
+        return []
+    return [
+        f"{name} is an input, and no time is censored; if {name} says where a time is censored, set"
+        f" data.censored = {toml_value(name)} (1 for a censored time) or data.event = {toml_value(name)}"
+        " (1 for an event)"
+        for name, column in zip(data.input_names, data.inputs.T, strict=True)
+        if any(part in name.lower() for part in _EVENTS) and np.isin(column, (0, 1)).all()
+    ]
 
 
 def _if_marks(marks: list[str]) -> str:
