@@ -1,4 +1,4 @@
-"""Twenty-five tables by the default configuration, in bounded processor time, beside simple baselines.
+"""Twenty-six tables by the default configuration, in bounded processor time, beside simple baselines.
 
     python tests/benchmarks/tables.py                                    # all of them
     python tests/benchmarks/tables.py diabetes friedman1 --seconds 120
@@ -11,8 +11,9 @@ of its verdicts. With --fixed a second row has a run of the default length, or o
 A table has, for each
 problem: the mean log probability of the test cases (nats a case, more is better), the number of draws, the
 share of test targets in the 80 % intervals (for labels the coverage of sets of labels would be another
-matter; for counts see `covered_counts`), the two verdicts of `diagnose`, each with the worst R-hat and the
-least ESS, the share of updates that diverged, and processor seconds.
+matter; counts are placed at random within their steps), the verdict on fit of `diagnose`, and "(right)" or
+"(wrong)" where the truth is known, its other two verdicts, each with the worst R-hat and the least ESS, the
+share of updates that diverged, and processor seconds.
 """
 
 from __future__ import annotations
@@ -35,14 +36,11 @@ import numpy as np  # noqa: E402, after the threads are set
 import pandas as pd  # noqa: E402
 import table_baselines  # noqa: E402
 from machine import append, conditions, heading, pin  # noqa: E402
-from scipy import special  # noqa: E402
 from table_problems import TABLES, Table  # noqa: E402
 
 import rayfbnn  # noqa: E402
 from rayfbnn.data import read_training  # noqa: E402
-from rayfbnn.draws.functions import network_values  # noqa: E402
 from rayfbnn.draws.quantities import is_of_predictions  # noqa: E402
-from rayfbnn.draws.view import committed  # noqa: E402
 from rayfbnn.reduce.effective import MIN_DRAWS  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
 from rayfbnn.run.hardware import kernel_name, with_batches  # noqa: E402
@@ -169,6 +167,7 @@ def judged(path: Path) -> dict[str, Any]:
             "ess": least.min(),
             "ess_of": least.idxmin(),
         }
+    result["fit"] = None if diagnosis.fit is None else diagnosis.fit.grade
     for kind, part in quantities.groupby(quantities.index.map(kind_of)):
         result[f"{kind}_rhat"] = part["rhat"].max()
         result[f"{kind}_ess"] = part[["ess_bulk", "ess_tail"]].min(axis=None)
@@ -184,9 +183,9 @@ def predicted(path: Path, table: Table, test: Path) -> dict[str, Any]:
     prediction = rayfbnn.predict(path, data=test)
     measures = ("log_probability", "log_probability_se", "squared_error", "error_rate")
     result = {name: prediction.summary[name] for name in measures if name in prediction.summary}
-    if table.kind == "count":
-        result["coverage"] = covered_counts(path, table)
-    elif table.kind not in LABELS:
+    if table.kind == "count" and prediction.fit is not None:
+        result["coverage"] = prediction.fit.coverage["data"][table.target_names[0]]["0.8"]
+    elif table.kind not in LABELS and (table.test_targets > 0).all() | (table.kind != "survival"):
         held = [
             covered(prediction.table, name, table.test_targets[:, number])
             for number, name in enumerate(table.target_names)
@@ -201,28 +200,10 @@ def covered(predictions: pd.DataFrame, name: str, targets: np.ndarray) -> float:
     return float(((low <= targets) & (targets <= high)).mean())
 
 
-def covered_counts(path: Path, table: Table) -> float:
-    """The share of counts between the 10 % and 90 % points of randomised intervals.
-
-    Quantiles of a discrete distribution are whole numbers, so that an interval from one to the other holds
-    more than 80 % even under the truth. If y is drawn from the distribution function F, then a uniform number
-    between F(y - 1) and F(y) is uniform (Smith 1985; Czado, Gneiting and Held 2009). This is the mean
-    probability that it lies between 0.1 and 0.9.
-    """
-    rates = np.exp(
-        network_values(committed(Store.open(path)), table.test_inputs, draws=1000)[:, :, 0].astype(float)
-    )
-    counts = table.test_targets[:, 0]
-    upper = special.pdtr(counts, rates).mean(axis=0)
-    lower = np.where(counts > 0, special.pdtr(np.maximum(counts - 1, 0), rates).mean(axis=0), 0.0)
-    held = np.minimum(upper, 0.9) - np.maximum(lower, 0.1)
-    return float((np.maximum(held, 0) / (upper - lower)).mean())
-
-
 HEADINGS = (
-    "| problem | ours | best baseline | truth | coverage | predictions (R-hat, ESS) |"
+    "| problem | ours | best baseline | truth | coverage | fit | predictions (R-hat, ESS) |"
     " hyperparameters (R-hat, ESS) |"
-    " diverged | chains x draws | s |\n|---|---|---|---|---|---|---|---|---|---|"
+    " diverged | chains x draws | s |\n|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -247,6 +228,7 @@ def line(row: dict[str, Any]) -> str:
         "-" if best is None else f"{baselines[best]:.3f} ({best})",
         number(row["truth"]),
         number(row.get("coverage"), ".2f"),
+        fit_in_words(row),
         verdict("predictions"),
         verdict("hyperparameters"),
         number(row["divergences"] / updates, ".2%") if "divergences" in row else "-",
@@ -255,6 +237,15 @@ def line(row: dict[str, Any]) -> str:
         + (f" ({row['seconds_before_draws']:.0f} before draws)" if "seconds_before_draws" in row else ""),
     ]
     return "| " + " | ".join(shown) + " |"
+
+
+def fit_in_words(row: dict[str, Any]) -> str:
+    """The verdict on fit, and whether it is right where the truth is known."""
+    if row.get("fit") is None:
+        return "-"
+    if row["fits"] is None or row["fit"] == "cannot tell":
+        return str(row["fit"])
+    return f"{row['fit']} ({'right' if (row['fit'] == 'no misfit') == row['fits'] else 'wrong'})"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -286,7 +277,7 @@ def main(arguments: list[str] | None = None) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 found = runs(table, Path(folder), overrides=given.set)
             name = f"{problem} {way}".strip()
-            row = {"problem": name, "truth": table.truth, **found, "baselines": baselines}
+            row = {"problem": name, "truth": table.truth, "fits": table.fits, **found, "baselines": baselines}
             row["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             append(given.out, {"benchmark": "tables", **about, **json.loads(json.dumps(row, default=float))})
             print(line(row), flush=True)
