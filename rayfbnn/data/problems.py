@@ -1,4 +1,4 @@
-"""Gathers the problems of a table, so that one error names them all with what to write."""
+"""Gathers the problems of a table for one error, which names them all and says how to mend each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_SHOWN = 50
 class ColumnError(DataError):
     """A problem of a column, with the keys of [data] that would mend it.
 
-    keys  lists are added to what the configuration has, other values replace it
+    keys  lists are added to the lists of the configuration, other values replace its values
     """
 
     def __init__(self, message: str, keys: Mapping[str, Any]) -> None:
@@ -61,8 +61,8 @@ class Problems:
     def check(self) -> None:
         """Raise DataError if there are problems: the only one as it is, or a list of all.
 
-        The list ends with a section [data] with which the table can be read, unless a target has a problem
-        that no key mends.
+        The list ends with a section [data] that reads the table, unless a target has a problem that no key
+        mends.
         """
         if len(self._errors) == 1:
             raise ColumnError(f"{self._errors[0]} ({PAGE})", self._errors[0].keys)

@@ -30,7 +30,7 @@ def progress_line(status: StudyStatus) -> str:
 def seconds_left(status: StudyStatus) -> float:
     """Return the seconds until all members are ready for the next look; NaN if nothing is known.
 
-    The other members are assumed to take their turns at the total speed of the members at work.
+    The other members are assumed to follow at the total speed of the members at work.
     """
     members = _unfinished_members(status)
     at_work = [member for member in members if member.speed]
@@ -59,7 +59,7 @@ def watch_text(status: StudyStatus, *, most_rows: int | None = None) -> str:
 
 
 def first_line(status: StudyStatus, how: str) -> str:
-    """Return what a driver finds when it starts, and what it will do.
+    """Return the first line of a driver: the members that it finds, and its next work.
 
     how  the processes that will work, such as "in 4 processes"
     """
@@ -73,7 +73,7 @@ def first_line(status: StudyStatus, how: str) -> str:
 
 
 def _next_looks(due: Sequence[ConfigurationStatus]) -> str:
-    """Return the looks to which members are brought next."""
+    """Return the next looks, with the lengths of members there."""
     if len(due) == 1:
         (one,) = due
         return f"now to look {len(one.looks) + 1}, {one.next_iterations} iterations of the last phase"
@@ -85,7 +85,7 @@ def _unfinished_members(status: StudyStatus) -> list[MemberStatus]:
 
 
 def _shown(members: Sequence[MemberStatus], room: int | None) -> Sequence[MemberStatus]:
-    """Return as many members as there is room for, in order. Members at work are chosen first."""
+    """Return the members that fit into the room, in order. Members at work are chosen first."""
     if room is None or len(members) <= room:
         return members
     first = sorted(members, key=lambda member: (member.at_work is not True, member.state == "not begun"))
