@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 import time
 from dataclasses import asdict
 from functools import partial
@@ -19,6 +17,7 @@ from rayfbnn.cli.parameters import AsJson, LogFormat, Set, SpecFile, utf8
 from rayfbnn.cli.program import NOT_CONVERGED, app
 from rayfbnn.cli.program import command as command_of
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.lines import terminal_height
 from rayfbnn.output.printing import Redrawn, answer, tell
 
 if TYPE_CHECKING:
@@ -158,10 +157,9 @@ def _watched(current: StudyStatus) -> str:
     """Return the table as far as the terminal has room for it, or a line where there is no terminal."""
     from rayfbnn.study.watching import progress_line, watch_text
 
-    if not sys.stdout.isatty():
+    if (height := terminal_height()) is None:
         return progress_line(current)
-    room = shutil.get_terminal_size().lines - 2
-    per_configuration = room // len(current.configurations) - 3
+    per_configuration = (height - 2) // len(current.configurations) - 3
     return watch_text(current, most_rows=per_configuration)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,14 @@ def line_width(stream: TextIO | None = None) -> int | None:
     with suppress(OSError, ValueError, AttributeError):
         if stream.isatty():
             return max(os.get_terminal_size(stream.fileno()).columns, _LEAST_WIDTH)
+    return None
+
+
+def terminal_height() -> int | None:
+    """Return the number of lines of the terminal on standard output; None if it is no terminal."""
+    with suppress(OSError, ValueError, AttributeError):
+        if sys.stdout.isatty():
+            return shutil.get_terminal_size().lines
     return None
 
 

@@ -15,6 +15,7 @@ from rayfbnn.answers.fit_diagnosis import FitDiagnosis
 from rayfbnn.describe.verb_results import diagnosis_text
 from rayfbnn.draws.view import committed
 from rayfbnn.markup import tables
+from rayfbnn.numerals import plain
 from rayfbnn.pictures.figures import figure_with_axes
 from rayfbnn.pictures.objective import draw_objective
 from rayfbnn.store.store import Store
@@ -81,7 +82,7 @@ def test_compare_and_diagnose_give_the_exact_number_for_targets_on_file(
     assert isinstance(diagnosis, FitDiagnosis)
     assert diagnosis.starts["log_evidence"].tolist() == pytest.approx([exact, exact], abs=1e-6)
     printed = [line.split()[2] for line in diagnosis_text(diagnosis).splitlines()[1:3]]
-    assert printed == [f"{exact:.4g}"] * 2
+    assert printed == [plain(exact, 4)] * 2
     assert tables.cell_text(diagnosis.starts["log_evidence"][0]) in diagnosis._repr_html_()
 
 

@@ -30,7 +30,6 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("bbb", T_VALUES, {}, "method bbb: "),
     ("bbb", {"data__parts": 2, "phase": None}, {}, "data.parts: bbb needs all cases in one place"),
     ("map", {}, {"optimizer": "lbfgs", "validation": 0.2}, "methods.map.validation: is for"),
-    ("sghmc", {}, None, "methods.sghmc: missing"),  # type: ignore[list-item]
     ("hmmc", {}, None, "method: must be one of hmc, sghmc"),  # type: ignore[list-item]
 ]
 
