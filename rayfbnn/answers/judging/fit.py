@@ -102,11 +102,26 @@ def judge_fit(
         coverage=_coverage_by_source(every),
         cases={_source(evidence.is_left_out): evidence.n_used for evidence in evidences},
     )
-    if doubt := _doubt(evidences, every, predictions):
+    if doubt := _doubt(evidences, every):
         return replace(verdict, grade="cannot tell", reasons=(doubt,), decided_by=doubt)
-    if verdict.p_value > FALSE_ALARMS:
-        return verdict
-    return _with_reasons(verdict, every, model, is_positive)
+    if verdict.p_value <= FALSE_ALARMS:
+        verdict = _with_reasons(verdict, every, model, is_positive)
+    if predictions is not None and not predictions.ok:
+        return _of_chains_in_doubt(verdict, predictions)
+    return verdict
+
+
+def _of_chains_in_doubt(verdict: FitVerdict, predictions: Verdict) -> FitVerdict:
+    """Return a verdict that leaves open whether a misfit is that of the model or of the chains."""
+    doubt = f"a misfit could be that of the chains, whose predictions are {predictions.grade}"
+    return replace(
+        verdict,
+        grade="cannot tell",
+        reasons=(doubt,),
+        remarks=tuple(dict.fromkeys((*verdict.reasons, *verdict.remarks))),
+        advice=tuple(f"if longer runs do not help: {advice}" for advice in verdict.advice),
+        decided_by=doubt,
+    )
 
 
 def _with_reasons(
@@ -148,16 +163,14 @@ def _joint_p(of_group: list[_Tested]) -> float:
     return joint_p([test for tested in of_group for test in tested.tests])
 
 
-def _doubt(evidences: Sequence[FitEvidence], every: list[_Tested], predictions: Verdict | None) -> str:
-    """Return why the fit cannot be judged, or ""."""
+def _doubt(evidences: Sequence[FitEvidence], every: list[_Tested]) -> str:
+    """Return why the cases cannot be judged, or ""."""
     n_infinite = sum(evidence.n_infinite for evidence in evidences)
     if n_infinite:
         return f"outputs of networks are not finite at {n_infinite} cases"
     if not every:
         most = max((target.n_cases for one in evidences for target in one.targets), default=0)
         return f"only {most} cases have a known target; at least {LEAST_CASES} are needed"
-    if predictions is not None and not predictions.ok:
-        return f"a misfit could be that of the chains, whose predictions are {predictions.grade}"
     first = evidences[0]
     if len(evidences) == 1 and first.n_large_k > _MOST_LARGE_K * first.n_used:
         return (

@@ -264,7 +264,11 @@ def test_the_fit_is_not_judged_if_chains_do_not_agree(stores: Any) -> None:
     assert fit.grade == "cannot tell" and not fit.ok
     assert fit.reasons == ("a misfit could be that of the chains, whose predictions are not usable",)
     assert fit.remarks[0].startswith("the 50, 80 and 95 % intervals of y hold")
-    assert verdict_on_fit(run).grade == "misfit"
+    found = verdict_on_fit(run)
+    assert found.grade == "misfit" and set(found.reasons) <= set(fit.remarks)
+    assert fit.advice == tuple(f"if longer runs do not help: {advice}" for advice in found.advice) != ()
+    fitting = run_of(stores("count")[0])
+    assert verdict_on_fit(fitting, predictions=bad).advice == ()
 
 
 def test_too_few_cases_cannot_be_judged() -> None:
