@@ -28,8 +28,8 @@ from rayfbnn.streams import Purpose, Streams
 
 GradientNoise: TypeAlias = Literal["none", "estimate"]
 
-# Of the stepsize at which trajectories are accepted often. Nothing rejects a chain that comes to a place
-# where steps are unstable: with the whole stepsize, one of eight chains ran away in 4000 iterations.
+# A share of the stepsize at which trajectories are accepted often. Nothing rejects a chain where steps are
+# unstable: with the whole stepsize, one of eight chains ran away in 4000 iterations.
 _SHARE = 0.5
 _JITTER = -0.2  # of the trajectories that tune, in decades, as in default schedules
 _MOST_STEPS = 2**18  # each step has its own random numbers, by the index of streams.py

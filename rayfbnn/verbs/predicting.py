@@ -150,28 +150,33 @@ def predict(
         )
         for run, some in zip(runs, used, strict=True)
     )
-    for name in runs[0].data.log_targets:
-        if not runs[0].spec.data_model.has_exponential_moments:
+    prediction = replace(prediction, verdict=verdict, stores=stores_used, fit=fit)
+    _warn(prediction, runs[0])
+    if out is not None:
+        if place := first_infinity(prediction.table):
+            _log.warning("%s: row %d: %s is infinite", out, place[0] + 1, place[1])
+        write_table(prediction.table, Path(out))
+    return prediction
+
+
+def _warn(prediction: Prediction, run: Draws) -> None:
+    """Log a warning for targets without a mean, for predictions that cannot be used, and for a misfit."""
+    for name in run.data.log_targets:
+        if not run.spec.data_model.has_exponential_moments:
             _log.warning(
                 "%s has t noise on a log scale and so no mean: its prediction is %s_median, also in RMSE and"
                 " squared errors",
                 name,
                 name,
             )
-    prediction = replace(prediction, verdict=verdict, stores=stores_used, fit=fit)
     if prediction.verdict is not None and not prediction.verdict.ok:
         _log.warning(
             "%s; what to do: rayfbnn diagnose %s --for predictions",
             prediction.verdict.warning,
-            as_typed(runs[0].path),
+            as_typed(run.path),
         )
-    if fit is not None and fit.grade == "misfit":
+    if (fit := prediction.fit) is not None and fit.grade == "misfit":
         _log.warning("%s; what to do: %s", fit.warning, fit.advice[0])
-    if out is not None:
-        if place := first_infinity(prediction.table):
-            _log.warning("%s: row %d: %s is infinite", out, place[0] + 1, place[1])
-        write_table(prediction.table, Path(out))
-    return prediction
 
 
 def _some_draws(runs: list[Draws], draws: int | None, max_mcse: float) -> list[Draws]:

@@ -160,7 +160,7 @@ def _figures(number: str, seen: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Dress:
-    """What dresses the numbers of a column, and the advice about it.
+    """The dress of the numbers of a column, and the advice about it.
 
     seen    in words, such as "has a percent sign"
     advice  how to write the numbers instead
