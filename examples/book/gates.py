@@ -110,6 +110,12 @@ def _six_are_worse(cases: str, prior: str) -> Gate:
     return Gate("4.2", f"set {cases}, {prior}: 6 units are worse than 8, 16 and 32", check)
 
 
+def _overfits(results: Results) -> tuple[str, bool]:
+    eight, sixteen = (results[f"4.4-{units}"]["squared_error"] for units in (8, 16))
+    posterior = results["4.2-A-8-gaussian"]["squared_error"]
+    return f"{sixteen:.4f}, {eight:.4f}, {posterior:.4f}", sixteen > 2 * eight and eight > posterior
+
+
 def _is_better(first: str, second: str, measure: str, least: float, figure: str) -> Gate:
     """Return the gate that `second` is better: by `least`, or with 0 by three standard errors."""
     name = f"{first} - {second}"
@@ -148,6 +154,7 @@ GATES = [
         for name in ("metropolis-0.1", "metropolis-0.3", "langevin-0.1", "langevin-0.3")
     ),
     *(_six_are_worse("A", prior) for prior in ("gaussian", "cauchy")),
+    Gate("4.4", "16 units have twice the test error of 8, and 8 more than the posterior", _overfits),
     *(
         _close(name, "error_rate", numbers["error_rate"], 0.02)
         for name, numbers in FBM.items()

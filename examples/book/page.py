@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gates
+import numpy as np
 import pictures
 from comparing import Results
 from published import BOOK, FBM
@@ -219,6 +220,27 @@ def _sizes(results: Results) -> str:
     return _table(("set", "units", "prior", "squared error", "absolute error", "noise", *_CONVERGENCE), rows)
 
 
+def _maximum_likelihood(results: Results) -> str:
+    rows = []
+    for name in _rows_of(results, "4.4"):
+        line, units = results[name], name.removeprefix("4.4-")
+        best = int(np.argmin(np.array(line["train_errors"])[:, -1]))
+        bayes = results.get(f"4.2-A-{units}-gaussian")
+        rows.append(
+            [
+                units,
+                f"{line['train_error']:.5f}",
+                _number(BOOK.get(name), "squared_error", 5),
+                f"{line['squared_error']:.5f}",
+                f"{min(line['test_errors'][best]):.5f}",
+                _number(bayes, "squared_error", 5),
+                _seconds(line),
+            ]
+        )
+    errors = ("squared error, training cases", "test cases: book", "here", "least on the way", "posterior")
+    return _table(("units", *errors, "seconds"), rows)
+
+
 def _folds(results: Results) -> str:
     rows = []
     for kind in ("none", "6+6"):
@@ -256,6 +278,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "3.10": _sweep("3.10"),
     "3.11": _sweep("3.11"),
     "4.2": _sizes,
+    "4.4": _maximum_likelihood,
     "4.6": _measured("4.6", {"error_rate": ("error, %", 1, 100.0)}),
     "4.8": _measured("4.8", _SQUARED),
     "4.10": _measured("4.10", _BOSTON),

@@ -197,6 +197,23 @@ def _clouds(results: Results) -> Figure:
     return figure
 
 
+def _maximum_likelihood(results: Results) -> Figure:
+    """Return the picture of errors on training and test cases, of the start with the least training error."""
+    figure, axes = _panels(3)
+    for axis, units in zip(axes, (6, 8, 16), strict=True):
+        line = results[f"4.4-{units}"]
+        best = int(np.argmin(np.array(line["train_errors"])[:, -1]))
+        for cases, width in (("train", 2.4), ("test", 0.9)):
+            axis.loglog(line["looks"], line[f"{cases}_errors"][best], color=COLOURS[0], linewidth=width)
+            axis.plot([], [], color=COLOURS[0], linewidth=width, label=f"{cases} cases")
+        bayes = results[f"4.2-A-{units}-gaussian"]["squared_error"]
+        axis.axhline(bayes, color=COLOURS[5], linestyle=":", label="test cases, posterior")
+        axis.set(title=f"{units} hidden units", xlabel="iterations")
+    axes[0].set_ylabel("squared error")
+    axes[0].legend()
+    return figure
+
+
 def _segments(results: Results) -> Figure:
     figure, axes = _panels(2, width=3.6)
     for axis, prior, title in zip(axes, ("no", "ard"), ("without ARD", "with ARD"), strict=True):
@@ -256,6 +273,7 @@ PICTURES: dict[str, Callable[[Results], Figure]] = {
     ),
     "4.2": _sizes,
     "4.3": _clouds,
+    "4.4": _maximum_likelihood,
     "4.7": _segments,
     "4.8": _useless,
     "4.14": _vague,

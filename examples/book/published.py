@@ -44,6 +44,8 @@ BOOK: Numbers = {
             "24-8-ard": (30.4, 31.7, 33.0),
         }
     ),
+    "4.4-6": {"squared_error": 0.00905},
+    "4.4-8": {"squared_error": 0.01155},
     "4.8-none": {"squared_error": 0.00597},
     "4.8-one": {"squared_error": 0.00563},
     "4.8-two": {"squared_error": 0.00549},

@@ -26,7 +26,7 @@ class Row:
     after        number of phases of the configuration that are kept, before `phases`; None for all
     train, test  which cases of the training file; the test file, and which of its cases (pandas queries)
     summaries    names of functions in summaries.py
-    kind         "exact" or "prior" for draws without a Markov chain
+    kind         "exact" or "prior" for draws without a Markov chain, "maximum" for maximum likelihood
     skip         draws of each chain that predictions leave out
     """
 
@@ -105,6 +105,7 @@ def rows() -> list[Row]:
         *_sampling(),
         *_random_walks(),
         *_sizes(),
+        *_maximum_likelihood(),
         *_led(),
         *_inputs(),
         *_boston(),
@@ -226,6 +227,22 @@ def _sizes() -> list[Row]:
                 )
             )
     return found
+
+
+def _maximum_likelihood() -> list[Row]:
+    """Return maximum likelihood learning on training set A with networks of several sizes."""
+    return [
+        Row(
+            f"4.4-{units}",
+            "arm_sizes",
+            ("4.4",),
+            set=(f"network.hidden[0].units={units}",),
+            train="training_set == 'A'",
+            test=(ARM_TEST, ""),
+            kind="maximum",
+        )
+        for units in (6, 8, 16)
+    ]
 
 
 def _led() -> list[Row]:

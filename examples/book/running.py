@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import maximum_likelihood
 import numpy as np
 import pandas as pd
 import summaries
@@ -78,19 +79,16 @@ def run(row: Row, folder: Path, length: float, seed: int) -> dict[str, Any]:
         verdicts; what the summaries add.
     """
     key = key_of(row, length, seed)
+    identity = {"row": row.name, "figures": row.figures, "length": length, "seed": seed, "key": key}
+    if row.kind == "maximum":
+        return identity | _maximum(row, length, seed)
     store = folder / f"{row.name}-{key}.zarr"
     with _processor_seconds(store.with_suffix(".seconds")) as seconds:
         _sample(row, store, length, seed)
     started = time.process_time()
     skip = at_length(row.skip, length) if row.skip else 0
     finished = Finished(row, store, skip)
-    line: dict[str, Any] = {
-        "row": row.name,
-        "figures": row.figures,
-        "length": length,
-        "seed": seed,
-        "key": key,
-    }
+    line: dict[str, Any] = identity
     if row.test is not None:
         line |= {name: float(value) for name, value in finished.prediction.summary.items()}
         _keep_cases(finished, folder / f"{row.name}-{key}.npz")
@@ -99,6 +97,20 @@ def run(row: Row, folder: Path, length: float, seed: int) -> dict[str, Any]:
     for name in row.summaries:
         line |= getattr(summaries, name)(finished)
     return line | {"seconds": round(seconds() + time.process_time() - started, 1)}
+
+
+def _maximum(row: Row, length: float, seed: int) -> dict[str, Any]:
+    """Return the errors of maximum likelihood learning with the units of a row, and the seconds it took."""
+    assert row.test is not None
+    started = time.process_time()
+    spec = rayfbnn.RunSpec.from_dict(row.configuration(), row.set)
+    columns = [list(names) for names in (spec.data.inputs, spec.data.targets)]
+    train, test = (
+        maximum_likelihood.Cases(*(table[names].to_numpy() for names in columns))
+        for table in (cases(row.train_path, row.train), cases(HERE / row.test[0], row.test[1]))
+    )
+    found = maximum_likelihood.learn(train, test, spec.network.hidden[0].units, seed=seed, length=length)
+    return found | {"seconds": round(time.process_time() - started, 1)}
 
 
 @contextmanager

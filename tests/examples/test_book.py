@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rayfbnn.verbs.arguments import read_run_data, read_spec
@@ -78,7 +79,7 @@ def test_rows_have_names_of_their_own_and_every_figure(book: dict[str, Any]) -> 
     assert len({row.name for row in rows}) == len(rows)
     figures = {figure for row in rows for figure in row.figures}
     assert figures >= {"1.2", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "3.10", "3.11"}
-    assert figures >= {"4.1", "4.2", "4.3", "4.6", "4.7", "4.8", "4.10", "4.11", "4.13", "4.14"}
+    assert figures >= {"4.1", "4.2", "4.3", "4.4", "4.6", "4.7", "4.8", "4.10", "4.11", "4.13", "4.14"}
     for configuration in BOOK.glob("*.toml"):
         assert any(row.base == configuration.stem for row in rows), configuration.name
 
@@ -89,6 +90,20 @@ def test_lengths_shorten_iterations_and_repetitions(book: dict[str, Any]) -> Non
     assert [phase["iterations"] for phase in whole] == [1, 1, 1, 20, 100]
     assert [phase["iterations"] for phase in short] == [1, 1, 1, 2, 10]
     assert [phase["operations"][0]["times"] for phase in short] == [2, 150, 75, 10, 10]
+
+
+def test_maximum_likelihood_learning_fits_the_training_cases_ever_better(
+    book: dict[str, Any], tmp_path: Path
+) -> None:
+    """Figure 4.4 with few iterations; the error that is reported is the one of the start that learnt best."""
+    line = book["running"].run(row_named(book, "4.4-8"), tmp_path, 0.05, 1)
+    train, test = np.array(line["train_errors"]), np.array(line["test_errors"])
+    assert train.shape == test.shape == (8, len(line["looks"])) and line["looks"][-1] == 50
+    assert (np.diff(train, axis=1) <= 1e-9).all()
+    best = train[:, -1].argmin()
+    assert line["train_error"] == pytest.approx(train[best, -1], rel=1e-3)
+    assert line["squared_error"] == pytest.approx(test[best, -1], rel=1e-3)
+    assert train[best, -1] < 0.006 < test[best, -1]
 
 
 def test_short_trajectories_are_stable_and_long_steps_are_not(book: dict[str, Any], tmp_path: Path) -> None:
