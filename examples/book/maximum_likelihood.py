@@ -76,6 +76,7 @@ def _descend(
 
     found = []
     for before, look in pairwise([0, *looks]):
-        parameters = least_squares(residuals, parameters, max_nfev=look - before).x
+        # The first evaluation is that of the start, and takes no step.
+        parameters = least_squares(residuals, parameters, max_nfev=look - before + 1).x
         found.append((train.squared_error(parameters, n_hidden), test.squared_error(parameters, n_hidden)))
     return found

@@ -203,9 +203,9 @@ def _maximum_likelihood(results: Results) -> Figure:
     for axis, units in zip(axes, (6, 8, 16), strict=True):
         line = results[f"4.4-{units}"]
         best = int(np.argmin(np.array(line["train_errors"])[:, -1]))
-        for cases, width in (("train", 2.4), ("test", 0.9)):
-            axis.loglog(line["looks"], line[f"{cases}_errors"][best], color=COLOURS[0], linewidth=width)
-            axis.plot([], [], color=COLOURS[0], linewidth=width, label=f"{cases} cases")
+        for cases, words, width in (("train", "training", 2.4), ("test", "test", 0.9)):
+            errors = line[f"{cases}_errors"][best]
+            axis.loglog(line["looks"], errors, color=COLOURS[0], linewidth=width, label=f"{words} cases")
         bayes = results[f"4.2-A-{units}-gaussian"]["squared_error"]
         axis.axhline(bayes, color=COLOURS[5], linestyle=":", label="test cases, posterior")
         axis.set(title=f"{units} hidden units", xlabel="iterations")
