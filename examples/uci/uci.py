@@ -235,8 +235,8 @@ def _disagreements(dataset: str, rows: Sequence[Row]) -> Iterator[str]:
             if row[subject]["verdict"] not in AGREE:
                 splits.setdefault(row[subject]["verdict"], []).append(str(row["split"]))
         for verdict, numbers in splits.items():
-            share = f"{len(numbers)} of {len(rows)} splits ({', '.join(numbers)})"
-            yield f"* {dataset}, {subject}: {verdict} in {share}"
+            which = "" if len(numbers) == len(rows) else f" ({', '.join(numbers)})"
+            yield f"* {dataset}, {subject}: {verdict} in {len(numbers)} of {len(rows)} splits{which}"
 
 
 def replaced(page: str, text: str) -> str:
@@ -293,9 +293,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         split for folder in given.folders for split in _splits(folder.resolve(), given.splits, given.out)
     ]
     rows = _read(given.out)
+    datasets = {split.source.name for split in splits}
     for row in rows:
-        if any(row[name] != value for name, value in asdict(settings).items()):
-            raise SystemExit(f"{given.out}: has results of other settings; choose another folder")
+        is_other = any(row[name] != value for name, value in asdict(settings).items())
+        if row["dataset"] in datasets and is_other:
+            raise SystemExit(
+                f"{given.out}: has results of {row['dataset']} with other settings; choose another folder"
+            )
     if given.page is not None:
         replaced(given.page.read_text(), "")
     done = {(row["dataset"], row["split"]) for row in rows}
