@@ -12,6 +12,8 @@ import pandas as pd
 from comparing import Results
 from matplotlib.figure import Figure
 
+from rayfbnn.pictures.panels import logarithmic, set_log_scale
+
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#666666")
 _STYLES = ("-", ":", "--")
 _STYLE = {
@@ -69,8 +71,9 @@ def _progress(results: Results) -> Figure:
     for colour, steps in zip(COLOURS, (1024, 256, 64, 16, 4), strict=False):
         errors = np.array(results[f"3.2-L{steps}"]["training_errors"]).T
         numbers = np.arange(1, len(errors) + 1)
-        axis.semilogy(numbers, errors, color=colour, linewidth=1)
+        axis.plot(numbers, errors, color=colour, linewidth=1)
         axis.plot([], [], color=colour, label=f"L = {steps}")
+    set_log_scale(axis, "y")
     axis.set(xlabel="super-transitions of 1,024 leapfrog steps", ylabel="squared error, training cases")
     axis.legend()
     return figure
@@ -111,7 +114,8 @@ def _trajectory(results: Results) -> Figure:
     left.plot(steps, line["output"], color=COLOURS[0])
     left.set(title="an output", xlabel="leapfrog steps")
     for colour, style, (group, words) in zip(COLOURS, _STYLES, _GROUPS.items(), strict=False):
-        right.semilogy(steps, line[group], style, color=colour, label=words)
+        right.plot(steps, line[group], style, color=colour, label=words)
+    logarithmic(right, np.array([line[group] for group in _GROUPS]))
     right.set(title="root mean squares", xlabel="leapfrog steps")
     right.legend()
     return figure
@@ -122,7 +126,8 @@ def _sampling(results: Results) -> Figure:
     for axis, steps in zip(axes, (125, 2000, 32000), strict=True):
         for colour, style, (group, words) in zip(COLOURS, _STYLES, _GROUPS.items(), strict=False):
             series = results[f"3.6-L{steps}"][f"{group}_series"]
-            axis.semilogy(np.arange(1, len(series) + 1), series, style, color=colour, label=words)
+            axis.plot(np.arange(1, len(series) + 1), series, style, color=colour, label=words)
+        set_log_scale(axis, "y")
         axis.set(title=f"L = {steps:,}", xlabel="super-transitions")
     axes[0].set_ylabel("root mean square")
     axes[-1].legend()
@@ -219,9 +224,10 @@ def _segments(results: Results) -> Figure:
     for axis, prior, title in zip(axes, ("no", "ard"), ("without ARD", "with ARD"), strict=True):
         series = results[f"4.6-1-24-0-{prior}"]["input_series"]
         for number, values in enumerate(series, start=1):
-            axis.semilogy(
+            axis.plot(
                 [number] * len(values), values, ".", color=COLOURS[0 if number <= 7 else 1], markersize=2
             )
+        set_log_scale(axis, "y")
         axis.set(title=title, xlabel="input")
     axes[0].set_ylabel("root mean square of its weights")
     return figure
@@ -234,7 +240,8 @@ def _useless(results: Results) -> Figure:
     for axis, (name, title) in zip(axes, names.items(), strict=True):
         for number, values in enumerate(results[f"4.8-{name}"]["input_series"]):
             kind, at = number // 2, np.arange(1, len(values) + 1)
-            axis.semilogy(at, values, _STYLES[kind], color=COLOURS[kind], linewidth=0.9)
+            axis.plot(at, values, _STYLES[kind], color=COLOURS[kind], linewidth=0.9)
+        set_log_scale(axis, "y")
         axis.set(title=title, xlabel="super-transitions")
     for kind, words in enumerate(kinds):
         axes[-1].plot([], [], _STYLES[kind], color=COLOURS[kind], label=words)
@@ -250,8 +257,9 @@ def _vague(results: Results) -> Figure:
     ):
         line = results[name]
         numbers = np.arange(1, len(line["entropy"]) + 1)
-        axis.semilogy(numbers, line["entropy"], color=COLOURS[0], label="entropy of targets")
-        axis.semilogy(numbers, line["ho0_sizes"], ":", color=COLOURS[1], label="size of output weights")
+        axis.plot(numbers, line["entropy"], color=COLOURS[0], label="entropy of targets")
+        axis.plot(numbers, line["ho0_sizes"], ":", color=COLOURS[1], label="size of output weights")
+        set_log_scale(axis, "y")
         axis.set(title=title, xlabel="super-transitions")
     axes[1].legend()
     return figure
