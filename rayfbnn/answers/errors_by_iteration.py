@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.subsets import spread, with_draws
+from rayfbnn.draws.subsets import spread, with_chains, with_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.draws.warmup import iterations_of, warmup_draws
 from rayfbnn.reduce.blocks import Reader
@@ -76,13 +76,13 @@ def errors_by_iteration(
         "error_rate" if model.has_labels else "squared_error" if model.is_real else "log_probability"
     )
     errors = _Errors(measure, inputs[is_known], targets[is_known], at_most, memory_bytes)
-    warmup = warmup_draws(run.store)
+    warmup, numbers = warmup_draws(run.store), np.array(run.chain_numbers)
     ends = list(accumulate(phase.iterations for phase in run.spec.phase))
     return ErrorsByIteration(
         measure,
         int(is_known.sum()),
         errors.of_run(run, keep=True),
-        None if warmup is None else errors.of_run(warmup, keep="warmup"),
+        None if warmup is None else errors.of_run(with_chains(warmup, numbers), keep="warmup"),
         tuple(end + 1 for end in ends[:-1]),
     )
 

@@ -110,6 +110,8 @@ def loo(
     path: RunStores,
     out: Path | None = None,
     skip: int = 0,
+    last: int | None = None,
+    chains: Chains = None,
     workers: int | None = None,
     address: str | None = None,
     as_json: AsJson = False,
@@ -118,7 +120,9 @@ def loo(
     from rayfbnn import api
 
     paths = path[0] if len(path) == 1 else path
-    result = api.loo(paths, out=out, skip=skip, workers=workers, address=address)
+    result = api.loo(
+        paths, out=out, skip=skip, last=last, chains=chain_numbers(chains), workers=workers, address=address
+    )
     text = verb_results.loo_json(result) if as_json else verb_results.loo_text(result)
     if out is None:
         answer(text, as_is=as_json)
@@ -133,10 +137,14 @@ def plot(
     data: Path | None = None,
     input_name: Annotated[str | None, typer.Option(parser=utf8)] = None,
     skip: int = 0,
+    last: int | None = None,
+    chains: Chains = None,
 ) -> None:
     from rayfbnn import api
 
-    for picture in api.plot(path, out=out, data=data, input_name=input_name, skip=skip):
+    for picture in api.plot(
+        path, out=out, data=data, input_name=input_name, skip=skip, last=last, chains=chain_numbers(chains)
+    ):
         tell(str(picture), as_is=True)
 
 
@@ -148,12 +156,22 @@ def report(
     draws: int | None = None,
     max_mcse: float = 0.0,
     skip: int = 0,
+    last: int | None = None,
+    chains: Chains = None,
     progress: bool = True,
 ) -> None:
     from rayfbnn import api
 
     written = api.report(
-        path, out=out, data=data, draws=draws, max_mcse=max_mcse, skip=skip, progress=progress
+        path,
+        out=out,
+        data=data,
+        draws=draws,
+        max_mcse=max_mcse,
+        skip=skip,
+        last=last,
+        chains=chain_numbers(chains),
+        progress=progress,
     )
     tell(str(written), as_is=True)
 
@@ -165,12 +183,22 @@ def export(
     draws: int | None = None,
     max_mcse: float | None = None,
     skip: int = 0,
+    last: int | None = None,
+    chains: Chains = None,
     variables: Annotated[str, typer.Option(metavar="NAME,...", parser=utf8)] = "",
     groups: Annotated[str, typer.Option(metavar="NAME,...")] = "",
 ) -> None:
     from rayfbnn import api
 
     written = api.export(
-        path, out=out, draws=draws, max_mcse=max_mcse, skip=skip, variables=variables, groups=groups
+        path,
+        out=out,
+        draws=draws,
+        max_mcse=max_mcse,
+        skip=skip,
+        last=last,
+        chains=chain_numbers(chains),
+        variables=variables,
+        groups=groups,
     )
     tell(f"{written}: {written.stat().st_size / 1e6:.3g} MB", as_is=True)

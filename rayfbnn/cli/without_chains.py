@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rayfbnn.cli.parameters import AsJson, RunStore, Set, SpecFile
+from rayfbnn.cli.parameters import AsJson, Chains, RunStore, Set, SpecFile, chain_numbers
 from rayfbnn.cli.program import command, print_run
 from rayfbnn.describe import verb_results
 from rayfbnn.errors import CheckFailed
@@ -84,12 +84,22 @@ def check(
     false_alarm_rate: float = 1e-3,
     cases: int = 10,
     skip: int = 0,
+    last: int | None = None,
+    chains: Chains = None,
     as_json: AsJson = False,
 ) -> None:
     """The exit code is 1 if they differ by more than chance allows."""
     from rayfbnn import api
 
-    result = api.check(path, exact, false_alarm_rate=false_alarm_rate, cases=cases, skip=skip)
+    result = api.check(
+        path,
+        exact,
+        false_alarm_rate=false_alarm_rate,
+        cases=cases,
+        skip=skip,
+        last=last,
+        chains=chain_numbers(chains),
+    )
     answer(result.to_json() if as_json else verb_results.check_text(result), as_is=as_json)
     if not result.ok:
         raise CheckFailed("; ".join(result.reasons))

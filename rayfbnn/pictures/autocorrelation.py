@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ def autocorrelation_by_lag(run: Draws, path: str | Path) -> Path:
     )
     panels = axes.ravel()
     for axis, (name, values) in zip(panels, by_name.items(), strict=False):
-        _draw(axis, values)
+        _draw(axis, values, some.chain_numbers)
         axis.set_title(describe_quantity(name, _TITLE))
     for axis in panels[len(names) :]:
         axis.set_axis_off()
@@ -66,10 +67,10 @@ def _last_draws(run: Draws) -> Draws:
     return chosen(run, last=min(run.n_draws, max(2, most)))
 
 
-def _draw(axis: Axes, values: Autocorrelations) -> None:
+def _draw(axis: Axes, values: Autocorrelations, numbers: Sequence[int]) -> None:
     """Draw each chain in its colour, all together in black, and what chance allows both as bands."""
     for chance, opacity in ((values.of_chain, 0.15), (values.of_all, 0.35)):
         axis.axhspan(-chance, chance, color=GREY, alpha=opacity, lw=0, zorder=0)
-    for chain, of_chain in enumerate(values.chains):
-        axis.plot(of_chain, **chain_style(chain), lw=0.6, alpha=0.6)
+    for number, of_chain in zip(numbers, values.chains, strict=True):
+        axis.plot(of_chain, **chain_style(number), lw=0.6, alpha=0.6)
     axis.plot(values.together, color="black", lw=1.3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,18 +21,22 @@ _WORDS = {
 
 
 @styled
-def errors_by_iteration(errors: ErrorsByIteration, path: str | Path) -> Path:
+def errors_by_iteration(
+    errors: ErrorsByIteration, path: str | Path, *, numbers: Sequence[int] | None = None
+) -> Path:
     """Plot the error of each draw alone on the left, and that of the predictive mean so far on the right.
 
     Draws of the warm-up come first, and dashed lines separate the phases. The mean has no draws of the
     warm-up in it.
+
+    numbers  the numbers that the chains have; 0, 1, ... unless given
     """
     figure, axes = figure_with_axes(1, 2, width=8.2, height=3.2, width_ratios=(1.5, 1))
     left, right = axes[0]
     courses = [course for course in (errors.warmup, errors.kept) if course is not None]
     for course in courses:
-        _draw_chains(left, course, course.of_draws)
-    _draw_chains(right, errors.kept, errors.kept.so_far)
+        _draw_chains(left, course, course.of_draws, numbers)
+    _draw_chains(right, errors.kept, errors.kept.so_far, numbers)
     right.plot(errors.kept.iterations, errors.kept.together, color="black", lw=1.6, label="all chains")
     right.legend(loc="upper right")
     for axis, of_axis in ((left, courses), (right, [errors.kept])):
@@ -51,9 +56,9 @@ def errors_by_iteration(errors: ErrorsByIteration, path: str | Path) -> Path:
     return save(figure, path)
 
 
-def _draw_chains(axis: Axes, course: Course, values: Array) -> None:
-    for chain, of_chain in enumerate(values):
-        axis.plot(course.iterations, of_chain, **chain_style(chain), lw=0.7, alpha=0.8)
+def _draw_chains(axis: Axes, course: Course, values: Array, numbers: Sequence[int] | None) -> None:
+    for number, of_chain in zip(numbers or range(len(values)), values, strict=True):
+        axis.plot(course.iterations, of_chain, **chain_style(number), lw=0.7, alpha=0.8)
 
 
 def _scale(axis: Axes, drawn: list[Array], *, is_logarithmic: bool) -> None:

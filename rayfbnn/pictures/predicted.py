@@ -220,7 +220,7 @@ def overview(
     draw_rhat(axes[0, 0], table, diagnosis.thresholds["max_rhat"])
     draw_ess(axes[0, 1], table, diagnosis.thresholds["min_ess"])
     axes = bottom.subplots(len(rows), 2, sharex="col", width_ratios=(2.4, 1), squeeze=False)
-    draw_traces(axes, {name: candidates[name] for name in rows})
+    draw_traces(axes, {name: candidates[name] for name in rows}, numbers=run.chain_numbers)
     summary = prediction.summary
     errors = ", ".join(
         f"{name.replace('_', ' ')} {_with_error(summary[name], summary.get(f'{name}_se', math.nan))}"

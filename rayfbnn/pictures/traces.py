@@ -36,7 +36,7 @@ def traces_and_ranks(run: Draws, path: str | Path) -> Path:
     figure, axes = figure_with_axes(
         len(chosen), 2, width=8.2, height=1.35 * len(chosen) + 1.0, width_ratios=(2.2, 1), sharex="col"
     )
-    draw_traces(axes, {name: candidates[name] for name in chosen})
+    draw_traces(axes, {name: candidates[name] for name in chosen}, numbers=run.chain_numbers)
     if len(chosen) < len(candidates):
         figure.suptitle(
             f"The {len(chosen)} of {len(candidates)} quantities with the largest R-hat", fontsize=9
@@ -44,13 +44,16 @@ def traces_and_ranks(run: Draws, path: str | Path) -> Path:
     return save(figure, path)
 
 
-def draw_traces(axes: Array, drawn: dict[str, Array]) -> None:
-    """Draw a row for each quantity: its values by draw on the left, the ranks of its chains on the right."""
+def draw_traces(axes: Array, drawn: dict[str, Array], *, numbers: Sequence[int] | None = None) -> None:
+    """Draw a row for each quantity: its values by draw on the left, the ranks of its chains on the right.
+
+    numbers  the numbers that the chains have; 0, 1, ... unless given
+    """
     ranks = [ranks_of_chains(values) for values in drawn.values()]
     for row, (name, values) in enumerate(drawn.items()):
-        draw_trace(axes[row, 0], values, name, outlying=ranks[row].outlying)
+        draw_trace(axes[row, 0], values, name, outlying=ranks[row].outlying, numbers=numbers)
         axes[row, 0].set_title(describe_quantity(name, _TITLE))
-    draw_rank_differences(axes[:, 1], ranks)
+    draw_rank_differences(axes[:, 1], ranks, numbers=numbers)
     n_chains, n_draws = values.shape
     step = -(-n_draws // points_of_each(n_chains))
     shown = f", one draw of {step} shown" if step > 1 else ""

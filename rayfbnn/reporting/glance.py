@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from rayfbnn.markup import tables
 from rayfbnn.numerals import plain
 from rayfbnn.reporting.reported_run import ReportedRun
 from rayfbnn.spec.differences import settings
+
+if TYPE_CHECKING:
+    from rayfbnn.draws.view import Draws
 
 _LEVEL = 0.8
 
@@ -35,6 +39,7 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
         "training cases": f"{draws.data.n_cases:,}",
         "draws": f"{draws.n_chains} chains of {draws.n_draws:,}",
     }
+    facts |= _choice(draws)
     if run.diagnosis is not None:
         for verdict in (run.diagnosis.predictions, run.diagnosis.hyperparameters):
             facts[verdict.subject] = tables.grade_badge(verdict.grade, is_ok=verdict.ok)
@@ -55,6 +60,16 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
             if len(places.low):
                 share = float(places.coverage([_LEVEL])[0])
                 facts[f"cases in {_LEVEL:.0%} intervals of {name}"] = f"{share:.0%}"
+    return facts
+
+
+def _choice(draws: Draws) -> dict[str, tables.Cell]:
+    """Return the chains and draws that were asked for, if these are not all."""
+    facts: dict[str, tables.Cell] = {}
+    if draws.kind == "mcmc" and draws.n_chains < draws.store.n_chains:
+        facts["chosen chains"] = f"{', '.join(map(str, draws.chain_numbers))} of {draws.store.n_chains}"
+    if draws.skipped:
+        facts["left out"] = f"{draws.skipped:,} draws at the start of each chain"
     return facts
 
 

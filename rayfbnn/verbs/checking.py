@@ -128,6 +128,8 @@ def check(
     false_alarm_rate: float = 1e-3,
     cases: int = 10,
     skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
 ) -> CheckResult:
     """Test whether the draws of a run can be from the same distribution as exact draws of its posterior.
 
@@ -141,7 +143,7 @@ def check(
         Probability, over all quantities together, of reporting a difference that does not exist.
     cases
         Number of training cases, evenly spaced, to compare the network's outputs at.
-    skip
+    skip, last, chains
         See `predict`.
 
     Returns
@@ -156,9 +158,8 @@ def check(
         raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
     check_counts(least=1, cases=cases)
     store, of_exact = Store.open(path), Store.open(exact)
-    return check_draws(
-        chosen_draws(store, skip), committed(of_exact), false_alarm_rate=false_alarm_rate, cases=cases
-    )
+    run = chosen_draws(store, skip, last, chains)
+    return check_draws(run, committed(of_exact), false_alarm_rate=false_alarm_rate, cases=cases)
 
 
 def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> VerifyReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,13 @@ if TYPE_CHECKING:
 
 
 def function_values(
-    path: str | Path, *, data: Source, draws: int | None = None, skip: int = 0
+    path: str | Path,
+    *,
+    data: Source,
+    draws: int | None = None,
+    skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
 ) -> xr.DataArray:
     """Return the function values of each draw's network at some cases, to average or to take quantiles of.
 
@@ -30,7 +37,7 @@ def function_values(
         The cases: a CSV or Parquet file with the columns of the inputs, a DataFrame, or an array.
     draws
         The most draws of each chain to take, evenly spaced. The default is all of them.
-    skip
+    skip, last, chains
         See `predict`.
 
     Returns
@@ -46,5 +53,5 @@ def function_values(
         check_counts(least=1, draws=draws)
     store = Store.open(path)
     inputs, _ = read_cases(data, store.spec, store.data)
-    run = chosen_draws(store, skip)
+    run = chosen_draws(store, skip, last, chains)
     return labelled_functions(run if draws is None else thinned(run, draws), inputs)

@@ -30,6 +30,8 @@ def loo(  # type: ignore[overload-overlap]  # a str is a sequence too
     *,
     out: str | Path | None = None,
     skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
     workers: int | None = None,
     address: str | None = None,
 ) -> ELPDData: ...
@@ -41,6 +43,8 @@ def loo(
     *,
     out: str | Path | None = None,
     skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
     workers: int | None = None,
     address: str | None = None,
 ) -> LooComparison: ...
@@ -51,6 +55,8 @@ def loo(
     *,
     out: str | Path | None = None,
     skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
     workers: int | None = None,
     address: str | None = None,
 ) -> ELPDData | LooComparison:
@@ -74,7 +80,7 @@ def loo(
         File for a table, .csv or .parquet, one row for each training case in the order of their file, with
         the columns elpd, p and k; replaced if it exists. If there are several stores, their tables follow
         each other, and a first column names the store.
-    skip
+    skip, last, chains
         See `predict`.
     workers
         Number of worker processes on this machine, for many draws and cases. The default is none: this
@@ -101,7 +107,7 @@ def loo(
     if out is not None:
         check_table_path(output_path(out), [file for store in stores for file in input_files(store)])
     _check_installed()
-    runs = {str(store.path): chosen_draws(store, skip) for store in stores}
+    runs = {str(store.path): chosen_draws(store, skip, last, chains) for store in stores}
     for run in runs.values():
         check_draws(run)
     check_same_targets(list(runs.values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ def plot(
     data: Source | None = None,
     input_name: str | None = None,
     skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
 ) -> list[Path]:
     """Draw pictures of a run as PNG files: traces, convergence, predictions, relevance of inputs, survival.
 
@@ -56,7 +59,7 @@ def plot(
         errors by iteration: of single draws, and of the predictive mean of the draws so far.
     input_name
         Name of the input that the predictive bands run along. The default is the first input.
-    skip
+    skip, last, chains
         See `predict`.
 
     Returns
@@ -68,7 +71,7 @@ def plot(
 
     store, folder = Store.open(path), output_path(out)
     _check_plot_arguments(store, folder, data, input_name)
-    run = chosen_draws(store, skip)
+    run = chosen_draws(store, skip, last, chains)
     if run.kind == "prior":
         with whole_files(folder):
             return [
@@ -83,8 +86,10 @@ def plot(
             raise ConfigError(
                 f"data: {named} has no targets to compare with predictions; add them, or leave it out"
             )
-        cases = predict(path, data=data, skip=skip), inputs, targets
-    diagnosis = None if run.kind == "approximate" else diagnose(path, skip=skip)
+        cases = predict(path, data=data, skip=skip, last=last, chains=chains), inputs, targets
+    diagnosis = None
+    if run.kind != "approximate":
+        diagnosis = diagnose(path, skip=skip, last=last, chains=chains)
     with whole_files(folder):
         return _pictures(run, folder, diagnosis, cases, input_name)
 
@@ -140,7 +145,8 @@ def _pictures(
             pictures.append(predicted.overview(run, diagnosis, *cases, folder / "overview.png"))
         by_iteration = errors_by_iteration(run, *cases[1:]) if run.kind == "mcmc" else None
         if by_iteration is not None:
-            pictures.append(errors.errors_by_iteration(by_iteration, folder / "errors.png"))
+            path = folder / "errors.png"
+            pictures.append(errors.errors_by_iteration(by_iteration, path, numbers=run.chain_numbers))
     return pictures
 
 

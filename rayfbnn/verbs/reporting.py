@@ -36,6 +36,8 @@ def report(
     draws: int | None = None,
     max_mcse: float = 0.0,
     skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
     progress: bool = True,
 ) -> Path:
     """Write a report on a run, or on several side by side: one page of HTML that needs no network.
@@ -59,7 +61,7 @@ def report(
     max_mcse
         Use as many draws as keep the Monte Carlo error of the predictive means below this share of the
         predictive standard deviation, such as 0.01. The default of 0 takes about 1,000.
-    skip
+    skip, last, chains
         See `predict`.
     progress
         See `sample`.
@@ -88,7 +90,7 @@ def report(
     trained = [file for store in stores if (file := store.spec.train_path) is not None]
     check_output(out, inputs=trained + ([Path(data)] if isinstance(data, str | Path) else []))
     every_case = [_cases(store, data) for store in stores]
-    every_run = [draws_for_predictions(store, skip) for store in stores]
+    every_run = [draws_for_predictions(store, skip, last, chains) for store in stores]
 
     def tell(what: str) -> None:
         if progress:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
+    check_choice,
     check_folder,
     check_output,
     check_thinning,
@@ -39,6 +40,8 @@ def load(
     draws: int | None = None,
     max_mcse: float = 0.05,
     skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
     max_memory: float = 256e6,
     set: Sequence[str] = (),
 ) -> Predictor:
@@ -55,7 +58,7 @@ def load(
         The store.
     draws, max_mcse
         See `export`.
-    skip
+    skip, last, chains
         See `predict`.
     max_memory
         About how many bytes a prediction may use at once, besides the draws and the table that it returns.
@@ -74,7 +77,7 @@ def load(
         raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}")
     store = Store.open(path)
     spec = store.spec.for_new_cases(set)
-    run = draws_for_predictions(store, skip)
+    run = draws_for_predictions(store, skip, last, chains)
     if run.early_phase is not None:
         max_mcse = 0  # only draws of the posterior have a Monte Carlo error
     return Predictor(run, _thinning(run, draws, max_mcse), max_memory=max_memory, spec=spec)
@@ -87,6 +90,8 @@ def export(
     draws: int | None = None,
     max_mcse: float | None = None,
     skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
     variables: str | Sequence[str] = (),
     groups: str | Sequence[str] = (),
 ) -> Path:
@@ -113,7 +118,7 @@ def export(
     max_mcse
         Largest Monte Carlo standard error of a predictive mean, in predictive standard deviations; 0 takes
         all draws. The default is 0.05 for a model.
-    skip
+    skip, last, chains
         See `predict`.
     variables
         The variables of a table, separated by commas: names such as lp or ih0, or patterns such as sigma_*.
@@ -127,22 +132,27 @@ def export(
     Path
         The file.
     """
+    from rayfbnn.draws.subsets import chosen
+    from rayfbnn.draws.view import committed
     from rayfbnn.run.progress import show_share
 
     out = output_path(out)
     check_thinning(draws, 0 if max_mcse is None else max_mcse)
+    check_choice(skip, last, chains)
     _check_export(out, variables=variables, groups=groups)
     store = Store.open(path)
     check_output(out, inputs=[] if store.spec.train_path is None else [store.spec.train_path])
     with show_share("export") as on_progress:
         if out.suffix == _MODEL:
-            _export_model(store, out, draws, max_mcse, skip, on_progress)
+            run = chosen_draws(store, skip, last, chains)
+            _export_model(run, out, draws, max_mcse, on_progress)
         else:
-            numbers = skip + _numbers(store, draws, max_mcse, skip)
+            run = chosen(committed(store), skip=skip, last=last, chains=chains)
+            numbers = run.skipped + _numbers(run, draws, max_mcse)
             if out.suffix == _GROUPS:
-                _export_groups(store, out, numbers, _names(groups), on_progress)
+                _export_groups(store, out, numbers, chains, _names(groups), on_progress)
             else:
-                _export_table(store, out, numbers, _names(variables), on_progress)
+                _export_table(store, out, numbers, chains, _names(variables), on_progress)
     return out
 
 
@@ -169,12 +179,10 @@ def _names(text: str | Sequence[str]) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _numbers(store: Store, draws: int | None, max_mcse: float | None, skip: int) -> Array:
-    """Return the numbers of the draws of each chain for a table or groups, counted after the first `skip`."""
-    from rayfbnn.draws.subsets import chosen, spread
-    from rayfbnn.draws.view import committed
+def _numbers(run: Draws, draws: int | None, max_mcse: float | None) -> Array:
+    """Return the numbers of the draws of each chain for a table or groups, among those of the run."""
+    from rayfbnn.draws.subsets import spread
 
-    run = chosen(committed(store), skip=skip)
     if max_mcse is not None:
         return _thinning(run, draws, max_mcse).numbers
     if draws is not None and draws < run.n_chains:
@@ -184,33 +192,42 @@ def _numbers(store: Store, draws: int | None, max_mcse: float | None, skip: int)
 
 
 def _export_model(
-    store: Store, out: Path, draws: int | None, max_mcse: float | None, skip: int, on_progress: OnProgress
+    run: Draws, out: Path, draws: int | None, max_mcse: float | None, on_progress: OnProgress
 ) -> None:
     from rayfbnn.answers.serving.export import export as export_draws
 
-    run = chosen_draws(store, skip)
     thinning = _thinning(run, draws, _MAX_MCSE if max_mcse is None else max_mcse)
     export_draws(run, thinning.numbers, out, on_progress)
 
 
 def _export_table(
-    store: Store, out: Path, numbers: Array, variables: Sequence[str], on_progress: OnProgress
+    store: Store,
+    out: Path,
+    numbers: Array,
+    chains: Sequence[int] | None,
+    variables: Sequence[str],
+    on_progress: OnProgress,
 ) -> None:
     from rayfbnn.answers.arviz.draw_table import variables_of, write_draw_table
     from rayfbnn.answers.arviz.tree import groups_of_draws, to_datatree
 
-    tree = to_datatree(store, groups_of_draws(store), numbers=numbers)
+    tree = to_datatree(store, groups_of_draws(store), numbers=numbers, chains=chains)
     write_draw_table(variables_of(tree, variables), out, on_progress)
 
 
 def _export_groups(
-    store: Store, out: Path, numbers: Array, groups: Sequence[str], on_progress: OnProgress
+    store: Store,
+    out: Path,
+    numbers: Array,
+    chains: Sequence[int] | None,
+    groups: Sequence[str],
+    on_progress: OnProgress,
 ) -> None:
     from rayfbnn.answers.arviz.netcdf import write_netcdf
     from rayfbnn.answers.arviz.tree import stored_tree, to_datatree
 
     names = groups or list(stored_tree(store).children)
-    write_netcdf(to_datatree(store, names, numbers=numbers), out, on_progress)
+    write_netcdf(to_datatree(store, names, numbers=numbers, chains=chains), out, on_progress)
 
 
 def _thinning(run: Draws, draws: int | None, max_mcse: float) -> Thinning:

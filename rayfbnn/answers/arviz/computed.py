@@ -115,7 +115,7 @@ class _Block:
 
     def draws(self, numbers: Array) -> Iterator[tuple[tuple[slice, int, slice], Array, Array, Streams]]:
         """Yield for each draw its place in the result, outputs, noise precisions, and random numbers."""
-        chains = np.arange(self.chains.start, self.chains.stop, dtype=np.uint64)
+        chains = np.array(self.run.chain_numbers[self.chains], dtype=np.uint64)
         streams = Streams(self.run.spec.seed, chains)
         for place in range(self.outputs.shape[1]):
             draw = self.first + place
@@ -146,7 +146,7 @@ def _empty(run: Draws) -> Array:
 
 
 def _coordinates(run: Draws, numbers: Array) -> dict[str, Array]:
-    return {"chain": np.arange(run.n_chains), "draw": numbers}
+    return {"chain": np.array(run.chain_numbers), "draw": numbers}
 
 
 def labelled_functions(run: Draws, inputs: Array) -> xr.DataArray:

@@ -12,7 +12,7 @@ from rayfbnn.answers.arviz.computed import sample_stats
 from rayfbnn.arrays import Array
 from rayfbnn.draws.held import hold
 from rayfbnn.draws.same_posterior import check_same_posterior
-from rayfbnn.draws.subsets import spread
+from rayfbnn.draws.subsets import chosen, spread
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
 
@@ -57,17 +57,22 @@ def to_datatree(
     prior: Store | None = None,
     max_memory: float = 2e9,
     numbers: Array | None = None,
+    chains: Sequence[int] | None = None,
 ) -> xr.DataTree:
     """Return the requested groups, or all of them; see `rayfbnn.to_datatree`.
 
     numbers  increasing numbers of the draws of each chain, instead of `skip` and `draws`
+    chains   numbers of the chains; None for all
     """
     import xarray as xr
 
-    run = committed(store)
+    run = chosen(committed(store), chains=chains)
     numbers = chosen_draws(run, skip, draws) if numbers is None else numbers
     tree = stored_tree(store)
-    stored = {name: _some(name, node.to_dataset(), numbers) for name, node in tree.children.items()}
+    stored = {
+        name: _some(name, node.to_dataset(), numbers, run.chain_numbers)
+        for name, node in tree.children.items()
+    }
     if prior is not None:
         check_prior(run, committed(prior))
         of_prior = stored_tree(prior).children.items()
@@ -80,8 +85,9 @@ def to_datatree(
     return xr.DataTree.from_dict(parts, name=tree.name)
 
 
-def _some(name: str, group: xr.Dataset, numbers: Array) -> xr.Dataset:
-    """Return the chosen draws of a stored group; groups of the warm-up and the data are returned whole."""
+def _some(name: str, group: xr.Dataset, numbers: Array, chains: Sequence[int]) -> xr.Dataset:
+    """Return the chosen chains and draws of a stored group; the warm-up keeps all its draws."""
+    group = group.isel(chain=list(chains), missing_dims="ignore")
     if name.startswith("warmup_"):
         return group
     return group.isel(draw=numbers, missing_dims="ignore")
