@@ -160,8 +160,27 @@ def _draw_members(axis: Axes, spreads: dict[int, list[float]]) -> None:
 
 def _ranking(study: StudyFiles, data: Source | list[Source]) -> str:
     ranks = rank(study, data)
-    rows = [(one.label, one.log_probability, one.difference, one.difference_se, _OK[one.ok]) for one in ranks]
-    head = ("configuration", "mean log probability", "below the best", "standard error", "verdict")
+    rows = [
+        (
+            one.label,
+            one.log_probability,
+            one.difference,
+            one.difference_se,
+            _OK[one.ok],
+            one.predictions or None,
+            one.fit or None,
+        )
+        for one in ranks
+    ]
+    head = (
+        "configuration",
+        "mean log probability",
+        "below the best",
+        "standard error",
+        "verdict",
+        "predictions",
+        "fit",
+    )
     by = "file" if ranks[0].n_files > 1 else "case"
     text = (
         f"The ranking is by the mean log probability density of the targets of {ranked_cases(ranks)}. The"

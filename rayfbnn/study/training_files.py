@@ -72,7 +72,10 @@ class StudyPrediction:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """A row for each configuration: its label, cases, draws, measures of error, and verdict."""
+        """A row for each configuration: its label, cases, draws, measures of error, and verdicts.
+
+        The last two columns are the grades of the verdicts on predictions and on fit.
+        """
         import pandas as pd
 
         return pd.DataFrame([_row(one) for one in self.each])
@@ -114,10 +117,11 @@ class StudyPrediction:
 
 
 def _row(one: ConfigurationPrediction) -> dict[str, Any]:
-    verdict = one.prediction.verdict
+    verdict, fit = one.prediction.verdict, one.prediction.fit
     measures = {name: value for name, value in one.prediction.summary.items() if not name.endswith("_se")}
     head = {"configuration": one.configuration.number, "label": one.configuration.label, "data": one.cases}
-    return {**head, **measures, "verdict": "" if verdict is None else verdict.grade}
+    grades = {"verdict": "" if verdict is None else verdict.grade, "fit": "" if fit is None else fit.grade}
+    return {**head, **measures, **grades}
 
 
 def _mean_row(setting: str, of_files: Sequence[ConfigurationPrediction]) -> dict[str, Any]:

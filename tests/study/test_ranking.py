@@ -24,7 +24,11 @@ def study(tmp_path: Path) -> Study:
 
 def ranked(study: Study, monkeypatch: pytest.MonkeyPatch, *columns: list[float]) -> list[ranking.Rank]:
     """The ranking if the configurations gave the cases these log probabilities."""
-    tables = [SimpleNamespace(table=pd.DataFrame({"log_probability": column})) for column in columns]
+    fit = SimpleNamespace(grade="no misfit")
+    tables = [
+        SimpleNamespace(table=pd.DataFrame({"log_probability": column}), verdict=None, fit=fit)
+        for column in columns
+    ]
     stores: Any = lambda studies, configuration: configuration  # noqa: E731
     predict: Any = lambda configuration, data: tables[configuration]  # noqa: E731
     monkeypatch.setattr(ranking, "stores_with_draws", stores)

@@ -258,6 +258,8 @@ def test_a_grid_has_every_combination_and_is_ranked(tmp_path: Path) -> None:
     assert other.difference_se == pytest.approx(lost.std() / len(lost) ** 0.5)  # paired, case by case
     page = study.report(tmp_path / "study.html", data=tmp_path / "train.csv").read_text()
     assert "model.noise=0.9:3" in page and "Ranking" in page and page.count("<svg") == 4
+    # The cases are the training cases, twelve of them, so each is left out.
+    assert best.fit == other.fit == "cannot tell" and ">fit</th>" in page
 
 
 def test_keys_that_go_together_are_combined_with_other_keys(tmp_path: Path) -> None:

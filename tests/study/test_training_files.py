@@ -15,6 +15,7 @@ from rayfbnn.errors import ConfigError, DataError, StoreExistsError, StoreMismat
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
 from rayfbnn.study.members import Member
+from rayfbnn.study.ranking import _grades
 from tests.support.small import small_spec, write_train
 
 RULE = Rule(max_rhat=9, max_mcse=9, least_draws=5, looks=1, cases=3)
@@ -104,6 +105,23 @@ def test_means_are_over_training_files(study: Study, folder: Path) -> None:
 def test_one_file_of_cases_does_for_all_training_files(study: Study, folder: Path) -> None:
     result = study.predict_each(cases_of(folder)[0])
     assert {one.cases for one in result.each} == {str(cases_of(folder)[0])}
+
+
+def test_verdicts_of_files_are_counted_where_they_differ() -> None:
+    assert _grades(["misfit"]) == _grades(["misfit", "misfit"]) == "misfit"
+    assert _grades(["misfit", "no misfit", "no misfit"]) == "no misfit in 2 of 3, misfit in 1 of 3"
+    assert _grades(["", ""]) == "" and _grades(["", "misfit"]) == "none in 1 of 2, misfit in 1 of 2"
+
+
+def test_a_ranking_has_the_verdicts_of_each_setting(study: Study, folder: Path) -> None:
+    each = study.predict_each(cases_of(folder))
+    assert each.summary["fit"].tolist() == [
+        one.prediction.fit.grade for one in each.each if one.prediction.fit
+    ]
+    for one in study.rank(cases_of(folder)):
+        of_setting = [row.prediction for row in each.each if row.configuration.setting == one.label]
+        assert one.predictions == _grades([found.verdict.grade for found in of_setting if found.verdict])
+        assert one.fit == _grades([found.fit.grade for found in of_setting if found.fit]) == "cannot tell"
 
 
 def test_settings_are_ranked_by_the_means_of_files(study: Study, folder: Path) -> None:

@@ -91,19 +91,19 @@ class FitEvidence:
         }
 
 
-def evidence_left_out(run: Draws, *, executor: Executor | None = None) -> FitEvidence:
-    """Return the evidence of the training cases, each placed by the other cases alone.
+def evidence_left_out(runs: Sequence[Draws], *, executor: Executor | None = None) -> FitEvidence:
+    """Return the evidence of the training cases that all runs share, each placed by the other cases alone.
 
     At most MOST_CASES cases are used, which the seed chooses, and about 2,000 draws.
     """
-    data, chosen = run.data, _chosen_cases(run.data.n_cases, run.spec.seed)
-    runs = _few_draws([run], _DRAWS)
+    data, spec = runs[0].data, runs[0].spec
+    chosen, runs = _chosen_cases(data.n_cases, spec.seed), _few_draws(runs, _DRAWS)
     inputs, targets = data.standardized(data.inputs[chosen]), data.standardized_targets[chosen]
     placed = place(runs, inputs, targets, leaves_out=True, executor=executor or InProcess())
     some = _FiniteCases(placed.some(placed.is_finite), data.n_cases, int((~placed.is_finite).sum()))
     chosen = chosen[placed.is_finite]
     low, high = some.placed.low[None], some.placed.high[None]
-    ends = None if run.spec.data_model.has_labels else (low, high)
+    ends = None if spec.data_model.has_labels else (low, high)
     rows = data.standardized_targets[chosen][None]
     return _evidence(runs, some, data.inputs[chosen], ends, rows, is_left_out=True)
 

@@ -32,10 +32,16 @@ def verdict_on_fit(
 @np.errstate(over="ignore", invalid="ignore")  # cases at which networks are not finite are left out
 def fit_evidence(run: Draws, inputs: Array | None = None, targets: Array | None = None) -> list[FitEvidence]:
     """Return the evidence of the training cases, and of other cases if their targets are known."""
-    evidences = [evidence_left_out(run)]
+    evidences = [evidence_left_out([run])]
     if inputs is not None and targets is not None and _can_judge(run, inputs, targets):
         evidences.append(evidence_at([run], inputs, targets))
     return evidences
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def verdict_on_fit_left_out(runs: Sequence[Draws], *, predictions: Verdict | None = None) -> FitVerdict:
+    """Judge the training cases by the draws of several runs of one posterior, each case without itself."""
+    return judge(runs[0], [evidence_left_out(runs)], predictions=predictions)
 
 
 @np.errstate(over="ignore", invalid="ignore")

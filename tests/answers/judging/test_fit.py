@@ -18,10 +18,11 @@ import rayfbnn
 from rayfbnn.answers.diagnostics import Diagnosis
 from rayfbnn.answers.judging.fit import FitVerdict, judge_fit
 from rayfbnn.answers.judging.fit_evidence import FitEvidence, evidence_at, evidence_left_out
-from rayfbnn.answers.judging.of_fit import verdict_on_fit, verdict_on_fit_at
+from rayfbnn.answers.judging.of_fit import verdict_on_fit, verdict_on_fit_at, verdict_on_fit_left_out
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.arrays import Array
 from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
+from rayfbnn.draws.subsets import halves, thinned
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.executors import OnRay
@@ -235,7 +236,7 @@ def test_each_of_several_targets_is_judged(tmp_path: Path) -> None:
     assert fit is not None and fit.grade == "misfit"
     assert all("bad" in reason and "good" not in reason for reason in fit.reasons)
     assert set(fit.coverage["training cases"]) == {"good", "bad"}
-    evidence = evidence_left_out(run_of(tmp_path / "run.zarr"))
+    evidence = evidence_left_out([run_of(tmp_path / "run.zarr")])
     assert [target.n_cases for target in evidence.targets] == [N_TRAIN, (2 * N_TRAIN) // 3]
 
 
@@ -288,9 +289,18 @@ def test_censored_times_are_mentioned(stores: Any) -> None:
 def test_many_cases_are_chosen_by_the_seed(monkeypatch: pytest.MonkeyPatch, stores: Any) -> None:
     monkeypatch.setattr("rayfbnn.answers.judging.fit_evidence.MOST_CASES", 50)
     run = run_of(stores("count")[0])
-    evidence = evidence_left_out(run)
+    evidence = evidence_left_out([run])
     assert (evidence.n_used, evidence.n_all) == (50, N_TRAIN)
     assert "50 of 200 cases are used, which the seed chooses" in verdict_on_fit(run).remarks
+
+
+def test_cases_are_left_out_of_the_draws_of_several_runs_together(stores: Any) -> None:
+    """Two runs, each with half of the chains, give what one run with all chains gives."""
+    run = thinned(run_of(stores("count")[0]), 100)
+    pooled = evidence_left_out(halves(run))
+    np.testing.assert_allclose(low_of(pooled), low_of(evidence_left_out([run])), rtol=1e-6)
+    assert pooled.n_draws == run.total
+    assert verdict_on_fit_left_out(halves(run)).grade == verdict_on_fit(run).grade == "no misfit"
 
 
 def low_of(evidence: FitEvidence) -> Array:
@@ -303,7 +313,7 @@ def test_the_evidence_is_a_function_of_the_seed(stores: Any) -> None:
     inputs, targets = test[["x1", "x2"]].to_numpy(), test[["y"]].to_numpy()
     for _ in range(2):
         np.testing.assert_array_equal(
-            low_of(evidence_left_out(run_of(path))), low_of(evidence_left_out(run_of(path)))
+            low_of(evidence_left_out([run_of(path)])), low_of(evidence_left_out([run_of(path)]))
         )
     first, second = (low_of(evidence_at([run_of(path)], inputs, targets)) for _ in range(2))
     np.testing.assert_array_equal(first, second)
@@ -314,8 +324,8 @@ def test_workers_find_the_same_bits(ray_session: None, stores: Any) -> None:
     path, test = stores("count")
     inputs, targets = test[["x1", "x2"]].to_numpy(), test[["y"]].to_numpy()
     run, on_ray = run_of(path), OnRay(None, None)
-    left_out = evidence_left_out(run, executor=on_ray)
-    np.testing.assert_array_equal(low_of(left_out), low_of(evidence_left_out(run)))
+    left_out = evidence_left_out([run], executor=on_ray)
+    np.testing.assert_array_equal(low_of(left_out), low_of(evidence_left_out([run])))
     there = evidence_at([run], inputs, targets, executor=on_ray)
     np.testing.assert_array_equal(low_of(there), low_of(evidence_at([run], inputs, targets)))
 
@@ -370,6 +380,6 @@ def test_approximations_are_judged(tmp_path: Path) -> None:
 
 def test_unreliable_weights_leave_the_fit_open(stores: Any) -> None:
     run = run_of(stores("count")[0])
-    evidence = replace(evidence_left_out(run), n_large_k=60)
+    evidence = replace(evidence_left_out([run]), n_large_k=60)
     fit = judge_fit([evidence], run.spec.data_model, is_positive={})
     assert fit.grade == "cannot tell" and "60 of 200 training cases cannot be left out" in fit.reasons[0]

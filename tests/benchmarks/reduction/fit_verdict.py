@@ -136,7 +136,7 @@ def verdicts(model: dict[str, Any], draw: Draw, number: int, iterations: int) ->
         held_out = inputs[N_CASES:], targets[N_CASES:]
         return tuple(
             judge_fit([evidence], run.spec.data_model, is_positive=positive)
-            for evidence in (evidence_left_out(run), evidence_at([run], *held_out))
+            for evidence in (evidence_left_out([run]), evidence_at([run], *held_out))
         )
 
 
