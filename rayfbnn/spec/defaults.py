@@ -154,8 +154,8 @@ _FIRST_ITERATIONS = 40
 _AUTOMATIC: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scaling": AUTO}
 _STEPS, _WINDOW = 32, 4  # of hybrid; docs/decisions/0017
 _STEPS_OF_LARGE_WIDE, _WINDOW_OF_LARGE_WIDE = 100, 8
-# Of sghmc, whose steps are half as long as those of hybrid. Where hmc has hybrid-marginal, it has longer
-# trajectories too. With more friction the slowest quantities moved less far (docs/approximations.md).
+# Of sghmc, whose steps are half as long as those of hybrid. Where the outputs can be integrated out, it has
+# longer trajectories. With more friction the slowest quantities moved less far (docs/approximations.md).
 _STEPS_OF_SGHMC, _FRICTION = 128, 0.02
 _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
 _MAX_SIGMAS = 100  # networks with more do not rescale them one by one, because each costs an energy
@@ -191,12 +191,12 @@ def default_phases(
     The draws of all chains, with `bytes_per_draw` for an iteration, take at most 200 MB unless that would be
     fewer than 1000.
 
-    If the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the outputs
-    alone, then over common precisions too. Otherwise they are those of hybrid, and each sigma is rescaled in
-    turn unless there are too many. In every network, all sigmas of the groups into a layer are rescaled
-    together. A large table has trajectories of hybrid, without the rescaling of single sigmas; for the
-    default network of many cases they are three times as long. Cases that are divided into parts also have
-    hybrid, because their outputs cannot be integrated out.
+    If targets are real and the outputs can be integrated out, trajectories are those of hybrid-marginal, at
+    first over the outputs alone, then over common precisions too. Otherwise they are those of hybrid, and
+    each sigma is rescaled in turn unless there are too many. In every network, all sigmas of the groups into
+    a layer are rescaled together. A large table has trajectories of hybrid, without the rescaling of single
+    sigmas; for the default network of many cases they are three times as long. Cases that are divided into
+    parts also have hybrid, because their outputs cannot be integrated out.
 
     With `is_stochastic`, dynamics with friction take the place of trajectories once the stepsize has been
     found: these are the phases of the method sghmc.
@@ -207,20 +207,24 @@ def default_phases(
     rescalings = [Rescale(along="incoming", stepsize=_RESCALING_STEPSIZE)]
     leaves_outputs = bool(network.hidden) and not is_divided
     leaves_outputs = leaves_outputs and not why_outputs_stay(network, model, is_tempered=is_tempered)
+    # The outputs of binary targets can be integrated out too, given an auxiliary variable for each case. For
+    # 10 inputs and 200, 500, 1,500 and 5,900 cases, hybrid had its first ok answer in 0.5, 0.3, 0.2 and 0.14
+    # of the time, with as good predictions (docs/decisions/0018).
+    is_marginal = leaves_outputs and model.is_real
     if iterations is None:
         if is_large:
             iterations = _KEPT_ITERATIONS_OF_LARGE
         elif is_wide:
             iterations = _KEPT_ITERATIONS_OF_WIDE
         else:
-            is_marginal = leaves_outputs and not is_stochastic
-            iterations = model.usual_marginal_iterations if is_marginal else model.usual_iterations
+            has_marginal = is_marginal and not is_stochastic
+            iterations = model.usual_marginal_iterations if has_marginal else model.usual_iterations
         if 0 < size < 1:
             iterations = min(iterations, math.floor(_KEPT_ITERATIONS_OF_LARGE / size))
         if bytes_per_draw:
             affordable = int(_MOST_BYTES_OF_DRAWS / bytes_per_draw)
             iterations = min(iterations, max(_KEPT_ITERATIONS_OF_LARGE, affordable))
-    if leaves_outputs and not is_large and not is_stochastic:
+    if is_marginal and not is_large and not is_stochastic:
         first = HybridMarginal(over=("outputs",), steps=AUTO, **_AUTOMATIC)
         later = HybridMarginal(over=("outputs", "precisions"), steps=AUTO, **_AUTOMATIC)
     else:
@@ -238,13 +242,15 @@ def default_phases(
     refreshment: tuple[Operation, ...] = () if is_stochastic else (Heatbath(),)
     update = (SampleSigmas(), *rescalings, *refreshment, later)
     held = PhaseSpec(iterations=_FIRST_ITERATIONS, keep=False, operations=(*noise, *refreshment, first))
-    n_tuning = min(max(_FIRST_ITERATIONS, iterations // 2), _most_tuning_iterations(size, leaves_outputs))
+    n_tuning = min(
+        max(_FIRST_ITERATIONS, iterations // 2), _most_tuning_iterations(size, is_marginal=is_marginal)
+    )
     tuned = PhaseSpec(iterations=n_tuning, keep=False, operations=update)
     kept = PhaseSpec(iterations=iterations, operations=update)
     return (held, tuned, kept) if model.starts_with_sigmas_held else (tuned, kept)
 
 
-def _most_tuning_iterations(size: float, is_marginal: bool) -> int:
+def _most_tuning_iterations(size: float, *, is_marginal: bool) -> int:
     """Return the most iterations of the phase that tunes, for a table of this size."""
     if size >= 1 or size == 0:
         return _MOST_TUNING_ITERATIONS_OF_LARGE if size else _MOST_TUNING_ITERATIONS

@@ -27,16 +27,14 @@ def kinds(spec: RunSpec) -> list[list[str]]:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"model": {"kind": "binary"}}, {"model__noise": "0.3:3::4"}],
-    ids=["Gaussian noise", "binary targets", "t noise"],
+    [{}, {"model__noise": "0.3:3::4"}],
+    ids=["Gaussian noise", "t noise"],
 )
-def test_outputs_are_integrated_out_where_they_can_be(changes: dict[str, Any]) -> None:
+def test_outputs_of_real_targets_are_integrated_out(changes: dict[str, Any]) -> None:
     spec = without_phases(**changes)
-    noise = [] if spec.model.kind == "binary" else ["sample-noise"]
     later = ["sample-sigmas", "rescale", "heatbath", "hybrid-marginal"]
-    assert kinds(spec) == [[*noise, "heatbath", "hybrid-marginal"], later, later]
-    kept = 6000 if spec.model.kind == "binary" else 10_000
-    assert [phase.iterations for phase in spec.phase] == [40, 500, kept]
+    assert kinds(spec) == [["sample-noise", "heatbath", "hybrid-marginal"], later, later]
+    assert [phase.iterations for phase in spec.phase] == [40, 500, 10_000]
     assert [phase.keep for phase in spec.phase] == [False, False, True]
     assert spec.phase[1].operations == spec.phase[2].operations
     first, second = (spec.phase[number].operations[-1] for number in (0, 1))
@@ -49,10 +47,11 @@ def test_outputs_are_integrated_out_where_they_can_be(changes: dict[str, Any]) -
     [
         {"model": {"kind": "class", "classes": 3}},
         {"model": {"kind": "count"}},
+        {"model": {"kind": "binary"}},
         {"model": {"kind": "binary"}, "temperature": 2.0},
         {"network": {"hidden": [], "priors": {"io": "1:0.5", "bo": "1"}}},
     ],
-    ids=["classes", "counts", "binary targets at a temperature", "no hidden layer"],
+    ids=["classes", "counts", "binary targets", "binary targets at a temperature", "no hidden layer"],
 )
 def test_elsewhere_trajectories_are_those_of_hybrid(changes: dict[str, Any]) -> None:
     spec = without_phases(**changes)
@@ -189,6 +188,25 @@ def test_a_large_table_has_hybrid_and_shorter_phases_in_smaller_batches(n_cases:
     n_rescalings = sum(isinstance(operation, Rescale) for operation in resolved.phase[-1].operations)
     assert n_rescalings == 1
     assert RunSpec.from_json(resolved.to_json()) == resolved  # a store needs no number of cases
+
+
+@pytest.mark.parametrize(
+    ("n_cases", "iterations"),
+    [
+        (20, [40, 500, 12_000]),
+        (6_000, [40, 500, 5_000]),
+        (10_000, [40, 300, 3_000]),
+        (29_999, [40, 200, 1_000]),
+        (30_000, [40, 200, 1_000]),
+    ],
+)
+def test_binary_targets_have_hybrid_for_tables_of_every_size(n_cases: int, iterations: list[int]) -> None:
+    spec = without_phases(model={"kind": "binary"}, chains_per_batch=None)
+    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=n_cases)
+    resolved = spec.resolved(encoding)
+    assert [phase.iterations for phase in resolved.phase] == iterations
+    (trajectory,) = {phase.operations[-1] for phase in resolved.phase}
+    assert isinstance(trajectory, Hybrid) and trajectory.steps == 32
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ class BinaryTargets(DataModel):
     n_labels = 2
     # hybrid-marginal can integrate a common sigma out, but not the sigmas of inputs (docs/decisions/0017).
     usual_relevance = math.inf
-    usual_marginal_iterations = 6000
 
     labels: tuple[tuple[str, ...], ...] = ()
 

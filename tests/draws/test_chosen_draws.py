@@ -20,8 +20,9 @@ from rayfbnn.draws.quantities import functions_at  # noqa: E402
 from rayfbnn.draws.subsets import chosen  # noqa: E402
 from rayfbnn.draws.view import Draws, committed  # noqa: E402
 from rayfbnn.errors import ConfigError  # noqa: E402
+from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
-from tests.support.small import small_spec  # noqa: E402
+from tests.support.small import small, small_spec, write_train  # noqa: E402
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 SOME: dict[str, Any] = {"chains": [4, 1, 2], "last": 9}  # of five chains with ten draws each
@@ -92,11 +93,14 @@ def test_cases_are_left_out_of_the_chosen_draws(store: Path) -> None:
     np.testing.assert_array_equal(elpd.elpd_i, leave_out(some_draws(store)).elpd)
 
 
-def test_the_chosen_draws_are_checked_against_exact_ones(store: Path, tmp_path: Path) -> None:
-    spec = small_spec(tmp_path)
+def test_the_chosen_draws_are_checked_against_exact_ones(tmp_path: Path) -> None:
+    raw = small(model__noise="0.5:3", data__standardize=[])
+    write_train(tmp_path, n_cases=3)
+    spec = RunSpec.from_dict(raw, base_dir=tmp_path)
     rayfbnn.reject(spec, tmp_path / "exact.zarr", draws=30, progress=False)
-    found = rayfbnn.check(store, tmp_path / "exact.zarr", **SOME)
-    expected = check_draws(some_draws(store), committed(Store.open(tmp_path / "exact.zarr")))
+    rayfbnn.sample(spec, tmp_path / "run.zarr", **HERE)
+    found = rayfbnn.check(tmp_path / "run.zarr", tmp_path / "exact.zarr", **SOME)
+    expected = check_draws(some_draws(tmp_path / "run.zarr"), committed(Store.open(tmp_path / "exact.zarr")))
     pd.testing.assert_frame_equal(found.table, expected.table, check_exact=True)
 
 
