@@ -2,7 +2,10 @@
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +15,12 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 # Keeps Ray on the loopback interface; read when Ray is imported.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
+# Stores are written to memory: a run of a tenth of a second waits for the disk two hundred times.
+_MEMORY, _ENOUGH = Path("/dev/shm"), 4 * 2**30  # bytes
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH:
+    if not os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC:  # some tests run scripts that they have written
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 os.environ.pop("COLUMNS", None)  # lines of output are not folded, unless a test sets their width
 
@@ -46,6 +55,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs CuPy and a device"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the quick tests of a file in one process, which makes what they share once."""
+    if config.getvalue("dist") != "loadgroup" or config.option.markexpr != "not long":
+        return None  # a file has many long tests, which are for whoever is free
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByFile(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            group = super()._split_scope(nodeid)
+            return nodeid.partition("::")[0] if group == nodeid else group
+
+    return ByFile(config, log)
 
 
 def pytest_collection_finish() -> None:
