@@ -79,7 +79,7 @@ def test_predictions_are_those_of_a_regression_that_knows_the_form(tmp_path: Pat
     counts = table(1.0)
     train, test = counts[:N_TRAIN], counts[N_TRAIN:].reset_index(drop=True)
     store = sampled(tmp_path, train, {"kind": "count", "dispersion": "0.3:0.5"})
-    prediction = rayfbnn.predict(store, data=test)
+    prediction = rayfbnn.predict(store, data=test, draws=200)
     assert prediction.table["log_probability"].mean() > regression_score(train, test) - 0.02
     assert 0.75 < coverage(store, test) < 0.85
     sigma = Store.open(store).read_precisions()[..., -1] ** -0.5

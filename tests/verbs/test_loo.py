@@ -138,13 +138,10 @@ def test_stores_of_other_labels_are_not_compared(tmp_path: Path) -> None:
     for other in "bc":
         cases = "\n".join(f"{number},{number % 5},{'a' if number % 3 else other}" for number in range(12))
         (tmp_path / f"{other}.csv").write_text(f"x1,x2,y\n{cases}\n")
-        tables = {
-            "chains": 2,
-            "iterations": 20,
-            "data": {"train": str(tmp_path / f"{other}.csv"), "targets": ["y"]},
-            "model": {"kind": "binary"},
-        }
-        rayfbnn.sample(tables, tmp_path / f"{other}.zarr", **HERE)
+        data = {"train": f"{other}.csv", "inputs": ["x1", "x2"], "targets": ["y"]}
+        phase = [{"iterations": 20, "operations": [{"op": "heatbath"}]}]
+        spec = small_spec(tmp_path, data=data, model={"kind": "binary"}, phase=phase)
+        rayfbnn.sample(spec, tmp_path / f"{other}.zarr", **HERE)
     with pytest.raises(StoreMismatchError, match="the labels of the targets differ"):
         rayfbnn.loo([tmp_path / "b.zarr", tmp_path / "c.zarr"])
 

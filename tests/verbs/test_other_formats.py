@@ -14,6 +14,7 @@ from rayfbnn import cli
 from rayfbnn.errors import StoreExistsError, StoreFormatError
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.study import Rule, Study
+from tests.support.marks import long_but
 from tests.support.small import small_spec
 
 FORMATS = (1, 2, 3, 5)  # the older ones, and the next
@@ -85,8 +86,10 @@ def refusal(arguments: tuple[str, ...], store: str) -> str:
     return " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("version", FORMATS)
-@pytest.mark.parametrize("command", READING)
+@pytest.mark.parametrize(
+    ("command", "version"),
+    long_but([*((command, 5) for command in READING), *(("status", v) for v in FORMATS)], READING, FORMATS),
+)
 def test_every_command_refuses_another_format_and_changes_nothing(
     command: str, version: int, here: Path
 ) -> None:
@@ -113,8 +116,9 @@ def test_python_refuses_another_format_and_changes_nothing(version: int, here: P
     assert content(here) == before
 
 
-@pytest.mark.parametrize("version", FORMATS)
-@pytest.mark.parametrize("command", OF_STUDIES)
+@pytest.mark.parametrize(
+    ("command", "version"), long_but([(command, 5) for command in OF_STUDIES], OF_STUDIES, FORMATS)
+)
 def test_a_study_whose_member_has_another_format_is_refused(command: str, version: int, here: Path) -> None:
     rule = Rule(max_rhat=9, max_mcse=9, least_draws=5, looks=2, cases=3)
     Study.create(here / "study", small_spec(here, chains=2), seeds=2, rule=rule)

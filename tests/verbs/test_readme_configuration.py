@@ -143,7 +143,8 @@ def test_prior_draws_can_be_predicted_and_plotted(folder: Path, tmp_path: Path) 
     assert "functions.png" in succeeded("plot", tmp_path / "prior.zarr", "--out", tmp_path / "plots")
 
 
-def test_plot_draws_every_picture(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("undrawn_pictures")  # tests/verbs/test_demo.py draws them
+def test_plot_makes_every_picture(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the plots extra is not installed")
     data = ("--data", folder / "train.csv")
     pictures = succeeded("plot", folder / "run.zarr", "--out", tmp_path / "plots", *data).split()

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.skipif(
     nvrtc.library() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc (in the dev extra)"
 )
 ARCHITECTURES = ["sm_80", "sm_90"]
+# What compiles to PTX is machine code in the long tests, and for the standard networks in `make registers`.
 DTYPES = ["float32", "float64"]
 ACTIVATIONS = ["identity", "tanh", "sigmoid", "relu", "softplus", "softplus0", "sin"]
 
@@ -40,6 +41,13 @@ def planned(target: Any) -> NetworkPlan:
     plan = plan_of(target)
     assert isinstance(plan, NetworkPlan)
     return plan
+
+
+def check_compiles(architecture: str, source: str) -> str:
+    """Check that a source is compiled to machine code, or to PTX, and return the compiler's log."""
+    code, log = nvrtc.compile_for(architecture, source)
+    assert b".entry" in code if architecture.startswith("compute_") else code[:4] == b"\x7fELF", log
+    return log
 
 
 def compile_network(
@@ -55,40 +63,38 @@ def compile_network(
     launch = plan or launch_plan(network_plan, dtype=target.dtype, max_shared_bytes=H100_SHARED_BYTES)
     assert isinstance(launch, LaunchPlan)
     source = source_of(network_plan, launch, dtype=target.dtype, is_weighted=is_weighted)
-    code, log = nvrtc.compile_for(architecture, source)
-    assert code[:4] == b"\x7fELF", log
-    return log
+    return check_compiles(architecture, source)
 
 
-QUICK_MODELS = {
-    ("gaussian", "sm_80", "float32"),
-    ("t by target", "sm_90", "float64"),
-    ("binary", "sm_80", "float64"),
-    ("class", "sm_90", "float32"),
-}
+QUICK_MODELS = [
+    ("gaussian", "compute_80", "float32"),
+    ("t by target", "compute_90", "float64"),
+    ("binary", "compute_80", "float64"),
+    ("class", "compute_90", "float32"),
+]
 
 
 @pytest.mark.parametrize(
     "model, architecture, dtype",
-    long_but(QUICK_MODELS, ["gaussian", "t by target", "binary", "class"], ARCHITECTURES, DTYPES),
+    QUICK_MODELS + long_but((), ["gaussian", "t by target", "binary", "class"], ARCHITECTURES, DTYPES),
 )
 def test_every_data_model_compiles(model: str, architecture: str, dtype: str) -> None:
     compile_network(problem(model, dtype=dtype), architecture, is_weighted=model == "class")
 
 
 ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
-QUICK = {
-    ("gaussian", "sm_80", "float32", False),
-    ("t", "sm_90", "float64", True),
-    ("binary", "sm_80", "float64", True),
-    ("class", "sm_90", "float32", False),
-}
+QUICK = [
+    ("gaussian", "compute_80", "float32", False),
+    ("t", "compute_90", "float64", True),
+    ("binary", "compute_80", "float64", True),
+    ("class", "compute_90", "float32", False),
+]
 
 
 @pytest.mark.parametrize("kernel", ["warp", "block", "block without precisions", "wide"])
 @pytest.mark.parametrize(
     "model, architecture, dtype, is_weighted",
-    long_but(QUICK, ["gaussian", "t", "binary", "class"], ARCHITECTURES, DTYPES, [False, True]),
+    QUICK + long_but((), ["gaussian", "t", "binary", "class"], ARCHITECTURES, DTYPES, [False, True]),
 )
 def test_every_kernel_compiles_with_every_data_model(
     model: str, architecture: str, dtype: str, is_weighted: bool, kernel: str
@@ -122,22 +128,22 @@ def test_counts_times_and_noise_as_an_output_compile(name: str, kernel: str) -> 
     compile_network(target, "sm_90", is_weighted=name == "count", plan=plan, network_plan=network_plan)
 
 
-QUICK_SUMS = {
-    ("gaussian", "sm_90", "float32", True),
-    ("t", "sm_80", "float64", False),
-    ("class", "sm_90", "float32", False),
-    ("heteroscedastic", "sm_80", "float64", True),
-    ("count", "sm_90", "float32", True),
-    ("count", "sm_80", "float64", False),
-    ("survival", "sm_90", "float32", False),
-    ("piecewise", "sm_80", "float32", True),
-    ("piecewise", "sm_90", "float64", False),
-}
+QUICK_SUMS = [
+    ("gaussian", "compute_90", "float32", True),
+    ("t", "compute_80", "float64", False),
+    ("class", "compute_90", "float32", False),
+    ("heteroscedastic", "compute_80", "float64", True),
+    ("count", "compute_90", "float32", True),
+    ("count", "compute_80", "float64", False),
+    ("survival", "compute_90", "float32", False),
+    ("piecewise", "compute_80", "float32", True),
+    ("piecewise", "compute_90", "float64", False),
+]
 
 
 @pytest.mark.parametrize(
     "model, architecture, dtype, is_fused",
-    long_but(QUICK_SUMS, reductions.MODELS, ARCHITECTURES, DTYPES, [False, True]),
+    QUICK_SUMS + long_but((), reductions.MODELS, ARCHITECTURES, DTYPES, [False, True]),
 )
 def test_sums_over_draws_compile(model: str, architecture: str, dtype: str, is_fused: bool) -> None:
     posterior = reductions.Problem(model, dtype=dtype).posterior
@@ -148,23 +154,23 @@ def test_sums_over_draws_compile(model: str, architecture: str, dtype: str, is_f
     constants = reduction_constants(n_guesses=5, starts=starts, is_fused=is_fused)
     for is_weighted in (False, True):
         source = source_of(network_plan, plan, dtype=dtype, is_weighted=is_weighted, more_constants=constants)
-        code, log = nvrtc.compile_for(architecture, source)
-        assert code[:4] == b"\x7fELF", log
+        check_compiles(architecture, source)
 
 
 # One system and two, noise that is the same in all cases and not.
-QUICK_REGRESSIONS = {
-    ("gaussian", "sm_80", "float64"),
-    ("gaussian by target", "sm_90", "float32"),
-    ("t", "sm_90", "float64"),
-    ("t by target", "sm_80", "float32"),
-    ("binary", "sm_90", "float32"),
-}
+QUICK_REGRESSIONS = [
+    ("gaussian", "compute_80", "float64"),
+    ("gaussian by target", "compute_90", "float32"),
+    ("t", "compute_90", "float64"),
+    ("t by target", "compute_80", "float32"),
+    ("binary", "compute_90", "float32"),
+]
 
 
 @pytest.mark.parametrize("kernel, n_cases", [("marginal", 19), ("marginal dual", 5)])
 @pytest.mark.parametrize(
-    "model, architecture, dtype", long_but(QUICK_REGRESSIONS, [*REAL, "binary"], ARCHITECTURES, DTYPES)
+    "model, architecture, dtype",
+    QUICK_REGRESSIONS + long_but((), [*REAL, "binary"], ARCHITECTURES, DTYPES),
 )
 def test_regressions_of_every_data_model_compile(
     model: str, architecture: str, dtype: str, kernel: str, n_cases: int
@@ -174,8 +180,7 @@ def test_regressions_of_every_data_model_compile(
     _, given = conditional(target, BOTH, "compiled", 1)
     source, plan = source_of_regression(target, is_uniform=given.regression.is_uniform)
     assert plan.kernel == kernel
-    code, log = nvrtc.compile_for(architecture, source)
-    assert code[:4] == b"\x7fELF", log
+    check_compiles(architecture, source)
 
 
 @pytest.mark.parametrize("architecture, dtype", [("sm_80", "float64"), ("sm_90", "float32")])
@@ -245,12 +250,7 @@ def spilled(log: str) -> int:
     return max((int(line.split(",")[-1]) for line in lines), default=-1)
 
 
-QUICK_ROBOT_ARMS = {
-    ("sm_80", "float32", True),
-    ("sm_80", "float64", False),
-    ("sm_90", "float32", False),
-    ("sm_90", "float64", True),
-}
+QUICK_ROBOT_ARMS = {("sm_80", "float32", True), ("sm_90", "float64", False)}  # `make registers` has more
 
 
 @pytest.mark.parametrize(
@@ -291,9 +291,7 @@ def source_of_regression(target: SampledPosterior, *, is_uniform: bool) -> tuple
 
 def compile_regression(target: SampledPosterior, architecture: str, *, is_uniform: bool) -> None:
     source, plan = source_of_regression(target, is_uniform=is_uniform)
-    code, log = nvrtc.compile_for(architecture, source)
-    assert code[:4] == b"\x7fELF", log
-    assert 0 <= spilled(log) <= 64
+    assert 0 <= spilled(check_compiles(architecture, source)) <= 64
     too_little = source.replace(
         f"SHARED_BYTES = {plan.shared_bytes}", f"SHARED_BYTES = {plan.shared_bytes - 64}"
     )
@@ -303,8 +301,7 @@ def compile_regression(target: SampledPosterior, architecture: str, *, is_unifor
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", pytest.param("sm_100", marks=pytest.mark.long)])
 def test_the_random_numbers_compile(architecture: str) -> None:
-    code, log = nvrtc.compile_for(architecture, cuda_streams.SOURCE)
-    assert code[:4] == b"\x7fELF", log
+    check_compiles(architecture, cuda_streams.SOURCE)
 
 
 def test_an_error_in_a_source_is_seen() -> None:
