@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -95,12 +96,18 @@ def shapes() -> Iterator[tuple[str, str, str, partial[Source]]]:
 
 
 def rows() -> Iterator[Row]:
-    """Compile every kernel of the table."""
-    for shape, dtype, device, source_for in shapes():
-        source = source_for(dtype=dtype, max_shared_bytes=SHARED_BYTES[device] - RESERVED_BYTES)
-        yield from rows_of(source, shape=shape, dtype=dtype, device=device)
+    """Compile every kernel of the table, on all cores."""
+    with ProcessPoolExecutor() as processes:
+        for compiled in processes.map(_rows_of_shape, shapes()):
+            yield from compiled
     random = Source(streams.SOURCE, threads=128, shared_bytes=0)
     yield from rows_of(random, shape="random numbers", dtype="float64", device="sm_90")
+
+
+def _rows_of_shape(shape_of_table: tuple[str, str, str, partial[Source]]) -> list[Row]:
+    shape, dtype, device, source_for = shape_of_table
+    source = source_for(dtype=dtype, max_shared_bytes=SHARED_BYTES[device] - RESERVED_BYTES)
+    return list(rows_of(source, shape=shape, dtype=dtype, device=device))
 
 
 def rows_of(source: Source, *, shape: str, dtype: str, device: str) -> Iterator[Row]:
