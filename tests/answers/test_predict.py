@@ -105,7 +105,7 @@ def test_quantiles_of_many_draws_are_exact(
 ) -> None:
     """The search begins with some of the draws: of each chain, or of each group of chains."""
     monkeypatch.setattr(predictive, "_MANY_CASES", 1)  # the search for each case is its own
-    run = make_run(make_spec(chains=chains, **changes), n_draws=36_000 // chains)
+    run = make_run(make_spec(chains=chains, draws_per_block=500, **changes), n_draws=36_000 // chains)
     inputs = normal(17, (4, 2))
     table = predict_from_draws([run], inputs).table
     center, scale = run.data.target_center, run.data.target_scale

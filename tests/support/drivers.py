@@ -64,7 +64,7 @@ def wait_until(
             raise AssertionError(f"the driver ended early: {process.communicate()}")
         if time.monotonic() > deadline:
             raise AssertionError("waited in vain")
-        time.sleep(0.005)
+        time.sleep(0.02)  # to open a store takes ten milliseconds of the processor that the driver needs
 
 
 def iterations_done(path: str | Path) -> int:
