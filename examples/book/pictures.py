@@ -210,10 +210,12 @@ def _maximum_likelihood(results: Results) -> Figure:
         best = int(np.argmin(np.array(line["train_errors"])[:, -1]))
         for cases, words, width in (("train", "training", 2.4), ("test", "test", 0.9)):
             errors = line[f"{cases}_errors"][best]
-            axis.loglog(line["looks"], errors, color=COLOURS[0], linewidth=width, label=f"{words} cases")
+            axis.plot(line["looks"], errors, color=COLOURS[0], linewidth=width, label=f"{words} cases")
         bayes = results[f"4.2-A-{units}-gaussian"]["squared_error"]
         axis.axhline(bayes, color=COLOURS[5], linestyle=":", label="test cases, posterior")
+        set_log_scale(axis, "x")
         axis.set(title=f"{units} hidden units", xlabel="iterations")
+    set_log_scale(axes[0], "y")
     axes[0].set_ylabel("squared error")
     axes[0].legend()
     return figure
