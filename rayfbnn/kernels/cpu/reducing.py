@@ -14,6 +14,7 @@ from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, kernel_for
 from rayfbnn.kernels.planning import hazard_starts, plan_of_predictions
 from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.likelihood.dispersed_count import DispersedCountTargets, shapes_of
 from rayfbnn.model.likelihood.real import RealTargets
 from rayfbnn.model.network import input_rows
 from rayfbnn.model.posterior import Posterior
@@ -48,12 +49,18 @@ class CompiledReducer:
         return by_case.reshape(n_draws, 1, n_columns)[..., : self.n_cases * self.n_cells]
 
     def add_moments(
-        self, positions: Array, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
+        self,
+        positions: Array,
+        sigmas: Array,
+        pieces: Array,
+        shift: Array,
+        sums: tuple[Array, Array, Array],
     ) -> None:
         """Add the mean of each value given each draw."""
         by_piece, squares, variances = wide = [self._widened(part) for part in sums]
         self._kernel.add_moments(
             positions=positions,
+            shapes=self._shapes(sigmas),
             pieces=np.ascontiguousarray(pieces, dtype=np.int32),
             shift=np.ascontiguousarray(self._widened(shift)),
             sums=by_piece,
@@ -74,7 +81,7 @@ class CompiledReducer:
         wide = [self._widened(maxima), self._widened(scaled)]
         self._kernel.add_scores(
             positions=positions,
-            noise=np.ascontiguousarray(noise, dtype=np.float64) if noise.shape[1] else None,
+            noise=np.ascontiguousarray(model.bounded(noise), dtype=np.float64) if noise.shape[1] else None,
             normalisers=normalisers,
             targets=np.ascontiguousarray(rows, dtype=np.float64),
             weights=None if weights is None else np.ascontiguousarray(weights, dtype=np.float64),
@@ -92,10 +99,12 @@ class CompiledReducer:
 
             cubics, rate = t_tail_cubics(self.model.alpha)
         dtype = self._dtype if self.model.quantile_scale == "linear" else "float64"
-        wide = self._widened(sums)
+        wide, shapes = self._widened(sums), self._shapes(sigmas)
+        are_given = shapes is None and sigmas.shape[1] > 0
         self._kernel.add_distribution(
             positions=positions,
-            sigmas=np.ascontiguousarray(sigmas, dtype=np.float64) if sigmas.shape[1] else None,
+            sigmas=np.ascontiguousarray(sigmas, dtype=np.float64) if are_given else None,
+            shapes=shapes,
             guesses=np.ascontiguousarray(self._widened(guesses), dtype=dtype),
             constants=self._constants(guesses),
             table=cubics,
@@ -104,10 +113,11 @@ class CompiledReducer:
         )
         self._narrow((wide,), (sums,))
 
-    def add_mass(self, positions: Array, counts: Array, sums: Array) -> None:
+    def add_mass(self, positions: Array, sigmas: Array, counts: Array, sums: Array) -> None:
         """Add the probabilities of counts."""
         self._kernel.add_mass(
             positions=positions,
+            shapes=self._shapes(sigmas),
             counts=np.ascontiguousarray(counts, dtype=np.float64),
             constants=self._constants(counts),
             sums=sums,
@@ -119,6 +129,13 @@ class CompiledReducer:
         from rayfbnn.model.mixtures.poisson import count_constants
 
         return np.ascontiguousarray(count_constants(counts))
+
+    def _shapes(self, sigmas: Array) -> Array | None:
+        if not isinstance(self.model, DispersedCountTargets):
+            return None
+        from rayfbnn.model.mixtures.negative_binomial import shape_constants
+
+        return np.ascontiguousarray(shape_constants(shapes_of(sigmas**-2.0)))
 
     @property
     def _width(self) -> int:
