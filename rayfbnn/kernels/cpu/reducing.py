@@ -14,7 +14,6 @@ from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, kernel_for
 from rayfbnn.kernels.planning import hazard_starts, plan_of_predictions
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.likelihood.dispersed_count import DispersedCountTargets, shapes_of
 from rayfbnn.model.likelihood.real import RealTargets
 from rayfbnn.model.network import input_rows
 from rayfbnn.model.posterior import Posterior
@@ -60,7 +59,7 @@ class CompiledReducer:
         by_piece, squares, variances = wide = [self._widened(part) for part in sums]
         self._kernel.add_moments(
             positions=positions,
-            shapes=self._shapes(sigmas),
+            shapes=self.model.compiled_shapes(sigmas),
             pieces=np.ascontiguousarray(pieces, dtype=np.int32),
             shift=np.ascontiguousarray(self._widened(shift)),
             sums=by_piece,
@@ -99,7 +98,7 @@ class CompiledReducer:
 
             cubics, rate = t_tail_cubics(self.model.alpha)
         dtype = self._dtype if self.model.quantile_scale == "linear" else "float64"
-        wide, shapes = self._widened(sums), self._shapes(sigmas)
+        wide, shapes = self._widened(sums), self.model.compiled_shapes(sigmas)
         are_given = shapes is None and sigmas.shape[1] > 0
         self._kernel.add_distribution(
             positions=positions,
@@ -117,7 +116,7 @@ class CompiledReducer:
         """Add the probabilities of counts."""
         self._kernel.add_mass(
             positions=positions,
-            shapes=self._shapes(sigmas),
+            shapes=self.model.compiled_shapes(sigmas),
             counts=np.ascontiguousarray(counts, dtype=np.float64),
             constants=self._constants(counts),
             sums=sums,
@@ -129,13 +128,6 @@ class CompiledReducer:
         from rayfbnn.model.mixtures.poisson import count_constants
 
         return np.ascontiguousarray(count_constants(counts))
-
-    def _shapes(self, sigmas: Array) -> Array | None:
-        if not isinstance(self.model, DispersedCountTargets):
-            return None
-        from rayfbnn.model.mixtures.negative_binomial import shape_constants
-
-        return np.ascontiguousarray(shape_constants(shapes_of(sigmas**-2.0)))
 
     @property
     def _width(self) -> int:

@@ -25,7 +25,6 @@ from rayfbnn.kernels.cuda.source_functions import Functions
 from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.planning import hazard_starts, plan_of_predictions
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.likelihood.dispersed_count import DispersedCountTargets, shapes_of
 from rayfbnn.model.network import input_rows
 from rayfbnn.model.posterior import Posterior
 
@@ -148,12 +147,8 @@ class DeviceReducer:
 
     def _of_targets(self, sigmas: Array) -> Array:
         """Return on the device the sigmas of the noise, or what kernels need of the shapes of counts."""
-        if not isinstance(self.model, DispersedCountTargets):
-            return self._there(sigmas)
-        # Imported here because sampling does not need SciPy.
-        from rayfbnn.model.mixtures.negative_binomial import shape_constants
-
-        return self._there(shape_constants(shapes_of(sigmas**-2.0)))
+        shapes = self.model.compiled_shapes(sigmas)
+        return self._there(sigmas if shapes is None else shapes)
 
     def _groups(self, guesses: Array, table: Array | None = None) -> Iterator[tuple[slice, Array, Array]]:
         """Yield some guesses at a time: which ones, and on the device the guesses and the kernel's table.

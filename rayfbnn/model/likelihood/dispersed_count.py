@@ -51,6 +51,11 @@ class DispersedCountTargets(CountTargets):
     def bounded(self, noise: Array) -> Array:
         return shapes_of(noise)
 
+    def compiled_shapes(self, sigmas: Array) -> Array:
+        from rayfbnn.model.mixtures.negative_binomial import shape_constants
+
+        return np.ascontiguousarray(shape_constants(shapes_of(sigmas**-2.0)))
+
     def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
         """Return log P(y | v) with its constants, and its derivative by v.
 
