@@ -222,7 +222,7 @@ def _defaults(spec: RunSpec) -> list[str]:
         used.append("data.shuffle = true")
     if "standardize" not in spec.data.model_fields_set:
         used.append(f"data.standardize = [{', '.join(spec.data.standardize)}]")
-    for key in ("noise", "hazard"):
+    for key in ("noise", "dispersion", "hazard"):
         value = getattr(spec.model_keys, key)
         if value is not None and key not in spec.model_keys.model_fields_set:
             used.append(f'model.{key} = "{value}"')

@@ -76,17 +76,23 @@ class Reducer(Protocol):
         ...
 
     def add_moments(
-        self, positions: Array, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
+        self,
+        positions: Array,
+        sigmas: Array,
+        pieces: Array,
+        shift: Array,
+        sums: tuple[Array, Array, Array],
     ) -> None:
         """Add the mean m of each value given each draw.
 
         Parameters
         ----------
+        sigmas                           as in `add_distribution`
         pieces : (n_draws,)              numbers of pieces; successive draws of one are added fast
         shift : (n_values, n_cases)
         sums                             of m - shift by piece (n_pieces, n_values, n_cases), of its square
-                                         (n_values, n_cases), and of the variance of heteroscedastic noise or
-                                         of a time
+                                         (n_values, n_cases), and of the variance of heteroscedastic noise,
+                                         of a time, or of what dispersion adds to a count
 
         For other data models the last sums become NaN if an output is not finite; so they do for times.
         """
@@ -107,10 +113,14 @@ class Reducer(Protocol):
 
         They are those of `DataModel.distribution`, but f' of counts is left as it is.
 
-        sigmas  (n_draws, n_targets) of the noise; no targets without noise, or for heteroscedastic noise
+        sigmas  (n_draws, n_targets) of the noise or the dispersion; no targets without either, or for
+                heteroscedastic noise
         """
         ...
 
-    def add_mass(self, positions: Array, counts: Array, sums: Array) -> None:
-        """Add the probabilities of counts (n_counts, n_targets, n_cases) to sums of the same shape."""
+    def add_mass(self, positions: Array, sigmas: Array, counts: Array, sums: Array) -> None:
+        """Add the probabilities of counts (n_counts, n_targets, n_cases) to sums of the same shape.
+
+        sigmas  as in `add_distribution`
+        """
         ...

@@ -95,7 +95,9 @@ class Tile:
         """Add the moments by compiled code, and return True; False if an output is not finite."""
         assert self._compiled is not None
         by_piece, squares, variances = (np.zeros_like(part) for part in sums)
-        self._compiled.add_moments(block.positions, pieces, shift, (by_piece, squares, variances))
+        self._compiled.add_moments(
+            block.positions, block.sigmas, pieces, shift, (by_piece, squares, variances)
+        )
         excess, n = by_piece.sum(axis=0), len(block)
         if not np.isfinite(excess).all() or np.isnan(variances).any():
             return False
@@ -146,7 +148,7 @@ class Tile:
         """Add the probabilities of counts (n_counts, n_cases, n_targets) to sums of the same shape."""
         if self._compiled is not None:
             added = np.zeros(np.swapaxes(sums, 1, 2).shape)
-            self._compiled.add_mass(block.positions, counts.swapaxes(1, 2), added)
+            self._compiled.add_mass(block.positions, block.sigmas, counts.swapaxes(1, 2), added)
             sums += added.swapaxes(1, 2)
             return
         for _, some, outputs in self.parts(block):

@@ -164,8 +164,9 @@ def _set_priors(keys: Keys, parameters: Mapping[str, Any], resolved: RunSpec, *,
         )
         network.setdefault("hidden", _layers(resolved))
         keys["data"].setdefault("standardize", list(resolved.data.standardize))
-        if resolved.model_keys.noise is not None:
-            keys["model"].setdefault("noise", resolved.model_keys.noise)
+        for name in ("noise", "dispersion"):
+            if getattr(resolved.model_keys, name) is not None:
+                keys["model"].setdefault(name, getattr(resolved.model_keys, name))
     priors = {full_names.get(name, name): text for name, text in network["priors"].items()}
     network["priors"] = priors | {full_names.get(name, name): text for name, text in replaced.items()}
 

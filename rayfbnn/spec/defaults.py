@@ -52,6 +52,15 @@ def default_noise(n_targets: int) -> str:
     return "0.2:0.5" if n_targets == 1 else "0.2::0.5"
 
 
+def default_dispersion(n_targets: int) -> str:
+    """Return the prior of the dispersion of counts: a sigma for each target, as for `default_noise`.
+
+    It costs nothing if counts are Poisson, and without it predictions are poor if they are not; docs/model.md
+    has the figures.
+    """
+    return "0.3:0.5" if n_targets == 1 else "0.3::0.5"
+
+
 def default_priors(
     hidden: Sequence[LayerSpec],
     *,

@@ -57,7 +57,7 @@ RIGHT = {
     "model": "a table with kind, and noise or dispersion or classes or hazard",
     "kind": " or ".join(f'"{kind}"' for kind in DATA_MODELS),
     "noise": 'the prior of the noise, such as "0.1:0.2" (in sghmc "none" or "estimate")',
-    "dispersion": 'the prior of the dispersion, such as "0.3:0.5"',
+    "dispersion": 'the prior of the dispersion, such as "0.3:0.5", or "none"',
     "classes": "a whole number of at least 2",
     "hazard": '"constant" or "piecewise"',
     "time_points": "the increasing times at which the hazard changes, such as [0.5, 1, 2]",

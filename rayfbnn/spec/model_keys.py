@@ -17,6 +17,9 @@ from rayfbnn.spec.operations import StrictModel
 from rayfbnn.spec.ranges import SCALE_RANGE, check_prior
 from rayfbnn.spec.sections import DataSpec, Positive, PriorText
 
+NO_DISPERSION = "none"
+"""The dispersion of counts that are Poisson although the priors are the default ones."""
+
 
 class ModelKeys(StrictModel):
     """The keys of [model] as written. `read_model` makes the data model's `ModelSpec` from them.
@@ -26,7 +29,8 @@ class ModelKeys(StrictModel):
 
     The keys depend on the kind: each data model names its own (`DataModel.settings`). If the number of
     classes is left out, it is the number of labels in the training cases. A piecewise hazard also has
-    time_points, and log_time = true if the network gets the logarithm of the time.
+    time_points, and log_time = true if the network gets the logarithm of the time. Counts without dispersion
+    may say so, because default priors bring one.
     """
 
     kind: ModelKind
@@ -53,7 +57,7 @@ def read_model(keys: ModelKeys, labels: Sequence[Sequence[str]] = ()) -> ModelSp
         log_time=bool(keys.log_time),
         noise_floor=keys.noise_floor or 0.0,
         labels=tuple(map(tuple, labels)),
-        dispersion=None if keys.dispersion is None else _read_dispersion(keys.dispersion),
+        dispersion=_read_dispersion(keys.dispersion),
     )
 
 
@@ -91,8 +95,9 @@ def check_model(keys: ModelKeys, data: DataSpec, inputs: Sequence[str]) -> None:
     if keys.hazard is not None:
         _check_hazard(keys, inputs)
     _check_noise(keys)
-    if keys.dispersion is not None:
-        check_prior("model.dispersion", keys.dispersion, _read_dispersion(keys.dispersion), n_sources=1)
+    dispersion = _read_dispersion(keys.dispersion)
+    if keys.dispersion is not None and dispersion is not None:
+        check_prior("model.dispersion", keys.dispersion, dispersion, n_sources=1)
 
 
 def _check_noise_floor(keys: ModelKeys) -> None:
@@ -147,12 +152,14 @@ def _check_noise(keys: ModelKeys) -> None:
     check_prior("model.noise", keys.noise, prior, n_sources=1)
 
 
-def _read_dispersion(text: str) -> PriorSpec:
+def _read_dispersion(text: str | None) -> PriorSpec | None:
     """Return the prior of the shapes of counts, which has the levels of all targets and of each target."""
+    if text is None or text == NO_DISPERSION:
+        return None
     prior = PriorSpec.parse(text, key="model.dispersion")
     is_other = prior.scaled or prior.mixture is not None or prior.rectified is not None
     if is_other or math.isfinite(prior.alphas[2]):
         raise ConfigError(
-            f'model.dispersion: must be width[:group[:target]], such as "0.3:0.5", got "{text}"'
+            f'model.dispersion: must be width[:group[:target]], such as "0.3:0.5", or "none", got "{text}"'
         )
     return prior

@@ -25,6 +25,7 @@ from rayfbnn.spec.connections import with_tables
 from rayfbnn.spec.defaults import (
     FEW_CHAINS_PER_BATCH,
     HIDDEN_OF_MANY,
+    default_dispersion,
     default_hidden,
     default_noise,
     default_phases,
@@ -42,7 +43,7 @@ from rayfbnn.spec.methods import (
     keys_of_method,
     keys_of_phases,
 )
-from rayfbnn.spec.model_keys import ModelKeys, check_model, read_model
+from rayfbnn.spec.model_keys import NO_DISPERSION, ModelKeys, check_model, read_model
 from rayfbnn.spec.name_checks import check_columns, known_keys
 from rayfbnn.spec.network_keys import NetworkKeys, check_gradient, check_network, read_network
 from rayfbnn.spec.operations import StrictModel
@@ -155,6 +156,9 @@ class RunSpec(StrictModel):
                 del keys["network"][name]
         if not keys["methods"]:
             del keys["methods"]
+        # Beside written priors it says nothing, and stores from before it was a word stay equal.
+        if keys["model"].get("dispersion") == NO_DISPERSION and self.network_keys.priors:
+            del keys["model"]["dispersion"]
         # Default phases and priors are filled in once the network is known, default batches from the chains.
         if not self.phase or self.fit is not None:
             keys.pop("phase")
@@ -375,7 +379,7 @@ class RunSpec(StrictModel):
         check_gradient(self.network)
 
     def _fill_sections(self) -> None:
-        """Fill in the settings that default priors need: standardised columns, and those of the data model.
+        """Fill in what comes with default priors: standardised columns, and settings of the data model.
 
         These do not count as written: `model_fields_set` does not change.
         """
@@ -388,6 +392,9 @@ class RunSpec(StrictModel):
             object.__setattr__(self.network_keys, "hidden", self._default_hidden)
         if "noise" in chosen.required and self.model_keys.noise is None:
             object.__setattr__(self.model_keys, "noise", default_noise(len(self.data.targets)))
+        # Approximations have no distribution for a dispersion.
+        if "dispersion" in chosen.settings and self.model_keys.dispersion is None and self.fit is None:
+            object.__setattr__(self.model_keys, "dispersion", default_dispersion(len(self.data.targets)))
         if "hazard" in chosen.required and self.model_keys.hazard is None:
             hazard = "constant" if self.model_keys.time_points is None else "piecewise"
             object.__setattr__(self.model_keys, "hazard", hazard)

@@ -104,6 +104,7 @@ def compare(
     of_exact = None if exact is None else Store.open(exact)
     resolved, dataset = read_training(spec, None)
     _check_methods(resolved, dataset, names)
+    _check_dispersion(resolved if of_exact is None else of_exact.spec, resolved, names)
     check_annealing(resolved, annealing_runs)
     inputs, targets = _cases_with_targets(data, resolved, dataset)
     reference = None if of_exact is None else committed(of_exact)
@@ -173,6 +174,21 @@ def _check_methods(spec: RunSpec, dataset: Dataset, methods: Sequence[str]) -> N
             checked_state_shapes(asked, dataset)
         else:
             asked.check_data(dataset.n_cases)
+
+
+def _check_dispersion(reference: RunSpec, spec: RunSpec, methods: Sequence[str]) -> None:
+    """Raise ConfigError if counts of a method have another dispersion than those of the reference."""
+    for method in methods:
+        asked = spec.for_method(method)
+        if asked.model.dispersion != reference.model.dispersion:
+            raise ConfigError(
+                f"model.dispersion: {method} would have {_dispersion(asked)}, and the reference"
+                f' {_dispersion(reference)}; write the same for both, such as "none" for Poisson counts'
+            )
+
+
+def _dispersion(spec: RunSpec) -> str:
+    return f'"{spec.model_keys.dispersion or "none"}"'
 
 
 def _cases_with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple[Array, Array]:

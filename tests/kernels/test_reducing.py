@@ -13,7 +13,17 @@ from rayfbnn.kernels.cuda import reducing as on_device
 from rayfbnn.kernels.cuda.reducing import DeviceReducer
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
-from tests.support.kernels.reductions import BACKENDS, DRAWS, INPUTS, MODELS, REAL, SETS, TIMES, Problem
+from tests.support.kernels.reductions import (
+    BACKENDS,
+    COUNTS,
+    DRAWS,
+    INPUTS,
+    MODELS,
+    REAL,
+    SETS,
+    TIMES,
+    Problem,
+)
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = pytest.mark.skipif(not SETS, reason="needs the compiled extension")
@@ -40,15 +50,19 @@ def test_moments(model: str, dtype: str, backend: str) -> None:
     sums, squares, variances = np.ones((4, *shift.shape)), np.ones(shift.shape), np.ones(shift.shape)
     compiled = problem.compiled(backend)
     for part in (slice(0, 90), slice(90, DRAWS)):
-        compiled.add_moments(problem.positions[part], pieces[part], shift, (sums, squares, variances))
+        compiled.add_moments(
+            problem.positions[part], problem.sigmas[part], pieces[part], shift, (sums, squares, variances)
+        )
     excess = np.moveaxis(mean, 2, 0).swapaxes(1, 2) - shift
     expected = np.stack([excess[pieces == piece].sum(axis=0) for piece in range(4)])
     tolerance = {"rtol": problem.tolerance, "atol": problem.tolerance}
     np.testing.assert_allclose(sums, 1 + expected, **tolerance)
     np.testing.assert_allclose(squares, 1 + np.square(excess).sum(axis=0), **tolerance)
     of_noise = np.zeros(shift.shape)
-    if model in ("heteroscedastic", *TIMES):
-        of_noise = problem.model.target_moments(problem.outputs, problem.sigmas)[1].sum(axis=2).T
+    if model in ("heteroscedastic", "dispersed count", *TIMES):
+        of_noise = problem.model.target_moments(problem.outputs, problem.sigmas.T[None])[1].sum(axis=2).T
+    if model == "dispersed count":  # the mean is left to the caller
+        of_noise -= mean.sum(axis=2).T
     np.testing.assert_allclose(variances, 1 + of_noise, **tolerance)
 
 
@@ -91,20 +105,21 @@ def test_distributions(model: str, dtype: str, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_counts(dtype: str, backend: str) -> None:
+@pytest.mark.parametrize("model", COUNTS)
+def test_counts(model: str, dtype: str, backend: str) -> None:
     """Small counts, which are summed one by one, and large ones by an expansion, side by side."""
-    problem = Problem("count", dtype=dtype, n_cases=70)
+    problem = Problem(model, dtype=dtype, n_cases=70)
     problem.positions *= 8  # rates from 1e-6 to 1e6
     counts = np.floor(np.exp(problem.rng.uniform(0, 14, size=(5, 2, 70)))) - 1
     counts[0, 0, :6] = [0, 1, 15, 16, 1e15, 4e300]
     counts[:, 1, 20:50] = np.floor(problem.rng.uniform(0, 15, size=(5, 30)))
     compiled = problem.compiled(backend)
     sums, mass = np.ones((3, *counts.shape)), np.ones(counts.shape)
-    compiled.add_distribution(problem.positions, np.empty((DRAWS, 0)), counts, sums)
-    compiled.add_mass(problem.positions, counts, mass)
+    compiled.add_distribution(problem.positions, problem.sigmas, counts, sums)
+    compiled.add_mass(problem.positions, problem.sigmas, counts, mass)
     exact = 1e-8 if dtype == "float64" else 2e-3  # rounding of outputs near 14
     for number, values in enumerate(counts):
-        expected = problem.model.distribution(problem.outputs, problem.sigmas, values.T)
+        expected = problem.model.distribution(problem.outputs, problem.sigmas.T[None], values.T)
         np.testing.assert_allclose(sums[0, number].T - 1, expected[0], atol=exact)
         np.testing.assert_allclose(sums[1, number].T - 1, expected[1], atol=exact)
     np.testing.assert_allclose(mass, sums[1], atol=1e-12)
@@ -126,6 +141,47 @@ def test_probabilities_of_one_count(log_rate: float, backend: str) -> None:
     expected = problem.model.distribution(v, problem.sigmas, counts.T)
     np.testing.assert_allclose(sums[0, 0].T, expected[0], atol=DRAWS * 1e-9)
     np.testing.assert_allclose(sums[1, 0].T, expected[1], rtol=1e-9, atol=DRAWS * 1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", [1e-12, 0.9, 7.9, 60.0, 199.0, 201.0, 1e12])
+def test_probabilities_of_one_dispersed_count(shape: float, backend: str) -> None:
+    """Every way of computing them: sums one by one, the continued fraction, and nearly normal counts."""
+    problem = Problem("dispersed count", kind="linear", n_cases=70)
+    problem.positions[...] = 0
+    sigmas = np.full((DRAWS, 2), shape**-0.5)
+    compiled, spread = problem.compiled(backend), np.linspace(-9, 9, 70)
+    for log_mean in (-800.0, 0.0, 3.0, 4.5, 5.5, 9.0, 20.0):
+        problem.positions[:, -2:] = log_mean
+        mean = math.exp(log_mean)
+        far = mean + spread * math.sqrt(mean) * math.sqrt(1 + mean / shape)
+        counts = np.stack([np.arange(0.0, 280.0, 4), np.floor(np.maximum(far, 0))])
+        sums, mass = np.zeros((3, 1, *counts.shape)), np.zeros((1, *counts.shape))
+        compiled.add_distribution(problem.positions, sigmas, counts[None], sums)
+        compiled.add_mass(problem.positions, sigmas, counts[None], mass)
+        v = np.full((70, 2, DRAWS), log_mean)
+        expected = problem.model.distribution(v, sigmas.T[None], counts.T)
+        np.testing.assert_allclose(sums[0, 0].T, expected[0], atol=DRAWS * 2e-9)
+        np.testing.assert_allclose(sums[1, 0].T, expected[1], rtol=1e-8, atol=DRAWS * 1e-12)
+        np.testing.assert_allclose(mass[0], sums[1, 0], rtol=1e-13)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", [1e-12, 30.0, 1e12])
+def test_distributions_of_dispersed_counts_have_no_gaps(shape: float, backend: str) -> None:
+    """From one way of computing them to the next, and to counts for which array code has no numbers."""
+    problem = Problem("dispersed count", kind="linear", n_cases=70)
+    problem.positions[...] = 0
+    problem.positions[:, -2:] = [[4.5, 650.0]]
+    sigmas, counts = np.full((DRAWS, 2), shape**-0.5), np.zeros((8, 2, 70))
+    counts[:, 0] = np.arange(560).reshape(8, 70)
+    counts[:, 1] = np.floor(np.logspace(0, 295, 560)).reshape(8, 70)
+    sums = np.zeros((3, *counts.shape))
+    problem.compiled(backend).add_distribution(problem.positions, sigmas, counts, sums)
+    cdf, mass = sums[:2].swapaxes(1, 2).reshape(2, 2, 560) / DRAWS
+    assert (mass >= 0).all() and (cdf > -1e-9).all() and (cdf < 1 + 1e-9).all()
+    np.testing.assert_allclose(np.diff(cdf[0]), mass[0, 1:], atol=1e-9)
+    assert (np.diff(cdf[1]) > -1e-9).all() and cdf[1, -1] > 0.99
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -153,18 +209,20 @@ def test_hazards_without_end_or_beginning_have_finite_sums(model: str, backend: 
     times = np.ones((1, *shape))
     sums, moments = np.zeros((3, *times.shape)), (np.zeros((1, *shape)), np.zeros(shape), np.zeros(shape))
     compiled.add_distribution(problem.positions, np.empty((DRAWS, 0)), times, sums)
-    compiled.add_moments(problem.positions, np.zeros(DRAWS), np.zeros(shape), moments)
+    compiled.add_moments(problem.positions, problem.sigmas, np.zeros(DRAWS), np.zeros(shape), moments)
     assert np.isfinite(sums).all() and all(np.isfinite(part).all() for part in moments)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("model", ["binary", "class", "count", *TIMES])
+@pytest.mark.parametrize("model", ["binary", "class", *COUNTS, *TIMES])
 def test_outputs_that_are_not_finite_are_seen(model: str, backend: str) -> None:
     problem = Problem(model, dtype="float32")
     problem.positions[7] = 1e30
     shape = (1 if model in TIMES else problem.posterior.network.outputs, 37)
     sums = np.zeros((1, *shape)), np.zeros(shape), np.zeros(shape)
-    problem.compiled(backend).add_moments(problem.positions, np.zeros(DRAWS), np.zeros(shape), sums)
+    problem.compiled(backend).add_moments(
+        problem.positions, problem.sigmas, np.zeros(DRAWS), np.zeros(shape), sums
+    )
     assert np.isnan(sums[2]).any()
 
 
@@ -178,9 +236,9 @@ def test_arrays_of_other_shapes_and_types_are_refused() -> None:
     with pytest.raises(ValueError, match="positions: must be C-contiguous"):
         compiled.outputs(np.asfortranarray(problem.positions))
     with pytest.raises(ValueError, match="pieces: must be numbers of sums"):
-        compiled.add_moments(problem.positions, np.ones(DRAWS), np.zeros(shape), sums)
+        compiled.add_moments(problem.positions, problem.sigmas, np.ones(DRAWS), np.zeros(shape), sums)
     with pytest.raises(ValueError, match="shift: must have the shape"):
-        compiled.add_moments(problem.positions, np.zeros(DRAWS), np.zeros((2, 36)), sums)
+        compiled.add_moments(problem.positions, problem.sigmas, np.zeros(DRAWS), np.zeros((2, 36)), sums)
     with pytest.raises(ValueError, match="sums: must have the shape"):
         compiled.add_distribution(
             problem.positions, problem.sigmas, np.zeros((5, *shape)), np.zeros((3, 4, *shape))
@@ -198,7 +256,9 @@ def test_segments_of_draws_are_added_in_their_order(model: str, monkeypatch: pyt
         found = on_device.reducer(problem.posterior, problem.inputs, build=ShimBuild(order), xp=np)
         assert isinstance(found, DeviceReducer)
         sums = np.zeros((2, *shape)), np.zeros(shape), np.zeros(shape)
-        found.add_moments(problem.positions, np.arange(DRAWS) // 40 % 2, np.zeros(shape), sums)
+        found.add_moments(
+            problem.positions, problem.sigmas, np.arange(DRAWS) // 40 % 2, np.zeros(shape), sums
+        )
         maxima, scaled = np.full(150, -np.inf), np.zeros(150)
         found.add_scores(problem.positions, problem.noise, problem.targets, maxima, scaled)
         return (*sums, maxima + np.log(scaled))
@@ -221,9 +281,9 @@ def test_a_device_refuses_other_arrays() -> None:
     with pytest.raises(ValueError, match="positions: must be C-contiguous"):
         found.outputs(np.asfortranarray(problem.positions))
     with pytest.raises(ValueError, match="pieces: must be numbers of sums"):
-        found.add_moments(problem.positions, np.ones(DRAWS), np.zeros(shape), sums)
+        found.add_moments(problem.positions, problem.sigmas, np.ones(DRAWS), np.zeros(shape), sums)
     with pytest.raises(ValueError, match="shift: must have the shape"):
-        found.add_moments(problem.positions, np.zeros(DRAWS), np.zeros((2, 36)), sums)
+        found.add_moments(problem.positions, problem.sigmas, np.zeros(DRAWS), np.zeros((2, 36)), sums)
     with pytest.raises(ValueError, match="sums: must have the shape"):
         found.add_distribution(
             problem.positions, problem.sigmas, np.zeros((5, *shape)), np.zeros((3, 4, *shape))

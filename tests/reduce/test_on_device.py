@@ -16,7 +16,7 @@ from rayfbnn.reduce.executors import InProcess
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy import log
 from tests.support.standin_cupy.install import installed
-from tests.support.store.data_models import PIECEWISE, run_of
+from tests.support.store.data_models import DISPERSED, PIECEWISE, run_of
 from tests.support.store.standin_store import make_data, make_run, make_spec
 
 
@@ -34,11 +34,21 @@ def cupy() -> Iterator[Any]:
         {"model__noise": "0.3:4:5:3"},
         {"kind": "class"},
         {"kind": "count"},
+        DISPERSED,
         {"kind": "heteroscedastic"},
         {"kind": "survival", "hazard": "constant"},
         PIECEWISE,
     ],
-    ids=["gaussian", "t", "class", "count", "heteroscedastic", "constant hazard", "piecewise hazard"],
+    ids=[
+        "gaussian",
+        "t",
+        "class",
+        "count",
+        "count with dispersion",
+        "heteroscedastic",
+        "constant hazard",
+        "piecewise hazard",
+    ],
 )
 def test_predictions_on_a_device_are_those_of_the_host(model: dict[str, Any], cupy: Any) -> None:
     if model.get("kind") in ("count", "heteroscedastic", "survival"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 from typer.testing import CliRunner
 
@@ -59,6 +60,42 @@ def test_without_phases_the_estimate_is_that_of_the_gaussian_targets_too(tmp_pat
     assert estimate.standard_error < 0.3
     exact = exact_log_density(tmp_path)
     assert abs(estimate.log_marginal_likelihood - exact) < 3 * estimate.standard_error  # seed fixed
+
+
+def exact_log_probability(counts: Any, dispersion: tuple[float, float] | None) -> float:
+    """Log probability of counts of a mean exp(b), b ~ N(0, 1), with dispersion of a width and an alpha."""
+    b = np.linspace(-6, 6, 241)
+    log_prior = scipy.stats.norm.logpdf(b) + math.log(b[1] - b[0])
+    if dispersion is None:
+        terms = scipy.stats.poisson.logpmf(counts[:, None], np.exp(b)).sum(axis=0)
+        return float(scipy.special.logsumexp(terms + log_prior))
+    width, alpha = dispersion
+    x = np.linspace(-25, 12, 741)  # log r
+    r, gamma = np.exp(x)[:, None], scipy.stats.gamma(alpha / 2, scale=2 / alpha / width**2)
+    of_shape = (gamma.logpdf(np.exp(x)) + x + math.log(x[1] - x[0]))[:, None]
+    share = r / (r + np.exp(b))
+    terms = sum(scipy.stats.nbinom.logpmf(count, r, share) for count in counts)
+    return float(scipy.special.logsumexp(terms + of_shape + log_prior))
+
+
+@pytest.mark.parametrize("dispersion", ["none", "0.5:2"])
+def test_evidence_of_counts_of_one_mean_is_that_by_quadrature(tmp_path: Path, dispersion: str) -> None:
+    counts = np.array([0, 7, 1, 0, 2, 12, 0, 3, 1, 5])
+    rows = [f"{number},{count}" for number, count in enumerate(counts)]
+    (tmp_path / "train.csv").write_text("x1,y\n" + "\n".join(rows) + "\n")
+    keys = {
+        "chains": 100,
+        "chains_per_batch": 50,
+        "dtype": "float64",
+        "data": {"train": "train.csv", "inputs": ["x1"], "targets": ["y"]},
+        "model": {"kind": "count", "dispersion": dispersion},
+        "network": {"hidden": [], "priors": {"bo": "1"}},
+    }
+    spec = rayfbnn.RunSpec.from_dict(keys, base_dir=tmp_path)
+    estimate = rayfbnn.evidence(spec, temperatures=200, power=3, progress=False)
+    assert estimate.standard_error < 0.2
+    exact = exact_log_probability(counts, None if dispersion == "none" else (0.5, 2.0))
+    assert abs(estimate.log_marginal_likelihood - exact) < 3.5 * estimate.standard_error  # seed fixed
 
 
 def test_evidence_does_not_depend_on_the_batches(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data import read_training
 from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.describe.configuration import describe
 from rayfbnn.errors import ConfigError
-from rayfbnn.model.architecture import LayerSpec, NetworkSpec, PriorSpec
+from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.defaults import default_priors
@@ -65,6 +66,35 @@ def test_many_cases_with_real_targets_have_two_layers(kind: str, n_cases: int) -
     assert ("h0h1" in spec.network_keys.priors) == (len(expected) == 2)
     again = RunSpec.from_json(spec.to_json()).resolved(spec.encoding)
     assert again == spec and again.network == spec.network
+
+
+def dispersion_of(**more: Any) -> str | None:
+    return RunSpec.from_dict(keys("count", **more)).model_keys.dispersion
+
+
+def test_default_priors_of_counts_bring_a_dispersion() -> None:
+    assert dispersion_of() == "0.3:0.5"
+    assert dispersion_of(data={"targets": ["y", "z"]}) == "0.3::0.5"
+    assert dispersion_of(network={"hidden": [{"units": 5, "activation": "relu"}]}) == "0.3:0.5"
+    assert dispersion_of(model={"dispersion": "1:2"}) == "1:2"
+    assert dispersion_of(method="laplace") is None
+    assert dispersion_of(network={"priors": {"ih0": "1:4", "ho0": "x1:4"}}) is None
+    assert 'model.dispersion = "0.3:0.5"' in describe(RunSpec.from_dict(keys("count")))
+
+
+def test_counts_without_dispersion_are_as_before_there_was_a_default() -> None:
+    """Their complete configuration, which stores keep, does not have the word."""
+    spec = RunSpec.from_dict(keys("count", model={"dispersion": "none"}))
+    assert spec.model == ModelSpec("count")
+    stored = spec.to_dict()
+    assert stored["model"] == {"kind": "count"} and RunSpec.from_dict(stored) == spec
+    raw = keys("count", model={"dispersion": "none"})
+    del raw["data"]["inputs"]  # its priors are open until the table is read
+    again = RunSpec.from_dict(RunSpec.from_dict(raw).to_dict())
+    assert again.model_keys.dispersion == "none"
+    assert again.resolved(resolved(60).encoding).to_dict()["model"] == {"kind": "count"}
+    with pytest.raises(ConfigError, match="model.dispersion: only count targets have a dispersion"):
+        RunSpec.from_dict(keys("real", model={"dispersion": "none"}))
 
 
 def test_layers_or_priors_that_are_written_are_kept_for_many_cases() -> None:

@@ -262,3 +262,62 @@ def test_bad_arguments_create_nothing(folder: Path, arguments: dict[str, Any], m
     with pytest.raises(ConfigError, match=message):
         rayfbnn.compare("run.toml", **{"out": "out", "data": "test.csv"} | arguments)
     assert sorted(folder.rglob("*")) == before
+
+
+COUNTS: dict[str, Any] = {
+    **SPEC,
+    "model": {"kind": "count", "dispersion": "0.7:3"},
+    "network": {"hidden": [], "priors": {"io": "0.5", "bo": "1"}},
+    "phase": [
+        {
+            "iterations": 400,
+            "operations": [
+                {"op": "sample-sigmas"},
+                {"op": "heatbath"},
+                {"op": "hybrid", "steps": 5, "stepsize": 0.3},
+            ],
+        }
+    ],
+}
+
+
+def counts(**model: Any) -> rayfbnn.RunSpec:
+    """The configuration of counts, with tables for it in the folder."""
+    for name, values in (("train.csv", [0, 4, 1, 0, 6]), ("test.csv", [1, 0, 9, 2, 3])):
+        table = np.column_stack([np.linspace(-1, 1, 5), values])
+        np.savetxt(name, table, delimiter=",", header="x,y", comments="")
+    return rayfbnn.RunSpec.from_dict({**COUNTS, "model": COUNTS["model"] | model})
+
+
+def test_chains_of_counts_with_dispersion_agree_with_exact_draws(folder: Path) -> None:
+    spec = counts()
+    rayfbnn.reject(spec, "exact.zarr", draws=1000, progress=False)
+    options: dict[str, Any] = {"data": "test.csv", "exact": "exact.zarr", "workers": 0, "progress": False}
+    comparison = rayfbnn.compare(spec, "out", **options)
+    own, floor = comparison.rows["hmc"].values, comparison.floor.values
+    assert own["w2"] < 2 * floor["w2"]
+    assert abs(own["log_probability_difference"]) < 0.01
+    rayfbnn.compare(counts(dispersion="0.05"), "nearly Poisson", **options | {"exact": None})
+    other = rayfbnn.predict("nearly Poisson/hmc.zarr", data="test.csv").summary
+    assert abs(other["log_probability"] - own["log_probability"]) > 0.05
+
+
+def test_approximations_of_counts_with_a_fixed_dispersion_are_compared(folder: Path) -> None:
+    options: dict[str, Any] = {"data": "test.csv", "methods": "hmc,laplace", "workers": 0, "progress": False}
+    comparison = rayfbnn.compare(counts(dispersion="0.7"), "out", annealing_runs=20, **options)
+    hmc, laplace = (comparison.rows[name].values for name in ("hmc", "laplace"))
+    assert abs(hmc["log_probability"] - laplace["log_probability"]) < 0.05
+    assert abs(hmc["log_evidence"] - laplace["log_evidence"]) < 0.3 + 3 * hmc["log_evidence_se"]
+
+
+def test_methods_with_different_dispersions_are_refused(folder: Path) -> None:
+    """The default of Markov chains is one that no approximation covers."""
+    spec = {key: COUNTS[key] for key in ("data", "chains")} | {"model": {"kind": "count"}}
+    counts()
+    options: dict[str, Any] = {"data": "test.csv", "methods": "hmc,laplace", "workers": 0, "progress": False}
+    words = 'model.dispersion: laplace would have "none", and the reference "0.3:0.5"; write the same'
+    with pytest.raises(ConfigError, match=words):
+        rayfbnn.compare(spec, "out", **options)
+    assert not (folder / "out").exists()
+    with pytest.raises(ConfigError, match="a dispersion that varies is not covered"):
+        rayfbnn.compare(counts(), "out", **options)

@@ -48,12 +48,18 @@ class CompiledReducer:
         return by_case.reshape(n_draws, 1, n_columns)[..., : self.n_cases * self.n_cells]
 
     def add_moments(
-        self, positions: Array, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
+        self,
+        positions: Array,
+        sigmas: Array,
+        pieces: Array,
+        shift: Array,
+        sums: tuple[Array, Array, Array],
     ) -> None:
         """Add the mean of each value given each draw."""
         by_piece, squares, variances = wide = [self._widened(part) for part in sums]
         self._kernel.add_moments(
             positions=positions,
+            shapes=self.model.compiled_shapes(sigmas),
             pieces=np.ascontiguousarray(pieces, dtype=np.int32),
             shift=np.ascontiguousarray(self._widened(shift)),
             sums=by_piece,
@@ -74,7 +80,7 @@ class CompiledReducer:
         wide = [self._widened(maxima), self._widened(scaled)]
         self._kernel.add_scores(
             positions=positions,
-            noise=np.ascontiguousarray(noise, dtype=np.float64) if noise.shape[1] else None,
+            noise=np.ascontiguousarray(model.bounded(noise), dtype=np.float64) if noise.shape[1] else None,
             normalisers=normalisers,
             targets=np.ascontiguousarray(rows, dtype=np.float64),
             weights=None if weights is None else np.ascontiguousarray(weights, dtype=np.float64),
@@ -92,10 +98,12 @@ class CompiledReducer:
 
             cubics, rate = t_tail_cubics(self.model.alpha)
         dtype = self._dtype if self.model.quantile_scale == "linear" else "float64"
-        wide = self._widened(sums)
+        wide, shapes = self._widened(sums), self.model.compiled_shapes(sigmas)
+        are_given = shapes is None and sigmas.shape[1] > 0
         self._kernel.add_distribution(
             positions=positions,
-            sigmas=np.ascontiguousarray(sigmas, dtype=np.float64) if sigmas.shape[1] else None,
+            sigmas=np.ascontiguousarray(sigmas, dtype=np.float64) if are_given else None,
+            shapes=shapes,
             guesses=np.ascontiguousarray(self._widened(guesses), dtype=dtype),
             constants=self._constants(guesses),
             table=cubics,
@@ -104,10 +112,11 @@ class CompiledReducer:
         )
         self._narrow((wide,), (sums,))
 
-    def add_mass(self, positions: Array, counts: Array, sums: Array) -> None:
+    def add_mass(self, positions: Array, sigmas: Array, counts: Array, sums: Array) -> None:
         """Add the probabilities of counts."""
         self._kernel.add_mass(
             positions=positions,
+            shapes=self.model.compiled_shapes(sigmas),
             counts=np.ascontiguousarray(counts, dtype=np.float64),
             constants=self._constants(counts),
             sums=sums,

@@ -69,7 +69,8 @@ def source_of(
         *more_constants,
     ]
     files = [_SHARED / "arithmetic.hpp", _SHARED / "network.hpp"]
-    files += [_SHARED / "predictive.hpp"] if plan.kernel == "reduce" else []
+    if plan.kernel == "reduce":
+        files += [_SHARED / "predictive.hpp", _SHARED / "dispersed.hpp"]
     files += [_SOURCES / name for name in ("cuda.cuh", *_FILES[plan.kernel])]
     if plan.kernel not in _WITHOUT_TRAJECTORIES:
         files.append(_SOURCES / f"{launched}.cu")

@@ -71,7 +71,12 @@ class DeviceReducer:
         return outputs
 
     def add_moments(
-        self, positions: Array, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
+        self,
+        positions: Array,
+        sigmas: Array,
+        pieces: Array,
+        shift: Array,
+        sums: tuple[Array, Array, Array],
     ) -> None:
         """Add the mean m of each value given each draw."""
         pieces = np.asarray(pieces, dtype=np.int32)
@@ -81,7 +86,7 @@ class DeviceReducer:
         totals, by = [self._there(part) for part in sums], self._there(shift)
         for draws in self._evaluated(positions, pieces):
             parts = self._xp.empty((draws.n_segments, 3, shift.size))
-            self._launch("moments_of_draws", draws, by, parts)
+            self._launch("moments_of_draws", draws, by, self._of_targets(sigmas[draws.at]), parts)
             self._add(parts, 0, totals[0], rows=pieces[draws.at][draws.starts[:-1]])
             self._add(parts, 1, totals[1])
             self._add(parts, 2, totals[2])
@@ -100,7 +105,7 @@ class DeviceReducer:
         there = self._there(maxima), self._there(scaled)
         for draws in self._evaluated(positions):
             parts = self._xp.empty((draws.n_segments, 2, self.n_cases))
-            of_draws = self._there(noise[draws.at]), self._there(normalisers[draws.at])
+            of_draws = self._there(model.bounded(noise[draws.at])), self._there(normalisers[draws.at])
             is_weighted = weights is not None
             self._launch("scores_of_draws", draws, *of_cases, *of_draws, parts, is_weighted=is_weighted)
             counts = np.int32(draws.n_segments), np.int32(self.n_cases)
@@ -119,7 +124,7 @@ class DeviceReducer:
         numbers = np.float64(rate), np.int32(len(cubics))
         groups, total = list(self._groups(guesses, cubics)), self._there(sums)
         for draws in self._evaluated(positions):
-            there = self._there(sigmas[draws.at])
+            there = self._of_targets(sigmas[draws.at])
             for at, some, table in groups:
                 parts = self._xp.empty((draws.n_segments, 3, some.size))
                 arguments = some, table, parts, there, *numbers
@@ -128,16 +133,22 @@ class DeviceReducer:
                     self._add(parts, number, total[number, at])
         sums[...] = to_host(total)
 
-    def add_mass(self, positions: Array, counts: Array, sums: Array) -> None:
+    def add_mass(self, positions: Array, sigmas: Array, counts: Array, sums: Array) -> None:
         """Add the probabilities of counts."""
         check("sums", sums, np.dtype(np.float64), counts.shape)
         groups, total = list(self._groups(counts)), self._there(sums)
         for draws in self._evaluated(positions):
+            shapes = self._of_targets(sigmas[draws.at])
             for at, some, constants in groups:
                 parts = self._xp.empty((draws.n_segments, 1, some.size))
-                self._launch("mass_of_draws", draws, some, constants, parts, n_guesses=len(some))
+                self._launch("mass_of_draws", draws, some, constants, shapes, parts, n_guesses=len(some))
                 self._add(parts, 0, total[at])
         sums[...] = to_host(total)
+
+    def _of_targets(self, sigmas: Array) -> Array:
+        """Return on the device the sigmas of the noise, or what kernels need of the shapes of counts."""
+        shapes = self.model.compiled_shapes(sigmas)
+        return self._there(sigmas if shapes is None else shapes)
 
     def _groups(self, guesses: Array, table: Array | None = None) -> Iterator[tuple[slice, Array, Array]]:
         """Yield some guesses at a time: which ones, and on the device the guesses and the kernel's table.

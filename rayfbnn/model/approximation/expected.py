@@ -38,7 +38,7 @@ def why_not_expected(network: NetworkSpec, layout: PrecisionLayout) -> str | Non
     for group in layout.groups:
         alpha_common, alpha_unit, alpha_value = group.prior.alphas
         if group.name == DISPERSION and not group.is_fixed:
-            return 'a dispersion that varies is not covered; fix it, as in dispersion = "0.5"'
+            return 'a dispersion that varies is not covered; fix it, as in dispersion = "0.5", or use "none"'
         if math.isfinite(alpha_value) and math.isfinite(min(alpha_common, alpha_unit)):
             return (
                 f"{group.name} has t values with precisions that vary;"

@@ -314,6 +314,15 @@ class DataModel(ABC):
         """Return the precisions of targets within the limits that the formulas of compiled code need."""
         return noise
 
+    def compiled_shapes(self, sigmas: Array) -> Array | None:
+        """Return what compiled sums need of the shapes of counts, or None without dispersion.
+
+        The result is (n_draws, n_targets, 4), as described in kernels/shared/dispersed.hpp.
+
+        sigmas  (n_draws, n_targets) of the dispersion
+        """
+        return None
+
     # Predictions of targets.
 
     def output_units(self, center: Array, scale: Array) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
-from rayfbnn.model.architecture import DISPERSION
+from rayfbnn.model.architecture import DISPERSION, ModelSpec
 from rayfbnn.model.likelihood.count import CountTargets, draw_counts
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.target_records import Misfit
@@ -28,9 +28,17 @@ class DispersedCountTargets(CountTargets):
     target to target. g has mean 1 and variance sigma**2 = 1/r, and the count has variance
     exp(v) + sigma**2 exp(2 v). The shape is the precision that governs a target: `noise` holds shapes r, and
     `noise_sigmas` standard deviations sigma = r**-1/2 of the relative rate. g is integrated out everywhere.
+
+    width  of the prior of sigma
     """
 
+    width: float = 0.3
     governed_by = DISPERSION
+
+    @classmethod
+    def from_spec(cls, model: ModelSpec) -> DispersedCountTargets:
+        assert model.dispersion is not None
+        return cls(model.dispersion.width)
 
     @property
     def in_words(self) -> str:
@@ -40,12 +48,13 @@ class DispersedCountTargets(CountTargets):
     def compiled_name(self) -> str:
         return "dispersed count"
 
-    @property
-    def predicted_name(self) -> None:
-        return None
-
     def bounded(self, noise: Array) -> Array:
         return shapes_of(noise)
+
+    def compiled_shapes(self, sigmas: Array) -> Array:
+        from rayfbnn.model.mixtures.negative_binomial import shape_constants
+
+        return np.ascontiguousarray(shape_constants(shapes_of(sigmas**-2.0)))
 
     def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
         """Return log P(y | v) with its constants, and its derivative by v.
@@ -133,7 +142,8 @@ class DispersedCountTargets(CountTargets):
     def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
         """Return a wider prior for counts that vary more than this one expects, and else those of counts."""
         if misfit in ("too narrow", "outliers"):
-            wider = f'a wider prior of the dispersion of {name}, such as dispersion = "1:0.5"'
+            width = max(1.0, 3 * self.width)
+            wider = f'a wider prior of the dispersion of {name}, such as dispersion = "{width:g}:0.5"'
             return [wider, *DataModel.remedies(self, misfit, name, is_positive=is_positive)]
         if misfit == "varying":
             return DataModel.remedies(self, misfit, name, is_positive=is_positive)

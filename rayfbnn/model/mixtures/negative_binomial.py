@@ -11,6 +11,7 @@ from rayfbnn.arrays import Array
 
 _MAX_LOG_RATE = math.log(1e300)
 _FROM_SERIES = 100.0  # from here on, three terms of Stirling's series are accurate to 1e-17
+_RAISED_BELOW, _FROM_NORMAL = 8.0, 200.0  # FROM_STIRLING and FROM_NORMAL of kernels/shared/dispersed.hpp
 _MOST_SUMMED = 64  # counts up to here are added up one by one
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
@@ -72,6 +73,19 @@ def mass_sums(log_means: Array, shapes: Array, counts: Array) -> Array:
     if counts.max(initial=0) <= _MOST_SUMMED:
         return distribution_sums(log_means, shapes, counts)[1]
     return np.asarray(np.exp(log_mass(log_means, shapes, counts)).sum(axis=-1))
+
+
+def shape_constants(shapes: Array) -> Array:
+    """Return what compiled code needs of each shape r, (..., 4).
+
+    They are r, its logarithm, sqrt(r) exp(-s(r)) with the remainder s of Stirling's formula, and the number
+    of terms of a continued fraction (kernels/shared/dispersed.hpp). With these the error of distribution
+    functions is below 1e-9.
+    """
+    of_remainder = np.exp(0.5 * np.log(shapes) - _remainder(shapes))
+    raised = np.where(shapes < _RAISED_BELOW, shapes + 8, np.minimum(shapes, _FROM_NORMAL))
+    n_terms = np.ceil(4 + 2.5 * np.sqrt(raised))
+    return np.stack([shapes, np.log(shapes), of_remainder, n_terms], axis=-1)
 
 
 def log_mass(log_means: Array, shapes: Array, counts: Array) -> Array:

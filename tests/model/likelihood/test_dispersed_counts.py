@@ -10,8 +10,10 @@ import scipy.special
 import scipy.stats
 
 from rayfbnn.arrays import Array
+from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.likelihood.count import CountTargets
 from rayfbnn.model.likelihood.dispersed_count import DispersedCountTargets, log_gamma_ratio
+from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.mixtures.negative_binomial import distribution_sums, log_mass, mass_sums
 from tests.support.model.data_models import problem
 from tests.support.problems import streams
@@ -102,6 +104,15 @@ def test_draws_have_the_mean_and_variance_of_the_moments(shape: float) -> None:
     assert abs(drawn.mean() - mean) < 5 * math.sqrt(variance / n)  # 1 in 2 million; seed fixed
     squares = (drawn - mean) ** 2
     assert abs(squares.mean() - variance) < 5 * squares.std() / math.sqrt(n)
+
+
+@pytest.mark.parametrize(("width", "wider"), [(0.3, "1:0.5"), (1.0, "3:0.5")])
+def test_the_remedy_is_not_what_the_model_has(width: float, wider: str) -> None:
+    model = data_model_from_spec(ModelSpec("count", dispersion=PriorSpec(width, (0.5, math.inf, math.inf))))
+    for misfit in ("too narrow", "outliers", "varying"):
+        advice = model.remedies(misfit, "y", is_positive=True)
+        assert not any(f'"{width:g}:0.5"' in way or "Poisson distribution allows" in way for way in advice)
+        assert any(f'dispersion = "{wider}"' in way for way in advice) == (misfit != "varying")
 
 
 def test_the_typical_curvature_is_the_mean_of_the_curvatures() -> None:

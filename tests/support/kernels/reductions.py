@@ -37,10 +37,12 @@ MODELS: dict[str, tuple[ModelSpec, int]] = {
     "binary": (ModelSpec("binary"), 2),
     "class": (ModelSpec("class", classes=3), 3),
     "count": (ModelSpec("count"), 2),
+    "dispersed count": (ModelSpec("count", dispersion=PriorSpec(0.3)), 2),
     "survival": (ModelSpec("survival"), 1),
     "piecewise": (ModelSpec("survival", times=(0.4, 1.0, 2.5)), 1),
 }
 REAL = ("gaussian", "t", "heteroscedastic")
+COUNTS = ("count", "dispersed count")
 TIMES = ("survival", "piecewise")
 
 
@@ -67,7 +69,7 @@ class Problem:
         self.model = self.posterior.data_model
         self.n_cases, self.inputs = n_cases, self.model.cell_inputs(inputs)
         self.positions = self.rng.normal(size=(DRAWS, self.posterior.n_parameters)).astype(dtype) / 2
-        n_noise = self.n_targets if self.model.has_noise else 0
+        n_noise = 0 if self.model.governed_by is None else self.n_targets
         self.noise = self.rng.gamma(2.0, size=(DRAWS, n_noise)) + 0.1
         self.tolerance = 1e-10 if dtype == "float64" else 2e-4
 
@@ -78,7 +80,7 @@ class Problem:
         elif model in TIMES:
             targets = self.rng.gamma(1.0, size=shape) * np.where(self.rng.uniform(size=shape) < 0.3, -1, 1)
         else:
-            targets = self.rng.integers(3 if model in ("class", "count") else 2, size=shape).astype(float)
+            targets = self.rng.integers(3 if model in ("class", *COUNTS) else 2, size=shape).astype(float)
         if self.n_targets > 1 and n_cases > 6:
             targets[5, 1] = targets[6] = np.nan
         return targets

@@ -84,7 +84,7 @@ def shapes() -> Iterator[tuple[str, str, str, partial[Source]]]:
     for shape in ("2-16-2", "10-100-1"):
         for dtype, device in (("float32", "sm_90"), ("float32", "sm_100"), ("float64", "sm_80")):
             yield f"{shape}, sums", dtype, device, partial(of_sums, shape)
-    for name, model in (("count", "count"), ("pieces", "piecewise")):
+    for name, model in (("count", "count"), ("dispersed", "dispersed count"), ("pieces", "piecewise")):
         for dtype, device in (("float32", "sm_90"), ("float32", "sm_100"), ("float64", "sm_80")):
             yield f"{name}, sums", dtype, device, partial(of_sums_of, model)
     for device in SHARED_BYTES:

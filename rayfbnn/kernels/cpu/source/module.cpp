@@ -126,17 +126,17 @@ NB_MODULE(_cpu, module) {
         .def(
             "outputs", &Kernel::outputs, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("outputs").noconvert())
         .def(
-            "add_moments", &Kernel::add_moments, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("pieces").noconvert(), nb::arg("shift").noconvert(), 
+            "add_moments", &Kernel::add_moments, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("shapes").none(), nb::arg("pieces").noconvert(), nb::arg("shift").noconvert(), 
             nb::arg("sums").noconvert(), nb::arg("squares").noconvert(), nb::arg("variances").noconvert())
         .def(
             "add_scores", &Kernel::add_scores, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("noise").none(), 
             nb::arg("normalisers").noconvert(), nb::arg("targets").noconvert(), nb::arg("weights").none(), 
             nb::arg("maxima").noconvert(), nb::arg("scaled").noconvert())
         .def(
-            "add_distribution", &Kernel::add_distribution, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("sigmas").none(), 
+            "add_distribution", &Kernel::add_distribution, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("sigmas").none(), nb::arg("shapes").none(),
             nb::arg("guesses").noconvert(), nb::arg("constants").none(), nb::arg("table").none(), nb::arg("table_rate"),
             nb::arg("sums").noconvert())
         .def(
-            "add_mass", &Kernel::add_mass, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("counts").noconvert(),
+            "add_mass", &Kernel::add_mass, nb::kw_only(), nb::arg("positions").noconvert(), nb::arg("shapes").none(), nb::arg("counts").noconvert(),
             nb::arg("constants").none(), nb::arg("sums").noconvert());
 }

@@ -129,7 +129,8 @@ struct Reduction {
     const double* starts = nullptr;  // (n_cells,): the times when the pieces of a hazard start
     void* outputs = nullptr;  // (n_draws, n_outputs, cells)
 
-    // Moments: of a value's mean m given a draw, m - shift by piece, its square, and the variance of the noise.
+    // Moments: of a value's mean m given a draw, m - shift by piece, its square, and the variance of the noise, or what
+    // dispersion adds to that of a count.
     int n_values = 0;
     const int* pieces = nullptr;    // (n_draws,)
     const double* shift = nullptr;  // (n_values, n_cases)
@@ -137,13 +138,14 @@ struct Reduction {
     double *squares = nullptr, *variances = nullptr;  // (n_values, n_cases)
 
     // Scores: the density of the targets of each case.
-    const double *noise = nullptr, *normalisers = nullptr;  // (n_draws, n_targets); noise is null without noise
+    const double *noise = nullptr, *normalisers = nullptr;  // (n_draws, n_targets); noise is null without taus
     const double *targets = nullptr, *weights = nullptr;    // (n_rows, cells) and (n_targets, n_cases), or null
     double *maxima = nullptr, *scaled = nullptr;            // (n_cases,)
 
     // Distributions: F, f and f' at guesses; of counts F and the probability f. Mass: the probability alone, where sums
     // are (n_guesses, n_targets, n_cases).
     const double* sigmas = nullptr;  // (n_draws, n_targets), of real targets
+    const double* shapes = nullptr;  // (n_draws, n_targets, N_OF_SHAPE), of counts with dispersion; of moments too
     int n_guesses = 0;
     const void* guesses = nullptr;  // (n_guesses, n_targets, n_cases), in double for counts and times
     // (n_guesses, n_targets, n_cases), of counts k: log(k), and the probability of k if the rate is k; both for k > 0.

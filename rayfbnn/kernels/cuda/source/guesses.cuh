@@ -6,6 +6,7 @@ struct Doubles : Accurate<double> {
   FUNCTION double small_expm1(double x) { return ::expm1(x); }
 };
 typedef Predictive<Doubles> Formulas;
+typedef Dispersed<Doubles> DispersedFormulas;
 constexpr int LAST_CELL = N_CELLS - 1;
 
 // 1 - F of t noise by cubics, (n_places, 4), at u = asinh(|z| / sqrt(df)) times the rate.
@@ -98,6 +99,42 @@ FUNCTION void add_counts(AtGuesses& at, const real* v, const double* constants, 
       Formulas::large_count(log_rate, count_at(count, k, constants, number, n_cases), cdf, mass);
     at.add(k, cdf, mass, 0);
   }
+}
+
+// `shapes` are those of a draw, (N_TARGETS, N_OF_SHAPE).
+FUNCTION void add_dispersed_counts(
+    AtGuesses& at, const real* v, const double* shapes, const double* constants, int number, int n_cases) {
+#pragma unroll
+  for (int o = 0; o < N_TARGETS; ++o) {
+    const DispersedFormulas::Shape shape = DispersedFormulas::shape_at(shapes + o * N_OF_SHAPE);
+    const DispersedFormulas::Odds odds = DispersedFormulas::odds(Doubles::at_most(v[o], MOST_LOG_RATE), shape);
+    for (int q = 0; q < N_GUESSES; ++q) {
+      const int k = q * N_TARGETS + o;
+      const double count = at.guesses[k];
+      double cdf, mass;
+      if (count < FROM_FRACTION)
+        DispersedFormulas::small_count(odds, count, shape, int(count), cdf, mass);
+      else
+        DispersedFormulas::large_count(
+            odds, count_at(count, k, constants, number, n_cases), shape, count < FROM_NORMAL, count >= FROM_NORMAL, cdf,
+            mass);
+      at.add(k, cdf, mass, 0);
+    }
+  }
+}
+
+// P(Y = k) given a draw, for the guess with number `place`.
+FUNCTION double dispersed_mass(
+    const AtGuesses& at, int place, const real* v, const double* shapes, const double* constants, int number, int n_cases) {
+  const int o = place % N_TARGETS;
+  const DispersedFormulas::Shape shape = DispersedFormulas::shape_at(shapes + o * N_OF_SHAPE);
+  const DispersedFormulas::Odds odds = DispersedFormulas::odds(Doubles::at_most(v[o], MOST_LOG_RATE), shape);
+  const double count = at.guesses[place];
+  double cdf, mass;
+  if (count >= FROM_FRACTION)
+    return DispersedFormulas::at_large(odds, count_at(count, place, constants, number, n_cases), shape).mass;
+  DispersedFormulas::small_count(odds, count, shape, int(count), cdf, mass);
+  return mass;
 }
 
 // For each guess at a time: the integral of the hazard up to the time, and the hazard then, as far as the cells go.

@@ -3,6 +3,7 @@
 // The sums of a segment of draws go to `parts`. Another kernel then adds the segments in their order, so that results do
 // not depend on which block ends first. The sums are in float64.
 
+constexpr bool ARE_COUNTS = MODEL == COUNT || MODEL == DISPERSED_COUNT;
 constexpr int N_VALUES = MODEL == HETEROSCEDASTIC ? N_OUTPUTS / 2 : N_OUTPUTS;
 
 // The outputs, (n_draws, N_OUTPUTS, n_cases * N_CELLS): the cells of a case are together.
@@ -32,10 +33,10 @@ FUNCTION double replace_by_means(const real* v, double* mean) {
     for (int o = 0; o < N_VALUES; ++o) {
       mean[o] = v[o];
       if constexpr (MODEL == BINARY) mean[o] = Exact::logistic(v[o]);
-      if constexpr (MODEL == COUNT) mean[o] = ::exp(double(v[o]));
+      if constexpr (ARE_COUNTS) mean[o] = ::exp(double(v[o]));
     }
   }
-  if constexpr (MODEL == BINARY || MODEL == CLASS || MODEL == COUNT) {
+  if constexpr (MODEL == BINARY || MODEL == CLASS || ARE_COUNTS) {
 #pragma unroll
     for (int o = 0; o < N_OUTPUTS; ++o) zero += double(v[o] * real(0));
   }
@@ -54,9 +55,9 @@ FUNCTION void add_cell(Formulas::TimeMoments& time, int cell, const real* v, dou
   variances += double(v[0]) * 0;
 }
 
-// Sums of m - shift, of its square, and of the variance of the noise or of a time: parts is
-// (n_segments, 3, N_VALUES, n_cases).
-extern "C" __global__ void moments_of_draws(REDUCED, const double* shift, double* parts) {
+// Sums of m - shift, of its square, and of the variance of the noise, of a time, or of what dispersion adds to a count:
+// parts is (n_segments, 3, N_VALUES, n_cases). `shapes` of counts with dispersion is (n_draws, N_TARGETS, N_OF_SHAPE).
+extern "C" __global__ void moments_of_draws(REDUCED, const double* shift, const double* shapes, double* parts) {
   THIS_CASE;
   double sums[3][N_VALUES], by[N_VALUES];
   Formulas::TimeMoments time = {};
@@ -65,7 +66,7 @@ extern "C" __global__ void moments_of_draws(REDUCED, const double* shift, double
     sums[0][o] = sums[1][o] = sums[2][o] = 0;
     by[o] = shift[(long long)o * n_cases + some_case];
   }
-  each_draw(position, values, starts, n_segments, n_cases, [&](int, int cell, const real* v) {
+  each_draw(position, values, starts, n_segments, n_cases, [&](int draw, int cell, const real* v) {
     double mean[N_VALUES], zero = 0;
     if constexpr (MODEL == SURVIVAL) {
       add_cell(time, cell, v, sums[2][0]);
@@ -81,6 +82,8 @@ extern "C" __global__ void moments_of_draws(REDUCED, const double* shift, double
       const double excess = mean[o] - by[o];
       sums[0][o] += excess, sums[1][o] += excess * excess, sums[2][o] += zero;
       if constexpr (MODEL == HETEROSCEDASTIC) sums[2][o] += noise_variance(v, o);
+      if constexpr (MODEL == DISPERSED_COUNT)
+        sums[2][o] += mean[o] * mean[o] / shapes[((long long)draw * N_TARGETS + o) * N_OF_SHAPE];
     }
   });
   if (!has_case) return;
@@ -120,7 +123,8 @@ extern "C" __global__ void scores_of_draws(REDUCED, const double* exact, const d
 
 // Sums of F, f and f' at guesses: parts is (n_segments, 3, N_GUESSES, N_TARGETS, n_cases), and guesses without the first
 // two. f' of a time is by its logarithm, and that of a count is zero. `table` has the constants of counts, or the cubics
-// of t noise, (n_places, 4). Models of labels do not launch it.
+// of t noise, (n_places, 4). `sigmas` are those of the noise, or shapes as in moments_of_draws. Models of labels do not
+// launch it.
 extern "C" __global__ void distribution_of_draws(REDUCED, const double* guesses, const double* table, double* parts,
                                                  const double* sigmas, double rate, int n_places) {
   THIS_CASE;
@@ -132,6 +136,8 @@ extern "C" __global__ void distribution_of_draws(REDUCED, const double* guesses,
       add_times(at, hazards, cell, v);
     else if constexpr (MODEL == COUNT)
       add_counts(at, v, table, some_case, n_cases);
+    else if constexpr (MODEL == DISPERSED_COUNT)
+      add_dispersed_counts(at, v, sigmas + (long long)draw * N_TARGETS * N_OF_SHAPE, table, some_case, n_cases);
     else
       add_real(at, v, sigmas + (long long)draw * N_TARGETS, cubics);
   });
@@ -144,13 +150,19 @@ extern "C" __global__ void distribution_of_draws(REDUCED, const double* guesses,
 }
 
 // Sums of the probabilities of counts: parts is (n_segments, 1, N_GUESSES, N_TARGETS, n_cases).
-extern "C" __global__ void mass_of_draws(REDUCED, const double* counts, const double* constants, double* parts) {
-  if constexpr (MODEL == COUNT) {
+extern "C" __global__ void mass_of_draws(REDUCED, const double* counts, const double* constants, const double* shapes,
+                                         double* parts) {
+  if constexpr (ARE_COUNTS) {
     THIS_CASE;
     AtGuesses at(counts, some_case, n_cases);
-    each_draw(position, values, starts, n_segments, n_cases, [&](int, int, const real* v) {
+    each_draw(position, values, starts, n_segments, n_cases, [&](int draw, int, const real* v) {
 #pragma unroll
       for (int k = 0; k < AtGuesses::N; ++k) {
+        if constexpr (MODEL == DISPERSED_COUNT) {
+          const double* of_draw = shapes + (long long)draw * N_TARGETS * N_OF_SHAPE;
+          at.sums[1][k] += dispersed_mass(at, k, v, of_draw, constants, some_case, n_cases);
+          continue;
+        }
         const double log_rate = Doubles::at_most(v[k % N_TARGETS], MOST_LOG_RATE);
         at.sums[1][k] += Formulas::count_mass(log_rate, count_at(at.guesses[k], k, constants, some_case, n_cases));
       }

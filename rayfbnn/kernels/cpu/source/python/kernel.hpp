@@ -269,9 +269,10 @@ class Kernel {
     }
 
     void add_moments(
-        const Input& positions, const Input& pieces, const Input& shift, const Output& sums, const Output& squares,
-        const Output& variances) const {
+        const Input& positions, const nb::object& shapes, const Input& pieces, const Input& shift, const Output& sums,
+        const Output& squares, const Output& variances) const {
         Reduction wanted{Reduction::MOMENTS};
+        fill_shapes(wanted, shapes, chains_of(positions));
         const size_t n = chains_of(positions), n_pieces = sums.ndim() > 0 ? sums.shape(0) : 0;
         const size_t n_values = network_.model == 6 ? units_.back() / 2 : units_.back();
         wanted.n_values = int(n_values);
@@ -290,7 +291,7 @@ class Kernel {
         const Output& maxima, const Output& scaled) const {
         Reduction wanted{Reduction::SCORES};
         const size_t n = chains_of(positions), n_rows = network_.n_rows, n_targets = network_.n_targets;
-        require(noise.is_none() == (network_.model > 1), "noise: must be given for real targets, and only for these");
+        require(noise.is_none() != network_.has_taus(), "noise: must be given for real targets and for dispersion alone");
         if (!noise.is_none()) wanted.noise = doubles(nb::cast<Input>(noise, false), "noise", {n, n_targets});
         wanted.normalisers = doubles(normalisers, "normalisers", {n, n_targets});
         wanted.targets = doubles(targets, "targets", {n_rows, size_t(n_cases_)});
@@ -302,8 +303,8 @@ class Kernel {
     }
 
     void add_distribution(
-        const Input& positions, nb::object sigmas, const Input& guesses, nb::object constants, nb::object table,
-        double table_rate, const Output& sums) const {
+        const Input& positions, nb::object sigmas, const nb::object& shapes, const Input& guesses, nb::object constants,
+        nb::object table, double table_rate, const Output& sums) const {
         const int model = network_.model;
         require(model != 2 && model != 3, "model: labels have no distribution");
         Reduction wanted{Reduction::DISTRIBUTION};
@@ -311,6 +312,7 @@ class Kernel {
         const bool is_real = model <= 1 || model == 6;
         require(sigmas.is_none() == (model > 1), "sigmas: must be given for common noise, and only for this");
         if (!sigmas.is_none()) wanted.sigmas = doubles(nb::cast<Input>(sigmas, false), "sigmas", {n, n_targets});
+        fill_shapes(wanted, shapes, n);
         fill_guesses(wanted, guesses, is_real ? real() : nb::dtype<double>(), constants);
         require(table.is_none() == (model != 1), "table: must be given for t noise, and only for this");
         if (!table.is_none()) {
@@ -325,9 +327,11 @@ class Kernel {
     }
 
     void add_mass(
-        const Input& positions, const Input& counts, nb::object constants, const Output& sums) const {
-        require(network_.model == 4, "model: must be of counts");
+        const Input& positions, const nb::object& shapes, const Input& counts, nb::object constants,
+        const Output& sums) const {
+        require(are_counts(), "model: must be of counts");
         Reduction wanted{Reduction::MASS};
+        fill_shapes(wanted, shapes, chains_of(positions));
         fill_guesses(wanted, counts, nb::dtype<double>(), constants);
         wanted.sums = doubles(sums, "sums", {size_t(wanted.n_guesses), size_t(network_.n_targets), cases()});
         reduce(wanted, positions);
@@ -337,13 +341,22 @@ class Kernel {
     int n_cells() const { return int(starts_of_pieces_.size()); }
     size_t cases() const { return size_t(n_cases_ / n_cells()); }
 
+    bool are_counts() const { return network_.model == 4 || network_.model == 7; }
+
+    // Takes the numbers of each draw's shapes.
+    void fill_shapes(Reduction& wanted, const nb::object& shapes, size_t n) const {
+        require(shapes.is_none() == (network_.model != 7), "shapes: must be given for dispersion, and only for this");
+        if (shapes.is_none()) return;
+        wanted.shapes = doubles(nb::cast<Input>(shapes, false), "shapes", {n, size_t(network_.n_targets), 4});
+    }
+
     // Takes guesses (n_guesses, n_targets, n_cases), and for counts log_counts and peaks of Reduction, (2, ...).
     void fill_guesses(
         Reduction& wanted, const Input& guesses, nb::dlpack::dtype dtype, const nb::object& constants) const {
         const size_t n_guesses = guesses.ndim() > 0 ? guesses.shape(0) : 0, n_targets = network_.n_targets;
         wanted.n_guesses = int(n_guesses);
         wanted.guesses = data_of(guesses, "guesses", dtype, {n_guesses, n_targets, cases()});
-        require(constants.is_none() == (network_.model != 4), "constants: must be given for counts, and only for these");
+        require(constants.is_none() != are_counts(), "constants: must be given for counts, and only for these");
         if (constants.is_none()) return;
         const Input given = nb::cast<Input>(constants, false);
         wanted.log_counts = doubles(given, "constants", {2, n_guesses, n_targets, cases()});

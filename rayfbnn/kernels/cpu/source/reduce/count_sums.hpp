@@ -3,28 +3,81 @@
 #define RAYFBNN_REDUCE_COUNT_SUMS_HPP
 
 #include "block.hpp"
+#include "shared/dispersed.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 
-template <class S, bool WITH_CDF>
+// The probabilities at the counts of a pack: at small ones up to `last`, and at large ones of the kinds `has_few` and
+// `has_many` of dispersed.hpp. The two classes have the same members. `large_mass` is right at small counts too if
+// IS_ONE_MASS.
+template <class D>
+struct PoissonLaw {
+    typedef Predictive<D> P;
+    typedef PackDouble Place;
+    static constexpr double FROM = FROM_EXPANSION, FROM_MANY = FROM_EXPANSION;
+    static constexpr bool IS_ONE_MASS = true;
+
+    explicit PoissonLaw(const double*) {}
+    RAYFBNN_METHOD Place place(PackDouble v) const { return v; }
+    RAYFBNN_METHOD void small(PackDouble v, PackDouble k, int last, PackDouble& cdf, PackDouble& mass) const {
+        P::small_count(v, k, last, cdf, mass);
+    }
+    RAYFBNN_METHOD void large(
+        PackDouble v, const typename P::Count& count, bool, bool, PackDouble& cdf, PackDouble& mass) const {
+        P::large_count(v, count, cdf, mass);
+    }
+    RAYFBNN_METHOD PackDouble large_mass(PackDouble v, const typename P::Count& count) const {
+        return P::count_mass(v, count);
+    }
+};
+
+template <class D>
+struct DispersedLaw {
+    typedef Dispersed<D> P;
+    typedef typename P::Odds Place;
+    static constexpr double FROM = FROM_FRACTION, FROM_MANY = FROM_NORMAL;
+    static constexpr bool IS_ONE_MASS = false;
+    const typename P::Shape shape;
+
+    explicit DispersedLaw(const double* numbers) : shape(P::shape_at(numbers)) {}
+    RAYFBNN_METHOD Place place(PackDouble v) const { return P::odds(v, shape); }
+    RAYFBNN_METHOD void small(const Place& odds, PackDouble k, int last, PackDouble& cdf, PackDouble& mass) const {
+        P::small_count(odds, k, shape, last, cdf, mass);
+    }
+    RAYFBNN_METHOD void large(
+        const Place& odds, const typename P::Count& count, bool has_few, bool has_many, PackDouble& cdf,
+        PackDouble& mass) const {
+        P::large_count(odds, count, shape, has_few, has_many, cdf, mass);
+    }
+    RAYFBNN_METHOD PackDouble large_mass(const Place& odds, const typename P::Count& count) const {
+        return P::at_large(odds, count, shape).mass;
+    }
+};
+
+template <class S, class Law, bool WITH_CDF>
 class CountSums : public Sums<S> {
    public:
     typedef typename Pack<S>::Type L;
     typedef Lane<PackDouble> D;
-    typedef Predictive<D> P;
-    static constexpr int W = Lane<L>::width, N = Doubles<S>::N;
+    typedef typename Predictive<D>::Count Count;
 
     explicit CountSums(const Job& job) : Sums<S>(job) {
         const long size = here.n_guesses() * here.most_places();
         counts = Buffer<double>(size), log_counts = Buffer<double>(size), peaks = Buffer<double>(size);
-        small_counts = Buffer<int>(size / D::width), totals = Buffer<double>(N_SUMS * size);
+        kinds = Buffer<Kinds>(size / D::width), totals = Buffer<double>(N_SUMS * size);
     }
 
    private:
     using Sums<S>::here;
     static constexpr int N_SUMS = WITH_CDF ? 3 : 1;
+    // Which counts a pack has: the largest small one, or -1 if there is none, and whether it has large ones.
+    struct Kinds {
+        int last;
+        bool has_few, has_many;
+        bool has_large() const { return has_few || has_many; }
+    };
     Buffer<double> counts, log_counts, peaks, totals;
-    Buffer<int> small_counts;
+    Buffer<Kinds> kinds;
 
     void end() override { here.add_to(here.wanted.sums, totals, N_SUMS * here.n_guesses()); }
 
@@ -34,57 +87,60 @@ class CountSums : public Sums<S> {
         here.take(counts.data(), static_cast<const double*>(here.wanted.guesses), n_rows);
         here.take(log_counts.data(), here.wanted.log_counts, n_rows);
         here.take(peaks.data(), here.wanted.peaks, n_rows);
-        // The largest count below 16 in each pack, -1 if there is none; 32 is added if there are larger ones too.
-        for (long k = 0; k < n_rows * here.places() / D::width; ++k) {
-            int largest = NO_COUNT, with_larger = 0;
-            for (int c = 0; c < D::width; ++c) {
-                const double count = counts[k * D::width + c];
-                if (count >= FROM_EXPANSION)
-                    with_larger = WITH_LARGER;
-                else if (count > largest)
-                    largest = int(count);
-            }
-            small_counts[k] = largest + with_larger;
-        }
+        for (long k = 0; k < n_rows * here.places() / D::width; ++k) kinds[k] = kinds_of(counts + k * D::width);
     }
-    static constexpr int NO_COUNT = -1, WITH_LARGER = 32;
+
+    static Kinds kinds_of(const double* pack) {
+        Kinds found = {-1, false, false};
+        for (int c = 0; c < D::width; ++c) {
+            const double count = pack[c];
+            if (count >= Law::FROM)
+                (count >= Law::FROM_MANY ? found.has_many : found.has_few) = true;
+            else if (count > found.last)
+                found.last = int(count);
+        }
+        return found;
+    }
 
     void add() override {
         const long step = here.net.n_targets * here.places(), part = here.wanted.n_guesses * step;
-        for (int o = 0; o < here.net.n_targets; ++o)
+        for (int o = 0; o < here.net.n_targets; ++o) {
+            const double* shapes = here.wanted.shapes;
+            if (shapes) shapes += (long(here.draw) * here.net.n_targets + o) * N_OF_SHAPE;
+            const Law law(shapes);
             for (long c = 0; c < here.places(); c += D::width) {
                 const S* output = reinterpret_cast<const S*>(here.outputs()) + o * here.places() + c;
-                const PackDouble v = D::at_most(doubles_of(output), MOST_LOG_RATE);
+                const typename Law::Place place = law.place(D::at_most(doubles_of(output), MOST_LOG_RATE));
                 for (long q = 0; q < here.wanted.n_guesses; ++q) {
                     const long at = q * step + o * here.places() + c;
-                    if constexpr (WITH_CDF) {
-                        PackDouble cdf = {}, mass = {};
-                        count_probabilities(v, at, cdf, mass);
-                        *pack_at(totals, at) += cdf;
-                        *pack_at(totals, part + at) += mass;
-                    } else {
-                        *pack_at(totals, at) += P::count_mass(v, count_at(at));
-                    }
+                    PackDouble cdf = {}, mass = {};
+                    probabilities(law, place, at, cdf, mass);
+                    if constexpr (WITH_CDF) *pack_at(totals, at) += cdf;
+                    *pack_at(totals, WITH_CDF ? part + at : at) += mass;
                 }
             }
+        }
     }
 
-    RAYFBNN_METHOD typename P::Count count_at(long at) const {
-        return {*pack_at(counts, at), *pack_at(log_counts, at), *pack_at(peaks, at)};
-    }
-
-    RAYFBNN_METHOD void count_probabilities(PackDouble v, long at, PackDouble& cdf, PackDouble& mass) const {
-        const int code = small_counts[at / D::width];
-        const int last = code >= WITH_LARGER + NO_COUNT ? code - WITH_LARGER : code;
+    RAYFBNN_METHOD void probabilities(
+        const Law& law, const typename Law::Place& place, long at, PackDouble& cdf, PackDouble& mass) const {
         const PackDouble k = *pack_at(counts, at);
-        if (last >= 0) P::small_count(v, k, last, cdf, mass);
-        if (last == code) return;
-        typename P::Count count = count_at(at);
-        count.k = D::at_least(k, FROM_EXPANSION);
-        PackDouble large_cdf, large_mass;
-        P::large_count(v, count, large_cdf, large_mass);
-        cdf = last < 0 ? large_cdf : D::select(k < FROM_EXPANSION, cdf, large_cdf);
-        mass = last < 0 ? large_mass : D::select(k < FROM_EXPANSION, mass, large_mass);
+        Count count = {k, *pack_at(log_counts, at), *pack_at(peaks, at)};
+        if constexpr (!WITH_CDF && Law::IS_ONE_MASS) {
+            mass = law.large_mass(place, count);
+            return;
+        }
+        const Kinds kind = kinds[at / D::width];
+        if (kind.last >= 0) law.small(place, k, kind.last, cdf, mass);
+        if (!kind.has_large()) return;
+        count.k = D::at_least(k, Law::FROM);
+        PackDouble large_cdf = {}, large_mass;
+        if constexpr (WITH_CDF)
+            law.large(place, count, kind.has_few, kind.has_many, large_cdf, large_mass);
+        else
+            large_mass = law.large_mass(place, count);
+        cdf = kind.last < 0 ? large_cdf : D::select(k < Law::FROM, cdf, large_cdf);
+        mass = kind.last < 0 ? large_mass : D::select(k < Law::FROM, mass, large_mass);
     }
 };
 

@@ -3,6 +3,7 @@
 #define RAYFBNN_REDUCE_MOMENTS_HPP
 
 #include "block.hpp"
+#include "shared/dispersed.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 
@@ -36,7 +37,8 @@ class Moments : public Sums<S> {
     }
 
     void add() override {
-        if (here.net.model == BINARY || here.net.model == CLASS || here.net.model == COUNT) mark_infinities();
+        const bool are_counts = here.net.model == COUNT || here.net.model == DISPERSED_COUNT;
+        if (here.net.model == BINARY || here.net.model == CLASS || are_counts) mark_infinities();
         if (here.net.model == CLASS) replace_by_probabilities();
         if (here.net.model == SURVIVAL) add_times();
         for (int k = 0; k < here.wanted.n_values; ++k) {
@@ -44,6 +46,7 @@ class Moments : public Sums<S> {
             switch (here.net.model) {
                 case BINARY: add_values(k, [&](long p) { return Doubles<S>(Lane<L>::logistic(v[p])); }); break;
                 case COUNT:
+                case DISPERSED_COUNT:
                     add_values(k, [&](long p) {
                         Doubles<S> x(v[p]);
                         for (PackDouble& part : x.part) part = D::exponential(part);
@@ -54,6 +57,7 @@ class Moments : public Sums<S> {
                 default: add_values(k, [&](long p) { return Doubles<S>(v[p]); }); break;
             }
             if (here.net.model == HETEROSCEDASTIC) add_noise(k);
+            if (here.net.model == DISPERSED_COUNT) add_dispersion(k);
         }
         const int* number = here.wanted.pieces + here.draw;
         if (here.draw + 1 == here.job.n_chains || number[1] != number[0]) {
@@ -114,6 +118,20 @@ class Moments : public Sums<S> {
             }
             add_value(0, c / D::width, moments.mean);
             *pack_at(variances, c) += D::at_least(moments.square - moments.mean * moments.mean, 0) + bad;
+        }
+    }
+
+    // The variance exp(2 v)/r that dispersion adds.
+    void add_dispersion(int k) {
+        const L* v = here.outputs() + k * here.n_packs;
+        PackDouble* sum = reinterpret_cast<PackDouble*>(variances.data() + k * here.places());
+        const double r = here.wanted.shapes[(long(here.draw) * here.net.n_targets + k) * N_OF_SHAPE];
+        for (long p = 0; p < here.n_packs; ++p) {
+            const Doubles<S> x(v[p]);
+            for (int j = 0; j < N; ++j) {
+                const PackDouble mean = D::exponential(x.part[j]);
+                sum[p * N + j] += mean * mean * (1 / r);
+            }
         }
     }
 

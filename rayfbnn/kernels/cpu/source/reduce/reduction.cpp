@@ -12,16 +12,23 @@
 
 namespace RAYFBNN_NAMESPACE {
 
+template <class S, bool WITH_CDF>
+static Sums<S>* counts_for(const Job& job) {
+    typedef Lane<PackDouble> D;
+    if (job.network->model == COUNT) return new CountSums<S, PoissonLaw<D>, WITH_CDF>(job);
+    return new CountSums<S, DispersedLaw<D>, WITH_CDF>(job);
+}
+
 template <class S>
 static Sums<S>* sums_for(const Job& job) {
     switch (job.reduction->kind) {
         case Reduction::OUTPUTS: return new Outputs<S>(job);
         case Reduction::MOMENTS: return new Moments<S>(job);
         case Reduction::SCORES: return new Scores<S>(job);
-        case Reduction::MASS: return new CountSums<S, false>(job);
+        case Reduction::MASS: return counts_for<S, false>(job);
         default: break;
     }
-    if (job.network->model == COUNT) return new CountSums<S, true>(job);
+    if (job.network->model == COUNT || job.network->model == DISPERSED_COUNT) return counts_for<S, true>(job);
     if (job.network->model == SURVIVAL) return new TimeSums<S>(job);
     return new Distributions<S>(job);
 }

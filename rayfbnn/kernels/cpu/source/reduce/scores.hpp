@@ -42,6 +42,7 @@ class Scores : public Sums<S> {
             case STUDENT_T: return add_scores_of<STUDENT_T>();
             case BINARY: return add_scores_of<BINARY>();
             case COUNT: return add_scores_of<COUNT>();
+            case DISPERSED_COUNT: return add_scores_of<DISPERSED_COUNT>();
             case SURVIVAL: return add_scores_of<SURVIVAL>();
             case HETEROSCEDASTIC: return add_scores_of<HETEROSCEDASTIC>();
             default: return add_scores_of<CLASS>();
