@@ -1,0 +1,72 @@
+"""The protocol between a model and a ladder: a path of densities from a hot level to the posterior."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from rayfbnn.arrays import Array
+from rayfbnn.state import ChainState, TemperedTarget
+from rayfbnn.streams import Streams
+
+
+class Energies(Protocol):
+    """The energies of the data of some states at any level, with all constants of the likelihood."""
+
+    @property
+    def measure(self) -> Array:
+        """How badly each state fits, (n_rows,): the log of the residual sum of squares, or -log likelihood."""
+        ...
+
+    def at(self, x: Array) -> Array:
+        """Return each state's energy at the level with coordinate x, both (n_rows,) float64."""
+        ...
+
+
+class Path(Protocol):
+    """A path of densities prior * exp(-E_x); the coordinate x rises from the hot level to the posterior.
+
+    kind  "noise": x is the log of a noise precision that is held; the top has the noise integrated out.
+          "powers": x is the log of the power of the likelihood
+    top   the coordinate of the posterior: infinite if its noise is free
+    """
+
+    @property
+    def kind(self) -> Literal["noise", "powers"]: ...
+
+    @property
+    def top(self) -> float: ...
+
+    def with_multipliers(self, multipliers: tuple[float, ...]) -> Path:
+        """Return the path on which the noise precision of target t is multipliers[t] * exp(x)."""
+        ...
+
+    def target(self, x: Array) -> TemperedTarget:
+        """Return the density of rows at coordinates x (n_rows,), given their noise precisions."""
+        ...
+
+    def placed(self, state: ChainState, x: Array) -> ChainState:
+        """Return the state with the noise precisions that the coordinates x (n_rows,) hold."""
+        ...
+
+    def offered(
+        self, state: ChainState, streams: Streams, *, is_below: Array
+    ) -> tuple[ChainState, Energies]:
+        """Return the state as it may exchange, and its energies, from one pass through the network.
+
+        A row below the top, which `is_below` (n_rows,) selects, has noise precisions drawn for the top. If the
+        row goes there, it needs no other.
+        """
+        ...
+
+    def log_precisions(self, precisions: Array) -> Array:
+        """Return the logs of the targets' noise precisions, (n_rows, n_targets), or (n_rows, 0)."""
+        ...
+
+    def prior_draw(self, streams: Streams) -> ChainState:
+        """Return a draw from the prior for each row, with a momentum."""
+        ...
+
+    @property
+    def sigmas(self) -> tuple[str, ...] | None:
+        """The groups whose sigmas a held level draws; None for all."""
+        ...
