@@ -14,7 +14,7 @@ class Energies(Protocol):
 
     @property
     def measure(self) -> Array:
-        """How badly each state fits, (n_rows,): the log of the residual sum of squares, or -log likelihood."""
+        """The misfit of each state, (n_rows,): the log of the residual sum of squares, or -log likelihood."""
         ...
 
     def at(self, x: Array) -> Array:
@@ -31,10 +31,14 @@ class Path(Protocol):
     """
 
     @property
-    def kind(self) -> Literal["noise", "powers"]: ...
+    def kind(self) -> Literal["noise", "powers"]:
+        """What the levels differ in."""
+        ...
 
     @property
-    def top(self) -> float: ...
+    def top(self) -> float:
+        """The coordinate of the posterior."""
+        ...
 
     def with_multipliers(self, multipliers: tuple[float, ...]) -> Path:
         """Return the path on which the noise precision of target t is multipliers[t] * exp(x)."""
@@ -48,13 +52,11 @@ class Path(Protocol):
         """Return the state with the noise precisions that the coordinates x (n_rows,) hold."""
         ...
 
-    def offered(
-        self, state: ChainState, streams: Streams, *, is_below: Array
-    ) -> tuple[ChainState, Energies]:
+    def offered(self, state: ChainState, streams: Streams, *, is_below: Array) -> tuple[ChainState, Energies]:
         """Return the state as it may exchange, and its energies, from one pass through the network.
 
-        A row below the top, which `is_below` (n_rows,) selects, has noise precisions drawn for the top. If the
-        row goes there, it needs no other.
+        A row below the top, which `is_below` (n_rows,) selects, has noise precisions drawn for the top. It
+        keeps them if it goes there.
         """
         ...
 

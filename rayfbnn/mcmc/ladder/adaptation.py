@@ -1,0 +1,179 @@
+"""The settings of a ladder, found in rounds: its levels, their stepsizes and lengths, and its hot end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rayfbnn.arrays import array_namespace
+from rayfbnn.mcmc.ladder.measured import Measured
+from rayfbnn.mcmc.ladder.path import Path
+from rayfbnn.mcmc.ladder.records import LadderSettings, LadderState, started
+from rayfbnn.mcmc.tuning.choosing import TARGET_ACCEPTANCE
+from rayfbnn.mcmc.tuning.measuring import ratio
+from rayfbnn.state import ChainState
+
+_FIRST_LEVELS = 16
+_MOST_LEVELS = 64
+_FIRST_STEPSIZE = 0.5
+_SHORTEST, _LONGEST, _LONGEST_OF_POWERS = 16, 128, 64
+_REJECTION = 0.5  # wanted between neighbours; 0.6 is the largest that may remain
+_GAIN = 2.0  # of the log stepsize, for a difference of one in the acceptance
+_AGREE = 1.05  # R-hat of the hot end
+_FIRST_HOT = {"noise": 0.0, "powers": math.log(1e-3)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of an adaptation.
+
+    rounds  number of iterations of each round
+    levels  number of levels, or None for as many as rejections of at most 0.6 need
+    hot     coordinate of the hot end, or None for the coldest at which all ladders agree
+    """
+
+    rounds: tuple[int, ...] = (24, 24, 32, 48, 64, 96, 144)
+    levels: int | None = None
+    hot: float | None = None
+
+    @property
+    def moves_hot_after(self) -> tuple[int, ...]:
+        """The rounds after which the hot end may move."""
+        n = len(self.rounds)
+        return () if self.hot is not None else tuple(range(n // 2, n - 1))
+
+
+def first_settings(
+    path: Path, plan: Plan, *, top: Sequence[int], n_chains: int, scales: tuple[float, ...] = ()
+) -> LadderSettings:
+    """Return the settings before the first round.
+
+    top     `measured.top_sums` of the chains that ladders start from; () for powers
+    scales  factors on the stepsizes of groups that the warm-up of these chains found, or ()
+    """
+    means = [ratio(value, n_chains) for value in top]
+    hot = _FIRST_HOT[path.kind] if plan.hot is None else plan.hot
+    cold = sum(means) / len(means) if math.isinf(path.top) else path.top
+    n_levels = plan.levels or _FIRST_LEVELS
+    last = n_levels - 1 if math.isinf(path.top) else n_levels
+    levels = tuple(np.linspace(min(hot, cold - 1.0), cold, last)[: n_levels - 1].tolist())
+    return LadderSettings(
+        levels,
+        (_FIRST_STEPSIZE,) * n_levels,
+        _steps(levels, path),
+        scales,
+        _multipliers(means),
+    )
+
+
+def adapted(
+    settings: LadderSettings, measured: Measured, *, path: Path, plan: Plan, number: int
+) -> LadderSettings:
+    """Return the settings after round `number`, a function of what all ladders measured in it."""
+    stepsizes = _stepsizes(settings, measured, number)
+    means = measured.mean_top
+    rejection = np.maximum(measured.mean_rejection, 1e-3)
+    old = _coordinates(settings, path)
+    barrier = np.concatenate([[0.0], np.cumsum(rejection)])
+    hot = plan.hot
+    if hot is None:
+        hot = _hot(settings, measured) if number in plan.moves_hot_after else settings.levels[0]
+    start = float(np.interp(hot, old, barrier[: len(old)]))
+    n_levels = plan.levels or _n_levels(barrier[-1] - start, settings.n_levels)
+    levels = _spread(old, barrier, start, hot, n_levels, path, means)
+    log_stepsizes = np.interp(
+        [*levels, levels[-1] + 1], [*settings.levels, settings.levels[-1] + 1], np.log(stepsizes)
+    )
+    return LadderSettings(
+        levels,
+        tuple(np.exp(log_stepsizes).tolist()),
+        _steps(levels, path),
+        settings.scales,
+        _multipliers(means),
+    )
+
+
+def moved(state: LadderState, before: LadderSettings, after: LadderSettings, path: Path) -> LadderState:
+    """Return the ladders at new levels: each level takes the state of the old level that is nearest.
+
+    The top keeps its state. Replicas start again.
+    """
+    xp = array_namespace(state.chain.position)
+    old = np.array([*before.levels])
+    nearest = [int(np.argmin(abs(old - x))) for x in after.levels] + [before.n_levels - 1]
+    rows = (np.array(nearest) + before.n_levels * np.arange(state.n_ladders)[:, None]).reshape(-1)
+    chain = state.chain
+    if nearest != list(range(before.n_levels)):
+        index = xp.asarray(rows)
+        chain = ChainState(chain.position[index], chain.momentum[index], chain.precisions[index])
+    x = xp.asarray(np.tile([*after.levels, path.top], state.n_ladders))
+    chain = path.with_multipliers(after.multipliers).placed(chain, x)
+    again = started(chain, after.n_levels)
+    return again if after.n_levels != before.n_levels else replace(again, trips=state.trips)
+
+
+def _stepsizes(settings: LadderSettings, measured: Measured, number: int) -> tuple[float, ...]:
+    gain = _GAIN / math.sqrt(1 + number / 3)
+    return tuple(
+        min(max(stepsize * math.exp(gain * (accepted - TARGET_ACCEPTANCE)), 1e-3), 32.0)
+        for stepsize, accepted in zip(settings.stepsizes, measured.mean_accepted, strict=True)
+    )
+
+
+def _coordinates(settings: LadderSettings, path: Path) -> np.ndarray:
+    """Return the coordinates with a place on the scale: of all levels, or of those with held noise."""
+    return np.array(settings.levels if math.isinf(path.top) else (*settings.levels, path.top))
+
+
+def _hot(settings: LadderSettings, measured: Measured) -> float:
+    """Return the coordinate of the coldest level at which, and above which, all ladders agree."""
+    agrees = [value < _AGREE for value in measured.r_hat()[:-1]]
+    coldest = next((level - 1 for level, agree in enumerate(agrees) if not agree), len(agrees) - 1)
+    return settings.levels[min(max(coldest, 0), len(settings.levels) - 2)]
+
+
+def _n_levels(barrier: float, before: int) -> int:
+    """Return a number of levels that gives the wanted rejection; it changes by at most half in a round."""
+    wanted = math.ceil(barrier / _REJECTION) + 1
+    return min(max(wanted, before // 2, 4), before + before // 2, _MOST_LEVELS)
+
+
+def _spread(
+    old: np.ndarray,
+    barrier: np.ndarray,
+    start: float,
+    hot: float,
+    n_levels: int,
+    path: Path,
+    means: Sequence[float],
+) -> tuple[float, ...]:
+    """Return the levels below the top at equal rejections between the hot end and the cold one.
+
+    The last held level of free noise is at the mean log precision of the top.
+    """
+    end = barrier[len(old) - 1]
+    n = n_levels - 1 if math.isinf(path.top) else n_levels
+    levels = np.interp(np.linspace(start, end, n), barrier[: len(old)], old)
+    levels[0] = hot
+    if math.isinf(path.top):
+        cold = max(sum(means) / len(means), hot + 0.1)
+        levels = hot + (levels - hot) * (cold - hot) / (levels[-1] - hot)
+    return tuple(levels[: n_levels - 1].tolist())
+
+
+def _steps(levels: Sequence[float], path: Path) -> tuple[int, ...]:
+    """Return lengths that rise with the square root of the precision or power, as powers of two."""
+    cold = levels[-1] if math.isinf(path.top) else path.top
+    longest = _LONGEST if path.kind == "noise" else _LONGEST_OF_POWERS
+    return tuple(
+        min(max(2 ** round(math.log2(longest) + (x - cold) / 2 / math.log(2)), _SHORTEST), longest)
+        for x in (*levels, cold)
+    )
+
+
+def _multipliers(means: Sequence[float]) -> tuple[float, ...]:
+    middle = sum(means) / len(means) if means else 0.0
+    return tuple(math.exp(mean - middle) for mean in means)
