@@ -135,7 +135,7 @@ def adapt(
         first += length
         measured = reduce(lambda a, b: a + b, [Measured.of(info) for info in infos])
         on_round(number, settings, measured, state)
-        after = adapted(settings, measured, path=path, plan=plan, number=number)
+        after = adapted(settings, measured, ends=path.ends, plan=plan, number=number)
         state, settings = moved(state, settings, after, path), after
     return replace(state, trips=0 * state.trips), settings, first
 

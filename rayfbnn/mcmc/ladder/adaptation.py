@@ -14,10 +14,9 @@ from rayfbnn.mcmc.ladder.path import Path
 from rayfbnn.mcmc.ladder.records import LadderSettings, LadderState, started
 from rayfbnn.mcmc.tuning.choosing import TARGET_ACCEPTANCE
 from rayfbnn.mcmc.tuning.measuring import ratio
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, LadderEnds
 
 _FIRST_LEVELS = 16
-_MOST_LEVELS = 64
 _FIRST_STEPSIZE = 0.5
 _SHORTEST, _LONGEST, _LONGEST_OF_POWERS = 16, 128, 64
 _REJECTION = 0.5  # wanted between neighbours; 0.6 is the largest that may remain
@@ -32,11 +31,13 @@ class Plan:
 
     rounds  number of iterations of each round
     levels  number of levels, or None for as many as rejections of at most 0.6 need
+    most_levels  the largest number of levels
     hot     coordinate of the hot end, or None for the coldest at which all ladders agree
     """
 
     rounds: tuple[int, ...] = (24, 24, 32, 48, 64, 96, 144)
     levels: int | None = None
+    most_levels: int = 64
     hot: float | None = None
 
     @property
@@ -47,7 +48,7 @@ class Plan:
 
 
 def first_settings(
-    path: Path, plan: Plan, *, top: Sequence[int], n_chains: int, scales: tuple[float, ...] = ()
+    ends: LadderEnds, plan: Plan, *, top: Sequence[int], n_chains: int, scales: tuple[float, ...] = ()
 ) -> LadderSettings:
     """Return the settings before the first round.
 
@@ -55,42 +56,42 @@ def first_settings(
     scales  factors on the stepsizes of groups that the warm-up of these chains found, or ()
     """
     means = [ratio(value, n_chains) for value in top]
-    hot = _FIRST_HOT[path.kind] if plan.hot is None else plan.hot
-    cold = sum(means) / len(means) if math.isinf(path.top) else path.top
-    n_levels = plan.levels or _FIRST_LEVELS
-    last = n_levels - 1 if math.isinf(path.top) else n_levels
+    hot = _FIRST_HOT[ends.kind] if plan.hot is None else plan.hot
+    cold = sum(means) / len(means) if math.isinf(ends.top) else ends.top
+    n_levels = plan.levels or min(_FIRST_LEVELS, plan.most_levels)
+    last = n_levels - 1 if math.isinf(ends.top) else n_levels
     levels = tuple(np.linspace(min(hot, cold - 1.0), cold, last)[: n_levels - 1].tolist())
     return LadderSettings(
         levels,
         (_FIRST_STEPSIZE,) * n_levels,
-        _steps(levels, path),
+        _steps(levels, ends),
         scales,
         _multipliers(means),
     )
 
 
 def adapted(
-    settings: LadderSettings, measured: Measured, *, path: Path, plan: Plan, number: int
+    settings: LadderSettings, measured: Measured, *, ends: LadderEnds, plan: Plan, number: int
 ) -> LadderSettings:
     """Return the settings after round `number`, a function of what all ladders measured in it."""
     stepsizes = _stepsizes(settings, measured, number)
     means = measured.mean_top
     rejection = np.maximum(measured.mean_rejection, 1e-3)
-    old = _coordinates(settings, path)
+    old = _coordinates(settings, ends)
     barrier = np.concatenate([[0.0], np.cumsum(rejection)])
     hot = plan.hot
     if hot is None:
         hot = _hot(settings, measured) if number in plan.moves_hot_after else settings.levels[0]
     start = float(np.interp(hot, old, barrier[: len(old)]))
-    n_levels = plan.levels or _n_levels(barrier[-1] - start, settings.n_levels)
-    levels = _spread(old, barrier, start, hot, n_levels, path, means)
+    n_levels = plan.levels or min(_n_levels(barrier[-1] - start, settings.n_levels), plan.most_levels)
+    levels = _spread(old, barrier, start, hot, n_levels, ends, means)
     log_stepsizes = np.interp(
         [*levels, levels[-1] + 1], [*settings.levels, settings.levels[-1] + 1], np.log(stepsizes)
     )
     return LadderSettings(
         levels,
         tuple(np.exp(log_stepsizes).tolist()),
-        _steps(levels, path),
+        _steps(levels, ends),
         settings.scales,
         _multipliers(means),
     )
@@ -109,7 +110,7 @@ def moved(state: LadderState, before: LadderSettings, after: LadderSettings, pat
     if nearest != list(range(before.n_levels)):
         index = xp.asarray(rows)
         chain = ChainState(chain.position[index], chain.momentum[index], chain.precisions[index])
-    x = xp.asarray(np.tile([*after.levels, path.top], state.n_ladders))
+    x = xp.asarray(np.tile([*after.levels, path.ends.top], state.n_ladders))
     chain = path.with_multipliers(after.multipliers).placed(chain, x)
     again = started(chain, after.n_levels)
     return again if after.n_levels != before.n_levels else replace(again, trips=state.trips)
@@ -123,9 +124,9 @@ def _stepsizes(settings: LadderSettings, measured: Measured, number: int) -> tup
     )
 
 
-def _coordinates(settings: LadderSettings, path: Path) -> np.ndarray:
+def _coordinates(settings: LadderSettings, ends: LadderEnds) -> np.ndarray:
     """Return the coordinates with a place on the scale: of all levels, or of those with held noise."""
-    return np.array(settings.levels if math.isinf(path.top) else (*settings.levels, path.top))
+    return np.array(settings.levels if math.isinf(ends.top) else (*settings.levels, ends.top))
 
 
 def _hot(settings: LadderSettings, measured: Measured) -> float:
@@ -138,7 +139,7 @@ def _hot(settings: LadderSettings, measured: Measured) -> float:
 def _n_levels(barrier: float, before: int) -> int:
     """Return a number of levels that gives the wanted rejection; it changes by at most half in a round."""
     wanted = math.ceil(barrier / _REJECTION) + 1
-    return min(max(wanted, before // 2, 4), before + before // 2, _MOST_LEVELS)
+    return min(max(wanted, before // 2, 4), before + before // 2)
 
 
 def _spread(
@@ -147,7 +148,7 @@ def _spread(
     start: float,
     hot: float,
     n_levels: int,
-    path: Path,
+    ends: LadderEnds,
     means: Sequence[float],
 ) -> tuple[float, ...]:
     """Return the levels below the top at equal rejections between the hot end and the cold one.
@@ -155,19 +156,19 @@ def _spread(
     The last held level of free noise is at the mean log precision of the top.
     """
     end = barrier[len(old) - 1]
-    n = n_levels - 1 if math.isinf(path.top) else n_levels
+    n = n_levels - 1 if math.isinf(ends.top) else n_levels
     levels = np.interp(np.linspace(start, end, n), barrier[: len(old)], old)
     levels[0] = hot
-    if math.isinf(path.top):
+    if math.isinf(ends.top):
         cold = max(sum(means) / len(means), hot + 0.1)
         levels = hot + (levels - hot) * (cold - hot) / (levels[-1] - hot)
     return tuple(levels[: n_levels - 1].tolist())
 
 
-def _steps(levels: Sequence[float], path: Path) -> tuple[int, ...]:
+def _steps(levels: Sequence[float], ends: LadderEnds) -> tuple[int, ...]:
     """Return lengths that rise with the square root of the precision or power, as powers of two."""
-    cold = levels[-1] if math.isinf(path.top) else path.top
-    longest = _LONGEST if path.kind == "noise" else _LONGEST_OF_POWERS
+    cold = levels[-1] if math.isinf(ends.top) else ends.top
+    longest = _LONGEST if ends.kind == "noise" else _LONGEST_OF_POWERS
     return tuple(
         min(max(2 ** round(math.log2(longest) + (x - cold) / 2 / math.log(2)), _SHORTEST), longest)
         for x in (*levels, cold)

@@ -118,7 +118,7 @@ def build(
     The settings give the stepsizes and lengths of the one operation that follows trajectories.
     """
     path = path.with_multipliers(settings.multipliers)
-    x = np.tile(np.array([*settings.levels, path.top]), (n_ladders, 1))
+    x = np.tile(np.array([*settings.levels, path.ends.top]), (n_ladders, 1))
     levels = at_levels(path, operations, settings, x.reshape(-1), advance=advance)
     return LadderIteration(levels, array_namespace(levels.x).asarray(x))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 from rayfbnn.arrays import Array
-from rayfbnn.state import ChainState, TemperedTarget
+from rayfbnn.state import ChainState, LadderEnds, TemperedTarget
 from rayfbnn.streams import Streams
 
 
@@ -23,21 +23,11 @@ class Energies(Protocol):
 
 
 class Path(Protocol):
-    """A path of densities prior * exp(-E_x); the coordinate x rises from the hot level to the posterior.
-
-    kind  "noise": x is the log of a noise precision that is held; the top has the noise integrated out.
-          "powers": x is the log of the power of the likelihood
-    top   the coordinate of the posterior: infinite if its noise is free
-    """
+    """A path of densities prior * exp(-E_x); the coordinate x rises from the hot level to the posterior."""
 
     @property
-    def kind(self) -> Literal["noise", "powers"]:
-        """What the levels differ in."""
-        ...
-
-    @property
-    def top(self) -> float:
-        """The coordinate of the posterior."""
+    def ends(self) -> LadderEnds:
+        """What the levels differ in, and the coordinate of the posterior."""
         ...
 
     def with_multipliers(self, multipliers: tuple[float, ...]) -> Path:

@@ -27,7 +27,7 @@ def filled(chains: ChainState, settings: LadderSettings, path: Path) -> LadderSt
     n_levels, n_ladders = settings.n_levels, len(chains.position)
     rows = xp.repeat(xp.arange(n_ladders), n_levels)
     chain = ChainState(chains.position[rows], chains.momentum[rows], chains.precisions[rows])
-    x = xp.asarray(np.tile([*settings.levels, path.top], n_ladders))
+    x = xp.asarray(np.tile([*settings.levels, path.ends.top], n_ladders))
     return started(path.with_multipliers(settings.multipliers).placed(chain, x), n_levels)
 
 
@@ -38,23 +38,24 @@ def annealing(
     *,
     n_ladders: int,
     n_iterations: int,
+    first: int = 1,
     advance: Advance,
 ) -> Callable[[ChainState, Streams], ChainState]:
-    """Return an update that brings prior draws to their levels in iterations 1 .. n_iterations.
+    """Return an update that brings prior draws to their levels in n_iterations iterations, from `first` on.
 
-    In iteration n the coordinate is n/n_iterations of the way from noise far above the targets (or from
+    In the n-th of them the coordinate is n/n_iterations of the way from noise far above the targets (or from
     hardly any power) to the coldest held level, or that of the row's own level if this is hotter. Rows have
     draws of their own.
 
     The rows of the top end with held noise, which sample-sigmas or sample-noise must draw before any use.
     """
     path = path.with_multipliers(settings.multipliers)
-    cold = settings.levels[-1] if math.isinf(path.top) else path.top
+    cold = settings.levels[-1] if math.isinf(path.ends.top) else path.ends.top
     own = np.tile([*settings.levels, cold], n_ladders)
 
     def update(chain: ChainState, streams: Streams) -> ChainState:
-        share = streams.iteration / n_iterations
-        x = np.minimum(own, _FIRST[path.kind] + (cold - _FIRST[path.kind]) * share)
+        share = (streams.iteration - first + 1) / n_iterations
+        x = np.minimum(own, _FIRST[path.ends.kind] + (cold - _FIRST[path.ends.kind]) * share)
         at_now = at_levels(path, operations, settings, x, advance=advance)
         return at_now(chain, streams)[0]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.model.architecture import NOISE
+from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.ladder.noise import NoisePath
 from rayfbnn.model.ladder.powers import PowerPath
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.state import LadderEnds
 
 
 def path_of(posterior: SampledPosterior) -> NoisePath | PowerPath:
@@ -21,11 +22,19 @@ def path_of(posterior: SampledPosterior) -> NoisePath | PowerPath:
     b = posterior.inverse_temperature
     if not (isinstance(b, float) and b == 1):
         raise ConfigError("ladder: needs temperature = 1, because its levels are temperatures themselves")
-    if posterior.model.noise is None:
-        return PowerPath(posterior)
-    group = posterior.precision_layout.groups[-1]
-    assert group.name == NOISE
-    alpha_common, alpha_unit, alpha_case = group.prior.alphas
-    if math.isfinite(alpha_case) or (math.isfinite(alpha_common) and math.isfinite(alpha_unit)):
-        return PowerPath(posterior)
-    return NoisePath(posterior)
+    ends = ends_of(posterior.model, posterior.n_targets)
+    return PowerPath(posterior) if ends.kind == "powers" else NoisePath(posterior, ends)
+
+
+def ends_of(model: ModelSpec, n_targets: int) -> LadderEnds:
+    """Return what the levels of a model's ladder differ in, and where it ends.
+
+    Levels of noise are for Gaussian noise whose precision is fixed, or has a single free level.
+    """
+    if model.noise is None:
+        return LadderEnds("powers", 0.0)
+    common, of_target, of_case = (math.isfinite(alpha) for alpha in model.noise.alphas)
+    if of_case or (common and of_target) or model.noise.rectified is not None:
+        return LadderEnds("powers", 0.0)
+    is_free = common or of_target
+    return LadderEnds("noise", math.inf if is_free else math.log(model.noise.mean_precision(n_targets)))

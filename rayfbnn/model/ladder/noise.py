@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from rayfbnn.model.layout import PrecisionGroup
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, LadderEnds
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -53,18 +51,13 @@ class NoisePath:
     """
 
     posterior: SampledPosterior
+    ends: LadderEnds
     multipliers: tuple[float, ...] = ()
-    kind: Literal["noise"] = "noise"
 
     @property
     def group(self) -> PrecisionGroup:
         """The noise precisions of a chain."""
         return self.posterior.precision_layout.groups[-1]
-
-    @property
-    def top(self) -> float:
-        """Infinity, or the log of a noise precision that the model fixes."""
-        return math.log(self.group.mean) if self.group.is_fixed else math.inf
 
     @property
     def sigmas(self) -> tuple[str, ...]:

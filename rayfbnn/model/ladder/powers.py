@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, LadderEnds
 from rayfbnn.streams import Streams
 
 
@@ -30,8 +29,7 @@ class PowerPath:
     """The path prior * likelihood**b with x = log b: a mcmc.ladder.path.Path. Its top is x = 0."""
 
     posterior: SampledPosterior
-    kind: Literal["powers"] = "powers"
-    top: float = 0.0
+    ends: LadderEnds = LadderEnds("powers", 0.0)
     sigmas: tuple[str, ...] | None = None
 
     def with_multipliers(self, multipliers: tuple[float, ...]) -> PowerPath:
