@@ -21,7 +21,9 @@ _FIRST_STEPSIZE = 0.5
 _SHORTEST, _LONGEST, _LONGEST_OF_POWERS = 16, 128, 64
 _REJECTION = 0.5  # wanted between neighbours; 0.6 is the largest that may remain
 _GAIN = 2.0  # of the log stepsize, for a difference of one in the acceptance
-_AGREE = 1.05  # R-hat of the hot end
+_AGREE, _DISAGREE = 1.05, 1.2  # R-hat of the hot end
+_STEP_BACK = 0.7  # of the coordinate
+_MOST_BEFORE_HOT = 24  # levels while the hot end is not found; most of them will be dropped
 _FIRST_HOT = {"noise": 0.0, "powers": math.log(1e-3)}
 
 
@@ -35,7 +37,7 @@ class Plan:
     hot     coordinate of the hot end, or None for the coldest at which all ladders agree
     """
 
-    rounds: tuple[int, ...] = (24, 24, 32, 48, 64, 96, 144)
+    rounds: tuple[int, ...] = (16, 16, 24, 32, 48, 64, 96)
     levels: int | None = None
     most_levels: int = 64
     hot: float | None = None
@@ -45,6 +47,10 @@ class Plan:
         """The rounds after which the hot end may move."""
         n = len(self.rounds)
         return () if self.hot is not None else tuple(range(n // 2, n - 1))
+
+    def is_hot_known_after(self, number: int) -> bool:
+        """Return True from the first round on after which the hot end may move."""
+        return self.hot is not None or number >= self.moves_hot_after[0]
 
 
 def first_settings(
@@ -83,7 +89,11 @@ def adapted(
     if hot is None:
         hot = _hot(settings, measured) if number in plan.moves_hot_after else settings.levels[0]
     start = float(np.interp(hot, old, barrier[: len(old)]))
-    n_levels = plan.levels or min(_n_levels(barrier[-1] - start, settings.n_levels), plan.most_levels)
+    n_levels = plan.levels or _n_levels(
+        barrier[-1] - start,
+        settings.n_levels,
+        plan.most_levels if plan.is_hot_known_after(number) else min(plan.most_levels, _MOST_BEFORE_HOT),
+    )
     levels = _spread(old, barrier, start, hot, n_levels, ends, means)
     log_stepsizes = np.interp(
         [*levels, levels[-1] + 1], [*settings.levels, settings.levels[-1] + 1], np.log(stepsizes)
@@ -130,16 +140,21 @@ def _coordinates(settings: LadderSettings, ends: LadderEnds) -> np.ndarray:
 
 
 def _hot(settings: LadderSettings, measured: Measured) -> float:
-    """Return the coordinate of the coldest level at which, and above which, all ladders agree."""
-    agrees = [value < _AGREE for value in measured.r_hat()[:-1]]
-    coldest = next((level - 1 for level, agree in enumerate(agrees) if not agree), len(agrees) - 1)
+    """Return the coordinate of the coldest level such that all ladders agree there and at hotter levels.
+
+    If they disagree clearly at the hottest level, the hot end becomes hotter.
+    """
+    r_hat = measured.r_hat()[:-1]
+    if r_hat[0] > _DISAGREE:
+        return settings.levels[0] - _STEP_BACK
+    coldest = next((level - 1 for level, value in enumerate(r_hat) if value > _AGREE), len(r_hat) - 1)
     return settings.levels[min(max(coldest, 0), len(settings.levels) - 2)]
 
 
-def _n_levels(barrier: float, before: int) -> int:
+def _n_levels(barrier: float, before: int, most: int) -> int:
     """Return a number of levels that gives the wanted rejection; it changes by at most half in a round."""
     wanted = math.ceil(barrier / _REJECTION) + 1
-    return min(max(wanted, before // 2, 4), before + before // 2)
+    return min(max(wanted, before // 2, 4), before + before // 2, most)
 
 
 def _spread(
