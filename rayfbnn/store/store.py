@@ -372,6 +372,12 @@ class Store:
         """Return one of catalogue.STATS, (n_chains, n_draws) float64; other arguments as above."""
         return reading.read_stat(self.opened, name, draws, chains, section, committed)
 
+    def read_ladder(
+        self, name: str, draws: slice = _ALL, chains: slice = _ALL, *, committed: int | None = None
+    ) -> Array:
+        """Return one of the arrays of catalogue.LADDER, (n_chains, n_draws, ...) float32."""
+        return reading.read_ladder(self.opened, name, draws, chains, committed)
+
     def read_predictive(self, name: str, draws: slice = _ALL) -> Array:
         """Return one of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of draws from the prior."""
         return reading.read_predictive(self.opened, name, draws)
