@@ -23,6 +23,7 @@ from rayfbnn.answers.judging.verdicts import (
     judge_hyperparameters,
     judge_predictions,
 )
+from rayfbnn.answers.ladder.hint import ladder_hint, with_hint
 from rayfbnn.answers.ladder.verdict import LadderVerdict, overruled, verdict_on_ladders
 from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
@@ -209,8 +210,9 @@ def diagnose_draws(
     others = [name for name in planned.origins if not is_of_predictions(name)]
     warmup = run.store.updates().warmup
     ladders = verdict_on_ladders(run, max_rhat=max_rhat)
+    hint = ladder_hint(run, float(summary.table.loc["log_likelihood", "rhat"]))
     predictions, others_judged = (
-        overruled(verdict, ladders)
+        with_hint(overruled(verdict, ladders), hint)
         for verdict in (
             judge_predictions(evidence(for_predictions), average_error([run], inputs=inputs)),
             judge_hyperparameters(evidence(others)),

@@ -155,3 +155,12 @@ def test_some_ladders_of_one_side_cannot_tell(in_phases: Path) -> None:
     diagnosis = api.diagnose(in_phases, fit=False, chains=[0, 2])
     assert isinstance(diagnosis, Diagnosis) and diagnosis.ladders is not None
     assert diagnosis.ladders.grade == "cannot tell"
+
+
+def test_plot_and_report_show_the_ladders(in_phases: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pictures = api.plot(in_phases, out=tmp_path / "plots")
+    assert "ladder.png" in [picture.name for picture in pictures]
+    page = api.report(in_phases, out=tmp_path / "report.html").read_text()
+    assert "lighter by" in page and "Rejection of exchanges between neighbouring levels" in page
+    assert page.count("round trips") >= 2
