@@ -210,7 +210,7 @@ def diagnose_draws(
     others = [name for name in planned.origins if not is_of_predictions(name)]
     warmup = run.store.updates().warmup
     ladders = verdict_on_ladders(run, max_rhat=max_rhat)
-    hint = ladder_hint(run, float(summary.table.loc["log_likelihood", "rhat"]))
+    hint = ladder_hint(run, float(summary.table["rhat"]["log_likelihood"]))
     predictions, others_judged = (
         with_hint(overruled(verdict, ladders), hint)
         for verdict in (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 
-_USUAL_STEPS_OF_LEVELS = 1000  # of all levels of a ladder together, before they are known
+_USUAL_STEPS, _USUAL_LEVELS = 50, 24  # of a level, and of a ladder, before they are known
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,10 @@ def current_costs(store: Store) -> list[int]:
 
 def _costs_of_ladders(store: Store, costs: list[int]) -> list[int]:
     """Return the costs for a pair of ladders, given those of the chain that one of them starts from."""
-    rounds = store.tuning.latest_ladder_rounds()
-    of_levels = sum(rounds[-1].settings.steps) if rounds else _USUAL_STEPS_OF_LEVELS
+    rounds, ladder = store.tuning.latest_ladder_rounds(), store.spec.ladder
+    assert ladder is not None
+    usual = _USUAL_STEPS * min(_USUAL_LEVELS, ladder.most_levels)
+    of_levels = sum(rounds[-1].settings.steps) if rounds else usual
     before, annealed = costs[: store.spec.annealing_phase], costs[store.spec.annealing_phase]
     return [*before, annealed + of_levels, 2 * of_levels, 2 * of_levels]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from rayfbnn.answers.judging.advice import resume_advice, rounded_up
-from rayfbnn.answers.judging.verdicts import Verdict
+from rayfbnn.answers.judging.verdicts import Grade, Verdict
 from rayfbnn.answers.ladder.evidence import AGREES, LadderEvidence, ladder_evidence
 from rayfbnn.answers.wording import known, numbered
 from rayfbnn.draws.ladders import is_of_ladders
@@ -247,12 +247,13 @@ def overruled(verdict: Verdict, ladders: LadderVerdict | None) -> Verdict:
     """Return the verdict on the last levels of ladders: it cannot be good unless their evidence is sound."""
     if ladders is None or ladders.is_sound or not verdict.ok:
         return verdict
-    known_bad = ladders.grade == "not converged"
-    bad = "not usable" if verdict.subject == "predictions" else "not converged"
+    grade: Grade = "not usable" if verdict.subject == "predictions" else "not converged"
+    if ladders.grade != "not converged":
+        grade = "cannot tell"
     sentence = f"the ladders say otherwise: {ladders.decided_by}"
     return replace(
         verdict,
-        grade=bad if known_bad else "cannot tell",
+        grade=grade,
         reasons=(sentence, *verdict.reasons),
         advice=(*verdict.advice, *ladders.advice),
         decided_by=sentence,

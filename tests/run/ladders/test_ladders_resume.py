@@ -142,13 +142,14 @@ def test_any_number_of_workers_runs_the_same_bits(tmp_path: Path, undisturbed: P
 @pytest.mark.long
 def test_ladders_that_are_killed_go_on_to_the_same_bits(tmp_path: Path) -> None:
     """Each process is killed inside a block, in every phase of the run."""
-    spec = ladder_spec(tmp_path, settings={"annealing": 60, "adaptation": 120}, iterations=200)
+    settings = {"annealing": 60, "adaptation": 120}
+    spec = ladder_spec(tmp_path, settings=settings, iterations=200, draws_per_block=4)
     (tmp_path / "run.toml").write_text(spec.to_toml())
     run_ladders(tmp_path / "whole.zarr", spec)
     killed = tmp_path / "killed.zarr"
     command = [sys.executable, "-c", "from rayfbnn.cli import main; main()"]
     stages: set[str | None] = set()
-    for share in np.linspace(0.03, 0.97, 12):
+    for share in np.linspace(0.03, 0.85, 11):
         options = ["--workers", "0"]
         verb = ["resume", str(killed)] if killed.exists() else ["sample", "run.toml", str(killed)]
         process = subprocess.Popen([*command, *verb, *options], cwd=tmp_path, start_new_session=True)
