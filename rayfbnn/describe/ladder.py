@@ -37,8 +37,8 @@ def describe_ladder(spec: RunSpec, store: Store | None) -> list[str]:
         f"  from the prior: ladders 1, 3, ... ({spec.chains // 2}), each annealed from draws of its own",
         f"  phases 1 to {held + 1}: {warmup:,} iterations of the default schedule, in the former's chains",
         f"  phase {held + 2}: {ladder.annealing:,} iterations, in which the latter are annealed",
-        f"  phase {held + 3}: {ladder.adaptation:,} iterations in {len(ladder.rounds)} rounds, each with new"
-        " levels, stepsizes and lengths",
+        f"  phase {held + 3}: {ladder.adaptation:,} iterations in rounds ({len(ladder.rounds)}), each with"
+        " new levels, stepsizes and lengths",
         f"  phase {held + 4}: {phases[-1].iterations:,} iterations; the draw of the last level is kept",
         "  operations at every level, before neighbours exchange their states:",
         *(f"    {operation.description()}" for operation in phases[-1].operations),

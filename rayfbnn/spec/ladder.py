@@ -89,6 +89,7 @@ def check_ladder(
     *,
     phases: int,
     method: str | None,
+    device: str,
     temperature: float,
     parts: int | str | None,
     chains: int,
@@ -107,6 +108,8 @@ def check_ladder(
         raise ConfigError(
             f'method: a ladder is a method of its own, got "{method}" with [ladder]; leave out one'
         )
+    if device != "cpu":
+        raise ConfigError(f'device: ladders run on the CPU, got "{device}" with [ladder]; use device = "cpu"')
     if temperature != 1:
         raise ConfigError(
             f"temperature: must be 1 with [ladder], whose levels change it, got {temperature:g}"

@@ -453,6 +453,7 @@ class RunSpec(StrictModel):
                 self.model_fields_set,
                 phases=len(self.phase),
                 method=self.method,
+                device=self.device,
                 temperature=self.temperature,
                 parts=self.data.parts,
                 chains=self.chains,

@@ -205,7 +205,7 @@ def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> d
         plans += _section(header, spec, "warmup_", header.n_warmup_draws)
     if header.kind == "prior":
         plans += _predictive(header, spec)
-    if spec.ladder is not None:
+    if spec.ladder is not None and header.kind == "mcmc":
         plans += _ladder(header, spec, spec.ladder.most_levels)
     plans += _data(header, spec, data)
     firsts = np.arange(header.n_batches, dtype=np.int64) * header.chains_per_batch
@@ -272,7 +272,9 @@ def _ladder(header: Header, spec: RunSpec, n_levels: int) -> Iterator[ArrayPlan]
 
 def state_shapes(header: Header, spec: RunSpec) -> StateShapes | None:
     """Return the names and shapes of the arrays in the state of one fit or ladder; None for other runs."""
-    return header.fit_state if spec.ladder is None else ladder_state(spec, spec.ladder.most_levels)
+    if spec.ladder is None or header.kind != "mcmc":
+        return header.fit_state
+    return ladder_state(spec, spec.ladder.most_levels)
 
 
 def ladder_state(spec: RunSpec, n_levels: int) -> StateShapes:

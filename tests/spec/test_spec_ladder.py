@@ -40,6 +40,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"chains": 2}, "chains: must be an even number of at least 4 with [ladder], got 2; half of the ladders"),
     ({"chains": 5}, "chains: must be an even number of at least 4 with [ladder], got 5"),
     ({"chains_per_batch": 3}, "chains_per_batch: must be even with [ladder], got 3"),
+    ({"device": "gpu"}, 'device: ladders run on the CPU, got "gpu" with [ladder]; use device = "cpu"'),
     ({"temperature": 2.0}, "temperature: must be 1 with [ladder], whose levels change it, got 2"),
     ({"data__parts": 2}, "data.parts: a ladder needs all cases in one place, got 2; leave it out"),
     ({"data__parts": "auto"}, 'data.parts: a ladder needs all cases in one place, got "auto"'),

@@ -117,8 +117,7 @@ def ladder_evidence(run: Draws) -> LadderEvidence:
     """Return what the draws of a run of ladders say about their agreement.
 
     Log Z comes from Bennett's ratio between neighbours (mcmc/ladder/bennett.py), added up from the common
-    level on. This is the coldest level at which all ladders agree, and at all hotter levels too; if all
-    agree everywhere, it is the hottest.
+    level on.
     """
     levels = ladder_draws(run)
     of_levels = tuple(
@@ -147,12 +146,17 @@ def _ratios(levels: LadderDraws, ladder: int, common: int) -> LogRatios:
 
 
 def common_level(of_levels: tuple[float, ...]) -> int | None:
-    """Return the number of the level that log Z is counted from, given R-hat of all levels, or None."""
+    """Return the number of the level that log Z is counted from, given R-hat of all levels, or None.
+
+    It is the coldest level at which ladders agree, as they do at the next hotter one. If they agree at the
+    posterior too, it is the hottest level at which they agree, because evidence needs some way to it.
+    """
     agree = [value <= AGREES for value in of_levels]
-    if all(agree):
-        return 0
-    first = agree.index(False)
-    return first - 1 if first else None
+    if agree[-1]:
+        first = agree.index(True)
+        return first if first < len(agree) - 1 else None
+    lasting = [level for level, is_so in enumerate(agree) if is_so and (level == 0 or agree[level - 1])]
+    return lasting[-1] if lasting else None
 
 
 def _phases(run: Draws, log_z: Array) -> tuple[Phase, ...]:

@@ -60,11 +60,14 @@ def with_hint(verdict: Verdict, hint: str) -> Verdict:
 
 
 def are_steady(log_likelihood: Array) -> bool:
-    """Return True if the mean of most chains changes little from half to half; (n_chains, n_draws)."""
+    """Return True if all chains move, and the means of most change little from half to half.
+
+    log_likelihood  (n_chains, n_draws)
+    """
     first, second = np.array_split(log_likelihood, 2, axis=1)
     change = np.abs(second.mean(axis=1) - first.mean(axis=1))
     within = log_likelihood.std(axis=1, ddof=1)
-    return bool(np.median(change / np.maximum(within, 1e-300)) < _STEADY)
+    return bool((within > 0).all() and np.median(change / within) < _STEADY)
 
 
 def _is_possible(spec: RunSpec) -> bool:

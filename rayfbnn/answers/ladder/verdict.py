@@ -129,10 +129,8 @@ def _disagreement(evidence: LadderEvidence) -> list[str]:
 def _unknown(evidence: LadderEvidence) -> list[str]:
     """Return why the evidence cannot decide."""
     if evidence.common is None:
-        return [
-            f"the ladders disagree even at the hottest level (R-hat of {evidence.rhat[0]:.2f}, at most"
-            f" {AGREES:g}), so that they have no level in common"
-        ]
+        least = min(map(_or_infinite, evidence.rhat))
+        return [f"the ladders have no level in common: R-hat is {least:.2f} or more (at most {AGREES:g})"]
     if math.isnan(evidence.between):
         return ["all these ladders started from one side; evidence needs both"]
     if max(evidence.within, evidence.between) > MAX_SPREAD and not _disagreement(evidence):
