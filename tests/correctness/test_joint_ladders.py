@@ -37,7 +37,7 @@ EXCHANGE_MUTANTS: dict[str, tuple[str, str, str]] = {
         "ratio = self.forward + self.reverse",
         "powers",
     ),
-    "own energies left out": ("(above - own)[:, :-1]", "(above - 0.5 * own)[:, :-1]", "powers"),
+    "wrong sign of one difference": ("(below - own)[:, 1:]", "(own - below)[:, 1:]", "noise"),
     "always accepted": ("xp.log(uniforms) < log_ratio", "log_ratio > -xp.inf", "noise"),
 }
 ENERGY_MUTANTS: dict[str, tuple[str, str]] = {

@@ -61,7 +61,7 @@ _POWERS = (math.log(0.2), math.log(0.6))
 PROBLEMS = {
     "noise": LadderProblem(_few(1, ModelSpec("real", noise=noise("0.8:6"))), (-2.0, -0.7), _MARGINAL),
     "noise of each target": LadderProblem(
-        _few(2, ModelSpec("real", noise=noise("0.8::6"))), (-2.5, -1.2), _MARGINAL, (0.5, 2.0)
+        _few(2, ModelSpec("real", noise=noise("0.8::6"))), (-3.0, -1.8), _MARGINAL, (0.5, 2.0)
     ),
     "fixed noise": LadderProblem(_few(1, ModelSpec("real", noise=noise("0.8"))), (-2.0, -0.7), _HYBRID),
     "powers": LadderProblem(_few(2, ModelSpec("binary")), _POWERS, _HYBRID),
