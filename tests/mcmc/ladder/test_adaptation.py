@@ -16,7 +16,7 @@ from rayfbnn.mcmc.ladder.starts import filled
 from rayfbnn.model.ladder.choosing import path_of
 from rayfbnn.state import ChainState, LadderEnds
 from rayfbnn.streams import Purpose, Streams
-from tests.support.ladder_posteriors import posterior_of
+from tests.support.ladder.posteriors import posterior_of
 
 _NOISE, _ONE = LadderEnds("noise", math.inf), 1 << 40
 

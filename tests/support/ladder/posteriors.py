@@ -16,7 +16,7 @@ from rayfbnn.streams import Streams
 from tests.support.model.chain_streams import streams_on_array
 from tests.support.problems import parse
 
-TABLES = Path(__file__).parents[1] / "data/tables"
+TABLES = Path(__file__).parents[2] / "data/tables"
 _PRIORS = {"ih0": "0.35:4:4", "bh0": "1:4", "ho0": "x4:4", "io": "0.71:2:4", "bo": "1"}  # the default ones
 _PROBE = np.array([[-1.0, 0.3], [0.2, -0.5]])  # inputs of outputs that are compared
 _AT_ONCE = 50_000
