@@ -7,7 +7,7 @@ import pytest
 from rayfbnn.mcmc.ladder import exchange, iteration
 from rayfbnn.model.ladder import choosing, noise, squares
 from tests.support.exactness import is_exact
-from tests.support.joint_ladders import PROBLEMS, p_values
+from tests.support.ladder.joint import PROBLEMS, p_values
 from tests.support.mutants import mutant
 
 FEW, MANY = 2_500, 15_000
@@ -37,13 +37,13 @@ EXCHANGE_MUTANTS: dict[str, tuple[str, str, str]] = {
         "ratio = self.forward + self.reverse",
         "powers",
     ),
-    "own energies left out": ("(above - own)[:, :-1]", "(above - 0.5 * own)[:, :-1]", "powers"),
+    "wrong sign of one difference": ("(below - own)[:, 1:]", "(own - below)[:, 1:]", "noise"),
     "always accepted": ("xp.log(uniforms) < log_ratio", "log_ratio > -xp.inf", "noise"),
 }
 ENERGY_MUTANTS: dict[str, tuple[str, str]] = {
     "sign of the energy at the top": ("m / 2 * xp.log((b", "-m / 2 * xp.log((b"),
     "prior left out at the top": ("constant + m / 2 * xp.log((b", "constant + m / 2 * xp.log((0 * b"),
-    "cases left out at the top": ("m = alpha + part.counts", "m = alpha + 0.5 * part.counts"),
+    "a factor left out at the top": ("m / 2 * xp.log((b", "xp.log((b"),
 }
 
 

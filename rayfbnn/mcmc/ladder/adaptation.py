@@ -21,10 +21,10 @@ _FIRST_STEPSIZE = 0.5
 _SHORTEST, _LONGEST, _LONGEST_OF_POWERS = 16, 128, 64
 _REJECTION = 0.5  # wanted between neighbours; 0.6 is the largest that may remain
 _GAIN = 2.0  # of the log stepsize, for a difference of one in the acceptance
-_AGREE, _DISAGREE = 1.05, 1.2  # R-hat of the hot end
+_AGREE = 1.05  # R-hat of the hot end
 _STEP_BACK = 0.7  # of the coordinate
 _MOST_BEFORE_HOT = 24  # levels while the hot end is not found; most of them will be dropped
-_FIRST_HOT = {"noise": 0.0, "powers": math.log(1e-3)}
+_FIRST_HOT = {"noise": 2.0, "powers": math.log(1e-3)}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def first_settings(
     cold = sum(means) / len(means) if math.isinf(ends.top) else ends.top
     n_levels = plan.levels or min(_FIRST_LEVELS, plan.most_levels)
     last = n_levels - 1 if math.isinf(ends.top) else n_levels
-    levels = tuple(np.linspace(min(hot, cold - 1.0), cold, last)[: n_levels - 1].tolist())
+    levels = tuple(np.linspace(min(hot, cold - 2.0), cold, last)[: n_levels - 1].tolist())
     return LadderSettings(
         levels,
         (_FIRST_STEPSIZE,) * n_levels,
@@ -140,15 +140,15 @@ def _coordinates(settings: LadderSettings, ends: LadderEnds) -> np.ndarray:
 
 
 def _hot(settings: LadderSettings, measured: Measured) -> float:
-    """Return the coordinate of the coldest level such that all ladders agree there and at hotter levels.
+    """Return the coordinate of the coldest level at which all ladders agree, as at the next hotter one.
 
-    If they disagree clearly at the hottest level, the hot end becomes hotter.
+    If they agree nowhere, the hot end becomes hotter.
     """
-    r_hat = measured.r_hat()[:-1]
-    if r_hat[0] > _DISAGREE:
+    agrees = [value < _AGREE for value in measured.r_hat()[:-1]]
+    pairs = [level for level in range(1, len(agrees)) if agrees[level] and agrees[level - 1]]
+    if not any(agrees):
         return settings.levels[0] - _STEP_BACK
-    coldest = next((level - 1 for level, value in enumerate(r_hat) if value > _AGREE), len(r_hat) - 1)
-    return settings.levels[min(max(coldest, 0), len(settings.levels) - 2)]
+    return settings.levels[min(pairs[-1] if pairs else 0, len(settings.levels) - 2)]
 
 
 def _n_levels(barrier: float, before: int, most: int) -> int:

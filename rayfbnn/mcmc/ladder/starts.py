@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Streams
 
 _FIRST = {"noise": -7.0, "powers": math.log(1e-5)}  # the coordinate at which annealing begins
+
+_STEPSIZES = (1.0, 0.5, 0.2, 0.1)  # factors, in turn
 
 
 def filled(chains: ChainState, settings: LadderSettings, path: Path) -> LadderState:
@@ -47,7 +50,8 @@ def annealing(
     hardly any power) to the coldest held level, or that of the row's own level if this is hotter. Rows have
     draws of their own.
 
-    The rows of the top end with held noise, which sample-sigmas or sample-noise must draw before any use.
+    Stepsizes go through a cycle, because none has been tuned yet: with one that is too large a row would stay
+    where it is. The rows of the top end with held noise, which sample-sigmas or sample-noise must draw before any use.
     """
     path = path.with_multipliers(settings.multipliers)
     cold = settings.levels[-1] if math.isinf(path.ends.top) else path.ends.top
@@ -56,7 +60,9 @@ def annealing(
     def update(chain: ChainState, streams: Streams) -> ChainState:
         share = (streams.iteration - first + 1) / n_iterations
         x = np.minimum(own, _FIRST[path.ends.kind] + (cold - _FIRST[path.ends.kind]) * share)
-        at_now = at_levels(path, operations, settings, x, advance=advance)
+        factor = _STEPSIZES[streams.iteration % len(_STEPSIZES)]
+        shorter = replace(settings, stepsizes=tuple(factor * one for one in settings.stepsizes), scales=())
+        at_now = at_levels(path, operations, shorter, x, advance=advance)
         return at_now(chain, streams)[0]
 
     return update

@@ -95,9 +95,9 @@ class NoisePath:
         xp = array_namespace(state.position)
         squares = Squares.of(self.posterior, state.position)
         energies = NoiseEnergies(squares, self.group, self._ratios(xp))
-        if self.group.is_fixed:
-            return state, energies
         rows = xp.flatnonzero(is_below)
+        if self.group.is_fixed or len(rows) == 0:
+            return state, energies
         precisions = state.precisions.copy()
         precisions[rows, self._columns()] = self._drawn(squares, rows, streams)
         return replace(state, precisions=precisions), energies

@@ -27,7 +27,7 @@ from rayfbnn.streams import Purpose, Streams
 from tests.support.joint import Problem, exact_start, noise
 from tests.support.model.chain_streams import streams_on_array
 
-N_ITERATIONS = 4
+N_ITERATIONS = 5  # odd, so that the last one tries to exchange with the top
 _MOST_ROUNDS = 1000
 _AT_ONCE = 4000  # proposals
 _STEPS = 3
@@ -59,14 +59,14 @@ def _few(n_targets: int, model: ModelSpec) -> Problem:
 
 _POWERS = (math.log(0.2), math.log(0.6))
 PROBLEMS = {
-    "noise": LadderProblem(_few(1, ModelSpec("real", noise=noise("0.8:6"))), (-2.0, -0.7), _MARGINAL),
+    "noise": LadderProblem(_few(1, ModelSpec("real", noise=noise("0.8:12"))), (-2.2, -1.2), _MARGINAL),
     "noise of each target": LadderProblem(
-        _few(2, ModelSpec("real", noise=noise("0.8::6"))), (-2.5, -1.2), _MARGINAL, (0.5, 2.0)
+        _few(2, ModelSpec("real", noise=noise("0.8::12"))), (-2.5, -1.5), _MARGINAL, (0.5, 2.0)
     ),
-    "fixed noise": LadderProblem(_few(1, ModelSpec("real", noise=noise("0.8"))), (-2.0, -0.7), _HYBRID),
+    "fixed noise": LadderProblem(_few(1, ModelSpec("real", noise=noise("0.8"))), (-2.2, -1.2), _HYBRID),
     "powers": LadderProblem(_few(2, ModelSpec("binary")), _POWERS, _HYBRID),
     "powers with t noise": LadderProblem(
-        _few(1, ModelSpec("real", noise=noise("0.8:6::8"))), _POWERS, _HYBRID
+        _few(1, ModelSpec("real", noise=noise("0.8:12::8"))), _POWERS, _HYBRID
     ),
 }
 
