@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from rayfbnn.answers.ladder.evidence import LadderEvidence
     from rayfbnn.draws.view import Draws
 
+_WORDS = dict(zip(FAMILIES, ("from chains", "from the prior"), strict=True))
 _COLOURS = dict(zip(FAMILIES, (BLUE, RED), strict=True))
 _WANTED = 0.6  # the largest rejection that the adaptation leaves
-_MOST_SHOWN = 2_000  # draws of the paths of replicas
+_MOST_SHOWN, _MOST_NAMED = 2_000, 16  # draws of the paths of replicas, and ladders with a name
 
 
 @styled
@@ -50,7 +51,7 @@ def draw_measures(axis: Axes, levels: LadderDraws) -> None:
         axis.plot(values.mean(axis=0, dtype=float), color=_COLOURS[family], lw=0.9, label=family)
     handles, labels = axis.get_legend_handles_labels()
     by_label = dict(zip(labels, handles, strict=True))
-    axis.legend(by_label.values(), [f"from {label}" for label in by_label])
+    axis.legend(by_label.values(), [_WORDS[label] for label in by_label])
     what = "log residual sum of squares" if levels.kind == "noise" else "energy of the data"
     axis.set_title(f"{what} by level")
     _name_levels(axis, levels)
@@ -59,13 +60,14 @@ def draw_measures(axis: Axes, levels: LadderDraws) -> None:
 def draw_replicas(axis: Axes, levels: LadderDraws) -> None:
     """Draw which replica is at the posterior in each ladder; changes show that replicas travel."""
     for ladder, values in enumerate(levels.replica[:, -_MOST_SHOWN:]):
-        height = ladder + values / (levels.n_levels + 1)
+        height = ladder + 0.1 + 0.8 * values / (levels.n_levels - 1)
         axis.plot(height, color=_COLOURS[levels.families[ladder]], lw=0.5)
-        trips = f"{levels.trips[ladder]} round trips"
-        axis.annotate(trips, (1.0, ladder), xycoords=("axes fraction", "data"), fontsize=7)
+    names = [f"{number}: {trips} trips" for number, trips in zip(levels.ladders, levels.trips, strict=True)]
+    step = -(-len(names) // _MOST_NAMED)
+    axis.set_yticks(np.arange(len(names))[::step] + 0.5, names[::step])
+    axis.set_ylim(0, len(names))
     axis.set_title("replica at the posterior, and round trips")
     axis.set_xlabel("draw")
-    axis.set_ylabel("ladder")
 
 
 def draw_evidence(axis: Axes, evidence: LadderEvidence) -> None:
