@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rayfbnn import api
@@ -13,6 +14,7 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
+from rayfbnn.study.study import Study
 from rayfbnn.timing.ladder_forecast import ladder_forecast
 from tests.support.small import make_store, write_train
 from tests.support.store.ladder_runs import ladder_keys, ladder_spec
@@ -73,3 +75,26 @@ def test_status_says_what_ladders_are_doing_and_predict_waits_for_them(tmp_path:
                 api.predict(tmp_path / "run.zarr", data=tmp_path / "train.csv")
     words = ("warming up", "annealing", "adapting levels, round 1 of 1", "sampling", "complete")
     assert tuple(stages.values()) == words
+
+
+def test_a_study_names_the_section_that_its_members_cannot_have(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(ladder_spec(tmp_path).to_toml())
+    with pytest.raises(ConfigError, match="ladder: the members of a study are runs of chains"):
+        Study.create(tmp_path / "study", tmp_path / "run.toml", seeds=2)
+    assert not (tmp_path / "study").exists()
+
+
+def test_an_estimator_fits_ladders_and_continues_them(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    from rayfbnn.sklearn import BayesianNetworkRegressor
+
+    keys = ladder_keys()
+    spec = {name: keys[name] for name in ("chains", "ladder", "network", "model", "iterations")}
+    inputs = np.linspace(-1, 1, 24).reshape(12, 2)
+    for iterations in (None, 12):
+        model = BayesianNetworkRegressor(
+            spec=spec, store=tmp_path / "run.zarr", iterations=iterations, warm_start=True, n_jobs=1
+        )
+        model.fit(inputs, inputs.sum(axis=1))
+    assert model.predict(inputs).shape == (12,)
+    assert Store.open(tmp_path / "run.zarr").committed_draws == 12
