@@ -12,8 +12,8 @@ from rayfbnn.kernels import choose
 from rayfbnn.mcmc.ladder.records import LadderSettings, rows_of, started
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
 from rayfbnn.model.ladder.choosing import path_of
-from tests.support.ladder.posteriors import posterior_of, quantities, weighted
 from tests.support.ladder.in_memory import frozen, run
+from tests.support.ladder.posteriors import posterior_of, quantities, weighted
 from tests.support.model.chain_streams import streams_on_array
 
 _LADDERS, _WARM, _KEPT = 60, 40, 160
