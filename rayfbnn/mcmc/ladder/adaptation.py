@@ -23,6 +23,7 @@ _REJECTION = 0.5  # wanted between neighbours; 0.6 is the largest that may remai
 _GAIN = 2.0  # of the log stepsize, for a difference of one in the acceptance
 _AGREE = 1.05  # R-hat of the hot end
 _STEP_BACK = 0.7  # of the coordinate
+_LEAST_SPAN = 2.0  # noise at the hot end is 2.7 times that of the top, or more
 _MOST_BEFORE_HOT = 24  # levels while the hot end is not found; most of them will be dropped
 _FIRST_HOT = {"noise": 2.0, "powers": math.log(1e-3)}
 
@@ -142,13 +143,15 @@ def _coordinates(settings: LadderSettings, ends: LadderEnds) -> np.ndarray:
 def _hot(settings: LadderSettings, measured: Measured) -> float:
     """Return the coordinate of the coldest level at which all ladders agree, as at the next hotter one.
 
-    If they agree nowhere, the hot end becomes hotter.
+    It is at least _LEAST_SPAN hotter than the coldest held level, so that there is always something to climb.
+    If ladders agree nowhere, the hot end becomes hotter.
     """
     agrees = [value < _AGREE for value in measured.r_hat()[:-1]]
     pairs = [level for level in range(1, len(agrees)) if agrees[level] and agrees[level - 1]]
     if not any(agrees):
         return settings.levels[0] - _STEP_BACK
-    return settings.levels[min(pairs[-1] if pairs else 0, len(settings.levels) - 2)]
+    agreed = settings.levels[pairs[-1] if pairs else 0]
+    return max(min(agreed, settings.levels[-1] - _LEAST_SPAN), settings.levels[0])
 
 
 def _n_levels(barrier: float, before: int, most: int) -> int:

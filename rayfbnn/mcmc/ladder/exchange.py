@@ -50,42 +50,80 @@ class Differences:
             ratio = -(self.forward + self.reverse)
         return xp.where(xp.isnan(ratio), -xp.inf, ratio)
 
+    @property
+    def rejection(self) -> Array:
+        """1 - min(1, r) of every pair, tried or not."""
+        xp = array_namespace(self.forward)
+        return -xp.expm1(xp.minimum(self.log_ratio, 0.0))
 
-def tried(n_levels: int, iteration: int) -> np.ndarray:
+
+def tried(n_levels: int, iteration: int) -> Array:
     """Return which pairs (k, k+1) are tried in an iteration, (K-1,) bool: the even and the odd ones in turn.
 
     A state that is accepted goes on in its direction. Syed, Bouchard-Cote, Deligiannidis and Doucet (2022),
     "Non-reversible parallel tempering", section 3.
     """
-    return np.arange(n_levels - 1) % 2 == iteration % 2
+    is_tried: Array = np.arange(n_levels - 1) % 2 == iteration % 2
+    return is_tried
 
 
 def exchange(
-    state: LadderState, differences: Differences, streams: Streams
-) -> tuple[LadderState, Array, Array]:
-    """Exchange neighbours, each pair with probability min(1, r); return also rejections and exchanges.
+    state: LadderState, energies: Energies, x: Array, streams: Streams
+) -> tuple[LadderState, Differences, Array]:
+    """Exchange neighbours, each pair with probability min(1, r); return also differences and exchanges.
 
-    The rejection 1 - min(1, r) is that of every pair. The uniform number of a pair is that of its hotter row.
+    In iterations that do not try the pair at the top, the top then tries to exchange with another level. A
+    state whose noise is not that of the last held level would otherwise stay at the top.
+
+    energies  of the states
+    x         (n_ladders, K) coordinates of the levels
     """
-    xp = array_namespace(state.replica)
-    shape = state.n_ladders, state.n_levels
-    log_ratio = differences.log_ratio
-    uniforms = streams.uniform(Purpose.ACCEPT).reshape(shape)[:, :-1]
-    is_tried = xp.asarray(tried(state.n_levels, streams.iteration))
-    exchanged = is_tried & (xp.log(uniforms) < log_ratio)
-    rejection = -xp.expm1(xp.minimum(log_ratio, 0.0))
-    return _exchanged(state, exchanged), rejection, exchanged
+    xp = array_namespace(x)
+    differences = Differences.of(energies, x)
+    log_uniforms = xp.log(streams.uniform(Purpose.ACCEPT).reshape(x.shape))
+    on_host = tried(x.shape[1], streams.iteration)
+    # The uniform number of a pair is that of its hotter row.
+    exchanged = xp.asarray(on_host) & (log_uniforms[:, :-1] < differences.log_ratio)
+    source = xp.tile(xp.arange(x.shape[1]), (len(x), 1))  # the level that each level's state comes from
+    source[:, :-1] += exchanged
+    source[:, 1:] -= exchanged
+    if not on_host[-1]:
+        source = _with_top(source, energies, x, log_uniforms[:, -1], streams)
+    return _moved(state, source), differences, exchanged
 
 
-def _exchanged(state: LadderState, exchanged: Array) -> LadderState:
-    """Return the ladders after the exchanges (n_ladders, K-1), of which no two share a level."""
-    xp = array_namespace(exchanged)
-    n_ladders, n_levels = state.n_ladders, state.n_levels
-    nothing = xp.zeros((n_ladders, 1), dtype=xp.int64)
-    step = exchanged.astype(xp.int64)
-    source = xp.arange(n_levels) + xp.concatenate([step, nothing], axis=1)
-    source = source - xp.concatenate([nothing, step], axis=1)  # the level that each level's state comes from
-    rows = (source + n_levels * xp.arange(n_ladders)[:, None]).reshape(-1)
+def _with_top(source: Array, energies: Energies, x: Array, log_uniform: Array, streams: Streams) -> Array:
+    """Exchange the top with a level from the colder half, drawn independently of the states.
+
+    source, and the result  (n_ladders, K) the level that each level's state comes from
+    """
+    n_ladders, n_levels = x.shape
+    xp, ladders = array_namespace(x), array_namespace(x).arange(n_ladders)
+    first = (n_levels - 1) // 2
+    uniform = streams.uniform(Purpose.COORDINATE)[::n_levels]
+    level = first + xp.floor(uniform * (n_levels - 1 - first)).astype(xp.int64)
+    other = x.copy()
+    other[ladders, level], other[:, -1] = x[:, -1], x[ladders, level]
+    moved = energies.taken(_rows(source))
+    own, there = (finite_or_infinite(moved.at(one.reshape(-1))).reshape(x.shape) for one in (x, other))
+    with np.errstate(invalid="ignore"):
+        log_ratio = (own - there)[ladders, level] + (own - there)[:, -1]
+    is_exchanged = log_uniform < xp.where(xp.isnan(log_ratio), -xp.inf, log_ratio)
+    swapped = source.copy()
+    swapped[:, -1] = xp.where(is_exchanged, source[ladders, level], source[:, -1])
+    swapped[ladders, level] = xp.where(is_exchanged, source[:, -1], source[ladders, level])
+    return swapped
+
+
+def _rows(source: Array) -> Array:
+    """Return the rows of the states that come from these levels (n_ladders, K)."""
+    xp = array_namespace(source)
+    return (source + source.shape[1] * xp.arange(len(source))[:, None]).reshape(-1)
+
+
+def _moved(state: LadderState, source: Array) -> LadderState:
+    """Return the ladders with the state of level source[r, k] at level k of ladder r."""
+    xp, rows = array_namespace(source), _rows(source)
     chain = ChainState(state.chain.position[rows], state.chain.momentum[rows], state.chain.precisions[rows])
     replica = xp.take_along_axis(state.replica, source, axis=1)
     return _with_ends(

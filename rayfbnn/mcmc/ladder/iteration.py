@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
-from rayfbnn.mcmc.ladder.exchange import Differences, exchange
+from rayfbnn.mcmc.ladder.exchange import exchange
 from rayfbnn.mcmc.ladder.path import Path
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState
 from rayfbnn.mcmc.operation import (
@@ -78,18 +78,17 @@ class LadderIteration:
     x: Array
 
     def __call__(self, state: LadderState, streams: Streams) -> tuple[LadderState, LadderInfo]:
-        """Run every operation at every level, then exchange the states of neighbouring levels.
+        """Run every operation at every level, then exchange states between levels.
 
         A row of a ladder depends on its own ladder alone. The exchange has its own number among operations.
         """
         xp, shape, path = array_namespace(self.x), self.x.shape, self.levels.path
         chain, moved = self.levels(state.chain, streams)
         last = streams.at(iteration=streams.iteration, operation=streams.operation + len(self.levels.updates))
-        is_below = xp.zeros(shape, dtype=bool)
-        is_below[:, -2] = True
+        is_below = xp.ones(shape, dtype=bool)
+        is_below[:, -1] = False
         chain, energies = path.offered(chain, last, is_below=is_below.reshape(-1))
-        differences = Differences.of(energies, self.x)
-        after, rejection, exchanged = exchange(state.with_chain(chain), differences, last)
+        after, differences, exchanged = exchange(state.with_chain(chain), energies, self.x, last)
         after = after.with_chain(path.placed(after.chain, self.levels.x))
         info = LadderInfo(
             accepted=moved.accepted.reshape(shape),
@@ -98,7 +97,7 @@ class LadderIteration:
             measure=energies.measure.reshape(shape),
             forward=differences.forward,
             reverse=differences.reverse,
-            rejection=rejection,
+            rejection=differences.rejection,
             exchanged=exchanged,
             top=path.log_precisions(after.chain.precisions[shape[1] - 1 :: shape[1]]),
         )

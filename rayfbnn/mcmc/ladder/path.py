@@ -21,6 +21,10 @@ class Energies(Protocol):
         """Return each state's energy at the level with coordinate x, both (n_rows,) float64."""
         ...
 
+    def taken(self, rows: Array) -> Energies:
+        """Return the energies of the states in these rows, (n,)."""
+        ...
+
 
 class Path(Protocol):
     """A path of densities prior * exp(-E_x); the coordinate x rises from the hot level to the posterior."""

@@ -51,7 +51,8 @@ def annealing(
     draws of their own.
 
     Stepsizes go through a cycle, because none has been tuned yet: with one that is too large a row would stay
-    where it is. The rows of the top end with held noise, which sample-sigmas or sample-noise must draw before any use.
+    where it is. The rows of the top end with held noise, which sample-sigmas or sample-noise must draw before
+    any use.
     """
     path = path.with_multipliers(settings.multipliers)
     cold = settings.levels[-1] if math.isinf(path.ends.top) else path.ends.top

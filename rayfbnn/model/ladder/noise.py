@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-
-import numpy as np
+from typing import Any
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import NOISE
@@ -42,6 +41,10 @@ class NoiseEnergies:
             return energy
         return xp.where(xp.isfinite(x), energy, self.squares.energy_without_noise(self.group))
 
+    def taken(self, rows: Array) -> NoiseEnergies:
+        """Return the energies of the states in these rows."""
+        return replace(self, squares=self.squares.taken(rows))
+
 
 @dataclass(frozen=True, eq=False)
 class NoisePath:
@@ -63,7 +66,7 @@ class NoisePath:
     def sigmas(self) -> tuple[str, ...]:
         """All groups and adjustments except the noise."""
         layout = self.posterior.precision_layout
-        names = [part.name for part in (*layout.groups, *layout.adjustments)]
+        names = [*(group.name for group in layout.groups), *(part.name for part in layout.adjustments)]
         return tuple(name for name in names if name != NOISE)
 
     def with_multipliers(self, multipliers: tuple[float, ...]) -> NoisePath:
@@ -120,7 +123,7 @@ class NoisePath:
 
     def log_precisions(self, precisions: Array) -> Array:
         """Return the logs of the targets' noise precisions, (n_rows, n_targets)."""
-        return np.log(noise_precisions(precisions, self.posterior.precision_layout))
+        return array_namespace(precisions).log(noise_precisions(precisions, self.posterior.precision_layout))
 
     def prior_draw(self, streams: Streams) -> ChainState:
         """Return a draw from the prior for each row."""
@@ -130,6 +133,6 @@ class NoisePath:
         group = self.group
         return slice(group.common, group.common + 1) if group.units is None else group.units
 
-    def _ratios(self, xp: object) -> Array:
-        ratios = self.multipliers or (1.0,) * self.posterior.n_targets
-        return xp.asarray(ratios)  # type: ignore[attr-defined]
+    def _ratios(self, xp: Any) -> Array:
+        ratios: Array = xp.asarray(self.multipliers or (1.0,) * self.posterior.n_targets)
+        return ratios

@@ -23,6 +23,10 @@ class PowerEnergies:
         with np.errstate(all="ignore"):
             return array_namespace(x).exp(x) * self.measure
 
+    def taken(self, rows: Array) -> PowerEnergies:
+        """Return the energies of the states in these rows."""
+        return PowerEnergies(self.measure[rows])
+
 
 @dataclass(frozen=True, eq=False)
 class PowerPath:

@@ -37,6 +37,10 @@ class Squares:
         """Return the sums over all targets, as of a single one."""
         return Squares(self.sums.sum(axis=1, keepdims=True), self.counts.sum(axis=1, keepdims=True))
 
+    def taken(self, rows: Array) -> Squares:
+        """Return the sums of some rows."""
+        return Squares(self.sums[rows], self.counts if len(self.counts) == 1 else self.counts[rows])
+
     def log_total(self) -> Array:
         """Return the log of the sum over targets, (n_rows,)."""
         with np.errstate(all="ignore"):

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from rayfbnn.mcmc.ladder.exchange import Differences, exchange, tried
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc.ladder.exchange import exchange, tried
 from rayfbnn.mcmc.ladder.records import LadderState, rows_of, started
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
 from tests.support.model.chain_streams import streams_on_array
 
-_LADDERS, _LEVELS = 7, 5
+_LADDERS, _LEVELS = 7, 6
+_X = np.tile(np.arange(float(_LEVELS)), (_LADDERS, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Energies x * measure: a state of a smaller measure belongs to a level of a larger x."""
+
+    measure: Array
+
+    def at(self, x: Array) -> Array:
+        return x * self.measure
+
+    def taken(self, rows: Array) -> Products:
+        return Products(self.measure[rows])
 
 
 def _state() -> LadderState:
@@ -18,16 +35,16 @@ def _state() -> LadderState:
     return started(ChainState(rows[:, None], -rows[:, None], rows[:, None] + 0.5), _LEVELS)
 
 
-def _all_accepted() -> Differences:
-    return Differences(-np.ones((_LADDERS, _LEVELS - 1)), -np.ones((_LADDERS, _LEVELS - 1)))
+def _after(state: LadderState, measure: Array, iteration: int) -> LadderState:
+    streams = streams_on_array(1, rows_of(range(_LADDERS), _LEVELS), iteration=iteration)
+    return exchange(state, Products(measure), _X, streams)[0]
 
 
 def test_states_stay_whole_and_in_their_ladder() -> None:
     state = _state()
-    for iteration in range(1, 30):
-        streams = streams_on_array(1, rows_of(range(_LADDERS), _LEVELS), iteration=iteration)
-        log_ratio = streams.normal(Purpose.PROPOSAL).reshape(_LADDERS, _LEVELS)[:, 1:]
-        state, _, _ = exchange(state, Differences(log_ratio, log_ratio), streams)
+    for iteration in range(1, 40):
+        streams = streams_on_array(2, rows_of(range(_LADDERS), _LEVELS), iteration=iteration)
+        state = _after(state, streams.normal(Purpose.PROPOSAL), iteration)
         position = state.chain.position[:, 0]
         assert (state.chain.momentum[:, 0] == -position).all()
         assert (state.chain.precisions[:, 0] == position + 0.5).all()
@@ -42,20 +59,39 @@ def test_pairs_alternate_and_share_no_level() -> None:
     assert even.tolist() == [True, False, True, False, True] and (even != odd).all()
 
 
-def test_accepted_states_go_on_to_the_top_and_are_counted() -> None:
-    """If every exchange is accepted, the state of the hot level reaches the top within K iterations."""
+def test_equal_states_travel_and_are_counted() -> None:
+    """If all energies are equal, every exchange is accepted, and states of the hot level reach the top."""
     state = _state()
-    for iteration in range(2, 2 + 4 * _LEVELS):
-        streams = streams_on_array(1, rows_of(range(_LADDERS), _LEVELS), iteration=iteration)
-        state, _, _ = exchange(state, _all_accepted(), streams)
+    for iteration in range(1, 1 + 8 * _LEVELS):
+        state = _after(state, np.zeros(_LADDERS * _LEVELS), iteration)
     assert (state.trips >= 2).all()
 
 
+def test_states_that_fit_best_move_to_the_cold_end() -> None:
+    """Large measures sort themselves: the state of the smallest one ends at the top."""
+    state, measure = _state(), np.tile(100.0 * np.arange(_LEVELS), _LADDERS)  # the best fit starts hot
+    for iteration in range(1, 30):
+        state = _after(state, measure[state.chain.position[:, 0].astype(int)], iteration)
+    assert (state.replica == np.arange(_LEVELS)[::-1]).all()
+
+
+def test_top_exchanges_with_every_level_of_the_colder_half() -> None:
+    """Only the top's state fits badly, and every level below would be better at the top."""
+    reached = set()
+    measure = np.tile([0.0] * (_LEVELS - 1) + [100.0], _LADDERS)
+    for iteration in range(1, 60, 2):
+        assert not tried(_LEVELS, iteration)[-1]
+        after = _after(_state(), measure, iteration)
+        # Even-odd exchanges move the state of a level by one at most before the top exchanges with it.
+        place = np.argmax(after.replica == _LEVELS - 1, axis=1)
+        reached |= set(place.tolist())
+    assert reached == {2, 3, 4}
+
+
 def test_energies_that_are_not_finite_are_never_accepted() -> None:
-    state = _state()
-    forward = np.full((_LADDERS, _LEVELS - 1), np.inf)
-    for reverse in (np.full_like(forward, -np.inf), np.full_like(forward, np.nan), np.zeros_like(forward)):
-        streams = streams_on_array(1, rows_of(range(_LADDERS), _LEVELS), iteration=2)
-        after, rejection, exchanged = exchange(state, Differences(forward, reverse), streams)
-        assert not exchanged.any() and (rejection == 1).all()
-        assert (after.replica == state.replica).all()
+    measure = np.tile([np.inf, 0.0, np.nan, 0.0, np.inf, 0.0], _LADDERS)
+    for iteration in (2, 3):
+        streams = streams_on_array(1, rows_of(range(_LADDERS), _LEVELS), iteration=iteration)
+        with np.errstate(invalid="ignore"):
+            _, differences, exchanged = exchange(_state(), Products(measure), _X, streams)
+        assert not exchanged.any() and (differences.rejection == 1).all()
