@@ -148,15 +148,11 @@ def _ratios(levels: LadderDraws, ladder: int, common: int) -> LogRatios:
 def common_level(of_levels: tuple[float, ...]) -> int | None:
     """Return the number of the level that log Z is counted from, given R-hat of all levels, or None.
 
-    It is the coldest level at which ladders agree, as they do at the next hotter one. If they agree at the
-    posterior too, it is the hottest level at which they agree, because evidence needs some way to it.
+    It is the hottest level at which ladders agree. From a level in the colder half, log Z would say nothing
+    of the levels at which they have parted.
     """
-    agree = [value <= AGREES for value in of_levels]
-    if agree[-1]:
-        first = agree.index(True)
-        return first if first < len(agree) - 1 else None
-    lasting = [level for level, is_so in enumerate(agree) if is_so and (level == 0 or agree[level - 1])]
-    return lasting[-1] if lasting else None
+    hot_half = range(len(of_levels) // 2)
+    return next((level for level in hot_half if of_levels[level] <= AGREES), None)
 
 
 def _phases(run: Draws, log_z: Array) -> tuple[Phase, ...]:

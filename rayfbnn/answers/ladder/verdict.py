@@ -129,8 +129,11 @@ def _disagreement(evidence: LadderEvidence) -> list[str]:
 def _unknown(evidence: LadderEvidence) -> list[str]:
     """Return why the evidence cannot decide."""
     if evidence.common is None:
-        least = min(map(_or_infinite, evidence.rhat))
-        return [f"the ladders have no level in common: R-hat is {least:.2f} or more (at most {AGREES:g})"]
+        least = min(map(_or_infinite, evidence.rhat[: len(evidence.rhat) // 2]))
+        return [
+            "the ladders have no level in common to compare log Z from: R-hat is at least"
+            f" {least:.2f} at the hotter levels (at most {AGREES:g})"
+        ]
     if math.isnan(evidence.between):
         return ["all these ladders started from one side; evidence needs both"]
     if max(evidence.within, evidence.between) > MAX_SPREAD and not _disagreement(evidence):

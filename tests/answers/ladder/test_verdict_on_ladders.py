@@ -73,7 +73,7 @@ def test_evidence_that_is_too_imprecise_cannot_tell() -> None:
 def test_ladders_without_a_level_in_common_cannot_tell() -> None:
     verdict = judge_ladders(replace(GOOD, rhat=(1.2, 1.3, 1.4, 1.5), common=None))
     assert verdict.grade == "cannot tell"
-    assert verdict.decided_by == "the ladders have no level in common: R-hat is 1.20 or more (at most 1.05)"
+    assert "no level in common to compare log Z from: R-hat is at least 1.20" in verdict.decided_by
 
 
 def test_rhat_and_round_trips_are_necessary() -> None:
@@ -85,18 +85,12 @@ def test_rhat_and_round_trips_are_necessary() -> None:
     assert still.decided_by == "no replica has made a round trip between both ends in ladders 1 and 3"
 
 
-def test_the_common_level_is_the_coldest_at_which_ladders_agree() -> None:
-    assert common_level((1.0, 1.01, 1.2, 1.3)) == 1
-    assert common_level((1.0, 1.1, 1.0, 1.0, 1.3)) == 3  # as on energy, whose hottest levels mix slowly
-    assert common_level((1.0, 1.2, 1.0, 1.3)) == 0  # a single level may agree by chance
-    assert common_level((1.2, 1.2, 1.0, 1.3)) is None
-    assert common_level((1.0, math.nan, math.nan, math.inf)) == 0
-
-
-def test_ladders_that_agree_at_the_posterior_are_compared_from_their_hottest_common_level() -> None:
-    assert common_level((1.0, 1.0, 1.0, 1.04)) == 0
-    assert common_level((1.1, 1.0, 1.2, 1.0)) == 1
-    assert common_level((1.1, 1.1, 1.1, 1.0)) is None
+def test_the_common_level_is_the_hottest_at_which_ladders_agree() -> None:
+    assert common_level((1.0, 1.01, 1.2, 1.3)) == 0
+    assert common_level((1.1, 1.04, 1.2, 1.0)) == 1
+    assert common_level((math.nan, 1.0, 1.0, 1.0)) == 1
+    # As on yacht: ladders that agree at cold levels only may have parted above them.
+    assert common_level((1.2, 1.2, 1.0, 1.0)) is None
 
 
 def test_phases_weigh_by_evidence_and_share_it_among_their_ladders() -> None:
