@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.answers.judging.advice import heat_warning
+from rayfbnn.answers.ladder.gradients import gradients_of_ladders
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases, read_training
-from rayfbnn.draws.ladders import gradients_of_ladders
 from rayfbnn.draws.stored_fit import fit_summary
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
