@@ -31,9 +31,9 @@ class LadderSpec(StrictModel):
                 likelihood there if the targets have no noise; "auto" lets the adaptation find it
     warmup      iterations of the phase that tunes the default schedule, which half of the ladders start with;
                 by default as many as in a run without ladder
-    annealing   iterations in which the levels of the other half come from the prior, while the chains of the
-                first half continue
-    adaptation  iterations in which the levels and the stepsizes are found; they are not kept
+    annealing   iterations that bring the levels of the other half from the prior to their noise, while the
+                chains of the first half continue
+    adaptation  iterations that find the levels and the stepsizes; they are not kept
     """
 
     levels: Annotated[int, Field(ge=3, le=MOST_LEVELS)] | Literal["auto"] = "auto"
@@ -70,7 +70,7 @@ def ladder_phases(
 
     The operations are those of the default schedule, at every level. Exchanges follow them in the last two.
 
-    default     the phases of a run without ladder, the last of which is kept
+    default     the phases of a run without ladder; the last one is kept
     iterations  of the kept phase; None for the usual number
     """
     *held, tuned = default[:-1]
@@ -95,7 +95,7 @@ def check_ladder(
     chains: int,
     chains_per_batch: int,
 ) -> None:
-    """Raise ConfigError, naming the key, for what does not go together with [ladder].
+    """Raise ConfigError, naming the key, for settings that [ladder] excludes.
 
     written  the keys that were given
     """

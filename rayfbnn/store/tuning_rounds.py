@@ -18,8 +18,8 @@ MOST_ROUNDS = 40  # in a phase; after each round the workers wait for each other
 class Round:
     """Iterations first .. last; after them some operations, or all ladders, get new settings.
 
-    of  what the settings belong to: operations; ladders whose levels are measured; or ladders that have no
-        levels yet, and start from chains whose noise is measured
+    of  "operations" if automatic operations are measured; "ladders" if the levels of ladders are; "starts" if
+        ladders have no levels yet, and the noise of the chains that they start from is measured
     """
 
     number: int

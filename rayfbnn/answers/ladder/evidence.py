@@ -34,7 +34,7 @@ class Phase:
     log_z
         Log of the mean over its ladders of exp(log Z), from the common level.
     gap
-        By how much `log_z` is less than that of the heaviest phase, in nats.
+        Difference to the `log_z` of the heaviest phase, in nats.
     """
 
     ladders: tuple[int, ...]
@@ -46,7 +46,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class LadderEvidence:
-    """What is known of the agreement of ladders.
+    """The agreement of ladders, as far as their draws show it.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class LadderEvidence:
 
 
 def ladder_evidence(run: Draws) -> LadderEvidence:
-    """Return what the draws of a run of ladders say about their agreement.
+    """Return the evidence in the draws of a run of ladders.
 
     Log Z comes from Bennett's ratio between neighbours (mcmc/ladder/bennett.py), added up from the common
     level on.
@@ -148,8 +148,8 @@ def _ratios(levels: LadderDraws, ladder: int, common: int) -> LogRatios:
 def common_level(of_levels: tuple[float, ...]) -> int | None:
     """Return the number of the level that log Z is counted from, given R-hat of all levels, or None.
 
-    It is the hottest level at which ladders agree. From a level in the colder half, log Z would say nothing
-    of the levels at which they have parted.
+    It is the hottest level where ladders agree. From a level in the colder half, log Z would say nothing of
+    the levels where they have parted.
     """
     hot_half = range(len(of_levels) // 2)
     return next((level for level in hot_half if of_levels[level] <= AGREES), None)
