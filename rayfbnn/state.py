@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from rayfbnn.arrays import Array
 from rayfbnn.streams import Streams
@@ -227,6 +227,19 @@ class Marginal(Protocol):
         auxiliary variables.
         """
         ...
+
+
+@dataclass(frozen=True)
+class LadderEnds:
+    """What the levels of a ladder differ in, and where it ends.
+
+    kind  "noise": the coordinate x of a level is the log of a noise precision, which is held there; the top
+          has the noise integrated out. "powers": x is the log of the power of the likelihood
+    top   the coordinate of the posterior: infinite if its noise is free
+    """
+
+    kind: Literal["noise", "powers"]
+    top: float
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from rayfbnn.answers.judging.verdicts import (
     judge_hyperparameters,
     judge_predictions,
 )
+from rayfbnn.answers.ladder.hint import ladder_hint, with_hint
+from rayfbnn.answers.ladder.verdict import LadderVerdict, overruled, verdict_on_ladders
 from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities, is_of_predictions
@@ -60,6 +62,8 @@ class Diagnosis:
         The verdicts on whether the chains agree.
     fit
         The verdict on whether the predictive distributions describe the targets; None if not asked for.
+    ladders
+        The verdict on the ladders of a run; None for a run without. No other verdict on the chains is better.
     modes
         Groups of chains with separate log likelihoods, the largest first; a single group if all are alike.
     thresholds
@@ -79,6 +83,7 @@ class Diagnosis:
     thresholds: dict[str, float]
     decisive: Decisive = "all"
     fit: FitVerdict | None = None
+    ladders: LadderVerdict | None = None
 
     @property
     def ok(self) -> bool:
@@ -90,13 +95,15 @@ class Diagnosis:
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """The verdicts that there are, in the order of output."""
-        agreement = self.predictions, self.hyperparameters
-        return agreement if self.fit is None else (*agreement, self.fit)
+        every = self.ladders, self.predictions, self.hyperparameters, self.fit
+        return tuple(verdict for verdict in every if verdict is not None)
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """One sentence for each convergence check that fails, those on predictions first."""
-        return tuple(dict.fromkeys((*self.predictions.reasons, *self.hyperparameters.reasons)))
+        of_ladders = () if self.ladders is None else self.ladders.reasons
+        every = (*self.predictions.reasons, *self.hyperparameters.reasons, *of_ladders)
+        return tuple(dict.fromkeys(every))
 
     @property
     def decided_by(self) -> str:
@@ -142,6 +149,8 @@ class Diagnosis:
         }
         if self.fit is not None:
             document["fit"] = self.fit.to_dict()
+        if self.ladders is not None:
+            document["ladders"] = self.ladders.to_dict()
         return json.dumps(document)
 
 
@@ -200,7 +209,15 @@ def diagnose_draws(
     for_predictions = [name for name in planned.origins if is_of_predictions(name)]
     others = [name for name in planned.origins if not is_of_predictions(name)]
     warmup = run.store.updates().warmup
-    predictions = judge_predictions(evidence(for_predictions), average_error([run], inputs=inputs))
+    ladders = verdict_on_ladders(run, max_rhat=max_rhat)
+    hint = ladder_hint(run, float(summary.table["rhat"]["log_likelihood"]))
+    predictions, others_judged = (
+        with_hint(overruled(verdict, ladders), hint)
+        for verdict in (
+            judge_predictions(evidence(for_predictions), average_error([run], inputs=inputs)),
+            judge_hyperparameters(evidence(others)),
+        )
+    )
     return Diagnosis(
         summary.table,
         acceptance,
@@ -208,7 +225,7 @@ def diagnose_draws(
         divergences,
         warmup.divergences,
         predictions,
-        judge_hyperparameters(evidence(others)),
+        others_judged,
         chain_modes,
         {
             "max_rhat": max_rhat,
@@ -220,6 +237,7 @@ def diagnose_draws(
         },
         decisive,
         verdict_on_fit(run, inputs, targets, predictions=predictions) if fit else None,
+        ladders,
     )
 
 

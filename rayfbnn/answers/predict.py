@@ -80,6 +80,9 @@ class Prediction:
     fit
         Whether the predictive distributions describe the targets of the cases; None if these are not known,
         or if no verdict was requested.
+    equal_weights
+        The same predictions with equal weights of all ladders, if those above weigh phases of ladders by
+        their evidence; else None.
     """
 
     summary: dict[str, float]
@@ -87,6 +90,7 @@ class Prediction:
     verdict: Verdict | None = None
     stores: tuple[UsedDraws, ...] = ()
     fit: FitVerdict | None = None
+    equal_weights: Prediction | None = None
 
     def _repr_html_(self) -> str:
         """Return the summary, the first rows of the table and the verdicts as HTML, for notebooks."""
@@ -114,6 +118,9 @@ class Prediction:
             document["verdict"] = {name: verdict[name] for name in ("grade", "ok", "error")}
         if self.fit is not None:
             document["fit"] = self.fit.to_dict()
+        if self.equal_weights is not None:
+            of_equal = self.equal_weights.summary.items()
+            document["equal_weights"] = {name: known(value) for name, value in of_equal}
         if self.stores:
             document["stores"] = [asdict(store) for store in self.stores]
         return json.dumps(document)

@@ -12,6 +12,7 @@ import scipy.special
 
 from rayfbnn.data import Dataset
 from rayfbnn.describe.data import describe_data, describe_parts, describe_skewness
+from rayfbnn.describe.ladder import describe_ladder
 from rayfbnn.describe.remarks import remarks
 from rayfbnn.describe.schedule import describe_schedule
 from rayfbnn.memory import bytes_text
@@ -44,7 +45,7 @@ def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None 
             *describe_parts(spec, targets),
             *_remarks(spec, data),
         ],
-        describe_schedule(spec, store) if spec.fit is None else _describe_fit(spec.fit),
+        _describe_method(spec, store),
         _size_of_store(spec, store) if spec.fit is None else [],
         _defaults(spec),
     ]
@@ -235,6 +236,12 @@ def _defaults(spec: RunSpec) -> list[str]:
     if "initial" not in spec.model_fields_set:
         used.append(f"initial.sigmas = {spec.initial.sigmas}")
     return [f"Defaults used: {', '.join(used)}"] if used else []
+
+
+def _describe_method(spec: RunSpec, store: Store | None) -> list[str]:
+    if spec.ladder is not None:
+        return describe_ladder(spec, store)
+    return describe_schedule(spec, store) if spec.fit is None else _describe_fit(spec.fit)
 
 
 def _describe_fit(approximation: Approximation) -> list[str]:

@@ -28,7 +28,8 @@ def _run(status: Status) -> str:
     left = status.seconds_left
     end = "" if left is None or status.at_work is not True else f", complete in {_time(left)}"
     acceptance = "" if status.acceptance is None else f", acceptance {status.acceptance:.0%}"
-    return f"{status.done:.1%} done{acceptance}, divergences {status.divergences}{end}"
+    stage = "" if status.stage is None else f", {status.stage}"
+    return f"{status.done:.1%} done{stage}{acceptance}, divergences {status.divergences}{end}"
 
 
 def _driver(status: Status) -> str:

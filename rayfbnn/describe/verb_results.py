@@ -68,10 +68,16 @@ def prediction_text(prediction: Prediction) -> str:
     for name, value in summary.items():
         if not name.endswith("_se"):
             error = f" +- {plain(summary[f'{name}_se'], 2)}" if f"{name}_se" in summary else ""
-            lines.append(f"{name:<{width}}{plain(value, 5)}{error}")
+            lines.append(f"{name:<{width}}{plain(value, 5)}{error}{_with_equal_weights(prediction, name)}")
     if prediction.fit is not None:
         lines.append(f"{'fit':<{width}}{prediction.fit.grade}{_p_value_text(prediction.fit)}")
     return "\n".join(lines + [f"{name:<{width}}{words}" for name, words in _choices(prediction.stores)])
+
+
+def _with_equal_weights(prediction: Prediction, name: str) -> str:
+    """Return a measure with equal weights of all ladders, if phases of ladders are weighed; "" otherwise."""
+    equal = prediction.equal_weights
+    return "" if equal is None else f"   (equal weights {plain(equal.summary[name], 5)})"
 
 
 def _p_value_text(fit: FitVerdict) -> str:
@@ -175,6 +181,8 @@ def _not_ok_text(diagnosis: Diagnosis) -> str:
     verdicts = [diagnosis.predictions]
     if diagnosis.decisive == "all":
         verdicts.append(diagnosis.hyperparameters)
+    if diagnosis.ladders is not None:
+        verdicts.insert(0, diagnosis.ladders)
     short = [
         f"the {verdict.subject} {words.get(verdict.grade, 'have not converged')}"
         for verdict in verdicts

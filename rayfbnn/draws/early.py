@@ -62,12 +62,12 @@ def committed_or_early(store: Store) -> Draws:
     states of the later half of the blocks, in the latest phase with a committed block of every batch. In
     these phases the chains move towards the posterior and the settings change. The states are therefore not
     draws from the posterior, and `early_phase` of the result is the phase's number. StoreError if the run has
-    no such states either.
+    no such states either, and for ladders, most of whose levels are far from the posterior.
     """
     n_draws = store.committed_draws
     if n_draws > 0:
         return of_store(store, n_draws)
-    if store.kind != "mcmc":
+    if store.kind != "mcmc" or store.spec.ladder is not None:
         return committed(store)
     records = [store.commits.all(batch) for batch in range(store.n_batches)]
     ends = np.cumsum([phase.iterations for phase in store.spec.phase])

@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError
+from rayfbnn.store.catalogue import LADDER
 from rayfbnn.store.stepsizes import STEPSIZE, stepsizes_of_draws
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ class Source(Protocol):
     """A reader of draws, which may choose, join or hold draws of another source."""
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
-        """Return POSITIONS, PRECISIONS, STARTS, STEPSIZE or a statistic of a store, (n_chains, n_draws, ...).
+        """Return POSITIONS, PRECISIONS, STARTS, STEPSIZE, a statistic, or an array of ladders.
+
+        The result is (n_chains, n_draws, ...).
 
         chains, draws  slices of step 1 with both ends, within the source
         """
@@ -114,6 +117,10 @@ class Draws:
         """Return one of catalogue.STATS, or STEPSIZE (store/stepsizes.py), (n_chains, n_draws) float64."""
         return self._read(name, chains, draws)
 
+    def of_ladder(self, name: str, chains: slice = _ALL, draws: slice = _ALL) -> Array:
+        """Return an array of the group catalogue.LADDER, (n_chains, n_draws, ...) float32."""
+        return self._read(f"{LADDER}/{name}", chains, draws)
+
     def _read(self, name: str, chains: slice, draws: slice) -> Array:
         return self.source.read(name, _span(chains, self.n_chains), _span(draws, self.n_draws))
 
@@ -163,6 +170,10 @@ class Committed:
             return chain_numbers(chains, draws)
         if name == STEPSIZE and self.section == "posterior":
             return stepsizes_of_draws(self.store, chains, draws)
+        if name.startswith(f"{LADDER}/"):
+            return self.store.read_ladder(
+                name.removeprefix(f"{LADDER}/"), draws, chains, committed=self.n_draws
+            )
         return self.store.read_stat(name, draws, chains, **which)
 
 
@@ -170,7 +181,8 @@ def committed(store: Store) -> Draws:
     """Return a view of the draws that are committed now; StoreError if there are none."""
     n_draws = store.committed_draws
     if n_draws == 0:
-        early = "; `predict` and `load` can use its earlier phases" if store.kind == "mcmc" else ""
+        has_early = store.kind == "mcmc" and store.spec.ladder is None
+        early = "; `predict` and `load` can use its earlier phases" if has_early else ""
         raise StoreError(f"{store.path}: no draws are committed yet; run `resume` on it first{early}")
     return of_store(store, n_draws)
 

@@ -1,4 +1,7 @@
-"""The draws of an approximation that count: a number from each start in proportion to its weight."""
+"""The draws of an approximation that count: a number from each start in proportion to its weight.
+
+Ladders that sit in phases of different weight are treated in the same way.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,16 @@ def with_members(run: Draws) -> Draws:
     """
     if run.kind != "approximate":
         return run
-    weight = fit_summary(run.store).weight
+    return weighed(run, fit_summary(run.store).weight)
+
+
+def weighed(run: Draws, weight: Array) -> Draws:
+    """Return one chain with a number from the first draws of each chain in proportion to its weight.
+
+    The chain with the largest weight keeps all its draws. A run with equal weights is returned unchanged.
+
+    weight  (n_chains,)
+    """
     counts = np.floor(run.n_draws * weight / weight.max() + 1e-9).astype(int)
     if (counts == run.n_draws).all():
         return run

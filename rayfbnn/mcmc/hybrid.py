@@ -91,7 +91,7 @@ def hybrid(
     *,
     target: Target,
     steps: int,
-    stepsize: float,
+    stepsize: float | Array,
     window: int = 1,
     jump: int = 1,
     partitions: int = 1,
@@ -116,7 +116,8 @@ def hybrid(
     steps, window, partitions : int        L, W, and the number K of partial gradients in a step
     partition_order : str   "cyclic", or None for a random permutation, see `orders.drawn_order`
     jump : int              only every jump-th state is considered; L and W then count these states
-    stepsize, stepsize_jitter : float      factor on target.stepsizes, see `stepsizes.jittered_stepsize`
+    stepsize : float or (n_chains,)        factor on target.stepsizes, of all chains or of each
+    stepsize_jitter : float                see `stepsizes.jittered_stepsize`
     scales : floats         a further factor for each group of coordinates, see stepsizes.py; or empty
     advance : runs a piece of the trajectory; a compiled kernel may replace `leapfrog.advance`, and may run
         the whole update, see WholeHybrid

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal, Protocol, cast
 
+from rayfbnn.arrays import Array
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import hybrid
 from rayfbnn.mcmc.operation import Auto, BuildContext, Tunable, Tuning
@@ -100,7 +101,7 @@ def hybrid_marginal(
     *,
     marginal: Marginal,
     steps: int,
-    stepsize: float,
+    stepsize: float | Array,
     window: int = 1,
     jump: int = 1,
     partitions: int = 1,

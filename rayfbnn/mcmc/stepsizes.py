@@ -38,7 +38,7 @@ def describe_stepsize(stepsize: float | str, jitter: float | None) -> str:
 def scaled_stepsizes(
     target: Target,
     state: ChainState,
-    stepsize: float,
+    stepsize: float | Array,
     jitter: float | None,
     streams: Streams,
     scales: tuple[float, ...] = (),
@@ -55,8 +55,8 @@ def scaled_stepsizes(
         return (factor * target.stepsizes(state.precisions)).astype(state.position.dtype)
 
 
-def jittered_stepsize(stepsize: float, jitter: float | None, streams: Streams) -> Array:
-    """Return the stepsize factor of each chain, (n_chains,) float64.
+def jittered_stepsize(stepsize: float | Array, jitter: float | None, streams: Streams) -> Array:
+    """Return the stepsize factor of each chain, (n_chains,) float64, from a number or one for each chain.
 
     jitter None   stepsize itself
     jitter a > 0  stepsize / sqrt(g),  g ~ Gamma(shape a/2, mean 1)
@@ -67,7 +67,7 @@ def jittered_stepsize(stepsize: float, jitter: float | None, streams: Streams) -
     """
     xp = array_namespace(streams.chains)
     if jitter is None:
-        return xp.full(streams.n_chains, float(stepsize))
+        return xp.zeros(streams.n_chains) + stepsize
     if jitter > 0:
         log_precision = streams.log_gamma(jitter / 2, Purpose.STEPSIZE) - math.log(jitter / 2)
         return stepsize * xp.exp(-log_precision / 2)

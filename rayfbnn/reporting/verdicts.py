@@ -8,6 +8,7 @@ from rayfbnn.answers.fit_diagnosis import diagnose_fit
 from rayfbnn.markup import tables
 from rayfbnn.pictures.objective import draw_objective
 from rayfbnn.pictures.predicted import draw_pit
+from rayfbnn.reporting.ladders import ladders_part
 from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.reported_run import ReportedRun
 
@@ -38,6 +39,7 @@ def verdicts_section(run: ReportedRun) -> str:
     return "".join(
         [
             tables.paragraph(run.progress),
+            ladders_part(run),
             diagnosis.predictions._repr_html_(),
             diagnosis.hyperparameters._repr_html_(),
             _fit(run),

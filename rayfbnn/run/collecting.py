@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, copies_to_host, to_host
 from rayfbnn.mcmc.energy import not_finite
-from rayfbnn.mcmc.operation import Operation, Tunable, unrolled
+from rayfbnn.mcmc.operation import Operation, unrolled
 from rayfbnn.mcmc.schedule import IterationInfo
-from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.run.blocks import BlockPlan
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATE, STATS
+from rayfbnn.store.measurements import Measurements, to_document
 from rayfbnn.store.records import SECONDS, Block
-from rayfbnn.store.tuning_log import to_document
 from rayfbnn.streams import Streams
 
 MOST_BYTES = 2**30  # limit for a block's draws on a device; a larger block is copied to the host in parts
@@ -38,8 +38,10 @@ class Collected:
     iteration late: the values are copied while the next iteration runs, and never delay it.
     """
 
-    def __init__(self, *, keep: bool = False) -> None:
+    def __init__(self, *, keep: bool = False, of_ladder: Collection[str] = ()) -> None:
+        """Begin a block; `of_ladder` names the further arrays of each draw of a ladder."""
         self.keep = keep
+        self._of_ladder = of_ladder
         self.started = time.monotonic()
         self.n_iterations = 0
         self.accepted_sum, self.n_accepted, self.diverged = 0.0, 0, 0
@@ -47,8 +49,9 @@ class Collected:
         self._n_bytes = 0  # size of these draws
         self._sent: list[Callable[[], dict[str, Array]]] = []  # parts of the block, arrays (n_chains, n, ...)
         self._state: Callable[[], dict[str, Array]] = dict
+        self._is_of_chains = True
         self._checked: dict[str, list[Array]] = {"accepted": [], "diverged": []}  # each (n_chains,)
-        self._measured: dict[Tunable, Measured] = {}
+        self._measured: dict[object, Any] = {}
         self._shares: dict[Operation, tuple[float, int]] = {}  # sum and number of acceptances
         self._in_transit: list[tuple[Streams, tuple[Operation, ...], Callable[[], dict[str, Array]]]] = []
 
@@ -67,8 +70,7 @@ class Collected:
         """Add an iteration. Its arrays must not be changed afterwards."""
         self.n_iterations += 1
         for operation, measured in info.measured.items():
-            before = self._measured.get(operation)
-            self._measured[operation] = measured if before is None else before + measured
+            self.add_measured(operation, measured)
         operations = tuple(info.accepted_by)
         checked = {"accepted": info.accepted, "diverged": info.diverged}
         checked |= {
@@ -85,10 +87,16 @@ class Collected:
             if self._n_bytes > MOST_BYTES and not is_on_host:
                 self._send()
 
-    def send_all(self, state: ChainState) -> None:
+    def add_measured(self, of: object, measured: Measurements) -> None:
+        """Add measurements of an operation, or of ladders, to those of the block."""
+        self._measured[of] = self._measured[of] + measured if of in self._measured else measured
+
+    def send_all(self, state: ChainState | Mapping[str, Array]) -> None:
         """End the block: start copying its draws and the state to the host."""
         self._send()
-        self._state = copies_to_host({name: getattr(state, name) for name in STATE})
+        self._is_of_chains = isinstance(state, ChainState)
+        arrays = {name: getattr(state, name) for name in STATE} if isinstance(state, ChainState) else state
+        self._state = copies_to_host(dict(arrays))
 
     def block(self, spec: RunSpec, plan: BlockPlan) -> Block:
         """Wait until the block has arrived on the host, and return it for the store to commit.
@@ -114,7 +122,8 @@ class Collected:
             positions=draws.get("position"),
             precisions=draws.get("precisions"),
             stats={name: np.asarray(draws[name], dtype=np.float64) for name in STATS if self.keep},
-            state=ChainState(**self._state()),
+            state=ChainState(**self._state()) if self._is_of_chains else self._state(),
+            ladder={name: draws[name] for name in self._of_ladder if self.keep},
             summary={
                 "accepted_sum": self.accepted_sum,
                 "n_accepted": self.n_accepted,

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.operation import AUTO, Tuning, gradient_evaluations
 from rayfbnn.numerals import plain
+from rayfbnn.store.ladder_words import round_words
 from rayfbnn.store.tuning_rounds import round_of
 
 if TYPE_CHECKING:
     from rayfbnn.run.sampler import Progress
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.store import Store
+
+
+_USUAL_STEPS, _USUAL_LEVELS = 50, 24  # of a level, and of a ladder, before they are known
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,23 @@ HEADINGS = BatchRow("chains", "iteration", "draws", "acceptance", "divergences",
 def current_costs(store: Store) -> list[int]:
     """Return the gradient evaluations per iteration of each phase, with the latest tuned settings."""
     spec, settings = store.spec, store.tuning.latest()[1]
-    return [
+    costs = [
         gradient_evaluations(
             phase.operations, tuning=Tuning(settings, is_measured=number in spec.tuning_phases)
         )
         for number, phase in enumerate(spec.phase)
     ]
+    return costs if spec.ladder is None else _costs_of_ladders(store, costs)
+
+
+def _costs_of_ladders(store: Store, costs: list[int]) -> list[int]:
+    """Return the costs for a pair of ladders, given those of the chain that one of them starts from."""
+    rounds, ladder = store.tuning.latest_ladder_rounds(), store.spec.ladder
+    assert ladder is not None
+    usual = _USUAL_STEPS * min(_USUAL_LEVELS, ladder.most_levels)
+    of_levels = sum(rounds[-1].settings.steps) if rounds else usual
+    before, annealed = costs[: store.spec.annealing_phase], costs[store.spec.annealing_phase]
+    return [*before, annealed + of_levels, 2 * of_levels, 2 * of_levels]
 
 
 def iterations_by_phase(spec: RunSpec, first: int, last: int) -> dict[int, int]:
@@ -188,7 +203,7 @@ class Estimate:
         """Return the tuning round that a batch is in as text, or "" outside of tuning."""
         rounds = self._store.tuning.rounds
         current = round_of(rounds, progress.iteration)
-        return "" if current is None else f", tuning {current.number + 1}/{len(rounds)}"
+        return "" if current is None else f", {round_words(rounds, current)}"
 
     def _left(self, progress: Progress) -> str:
         """Return the time until a batch is complete, as text."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from threadpoolctl import threadpool_limits
 
 from rayfbnn.run.fitting.fitter import Fitter
+from rayfbnn.run.ladders.ladder_sampler import LadderSampler
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
@@ -104,6 +105,8 @@ def job_of(
     """Return the object that runs the blocks of a store: a Sampler, or a Fitter for an approximation."""
     if store.kind == "approximate":
         return Fitter(store, worker=worker)
+    if store.spec.ladder is not None:
+        return LadderSampler(store, worker=worker)
     return Sampler(store, worker=worker, transport=transport, n_owners=n_owners)
 
 

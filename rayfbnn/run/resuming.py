@@ -23,7 +23,7 @@ def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> i
     A configuration that leaves the length open asks for none.
     """
     asked = asked.resolved(store.spec.encoding)
-    last = f"phase[{len(store.spec.phase) - 1}].iterations"
+    last = store.spec.length_key
     planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
     is_open = asked.has_open_length
     # The cases themselves are compared.

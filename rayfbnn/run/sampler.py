@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -159,7 +159,11 @@ class Sampler:
     On a device, the first iteration of the next block is launched before the draws of this block have left
     the device and are committed. It starts from the state that the store is about to have, and is dropped if
     another block is requested.
+
+    of_ladder  names of the arrays that a draw has beside its parameters; none without a ladder
     """
+
+    of_ladder: tuple[str, ...] = ()
 
     def __init__(
         self, store: Store, *, worker: str = "", transport: Transport | None = None, n_owners: int = 1
@@ -195,7 +199,7 @@ class Sampler:
             return
         streams = self._streams(batch)
         end = time.monotonic() + seconds_of_block(self.store.spec, before.blocks)
-        collected = Collected(keep=plan.section is not None)
+        collected = Collected(keep=plan.section is not None, of_ladder=self.of_ladder)
         iteration = self._iteration(plan)
         first_step = self._first_steps.pop(batch, None)
         is_launched = first_step is not None and first_step.plan == plan
@@ -205,13 +209,12 @@ class Sampler:
                 info = first_step.info
             else:
                 state, info = iteration(state, streams.at(iteration=number))
-            densities = densities_of(state, self.posterior, self.advance) if collected.keep else {}
-            collected.add(state, info, densities, streams.at(iteration=number))
+            self._collect(collected, state, info, streams.at(iteration=number))
             is_stopped = should_stop()
             if is_stopped or number == plan.last or time.monotonic() >= end:
                 break
             yield self._progress(batch, last, plan, collected)
-        collected.send_all(state)
+        collected.send_all(self._stored(state))
         next_step = None if is_stopped else self._launch_next(number, state, streams)
         try:
             self.store.commit(batch, collected.block(self.store.spec, plan))
@@ -245,7 +248,10 @@ class Sampler:
             _log.debug("the next block could not be launched", exc_info=True)
             return None
 
-    def _iteration(self, plan: BlockPlan) -> schedule.Iteration:
+    def _iteration(self, plan: BlockPlan) -> Callable[[Any, Streams], tuple[Any, Any]]:
+        return self._iteration_of_chains(plan)
+
+    def _iteration_of_chains(self, plan: BlockPlan) -> schedule.Iteration:
         """Return the iteration of the plan's phase. In a tuning round it has the settings of that round."""
         log, phase = self.store.tuning, self.store.spec.phase[plan.phase]
         current = n_finished(log.rounds, plan.first) if automatic(phase.operations) else 0
@@ -266,7 +272,17 @@ class Sampler:
         chains = xp.asarray(np.array(self.store.batch_chains(batch), dtype=np.uint64))
         return choose.streams_class(self.store.spec.device)(self.store.spec.seed, chains)
 
-    def _load(self, last: Record | None, streams: Streams) -> ChainState:
+    def _collect(self, collected: Collected, state: Any, info: Any, streams: Streams) -> None:
+        """Add the result of an iteration to its block."""
+        densities = densities_of(state, self.posterior, self.advance) if collected.keep else {}
+        collected.add(state, info, densities, streams)
+
+    def _stored(self, state: Any) -> ChainState | Mapping[str, Array]:
+        """Return the state as the store keeps it."""
+        chains: ChainState = state
+        return chains
+
+    def _load(self, last: Record | None, streams: Streams) -> Any:
         """Return the state after a batch's last block, or the initial state before any, on the device."""
         spec = self.store.spec
         state = None if last is None else self.store.state_after(last)

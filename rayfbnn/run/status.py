@@ -16,6 +16,7 @@ from pathlib import Path
 from rayfbnn.errors import StoreError
 from rayfbnn.run.estimate import Pace, current_costs, iterations_by_phase
 from rayfbnn.store.hierarchy import METADATA
+from rayfbnn.store.ladder_words import stage_words
 from rayfbnn.store.locking import has_lock_open, read_holder
 from rayfbnn.store.records import SECONDS, Record
 from rayfbnn.store.store import Store
@@ -85,6 +86,8 @@ class Status:
         Whether a driver is at work: True, False, or None if this machine cannot tell.
     complete
         Whether every batch has all its iterations.
+    stage
+        What a run of ladders is doing, such as "adapting levels, round 2 of 7"; None for other runs.
     """
 
     path: str
@@ -96,6 +99,7 @@ class Status:
     driver: str | None
     at_work: bool | None
     complete: bool
+    stage: str | None = None
 
     @property
     def done(self) -> float:
@@ -153,7 +157,12 @@ def status_of(store: Store, now: float | None = None) -> Status:
         driver=None if driver is None else f"{driver[0]} pid {driver[1]}",
         at_work=at_work,
         complete=complete,
+        stage=None if store.spec.ladder is None else _stage(store, batches),
     )
+
+
+def _stage(store: Store, batches: Sequence[BatchStatus]) -> str:
+    return stage_words(store.spec, store.tuning.rounds, min(batch.iteration for batch in batches))
 
 
 def status_if_driven(store: Store) -> Status | None:

@@ -193,10 +193,13 @@ def configuration_to_resume(
     """
     stored = Store.open(path).spec
     keys, base = spec.to_dict(), _base_keys(parameters["spec"])
-    if "phase" not in base:
-        keys["phase"] = stored.to_dict()["phase"]
-        keys.pop("iterations", None)
-    keys["phase"][-1]["iterations"] = stored.phase[-1].iterations
+    if stored.ladder is not None:
+        keys["iterations"] = stored.phase[-1].iterations
+    else:
+        if "phase" not in base:
+            keys["phase"] = stored.to_dict()["phase"]
+            keys.pop("iterations", None)
+        keys["phase"][-1]["iterations"] = stored.phase[-1].iterations
     if parameters["random_state"] is None and "seed" not in base:
         keys["seed"] = stored.seed
     if "chains_per_batch" not in base:

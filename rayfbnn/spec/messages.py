@@ -110,6 +110,12 @@ RIGHT = {
     "scaling": '"auto", with stepsize = "auto" (hybrid, hybrid-marginal and sghmc), or left out',
     "times": "a whole number of at least 1",
     "inverse_temperatures": "a list of numbers that begins with 1 and descends, such as [1, 0.5, 0.2]",
+    "ladder": "a table of settings, such as levels = 24",
+    "levels": 'a whole number from 3 to 500, or "auto"',
+    "hot": 'a positive number, such as 0.5, or "auto"',
+    "warmup": f"a whole number from 1 to {MAX_WORD}, or left out",
+    "annealing": f"a whole number from 4 to {MAX_WORD}",
+    "adaptation": f"a whole number from 8 to {MAX_WORD}",
     "log_weights": "a list of one number for each of inverse_temperatures",
 }
 _RIGHT_IN_OPERATIONS = {"groups": 'a list of groups with precisions, such as ["ih0", "noise"]'}

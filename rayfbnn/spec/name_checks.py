@@ -8,6 +8,7 @@ from rayfbnn.data.dataset import INPUTS_TOGETHER
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import LayerSpec
 from rayfbnn.model.likelihood.registry import DATA_MODELS
+from rayfbnn.spec.ladder import LadderSpec
 from rayfbnn.spec.methods import APPROXIMATION_KEYS, METHODS, RUNS
 from rayfbnn.spec.model_keys import ModelKeys
 from rayfbnn.spec.network_keys import NetworkKeys
@@ -29,6 +30,7 @@ def known_keys(whole: type[StrictModel]) -> dict[tuple[str, ...], tuple[str, ...
         ("initial",): _keys_of(InitialSpec),
         ("phase",): _keys_of(PhaseSpec),
         ("methods",): METHODS,
+        ("ladder",): _keys_of(LadderSpec),
     }
     keys |= {("methods", name): _keys_of(record) for name, record in APPROXIMATION_KEYS.items()}
     for name in RUNS:

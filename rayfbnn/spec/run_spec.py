@@ -19,6 +19,7 @@ from rayfbnn.data.paths import check_on_disk
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import AUTO
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
+from rayfbnn.model.ladder.choosing import ends_of
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
 from rayfbnn.spec.connections import with_tables
@@ -33,6 +34,13 @@ from rayfbnn.spec.defaults import (
     n_sigmas,
     size_of_batches,
     size_of_table,
+)
+from rayfbnn.spec.ladder import (
+    LADDERS_PER_BATCH,
+    LadderSpec,
+    check_free_noise,
+    check_ladder,
+    ladder_phases,
 )
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.methods import (
@@ -56,6 +64,7 @@ from rayfbnn.spec.schedule_checks import (
 )
 from rayfbnn.spec.sections import KEYS_OF_NEW_CASES, Count, DataSpec, InitialSpec, PhaseSpec
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
+from rayfbnn.state import LadderEnds
 
 
 class RunSpec(StrictModel):
@@ -90,6 +99,7 @@ class RunSpec(StrictModel):
     phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)] = ()
     method: Method | None = None
     methods: MethodsSpec = MethodsSpec()
+    ladder: LadderSpec | None = None
     _base_dir: Path = PrivateAttr(default_factory=Path)
     _encoding: Encoding | None = PrivateAttr(default=None)
     _as_written: dict[str, Any] = PrivateAttr(default_factory=dict)  # before any default is filled in
@@ -160,7 +170,7 @@ class RunSpec(StrictModel):
         if keys["model"].get("dispersion") == NO_DISPERSION and self.network_keys.priors:
             del keys["model"]["dispersion"]
         # Default phases and priors are filled in once the network is known, default batches from the chains.
-        if not self.phase or self.fit is not None:
+        if not self.phase or self.fit is not None or self.ladder is not None:
             keys.pop("phase")
         if self.has_default_batches and (not self.phase or self.device == "gpu"):
             del keys["chains_per_batch"]
@@ -284,13 +294,28 @@ class RunSpec(StrictModel):
 
     @property
     def has_open_length(self) -> bool:
-        """True for a run of Markov chains whose configuration has neither phases nor iterations."""
-        return self.fit is None and not {"phase", "iterations"} & self._as_written.keys()
+        """True for a run of Markov chains whose configuration has no phases, iterations or ladder."""
+        return self.fit is None and not {"phase", "iterations", "ladder"} & self._as_written.keys()
+
+    @property
+    def length_key(self) -> str:
+        """The key with the number of iterations of the last phase."""
+        return f"phase[{len(self.phase) - 1}].iterations" if self.ladder is None else "iterations"
 
     @property
     def tuning_phases(self) -> tuple[int, ...]:
         """The numbers of the phases that may tune: all before the first one with kept draws."""
         return tuning_phases(self.phase)
+
+    @property
+    def ladder_ends(self) -> LadderEnds:
+        """What the levels of the run's ladders differ in, and where the ladders end."""
+        return ends_of(self.model, len(self.data.targets))
+
+    @property
+    def annealing_phase(self) -> int:
+        """The number of the phase in which levels of ladders are annealed; ladders adapt in the next one."""
+        return len(self.phase) - 3
 
     @cached_property
     def total_iterations(self) -> int:
@@ -300,7 +325,8 @@ class RunSpec(StrictModel):
     def with_iterations(self, iterations: int) -> RunSpec:
         """Return the same run with a last phase of `iterations`; ConfigError if that is too many."""
         raw = self.to_dict()
-        raw["phase"][-1]["iterations"] = iterations
+        of_last = raw if self.ladder is not None else raw["phase"][-1]
+        of_last["iterations"] = iterations
         if self.has_default_batches:
             raw.pop("chains_per_batch", None)
         return RunSpec._from_keys(raw, self._base_dir, self._encoding)
@@ -348,7 +374,8 @@ class RunSpec(StrictModel):
 
         is_asked  whether the user chose the number of workers
         """
-        is_fixed = self.device == "gpu" or self.fit is not None or self.n_parts > 1
+        is_chains = self.fit is None and self.ladder is None
+        is_fixed = self.device == "gpu" or not is_chains or self.n_parts > 1
         if is_fixed or not self.has_default_batches:
             return self
         units = sum(layer.units for layer in self.network.hidden)
@@ -428,6 +455,17 @@ class RunSpec(StrictModel):
         self._fill_fit()
         if self.network_keys.has_default_priors:
             self._fill_sections()
+        if self.ladder is not None:
+            check_ladder(
+                self.model_fields_set,
+                phases=len(self.phase),
+                method=self.method,
+                device=self.device,
+                temperature=self.temperature,
+                parts=self.data.parts,
+                chains=self.chains,
+                chains_per_batch=self.chains_per_batch,
+            )
         self._fill_parts()
         check_columns(self.data, self.model_keys)
         check_model(self.model_keys, self.data, self.input_names if self.is_resolved else ())
@@ -439,6 +477,8 @@ class RunSpec(StrictModel):
         if self.device == "gpu" and self.has_default_batches:
             # A device runs one batch at a time, and only thousands of chains keep it busy.
             object.__setattr__(self, "chains_per_batch", self.chains)
+        elif self.ladder is not None and self.has_default_batches:
+            object.__setattr__(self, "chains_per_batch", LADDERS_PER_BATCH)
         if self.is_resolved:
             self._check_network()
         return self
@@ -506,10 +546,18 @@ class RunSpec(StrictModel):
                 is_divided=self.n_parts > 1,
                 is_stochastic=self.method == "sghmc",
             )
-            if (self._is_large or self._is_wide) and self.has_default_batches and self.device == "cpu":
+            is_few = (self._is_large or self._is_wide) and self.has_default_batches and self.device == "cpu"
+            if is_few and self.ladder is None:
                 object.__setattr__(self, "chains_per_batch", FEW_CHAINS_PER_BATCH)
+            if self.ladder is None:
+                object.__setattr__(self, "iterations", None)
+            else:
+                check_free_noise(self.model.noise, self.model_keys.noise)
+                phases = ladder_phases(self.ladder, phases, self.iterations)
+                filled = self.ladder.model_copy(update={"warmup": phases[-4].iterations})
+                object.__setattr__(self, "ladder", filled)
+                object.__setattr__(self, "iterations", phases[-1].iterations)
             object.__setattr__(self, "phase", phases)
-            object.__setattr__(self, "iterations", None)
         if self.fit is not None:
             return
         with keys_of_phases(self.method):

@@ -28,6 +28,12 @@ Kind = Literal["mcmc", "exact", "prior", "approximate"]
 StateShapes = tuple[tuple[str, tuple[int, ...]], ...]
 # An array, because readers of Zarr do not look inside an array's folder. The commit records lie there.
 COMMITS = "commits"
+# Of a run with a ladder, in the group LADDER: the log RSS or the energy of the data at each level, the energy
+# differences between neighbours (mcmc/ladder), and the replica and the round trips at the top.
+LADDER = "ladder"
+LOG_RSS, DATA_ENERGY = "log_rss", "data_energy"
+FORWARD, REVERSE, REPLICA, ROUND_TRIPS = "forward", "reverse", "replica", "round_trips"
+FAMILIES = ("chains", "prior")  # of ladders with even and with odd numbers
 DISCARDED, TUNING, VERDICTS = "discarded", "tuning", "verdicts"  # folders in COMMITS
 
 
@@ -199,6 +205,8 @@ def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> d
         plans += _section(header, spec, "warmup_", header.n_warmup_draws)
     if header.kind == "prior":
         plans += _predictive(header, spec)
+    if spec.ladder is not None and header.kind == "mcmc":
+        plans += _ladder(header, spec, spec.ladder.most_levels)
     plans += _data(header, spec, data)
     firsts = np.arange(header.n_batches, dtype=np.int64) * header.chains_per_batch
     plans.append(_whole(COMMITS, ("batch",), firsts))
@@ -237,6 +245,49 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
     for dim, values in _names(spec).items():
         if dim in sizes:
             yield _whole(f"{group}/{dim}", (dim,), values)
+
+
+def measure_name(spec: RunSpec) -> str:
+    """Return the name of the measure of each level of a ladder: of a noise level, or of a power."""
+    return LOG_RSS if spec.ladder_ends.kind == "noise" else DATA_ENERGY
+
+
+def ladder_shapes(spec: RunSpec, n_levels: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each array of a ladder for one draw, by name."""
+    between = (n_levels - 1,)
+    return {measure_name(spec): (n_levels,), FORWARD: between, REVERSE: between, REPLICA: (), ROUND_TRIPS: ()}
+
+
+def _ladder(header: Header, spec: RunSpec, n_levels: int) -> Iterator[ArrayPlan]:
+    """Yield the arrays of a ladder, in float32, which is enough for verdicts; unused levels are NaN."""
+    leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.draws_per_chunk)
+    for name, shape in ladder_shapes(spec, n_levels).items():
+        dims = ("chain", "draw", *(("pair" if name in (FORWARD, REVERSE) else "level",) if shape else ()))
+        yield ArrayPlan(f"{LADDER}/{name}", dims, leading + shape, chunk + shape, "float32")
+    yield _whole(f"{LADDER}/level", ("level",), np.arange(n_levels, dtype=np.int64))
+    families = [FAMILIES[chain % 2] for chain in range(header.chains)]
+    yield _whole(f"{LADDER}/family", ("chain",), np.array(families, dtype=object))
+    yield from _chains_and_draws(header, LADDER, header.n_draws)
+
+
+def state_shapes(header: Header, spec: RunSpec) -> StateShapes | None:
+    """Return the names and shapes of the arrays in the state of one fit or ladder; None for other runs."""
+    if spec.ladder is None or header.kind != "mcmc":
+        return header.fit_state
+    return ladder_state(spec, spec.ladder.most_levels)
+
+
+def ladder_state(spec: RunSpec, n_levels: int) -> StateShapes:
+    """Return the names and shapes of the arrays in the state of one ladder."""
+    n_parameters = ParameterLayout.from_network(spec.network).n_parameters
+    n_precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets)).n_precisions
+    return (
+        ("position", (n_levels, n_parameters)),
+        ("precisions", (n_levels, n_precisions)),
+        ("replica", (n_levels,)),
+        ("end", (n_levels,)),
+        ("trips", ()),
+    )
 
 
 def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:

@@ -23,7 +23,7 @@ from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import MOST_BYTES, Storage
 from rayfbnn.version import __version__
 
-_GROUPS = "(warmup_)?(posterior|sample_stats)|prior_predictive|observed_data|constant_data"
+_GROUPS = "(warmup_)?(posterior|sample_stats)|prior_predictive|ladder|observed_data|constant_data"
 _ARRAY = r"zarr\.json|c\.[\d.]*"
 _BATCH = r"lock|head\.json|\d+\.(block|segment)"
 # The keys of all files and folders of a new store; those of folders end with "/".

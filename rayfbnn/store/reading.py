@@ -15,7 +15,7 @@ from rayfbnn.data.transforms import TargetUnits, is_log_of
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.model.inputs import pieces_of
-from rayfbnn.store.catalogue import STATISTIC, STATISTICS, sigma_plans
+from rayfbnn.store.catalogue import LADDER, STATISTIC, STATISTICS, sigma_plans
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import SEAL, Section
 
@@ -130,6 +130,11 @@ def read_stat(
     number = store.header.statistics.index(name)
     only = slice(number, number + 1)
     return store.hierarchy.read(f"{_prefix(section)}sample_stats/{STATISTICS}", chains, draws, only)[..., 0]
+
+
+def read_ladder(store: OpenStore, name: str, draws: slice, chains: slice, committed: int | None) -> Array:
+    """Read one of the arrays of ladders, (n_chains, n_draws, ...) float32."""
+    return store.hierarchy.read(f"{LADDER}/{name}", *_selection(store, chains, draws, "posterior", committed))
 
 
 def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:

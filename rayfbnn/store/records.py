@@ -35,10 +35,11 @@ class Block:
     positions   (n_chains, n_draws, n_parameters)
     precisions  (n_chains, n_draws, n_precisions)
     stats       name -> (n_chains, n_draws); missing STATS are stored as NaN
-    state       after the last iteration; the arrays of a fit by name; None for exact draws and draws
-                from the prior, which have no state to continue from
+    state       after the last iteration; the arrays of a fit or of ladders by name; None for exact draws and
+                draws from the prior, which have no state to continue from
     summary     small numbers that are summed over blocks: updates, acceptances, and SECONDS
     predictive  name -> (n_chains, n_draws, n_cases, ...) for PREDICTIVE, for draws from the prior
+    ladder      name -> (n_chains, n_draws, ...) for the arrays of a run with a ladder (catalogue.LADDER)
     tuning      measurements of the automatic operations of a round (mcmc/tuning), as lists and numbers
     """
 
@@ -52,6 +53,7 @@ class Block:
     state: ChainState | Mapping[str, Array] | None = None
     summary: dict[str, float] = field(default_factory=dict)
     predictive: dict[str, Array] = field(default_factory=dict)
+    ladder: dict[str, Array] = field(default_factory=dict)
     tuning: list[dict[str, Any]] = field(default_factory=list)
 
     @property

@@ -14,7 +14,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.catalogue import ArrayPlan, Header, Kind, StateShapes, array_plans
+from rayfbnn.store.catalogue import ArrayPlan, Header, Kind, StateShapes, array_plans, ladder_state
 from rayfbnn.store.checking.documents import MOST_CHAINS, MOST_DRAWS
 from rayfbnn.store.metadata import metadata_files
 from rayfbnn.store.tuning_rounds import rounds
@@ -150,7 +150,9 @@ class Length:
         phase = spec.phase[number]
         section: Literal["posterior", "warmup"] | None = "posterior" if phase.keep is True else None
         section = "warmup" if phase.keep == "warmup" else section
-        return Length(f"phase[{number}].iterations", phase.iterations, section)
+        is_last = number == len(spec.phase) - 1
+        key = spec.length_key if is_last else f"phase[{number}].iterations"
+        return Length(key, phase.iterations, section)
 
     def header_with(self, header: Header, value: int) -> Header:
         """Return the sizes of the run if the key had another value."""
@@ -276,7 +278,9 @@ class Sizes:
 
 
 def _state_bytes(spec: RunSpec) -> int:
-    """Return the bytes of the state of one chain, in float64."""
+    """Return the bytes of the state of one chain, or of one ladder, in float64."""
+    if spec.ladder is not None:
+        return 8 * sum(math.prod(shape) for _, shape in ladder_state(spec, spec.ladder.most_levels))
     n_precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets)).n_precisions
     return 8 * (2 * ParameterLayout.from_network(spec.network).n_parameters + n_precisions)
 

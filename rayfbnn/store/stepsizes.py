@@ -42,13 +42,13 @@ def stepsizes_of_draws(store: Store, chains: slice, draws: slice) -> Array:
     """Return the stepsize behind the `energy_change` of each draw, (n_chains, n_draws) float64.
 
     It is the factor on the heuristic stepsizes, with its jitter (trajectories.last_stepsizes), and NaN for
-    draws without one. Nothing is read but the settings that tuning has found.
+    draws without one, and for those of ladders. Nothing is read but the settings that tuning has found.
 
     chains, draws  slices of step 1 with both ends
     """
     values = np.full((chains.stop - chains.start, draws.stop - draws.start), np.nan)
     first_iteration, first_draw = 1, 0
-    for phase in store.spec.phase if store.kind == "mcmc" else ():
+    for phase in store.spec.phase if store.kind == "mcmc" and store.spec.ladder is None else ():
         end = first_draw + phase.iterations if phase.keep is True else first_draw
         low, high = max(first_draw, draws.start), min(end, draws.stop)
         at_once = max(1, _AT_ONCE // max(1, len(values)))

@@ -325,9 +325,9 @@ class Store:
         """Read the state after a block; None if the block has no state (exact draws)."""
         return self.opened.commits.state_after(record)
 
-    def fit_after(self, record: Record) -> dict[str, Array]:
-        """Read the state of a fit after a block: arrays (n_starts, ...) by name, in float64."""
-        return self.opened.commits.fit_after(record)
+    def named_state_after(self, record: Record) -> dict[str, Array]:
+        """Read the state of a fit or of ladders after a block: arrays (n_chains, ...) by name, in float64."""
+        return self.opened.commits.named_state_after(record)
 
     def load_state(self, batch: int) -> tuple[ChainState, int] | None:
         """Read the state after a batch's last block and its iteration; None before the first block."""
@@ -371,6 +371,12 @@ class Store:
     ) -> Array:
         """Return one of catalogue.STATS, (n_chains, n_draws) float64; other arguments as above."""
         return reading.read_stat(self.opened, name, draws, chains, section, committed)
+
+    def read_ladder(
+        self, name: str, draws: slice = _ALL, chains: slice = _ALL, *, committed: int | None = None
+    ) -> Array:
+        """Return one of the arrays of catalogue.LADDER, (n_chains, n_draws, ...) float32."""
+        return reading.read_ladder(self.opened, name, draws, chains, committed)
 
     def read_predictive(self, name: str, draws: slice = _ALL) -> Array:
         """Return one of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of draws from the prior."""

@@ -9,15 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
-from rayfbnn.mcmc.operation import AUTO, Settings, Tunable, Tuning
+from rayfbnn.mcmc.operation import AUTO, Settings, Tunable, Tuning, automatic
 from rayfbnn.mcmc.tuning.choosing import settings_after
 from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.mcmc.tuning.settings import first_settings, lengths, with_steps
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING
 from rayfbnn.store.checking.documents import TuningDocument, as_document
+from rayfbnn.store.ladder_rounds import (
+    LadderRound,
+    adapting_round,
+    ladder_body,
+    ladder_from,
+    starting_round,
+)
+from rayfbnn.store.measurements import measured_from, to_document
 from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
 from rayfbnn.store.segments.known import Seen
 from rayfbnn.store.segments.log import CommitLog
@@ -56,7 +65,7 @@ class TuningLog:
         self._fs, self._root, self._store, self._spec = fs, root, store, spec
         self._commits = commits
         self._n_batches = n_batches
-        self._cache: dict[int, RoundRecord] = {}
+        self._cache: dict[int, tuple[TuningDocument, RoundRecord | LadderRound]] = {}
         self._seen: set[int] = set()  # rounds with a record
         self._commits_cache: dict[tuple[int, int], Record] = {}
 
@@ -64,6 +73,11 @@ class TuningLog:
     def rounds(self) -> tuple[Round, ...]:
         """The rounds of the run, in order."""
         return rounds(self._spec)
+
+    @property
+    def first_of_annealing(self) -> int:
+        """The first iteration in which the levels of ladders are annealed."""
+        return next(one.last for one in self.rounds if one.of == "starts") + 1
 
     @property
     def folder(self) -> Place:
@@ -77,7 +91,8 @@ class TuningLog:
     def at(self, iteration: int) -> Tuning:
         """Return the settings of automatic operations in an iteration; StoreCorruptError if unknown."""
         settings = self._settings(n_finished(self.rounds, iteration))
-        return Tuning(settings, is_measured=round_of(self.rounds, iteration) is not None)
+        current = round_of(self.rounds, iteration)
+        return Tuning(settings, is_measured=current is not None and current.of == "operations")
 
     def latest(self) -> tuple[int, Mapping[Tunable, Settings]]:
         """Return the number of rounds that have a record, and the settings of each operation after them."""
@@ -86,6 +101,11 @@ class TuningLog:
             len(self.rounds),
         )
         return n, self._settings(n)
+
+    def latest_ladder_rounds(self) -> list[LadderRound]:
+        """Return the records of the rounds of ladders that there are so far, in order."""
+        known = self.rounds[: self.latest()[0]]
+        return [self.read_ladder(one.number) for one in known if one.of != "operations"]
 
     def _is_there(self, number: int) -> bool:
         """Return True if a round has a record; a record that was seen once is not looked for again."""
@@ -105,14 +125,39 @@ class TuningLog:
         return settings | {op: self.read(number).settings[op] for op, number in last.items()}
 
     def read(self, number: int) -> RoundRecord:
-        """Read one record, and check its checksum and its place."""
+        """Read one record of automatic operations, and check its checksum and its place."""
+        record = self._document(number)[1]
+        assert isinstance(record, RoundRecord)
+        return record
+
+    def read_ladder(self, number: int) -> LadderRound:
+        """Read one record of ladders, and check its checksum and its place."""
+        record = self._document(number)[1]
+        assert isinstance(record, LadderRound)
+        return record
+
+    def ladder_rounds(self, iteration: int) -> list[LadderRound]:
+        """Return the records of the rounds of ladders that end before an iteration, in order."""
+        finished = self.rounds[: n_finished(self.rounds, iteration)]
+        return [self.read_ladder(one.number) for one in finished if one.of != "operations"]
+
+    def _document(self, number: int) -> tuple[TuningDocument, RoundRecord | LadderRound]:
+        """Read one record, and return it as a document and parsed; neither is read again."""
         if number not in self._cache:
             path = self.file(number)
             try:
-                raw = self._fs.read(path)
+                raw = unseal(self._fs.read(path), path)
             except FileNotFoundError:
                 raise StoreCorruptError(f"{path}: missing: the settings found in round {number}") from None
-            self._cache[number] = self._parse(unseal(raw, path), number)
+            parsed = as_document(TuningDocument, raw, path, "a record of tuning")
+            if (parsed.store, parsed.round) != (self._store, number):
+                raise StoreCorruptError(f"{path}: belongs to another store or round")
+            if (parsed.ladder is None) != (self.rounds[number].of == "operations"):
+                raise StoreCorruptError(f"{path}: is not of the kind of round {number}")
+            if parsed.ladder is not None:
+                self._cache[number] = parsed, ladder_from(parsed.ladder.model_dump(), path)
+            else:
+                self._cache[number] = parsed, self._parse(parsed, number)
         return self._cache[number]
 
     def publish(self, number: int) -> None:
@@ -130,7 +175,7 @@ class TuningLog:
         If the commits of the round are incomplete or damaged, only the record's own checksum and place are
         checked.
         """
-        self.read(number)
+        self._document(number)
         try:
             expected = self.content(number)
         except StoreReadError:
@@ -145,7 +190,7 @@ class TuningLog:
     def is_readable(self, number: int) -> bool:
         """Return True if a record exists and is whole; StoreReadError if it cannot be read."""
         try:
-            self.read(number)
+            self._document(number)
         except StoreCorruptError:
             return False
         return True
@@ -164,38 +209,61 @@ class TuningLog:
     def content(self, number: int) -> bytes:
         """Compute the content of a record from the commits; StoreError if a batch lacks some of them."""
         tuning_round = self.rounds[number]
-        measured, settings = self._measured(tuning_round), {}
-        for operation in tuning_round.operations:
-            before = [
-                self.read(earlier.number).measured[operation]
-                for earlier in self.rounds[:number]
-                if operation in earlier.operations
-            ]
-            try:
-                settings[operation] = settings_after(
-                    [*before, measured[operation]], operation, n_rounds=n_rounds(self.rounds, operation)
-                )
-            except (ValueError, IndexError) as exc:  # wrong lengths or numbers of quantities
-                raise StoreCorruptError(
-                    f"{self._root}: the measurements of round {number} of the tuning give no settings ({exc})"
-                ) from exc
+        try:
+            is_of_operations = tuning_round.of == "operations"
+            body = self._body(tuning_round) if is_of_operations else self._body_of_ladders(tuning_round)
+        except (ValueError, IndexError, TypeError) as exc:  # wrong lengths or numbers of quantities
+            raise StoreCorruptError(
+                f"{self._root}: the measurements of round {number} of the tuning give no settings ({exc})"
+            ) from exc
         return seal(
             {
                 "store": self._store,
                 "round": number,
                 "iterations": [tuning_round.first, tuning_round.last],
-                "previous": self.read(number - 1).digest if number else "",
-                "operations": [
-                    {
-                        "op": operation.op,
-                        "measured": to_document(measured[operation]),
-                        "settings": asdict(settings[operation]),
-                    }
-                    for operation in tuning_round.operations
-                ],
+                "previous": self._document(number - 1)[0].seal if number else "",
+                **body,
                 SEAL: NO_SEAL,
             }
         )
+
+    def _body(self, tuning_round: Round) -> dict[str, Any]:
+        """Return the measurements of automatic operations in a round, and their settings after it."""
+        measured = self._measured(tuning_round)
+        entries = []
+        for operation in tuning_round.operations:
+            before = [
+                self.read(earlier.number).measured[operation]
+                for earlier in self.rounds[: tuning_round.number]
+                if operation in earlier.operations
+            ]
+            settings = settings_after(
+                [*before, measured[operation]], operation, n_rounds=n_rounds(self.rounds, operation)
+            )
+            entries.append(
+                {
+                    "op": operation.op,
+                    "measured": to_document(measured[operation]),
+                    "settings": asdict(settings),
+                }
+            )
+        return {"operations": entries}
+
+    def _body_of_ladders(self, tuning_round: Round) -> dict[str, Any]:
+        """Return the measurements of all ladders in a round, and their settings after it."""
+        seen, spec = self._commits.look(range(self._n_batches)), self._spec
+        documents = [  # blocks are read from the last to the first
+            [record.tuning[0] for record in reversed(self._blocks(tuning_round, batch, seen.get(batch)))]
+            for batch in range(self._n_batches)
+        ]
+        if tuning_round.of == "starts":
+            tuned = self._settings(tuning_round.number)
+            scales = next((tuned[one].scales for one in automatic(spec.phase[-1].operations)), ())
+            record = starting_round(spec, list(chain.from_iterable(documents)), scales)
+        else:
+            number = sum(one.of == "ladders" for one in self.rounds[: tuning_round.number])
+            record = adapting_round(spec, number, documents)
+        return {"operations": [], "ladder": ladder_body(record)}
 
     def _measured(self, tuning_round: Round) -> dict[Tunable, Measured]:
         """Return the sums of the measurements in a round over all batches and their blocks."""
@@ -230,18 +298,15 @@ class TuningLog:
             or records[-1].first_iteration != tuning_round.first
         ):
             raise StoreError(f"{self._root}: batch {batch} has not finished round {tuning_round.number}")
-        if any(len(record.tuning) != len(tuning_round.operations) for record in records):
+        if any(len(record.tuning) != tuning_round.n_measured for record in records):
             raise StoreCorruptError(
                 f"{self._commits.files.file_of(records[0])}:"
                 f" lacks the measurements of round {tuning_round.number} of the tuning"
             )
         return records
 
-    def _parse(self, document: dict[str, Any], number: int) -> RoundRecord:
+    def _parse(self, parsed: TuningDocument, number: int) -> RoundRecord:
         path, tuning_round = self.file(number), self.rounds[number]
-        parsed = as_document(TuningDocument, document, path, "a record of tuning")
-        if (parsed.store, parsed.round) != (self._store, number):
-            raise StoreCorruptError(f"{path}: belongs to another store or round")
         if [entry.op for entry in parsed.operations] != [op.op for op in tuning_round.operations]:
             raise StoreCorruptError(f"{path}: does not have the operations that round {number} tunes")
         pairs = list(zip(tuning_round.operations, parsed.operations, strict=True))
@@ -260,34 +325,6 @@ def _is_possible(operation: Tunable, measured: Measured, settings: Settings) -> 
         settings.steps in lengths(operation)
         and settings == with_steps(operation, settings.stepsize, settings.steps, settings.scales)
         and len(settings.scales) in (0, n_scales)
-    )
-
-
-def to_document(measured: Measured) -> dict[str, Any]:
-    """Return measurements as a JSON document."""
-    return {
-        "trajectories": measured.trajectories,
-        "lengths": list(measured.lengths),
-        "acceptance": list(measured.acceptance),
-        "jumps": [list(jump) for jump in measured.jumps],
-        "sums": list(measured.sums),
-        "squares": list(measured.squares),
-        "slopes": list(measured.slopes),
-        "diverged": measured.diverged,
-    }
-
-
-def measured_from(document: Mapping[str, Any]) -> Measured:
-    """Return the measurements in a JSON document."""
-    return Measured(
-        document["trajectories"],
-        tuple(document["lengths"]),
-        tuple(document["acceptance"]),
-        tuple(tuple(jump) for jump in document["jumps"]),
-        tuple(document["sums"]),
-        tuple(document["squares"]),
-        tuple(document["slopes"]),
-        document["diverged"],
     )
 
 

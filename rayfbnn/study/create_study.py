@@ -108,6 +108,8 @@ def _naming(number: int, varied: Sequence[str]) -> Iterator[None]:
 
 def _check(spec: RunSpec, dataset: Dataset) -> None:
     """Raise ConfigError for a configuration that no member can have."""
+    if spec.ladder is not None:
+        raise ConfigError("ladder: the members of a study are runs of chains; leave it out, or use `sample`")
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
     check_device(spec.device)

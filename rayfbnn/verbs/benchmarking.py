@@ -97,6 +97,8 @@ def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: boo
     from rayfbnn.timing.run_time import estimate_run
     from rayfbnn.timing.steps import rows_of_operations
 
+    if spec.ladder is not None:
+        raise ConfigError("spec: ladders are not timed step by step; `rayfbnn show` forecasts their time")
     check_device(spec.device)
     spec, dataset = read_run_data(spec, data)
     spec = spec if spec.device == "gpu" else with_batches(spec, None, None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.answers.judging.advice import heat_warning
+from rayfbnn.answers.ladder.gradients import gradients_of_ladders
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases, read_training
 from rayfbnn.draws.stored_fit import fit_summary
@@ -279,6 +280,8 @@ def gradients(store: Store) -> float:
     if store.kind == "approximate":
         fit = fit_summary(store)
         return fit.approximation.gradients(fit.state, n_cases=n_cases, n_outputs=spec.network.outputs)
+    if spec.ladder is not None:
+        return gradients_of_ladders(store)
     total, settings = 0.0, store.tuning.latest()[1]
     for number, phase in enumerate(spec.phase):
         tuning = Tuning(settings, is_measured=number in spec.tuning_phases)

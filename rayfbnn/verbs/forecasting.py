@@ -22,8 +22,10 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
     """
     from rayfbnn.describe.forecast import describe_fit_forecast, describe_forecast, describe_large_store
     from rayfbnn.timing.forecast import START_OF_WORKERS, fit_forecast, forecast
+    from rayfbnn.timing.ladder_forecast import ladder_forecast
 
     measure = forecast if spec.fit is None else fit_forecast
+    measure = measure if spec.ladder is None else ladder_forecast
     try:
         spec.check_gradient()
         result = measure(spec, dataset, workers=max(1, workers))
@@ -34,4 +36,5 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
     result = result.after(START_OF_WORKERS if workers else 0.0)
     if spec.fit is not None:
         return f"\n{describe_fit_forecast(spec, result)}\n"
-    return f"\n{describe_forecast(result)}\n{describe_large_store(spec)}"
+    times = describe_forecast(result, has_early_states=spec.ladder is None)
+    return f"\n{times}\n{describe_large_store(spec)}"

@@ -113,6 +113,7 @@ def _pictures(
         chains,
         energy_errors,
         errors,
+        ladder,
         objective,
         predicted,
         relevance,
@@ -126,6 +127,9 @@ def _pictures(
             traces.traces_and_ranks(run, folder / "traces.png"),
             chains.rhat_and_ess(diagnosis, folder / "convergence.png"),
         ]
+        if diagnosis.ladders is not None and diagnosis.ladders.evidence is not None:
+            of_ladders = diagnosis.ladders.evidence
+            pictures.append(ladder.ladder_pictures(run, of_ladders, folder / "ladder.png"))
     if run.kind == "mcmc":
         pictures.append(autocorrelation.autocorrelation_by_lag(run, folder / "autocorrelation.png"))
     if (by_stepsize := energy_errors.errors_by_stepsize(run)) is not None:

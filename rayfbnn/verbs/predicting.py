@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rayfbnn.data import Source, read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.storage.places import as_typed
@@ -124,8 +126,9 @@ def predict(
     inputs, targets = read_cases(data, stores[0].spec.for_new_cases(set), stores[0].data)
     of_store = draws_for_predictions if len(stores) == 1 else chosen_draws
     runs = [of_store(store, skip, last, chains) for store in stores]
-    used = _some_draws(runs, draws, max_mcse)
-    advice = "" if used is not runs else "max_mcse = 0.01 takes only as many draws as are needed"
+    weighed_runs = _weighed(runs)
+    used = _some_draws(weighed_runs, draws, max_mcse)
+    advice = "" if used is not weighed_runs else "max_mcse = 0.01 takes only as many draws as are needed"
     with reducing(workers, address, device) as executor, show_share("predict", advice=advice) as on_progress:
         prediction = predict_from_draws(
             used,
@@ -135,10 +138,13 @@ def predict(
             executor=executor,
             on_progress=on_progress,
         )
+        if weighed_runs is not runs:
+            equal = predict_from_draws(_some_draws(runs, draws, max_mcse), inputs, targets, executor=executor)
+            prediction = replace(prediction, equal_weights=equal)
         verdict = verdict_on_predictions(runs, inputs)
         fit = verdict_on_fit_at(runs, inputs, targets, predictions=verdict, executor=executor)
-    if used is not runs:
-        prediction.summary["of_draws"] = sum(run.total for run in runs)
+    if used is not weighed_runs:
+        prediction.summary["of_draws"] = sum(run.total for run in weighed_runs)
     stores_used = tuple(
         UsedDraws(
             str(run.path),
@@ -157,6 +163,28 @@ def predict(
             _log.warning("%s: row %d: %s is infinite", out, place[0] + 1, place[1])
         write_table(prediction.table, Path(out))
     return prediction
+
+
+def _weighed(runs: list[Draws]) -> list[Draws]:
+    """Return runs whose ladders are weighed by their evidence, with a warning; the same list if none are."""
+    from rayfbnn.answers.ladder.verdict import phase_sentences, verdict_on_ladders
+    from rayfbnn.draws.weighted_starts import weighed
+
+    changed = list(runs)
+    for place, run in enumerate(runs):
+        ladders = verdict_on_ladders(run)
+        if ladders is None or ladders.evidence is None or not ladders.has_phases:
+            continue
+        if ladders.evidence.common is None:  # without it log Z of different ladders cannot be compared
+            continue
+        changed[place] = weighed(run, np.array(ladders.evidence.weights))
+        _log.warning(
+            "%s: phases remain, so these predictions weigh its ladders by exp(log Z): %s; the same with equal"
+            " weights is given beside them",
+            as_typed(run.path),
+            "; ".join(phase_sentences(ladders.evidence)),
+        )
+    return runs if all(ours is theirs for ours, theirs in zip(changed, runs, strict=True)) else changed
 
 
 def _warn(prediction: Prediction, run: Draws) -> None:

@@ -102,6 +102,12 @@ def read_seconds(max_time: str | float) -> float:
 
 def check_can_go_on(spec: RunSpec) -> None:
     """Raise ConfigError for a run that cannot become ok, however many rounds it has."""
+    if spec.ladder is not None:
+        raise ConfigError(
+            "until: does not apply to a run with [ladder], because more iterations do not help ladders whose"
+            " levels are too far apart to exchange; use `diagnose`, and `resume` with iterations if it says"
+            " that a longer run would do"
+        )
     if spec.phase[-1].keep is not True:
         raise ConfigError("until: the last phase keeps no draws of the posterior; add one that does")
     if spec.chains < 2:

@@ -45,7 +45,7 @@ ITERATION = (
 class Problem:
     """A small network with every kind of prior that its data model needs.
 
-    It has 7 cases, so that blocks are uneven.
+    It has 7 cases by default, so that blocks are uneven.
     """
 
     n_inputs: int
@@ -54,10 +54,11 @@ class Problem:
     model: ModelSpec
     hidden: tuple[LayerSpec, ...] = (LayerSpec(2, "tanh"),)
     operations: tuple[Operation, ...] = ITERATION
+    n_cases: int = 7
     inputs: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        streams = Streams(5, np.arange(7, dtype=np.uint64))
+        streams = Streams(5, np.arange(self.n_cases, dtype=np.uint64))
         object.__setattr__(self, "inputs", streams.normal(Purpose.PROPOSAL, (self.n_inputs,)))
 
     def posterior(
@@ -69,7 +70,7 @@ class Problem:
         }
         n_outputs = data_model_from_spec(self.model).n_outputs(self.n_targets)
         network = NetworkSpec(self.n_inputs, n_outputs, self.hidden, priors)
-        targets = np.zeros((7, self.n_targets))
+        targets = np.zeros((self.n_cases, self.n_targets))
         return SampledPosterior.from_spec(network, self.model, self.inputs, targets, dtype=dtype, xp=xp)
 
 

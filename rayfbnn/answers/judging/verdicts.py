@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
 Grade = Literal["converged", "usable", "not usable", "not converged", "no misfit", "misfit", "cannot tell"]
-Subject = Literal["predictions", "hyperparameters", "fit"]
+Subject = Literal["predictions", "hyperparameters", "fit", "ladders"]
 Decisive = Literal["all", "predictions", "fit"]
 _NEVER_CHANGES = "quantities that never change in"
 _NOT_FOR_PREDICTIONS = (
@@ -38,13 +38,13 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict on the predictions, the hyperparameters or the fit of a run.
+    """A verdict on the predictions, the hyperparameters, the fit or the ladders of a run.
 
     Attributes
     ----------
     subject
         "predictions": functions, log likelihood and noise; "hyperparameters": everything else; "fit": the
-        targets and their predictive distributions.
+        targets and their predictive distributions; "ladders": the levels of ladders and their evidence.
     grade
         "converged"; for predictions also "usable" and "not usable", for hyperparameters "not converged";
         "cannot tell" if there are too few chains or draws, or the predicted moments are not finite. For fit

@@ -161,7 +161,7 @@ class Fitter:
         if last is None:
             return initial
         xp = device_namespace(self.store.spec.device)
-        values = self.store.fit_after(last)
+        values = self.store.named_state_after(last)
         return {name: xp.asarray(values[name], dtype=initial[name].dtype) for name in initial}
 
     def _progress(

@@ -16,6 +16,7 @@ from rayfbnn.mcmc.tuning.measuring import BITS
 
 MOST_VALUES = 3_000_000  # in a JSON file: each takes up to a hundred bytes once it is parsed
 MOST_CHAINS = 1_000_000
+MOST_LEVELS = 1_000  # of a ladder
 MOST_DRAWS = 10_000_000  # of a chain in one section; their numbers are a coordinate held in memory
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -28,6 +29,7 @@ Draws = Annotated[int, Field(ge=0, le=MOST_DRAWS)]
 Count = Annotated[int, Field(ge=1, le=2**31)]
 Sum = Annotated[int, Field(ge=-(2**120), le=2**120)]  # of values of at most 2**50, in units of 2**-40
 Sums = Annotated[list[Sum], Field(max_length=100_000)]
+Nested = Sum | Sums | Annotated[list[Sums], Field(max_length=100_000)]
 Seal = Annotated[Digest, Field(alias="sha256_of_this_file")]
 
 Model = TypeVar("Model", bound="Document")
@@ -161,14 +163,55 @@ class TunedDocument(Document):
     settings: SettingsDocument
 
 
+class LadderSettingsDocument(Document):
+    """The settings of ladders, see `mcmc.ladder.records.LadderSettings`."""
+
+    levels: Annotated[list[float], Field(min_length=1, max_length=MOST_LEVELS)]
+    stepsizes: Annotated[list[Annotated[float, Field(gt=0)]], Field(max_length=MOST_LEVELS)]
+    steps: Annotated[list[Count], Field(max_length=MOST_LEVELS)]
+    scales: Annotated[list[float], Field(max_length=100_000)]
+    multipliers: Annotated[list[float], Field(max_length=100_000)]
+
+    @model_validator(mode="after")
+    def _fits(self) -> LadderSettingsDocument:
+        if {len(self.stepsizes), len(self.steps)} != {len(self.levels) + 1}:
+            raise ValueError("stepsizes and steps need one entry for each level")
+        return self
+
+
+class LadderMeasuredDocument(Document):
+    """The measurements of ladders in a block, see `store.measurements.LadderMeasured`.
+
+    Their names and lengths are checked where they are read.
+    """
+
+    settings: LadderSettingsDocument
+    measured: Annotated[dict[Plain, Nested], Field(max_length=100)]
+
+
+class LadderStartsDocument(Document):
+    """The noise of the chains that ladders start from, see `store.measurements.LadderStarts`."""
+
+    n_starts: Annotated[int, Field(ge=1, le=2**53)]
+    top: Sums
+
+
+class LadderDocument(Document):
+    """A round of ladders, see `store.ladder_rounds.LadderRound`."""
+
+    measured: LadderStartsDocument | LadderMeasuredDocument
+    settings: LadderSettingsDocument
+
+
 class TuningDocument(Document):
-    """The record of a round of tuning."""
+    """The record of a round of tuning; `operations` is empty in a round of a ladder's adaptation."""
 
     store: Digest
     round: Whole
     iterations: Annotated[list[Whole], Field(min_length=2, max_length=2)]
     previous: DigestOrNone
     operations: list[TunedDocument]
+    ladder: LadderDocument | None = None
     seal: Seal
 
 
@@ -205,7 +248,7 @@ class RecordDocument(Document):
     chunks: dict[ChunkFile, Digest]
     state: Annotated[dict[str, str], Field(max_length=0)]
     progress: ProgressDocument
-    tuning: list[MeasuredDocument] = []
+    tuning: list[MeasuredDocument | LadderStartsDocument | LadderMeasuredDocument] = []
     segment: SegmentDocument | None = None
     payload: Digest
     seal: Seal

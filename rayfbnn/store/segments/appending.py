@@ -12,7 +12,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreFullError, StoreOvertakenError
-from rayfbnn.store.catalogue import STATISTICS, sigma_plans
+from rayfbnn.store.catalogue import LADDER, STATISTICS, sigma_plans
 from rayfbnn.store.checking.consistency import check_follows
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
@@ -117,6 +117,8 @@ def _arrays_of(store: OpenStore, batch: int, block: Block) -> dict[str, Array]:
     arrays[f"{prefix}sample_stats/{STATISTICS}"] = np.stack(statistics, axis=-1)
     for name, values in block.predictive.items():
         arrays[f"prior_predictive/{name}"] = to_host(values)
+    for name, values in block.ladder.items():
+        arrays[f"{LADDER}/{name}"] = to_host(values)
     return arrays
 
 

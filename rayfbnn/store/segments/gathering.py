@@ -11,19 +11,18 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from itertools import groupby
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.store.catalogue import ArrayPlan, chunk_rows
+from rayfbnn.store.measurements import summed
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Record, Segment
 from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.storage.places import Place, key_below
-from rayfbnn.store.tuning_log import measured_from, to_document
 from rayfbnn.store.tuning_rounds import round_of
 
 _MOST_BLOCKS = 256  # of a batch; so many are gathered even if no chunk is complete
@@ -94,7 +93,7 @@ def _make_segment(store: OpenStore, log: CommitLog, blocks: list[Record]) -> boo
         n_draws=sum(record.n_draws for record in blocks),
         chunks={},
         progress=replace(last.progress, last=_summed(blocks)),
-        tuning=_tuning(blocks),
+        tuning=summed([record.tuning for record in blocks]),
         segment=Segment(first.block, last.digest),
         payload=hashlib.sha256(payload).hexdigest(),
     )
@@ -192,11 +191,3 @@ def _summed(blocks: list[Record]) -> dict[str, float]:
     """Return the sums of the summaries of blocks."""
     names = dict.fromkeys(name for record in blocks for name in record.progress.last)
     return {name: sum(record.progress.last.get(name, 0.0) for record in blocks) for name in names}
-
-
-def _tuning(blocks: list[Record]) -> list[dict[str, object]]:
-    """Return the sums of the measurements of blocks, operation by operation."""
-    measured = [[measured_from(document) for document in record.tuning] for record in blocks]
-    return [
-        to_document(reduce(Measured.__add__, of_operation)) for of_operation in zip(*measured, strict=True)
-    ]

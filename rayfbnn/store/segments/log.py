@@ -108,9 +108,9 @@ class CommitLog:
         """
         return self.files.layout.state(*self._with_state(record))
 
-    def fit_after(self, record: Record) -> dict[str, Array]:
-        """Read the state of a fit after a block or segment, arrays (n_starts, ...) by name."""
-        return self.files.layout.fit_state(*self._with_state(record))
+    def named_state_after(self, record: Record) -> dict[str, Array]:
+        """Read the state of a fit or of ladders after a block or segment, arrays (n_chains, ...) by name."""
+        return self.files.layout.state_by_name(*self._with_state(record))
 
     def _with_state(self, record: Record) -> tuple[Record, memoryview]:
         """Return a record and its arrays, or those of the segment that ends with its block."""

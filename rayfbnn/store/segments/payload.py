@@ -14,7 +14,7 @@ from rayfbnn.errors import StoreCorruptError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
-from rayfbnn.store.catalogue import STATE, ArrayPlan, Header
+from rayfbnn.store.catalogue import STATE, ArrayPlan, Header, StateShapes, state_shapes
 from rayfbnn.store.records import Record, Section
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import MOST_BYTES
@@ -55,7 +55,7 @@ def _no_record(path: Place) -> StoreCorruptError:
 
 
 def state_arrays(state: ChainState | Mapping[str, Array] | None) -> dict[str, Array]:
-    """Return the arrays of a state, of chains or of a fit, by name and on the host; {} for None."""
+    """Return the arrays of a state, of chains, a fit or ladders, by name and on the host; {} for None."""
     if isinstance(state, ChainState):
         return {name: to_host(getattr(state, name)) for name in STATE}
     return {} if state is None else {name: to_host(values) for name, values in state.items()}
@@ -75,13 +75,15 @@ class PayloadLayout:
     plans: Mapping[str, ArrayPlan]
     n_parameters: int
     n_precisions: int
+    named_state: StateShapes | None  # of fits and ladders; None for chains
 
     @staticmethod
     def from_plans(header: Header, spec: RunSpec, plans: Mapping[str, ArrayPlan]) -> PayloadLayout:
         """Return the layout for a run with these arrays."""
         precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets))
         n_parameters = ParameterLayout.from_network(spec.network).n_parameters
-        return PayloadLayout(header, spec.dtype, plans, n_parameters, precisions.n_precisions)
+        named = state_shapes(header, spec)
+        return PayloadLayout(header, spec.dtype, plans, n_parameters, precisions.n_precisions, named)
 
     @property
     def most_bytes(self) -> int:
@@ -119,7 +121,7 @@ class PayloadLayout:
     def state(self, record: Record, payload: memoryview) -> ChainState | None:
         """Return the state of chains in the file of a block or segment; None if there is none."""
         start = _n_bytes(self._draws_of(record))
-        if len(payload) == start or self.header.fit_state is not None:
+        if len(payload) == start or self.named_state is not None:
             return None
         values = _decoded(self._state(self._n_chains(record)), payload, start)
         return ChainState(
@@ -129,8 +131,8 @@ class PayloadLayout:
             }
         )
 
-    def fit_state(self, record: Record, payload: memoryview) -> dict[str, Array]:
-        """Return the state of a fit in the file of a block or segment, arrays (n_starts, ...) by name."""
+    def state_by_name(self, record: Record, payload: memoryview) -> dict[str, Array]:
+        """Return the state of a fit or of ladders in the file of a block or segment, (n_chains, ...) each."""
         start = _n_bytes(self._draws_of(record))
         values = _decoded(self._state(self._n_chains(record)), payload, start)
         return {name: np.array(array, dtype="float64") for name, array in values.items()}
@@ -167,8 +169,8 @@ class PayloadLayout:
         return self._draws(record.section, self._n_chains(record), n_draws)
 
     def _state(self, n_chains: int) -> list[_Part]:
-        if self.header.fit_state is not None:
-            return [_Part(name, (n_chains, *shape), "float64") for name, shape in self.header.fit_state]
+        if self.named_state is not None:
+            return [_Part(name, (n_chains, *shape), "float64") for name, shape in self.named_state]
         sizes = {name: self.n_precisions if name == "precisions" else self.n_parameters for name in STATE}
         return [_Part(name, (n_chains, n), "float64") for name, n in sizes.items()]
 

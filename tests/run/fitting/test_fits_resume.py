@@ -39,7 +39,7 @@ def contents(path: object) -> dict[str, Array]:
     for batch in range(store.n_batches):
         last = store.last_record(batch)
         assert last is not None
-        found |= {f"{batch} {name}": values for name, values in store.fit_after(last).items()}
+        found |= {f"{batch} {name}": values for name, values in store.named_state_after(last).items()}
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -92,6 +93,7 @@ class MemoryStore:
         self.positions, self.precisions = positions, precisions
         self.n_chains, self.committed_draws = positions.shape[:2]
         self.chains_per_batch = spec.chains_per_batch
+        self.tuning = SimpleNamespace(latest=lambda: (0, {}))  # nothing is tuned
         self.draws_per_chunk = spec.draws_per_block or self.committed_draws
         network = spec.network
         self.parameter_layout = ParameterLayout.from_network(network)

@@ -1,0 +1,171 @@
+"""The evidence of ladders: where they agree, and their log normalising constants from a common level."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.answers.judging.modes import modes
+from rayfbnn.arrays import Array
+from rayfbnn.draws.ladders import LadderDraws, ladder_draws
+from rayfbnn.draws.quantities import noise_sigmas
+from rayfbnn.draws.view import Draws
+from rayfbnn.mcmc.ladder.bennett import LogRatios, bennett
+from rayfbnn.reduce.effective import rhat
+from rayfbnn.store.catalogue import FAMILIES
+
+AGREES = 1.05  # R-hat of a level that ladders have in common
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A group of ladders with similar log likelihoods at the posterior, apart from those of all others.
+
+    Attributes
+    ----------
+    ladders
+        Numbers of the ladders, from 0.
+    log_likelihood
+        Mean over their draws.
+    noise
+        Geometric mean of their noise, in standard deviations of the targets; NaN without noise.
+    log_z
+        Log of the mean over its ladders of exp(log Z), from the common level.
+    gap
+        Difference to the `log_z` of the heaviest phase, in nats.
+    """
+
+    ladders: tuple[int, ...]
+    log_likelihood: float
+    noise: float
+    log_z: float
+    gap: float
+
+
+@dataclass(frozen=True)
+class LadderEvidence:
+    """The agreement of ladders, as far as their draws show it.
+
+    Attributes
+    ----------
+    held
+        Noise of each level but the last, in standard deviations of the targets, or its power.
+    rhat
+        R-hat over all ladders of each level's log residual sum of squares, or of its energy.
+    rejection
+        Mean probability that neighbouring levels do not exchange.
+    common
+        Number of the level that log Z is counted from; None if ladders agree at no level.
+    log_z, errors
+        Log Z of the posterior less that of the common level, of each ladder, and its standard error.
+    families
+        The side that each ladder started from.
+    trips
+        Round trips of each ladder between both ends.
+    phases
+        Groups of ladders with separate log likelihoods, the heaviest first.
+    """
+
+    kind: str
+    held: tuple[float, ...]
+    ladders: tuple[int, ...]
+    rhat: tuple[float, ...]
+    rejection: tuple[float, ...]
+    common: int | None
+    log_z: tuple[float, ...]
+    errors: tuple[float, ...]
+    families: tuple[str, ...]
+    trips: tuple[int, ...]
+    phases: tuple[Phase, ...]
+
+    @property
+    def within(self) -> float:
+        """The spread of log Z within families: the larger standard deviation of the two."""
+        return max(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in self._by_family())
+
+    @property
+    def between(self) -> float:
+        """The difference between the mean log Z of the families; NaN if one of them is absent."""
+        first, second = self._by_family()
+        return abs(float(np.mean(first) - np.mean(second))) if len(first) and len(second) else math.nan
+
+    def _by_family(self) -> tuple[list[float], list[float]]:
+        first, second = (
+            [z for z, family in zip(self.log_z, self.families, strict=True) if family == name]
+            for name in FAMILIES
+        )
+        return first, second
+
+    @property
+    def error(self) -> float:
+        """The root mean square of the standard errors of log Z of a ladder."""
+        return math.sqrt(sum(error**2 for error in self.errors) / len(self.errors))
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weight of each ladder: phases weigh exp(log_z), and a phase's ladders have equal shares."""
+        shares = dict.fromkeys(self.ladders, 0.0)
+        for phase in self.phases:
+            shares |= dict.fromkeys(phase.ladders, math.exp(-phase.gap) / len(phase.ladders))
+        total = sum(shares.values())
+        return tuple(shares[ladder] / total for ladder in self.ladders)
+
+
+def ladder_evidence(run: Draws) -> LadderEvidence:
+    """Return the evidence in the draws of a run of ladders.
+
+    Log Z comes from Bennett's ratio between neighbours (mcmc/ladder/bennett.py), added up from the common
+    level on.
+    """
+    levels = ladder_draws(run)
+    of_levels = tuple(
+        float(rhat(levels.measure[..., level].astype(float))) for level in range(levels.n_levels)
+    )
+    common = common_level(of_levels)
+    ratios = [_ratios(levels, ladder, common or 0) for ladder in range(len(levels.ladders))]
+    log_z = tuple(one.total for one in ratios)
+    return LadderEvidence(
+        kind=levels.kind,
+        held=levels.held,
+        ladders=levels.ladders,
+        rhat=of_levels,
+        rejection=tuple(levels.rejection.mean(axis=0).tolist()),
+        common=common,
+        log_z=log_z,
+        errors=tuple(one.standard_error for one in ratios),
+        families=levels.families,
+        trips=tuple(levels.trips.tolist()),
+        phases=_phases(run, np.array(log_z)),
+    )
+
+
+def _ratios(levels: LadderDraws, ladder: int, common: int) -> LogRatios:
+    return bennett(levels.forward[ladder, :, common:], levels.reverse[ladder, :, common:])
+
+
+def common_level(of_levels: tuple[float, ...]) -> int | None:
+    """Return the number of the level that log Z is counted from, given R-hat of all levels, or None.
+
+    It is the hottest level where ladders agree. From a level in the colder half, log Z would say nothing of
+    the levels where they have parted.
+    """
+    hot_half = range(len(of_levels) // 2)
+    return next((level for level in hot_half if of_levels[level] <= AGREES), None)
+
+
+def _phases(run: Draws, log_z: Array) -> tuple[Phase, ...]:
+    """Return the groups of ladders that differ in log likelihood; one group if they do not."""
+    log_likelihood, numbers = run.stat("log_likelihood"), list(run.chain_numbers)
+    noise = np.log(noise_sigmas(run)).mean(axis=2) if run.spec.model.noise is not None else None
+    groups = [mode.chains for mode in modes(log_likelihood, numbers)] or [tuple(numbers)]
+    found = []
+    for ladders in groups:
+        rows = [numbers.index(ladder) for ladder in ladders]
+        z = log_z[rows]
+        of_phase = float(z.max() + math.log(np.exp(z - z.max()).mean()))
+        sigma = math.nan if noise is None else float(np.exp(noise[:, rows].mean()))
+        found.append((ladders, float(log_likelihood[rows].mean()), sigma, of_phase))
+    most = max(one[-1] for one in found)
+    return tuple(Phase(*one, gap=most - one[-1]) for one in sorted(found, key=lambda one: -one[-1]))

@@ -1,0 +1,261 @@
+"""The verdict on ladders: agreement of levels, evidence from two sides, and round trips.
+
+R-hat and round trips are necessary, but neither makes a verdict good (docs/ladder.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from rayfbnn.answers.judging.advice import resume_advice, rounded_up
+from rayfbnn.answers.judging.verdicts import Grade, Verdict
+from rayfbnn.answers.ladder.evidence import AGREES, LadderEvidence, ladder_evidence
+from rayfbnn.answers.wording import known, numbered
+from rayfbnn.draws.ladders import is_of_ladders
+from rayfbnn.draws.view import Draws
+from rayfbnn.reduce.effective import MIN_DRAWS
+from rayfbnn.store.storage.places import as_typed
+
+MAX_SPREAD = 0.3  # nats, within families and between them
+_ERRORS = 2.0  # standard errors that a spread may have by chance
+_HIGH_REJECTION = 0.8  # beyond it neighbours hardly exchange; the adaptation aims at 0.6
+
+
+@dataclass(frozen=True)
+class LadderVerdict(Verdict):
+    """The verdict on whether the ladders of a run have found the whole posterior.
+
+    The grade is "converged", "not converged", or "cannot tell" if the evidence is too imprecise.
+
+    Attributes
+    ----------
+    evidence
+        Log Z of the ladders, agreement of the levels, and phases; None without enough draws.
+    is_sound
+        Whether the evidence of both families agrees, so that no part of the posterior is known to be missing.
+    """
+
+    evidence: LadderEvidence | None = None
+    is_sound: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON, with None for unknown numbers."""
+        document = super().to_dict()
+        if self.evidence is not None:
+            document["is_sound"] = self.is_sound
+            document["evidence"] = _plain(self.evidence) | {
+                "within": known(self.evidence.within),
+                "between": known(self.evidence.between),
+                "weights": list(self.evidence.weights),
+            }
+        return document
+
+    @property
+    def has_phases(self) -> bool:
+        """True if phases remain whose weights differ."""
+        return self.evidence is not None and len(self.evidence.phases) > 1
+
+
+def _plain(record: Any) -> Any:
+    """Return a record as dictionaries, lists and numbers, with None for numbers that are not finite."""
+    if isinstance(record, tuple):
+        return [_plain(one) for one in record]
+    if hasattr(record, "__dataclass_fields__"):
+        return {one.name: _plain(getattr(record, one.name)) for one in fields(record)}
+    return known(record) if isinstance(record, float) else record
+
+
+def verdict_on_ladders(run: Draws, *, max_rhat: float = 1.01) -> LadderVerdict | None:
+    """Judge the ladders of a run; None for a run without.
+
+    max_rhat  the limit of R-hat at every level
+    """
+    if not is_of_ladders(run):
+        return None
+    if run.n_draws < MIN_DRAWS:
+        reason = f"only {run.n_draws} draws in each ladder; at least {MIN_DRAWS} are needed"
+        return LadderVerdict("ladders", "cannot tell", (reason,), decided_by=reason)
+    longer = rounded_up(2 * run.spec.phase[-1].iterations)
+    verdict = judge_ladders(ladder_evidence(run), max_rhat=max_rhat)
+    way = resume_advice(as_typed(run.path), longer)
+    return replace(verdict, advice=(*verdict.advice, way)) if not verdict.ok else verdict
+
+
+def judge_ladders(evidence: LadderEvidence, *, max_rhat: float = 1.01) -> LadderVerdict:
+    """Judge ladders by their evidence; `max_rhat` is the limit of R-hat at every level."""
+    disagreement, unknown = _disagreement(evidence), _unknown(evidence)
+    reasons = [
+        *disagreement,
+        *unknown,
+        *_high_rhat(evidence, max_rhat),
+        *_no_trips(evidence),
+    ]
+    remarks = (
+        _agreement_sentence(evidence, max_rhat),
+        _evidence_sentence(evidence),
+        *phase_sentences(evidence),
+    )
+    if not reasons:
+        return LadderVerdict("ladders", "converged", remarks=remarks, evidence=evidence, is_sound=True)
+    is_unknown = bool(unknown) and not disagreement
+    return LadderVerdict(
+        "ladders",
+        "cannot tell" if is_unknown else "not converged",
+        tuple(reasons),
+        remarks,
+        _advice(evidence, disagreement=bool(disagreement)),
+        decided_by=reasons[0],
+        evidence=evidence,
+        is_sound=not (disagreement or unknown),
+    )
+
+
+def _disagreement(evidence: LadderEvidence) -> list[str]:
+    """Return why the evidence of the ladders contradicts itself, beyond the errors of log Z."""
+    if evidence.common is None:
+        return []
+    spread, error = max(evidence.within, evidence.between), evidence.error
+    if not spread > max(MAX_SPREAD, _ERRORS * error):
+        return []
+    return [
+        f"log Z of the ladders differs by {evidence.within:.2g} nats within families and"
+        f" {evidence.between:.2g} between them (at most {MAX_SPREAD:g}), so that some ladders have missed a"
+        " part of the posterior"
+    ]
+
+
+def _unknown(evidence: LadderEvidence) -> list[str]:
+    """Return why the evidence cannot decide."""
+    if evidence.common is None:
+        least = min(map(_or_infinite, evidence.rhat[: len(evidence.rhat) // 2]))
+        return [
+            "the ladders have no level in common to compare log Z from: R-hat is at least"
+            f" {least:.2f} at the hotter levels (at most {AGREES:g})"
+        ]
+    if math.isnan(evidence.between):
+        return ["all these ladders started from one side; evidence needs both"]
+    if max(evidence.within, evidence.between) > MAX_SPREAD and not _disagreement(evidence):
+        return [
+            f"log Z is known with a standard error of {evidence.error:.2g} nats only, which could hide a"
+            f" difference of more than {MAX_SPREAD:g}"
+        ]
+    if evidence.error > MAX_SPREAD:
+        return [f"the standard error of log Z is {evidence.error:.2g} nats (at most {MAX_SPREAD:g})"]
+    return []
+
+
+def _high_rhat(evidence: LadderEvidence, max_rhat: float) -> list[str]:
+    high = [level for level, value in enumerate(evidence.rhat) if not value <= max_rhat]
+    if not high:
+        return []
+    worst = max(high, key=lambda level: _or_infinite(evidence.rhat[level]))
+    return [
+        f"R-hat of {_measured(evidence)} over the ladders above {max_rhat:g} at {len(high)} of"
+        f" {len(evidence.rhat)} levels: {evidence.rhat[worst]:.3f} at {_level(evidence, worst)}"
+    ]
+
+
+def _no_trips(evidence: LadderEvidence) -> list[str]:
+    none = [ladder for ladder, n in zip(evidence.ladders, evidence.trips, strict=True) if n == 0]
+    if not none:
+        return []
+    which = numbered(none).replace("chain", "ladder")
+    return [f"no replica has made a round trip between both ends in {which}"]
+
+
+def _agreement_sentence(evidence: LadderEvidence, max_rhat: float) -> str:
+    """Say down to which level the ladders agree."""
+    agree = [value <= max_rhat for value in evidence.rhat]
+    if all(agree):
+        of_levels = f"all {len(agree)} levels (R-hat at most {max_rhat:g})"
+        return f"the ladders agree in {_measured(evidence)} at {of_levels}"
+    first = agree.index(False)
+    if first == 0:
+        return f"the ladders agree in {_measured(evidence)} at no level"
+    if evidence.kind == "noise":
+        least = f"{evidence.held[first - 1]:.2g}"
+        return f"converged for noise of {least} and more, in standard deviations of the targets"
+    return f"converged for powers of the likelihood up to {evidence.held[first - 1]:.2g}"
+
+
+def _evidence_sentence(evidence: LadderEvidence) -> str:
+    """State log Z of each ladder."""
+    values = ", ".join(
+        f"{z:.1f} ({family})" for z, family in zip(evidence.log_z[:16], evidence.families, strict=False)
+    )
+    more = ", ..." if len(evidence.log_z) > 16 else ""
+    common = 0 if evidence.common is None else evidence.common
+    return (
+        f"log Z from {_level(evidence, common)} to the posterior: {values}{more}; standard error of one"
+        f" {evidence.error:.2g}; round trips {sum(evidence.trips)}"
+    )
+
+
+def phase_sentences(evidence: LadderEvidence) -> list[str]:
+    """Name the phases, with their log likelihood, noise and gap."""
+    if len(evidence.phases) < 2:
+        return []
+    sentences = []
+    for phase in evidence.phases:
+        which = numbered(phase.ladders).replace("chain", "ladder")
+        noise = "" if math.isnan(phase.noise) else f", noise {phase.noise:.2g}"
+        weight = (
+            "the heaviest phase"
+            if phase.gap == 0
+            else f"lighter by {phase.gap:.3g} nats: exp(-{phase.gap:.3g}) of its weight"
+        )
+        sentences.append(f"{which}: log likelihood {phase.log_likelihood:.4g}{noise}, {weight}")
+    return sentences
+
+
+def _advice(evidence: LadderEvidence, *, disagreement: bool) -> tuple[str, ...]:
+    advice = []
+    if evidence.common is None:
+        advice.append(
+            "sample again with more ladder.annealing and ladder.adaptation, or with a larger ladder.hot"
+        )
+    elif max(evidence.rejection) > _HIGH_REJECTION:
+        pair = max(range(len(evidence.rejection)), key=evidence.rejection.__getitem__)
+        advice.append(
+            f"neighbours exchange too seldom near {_level(evidence, pair)} (rejection"
+            f" {evidence.rejection[pair]:.2f}): sample again with more ladder.levels or ladder.adaptation"
+        )
+    if disagreement and len(evidence.phases) > 1:
+        advice.append(
+            "`predict` weighs the phases by their evidence, and gives the errors with equal weights too;"
+            " networks with wider layers have fewer phases"
+        )
+    return tuple(advice)
+
+
+def _measured(evidence: LadderEvidence) -> str:
+    return "log RSS" if evidence.kind == "noise" else "the energy of the data"
+
+
+def _level(evidence: LadderEvidence, level: int) -> str:
+    if level == len(evidence.rhat) - 1:
+        return "the posterior"
+    return f"{'noise' if evidence.kind == 'noise' else 'power'} {evidence.held[level]:.2g}"
+
+
+def _or_infinite(value: float) -> float:
+    return value if math.isfinite(value) else math.inf
+
+
+def overruled(verdict: Verdict, ladders: LadderVerdict | None) -> Verdict:
+    """Return the verdict on the last levels of ladders: it cannot be good unless their evidence is sound."""
+    if ladders is None or ladders.is_sound or not verdict.ok:
+        return verdict
+    grade: Grade = "not usable" if verdict.subject == "predictions" else "not converged"
+    if ladders.grade != "not converged":
+        grade = "cannot tell"
+    sentence = f"the ladders say otherwise: {ladders.decided_by}"
+    return replace(
+        verdict,
+        grade=grade,
+        reasons=(sentence, *verdict.reasons),
+        advice=(*verdict.advice, *ladders.advice),
+        decided_by=sentence,
+    )

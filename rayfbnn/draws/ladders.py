@@ -1,0 +1,82 @@
+"""The levels of ladders at the draws of a run: how they fit, and the energies between neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.draws.view import Draws
+from rayfbnn.store.catalogue import FAMILIES, FORWARD, REPLICA, REVERSE, ROUND_TRIPS, measure_name
+from rayfbnn.store.ladder_words import value_of_level
+
+
+@dataclass(frozen=True, eq=False)
+class LadderDraws:
+    """The levels of R ladders at n draws; K is the number of levels, and the last is the posterior.
+
+    kind      what levels hold: noise, or a power of the likelihood
+    held      (K-1,) the noise in standard deviations of the targets, or the power, of each level but the last
+    ladders   (R,) numbers of the ladders in the store
+    families  (R,) the side that each ladder started from: "chains" or "prior"
+    measure   (R, n, K) log of the residual sum of squares, or the energy of the data
+    forward   (R, n, K-1) energy of level k+1 less that of level k, at the state of level k
+    reverse   (R, n, K-1) energy of level k less that of level k+1, at the state of level k+1
+    replica   (R, n) number of the replica at the last level
+    trips     (R,) round trips between both ends in these draws
+    """
+
+    kind: Literal["noise", "powers"]
+    held: tuple[float, ...]
+    ladders: tuple[int, ...]
+    families: tuple[str, ...]
+    measure: Array
+    forward: Array
+    reverse: Array
+    replica: Array
+    trips: Array
+
+    @property
+    def n_levels(self) -> int:
+        """K, the number of levels."""
+        return len(self.held) + 1
+
+    @property
+    def rejection(self) -> Array:
+        """The mean probability that neighbours do not exchange, (R, K-1)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            accepted = np.exp(np.minimum(0.0, -(self.forward.astype(float) + self.reverse)))
+        return 1 - np.nan_to_num(accepted).mean(axis=1)
+
+    def name_of(self, level: int) -> str:
+        """Return a level in words, such as "noise 0.05", or "the posterior" for the last."""
+        if level == self.n_levels - 1:
+            return "the posterior"
+        return f"{'noise' if self.kind == 'noise' else 'power'} {self.held[level]:.2g}"
+
+
+def is_of_ladders(run: Draws) -> bool:
+    """Return True for draws of a run of ladders, and not of an earlier phase."""
+    return run.kind == "mcmc" and run.spec.ladder is not None and run.early_phase is None
+
+
+def ladder_draws(run: Draws) -> LadderDraws:
+    """Read the levels of ladders at the draws of a run."""
+    settings = run.store.tuning.latest_ladder_rounds()[-1].settings
+    n_levels, spec = settings.n_levels, run.spec
+    measure = run.of_ladder(measure_name(spec))[..., :n_levels]
+    forward, reverse = (run.of_ladder(name)[..., : n_levels - 1] for name in (FORWARD, REVERSE))
+    trips = run.of_ladder(ROUND_TRIPS)
+    return LadderDraws(
+        kind=spec.ladder_ends.kind,
+        held=tuple(value_of_level(spec, x) for x in settings.levels),
+        ladders=run.chain_numbers,
+        families=tuple(FAMILIES[number % 2] for number in run.chain_numbers),
+        measure=measure,
+        forward=forward,
+        reverse=reverse,
+        replica=run.of_ladder(REPLICA),
+        trips=(trips[:, -1] - trips[:, 0]).astype(int),
+    )

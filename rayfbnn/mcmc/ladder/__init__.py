@@ -1,0 +1,1 @@
+"""Replica exchange over levels of noise, or over powers of the likelihood."""

@@ -1,0 +1,198 @@
+"""The settings of a ladder, found in rounds: its levels, their stepsizes and lengths, and its hot end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rayfbnn.arrays import array_namespace
+from rayfbnn.mcmc.ladder.measured import Measured
+from rayfbnn.mcmc.ladder.path import Path
+from rayfbnn.mcmc.ladder.records import LadderSettings, LadderState, started
+from rayfbnn.mcmc.tuning.choosing import TARGET_ACCEPTANCE
+from rayfbnn.mcmc.tuning.measuring import ratio
+from rayfbnn.state import ChainState, LadderEnds
+
+_FIRST_LEVELS = 16
+_FIRST_STEPSIZE = 0.5
+_SHORTEST, _LONGEST, _LONGEST_OF_POWERS = 16, 128, 64
+_REJECTION = 0.5  # wanted between neighbours; 0.6 is the largest that may remain
+_GAIN = 2.0  # of the log stepsize, for a difference of one in the acceptance
+_AGREE = 1.05  # R-hat of the hot end
+_STEP_BACK = 0.7  # of the coordinate
+_LEAST_SPAN = 2.0  # noise at the hot end is 2.7 times that of the top, or more
+_MOST_BEFORE_HOT = 24  # levels while the hot end is not found; most of them will be dropped
+_FIRST_HOT = {"noise": 2.0, "powers": math.log(1e-3)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of an adaptation.
+
+    rounds  number of iterations of each round
+    levels  number of levels, or None for as many as rejections of at most 0.6 need
+    most_levels  the largest number of levels
+    hot     coordinate of the hot end, or None for the coldest at which all ladders agree
+    """
+
+    rounds: tuple[int, ...] = (16, 16, 24, 32, 48, 64, 96)
+    levels: int | None = None
+    most_levels: int = 64
+    hot: float | None = None
+
+    @property
+    def moves_hot_after(self) -> tuple[int, ...]:
+        """The rounds after which the hot end may move."""
+        n = len(self.rounds)
+        return () if self.hot is not None else tuple(range(n // 2, n - 1))
+
+    def is_hot_known_after(self, number: int) -> bool:
+        """Return True from the first round on after which the hot end may move."""
+        return self.hot is not None or number >= self.moves_hot_after[0]
+
+
+def first_settings(
+    ends: LadderEnds, plan: Plan, *, top: Sequence[int], n_chains: int, scales: tuple[float, ...] = ()
+) -> LadderSettings:
+    """Return the settings before the first round.
+
+    top     `measured.top_sums` of the chains that ladders start from; () for powers
+    scales  factors on the stepsizes of groups that the warm-up of these chains found, or ()
+    """
+    means = [ratio(value, n_chains) for value in top]
+    hot = _FIRST_HOT[ends.kind] if plan.hot is None else plan.hot
+    cold = sum(means) / len(means) if math.isinf(ends.top) else ends.top
+    n_levels = plan.levels or min(_FIRST_LEVELS, plan.most_levels)
+    last = n_levels - 1 if math.isinf(ends.top) else n_levels
+    levels = tuple(np.linspace(min(hot, cold - 2.0), cold, last)[: n_levels - 1].tolist())
+    return LadderSettings(
+        levels,
+        (_FIRST_STEPSIZE,) * n_levels,
+        _steps(levels, ends),
+        scales,
+        _multipliers(means),
+    )
+
+
+def adapted(
+    settings: LadderSettings, measured: Measured, *, ends: LadderEnds, plan: Plan, number: int
+) -> LadderSettings:
+    """Return the settings after round `number`, a function of what all ladders measured in it."""
+    stepsizes = _stepsizes(settings, measured, number)
+    means = measured.mean_top
+    rejection = np.maximum(measured.mean_rejection, 1e-3)
+    old = _coordinates(settings, ends)
+    barrier = np.concatenate([[0.0], np.cumsum(rejection)])
+    hot = plan.hot
+    if hot is None:
+        hot = _hot(settings, measured) if number in plan.moves_hot_after else settings.levels[0]
+    start = float(np.interp(hot, old, barrier[: len(old)]))
+    n_levels = plan.levels or _n_levels(
+        barrier[-1] - start,
+        settings.n_levels,
+        plan.most_levels if plan.is_hot_known_after(number) else min(plan.most_levels, _MOST_BEFORE_HOT),
+    )
+    levels = _spread(old, barrier, start, hot, n_levels, ends, means)
+    log_stepsizes = np.interp(
+        [*levels, levels[-1] + 1], [*settings.levels, settings.levels[-1] + 1], np.log(stepsizes)
+    )
+    return LadderSettings(
+        levels,
+        tuple(np.exp(log_stepsizes).tolist()),
+        _steps(levels, ends),
+        settings.scales,
+        _multipliers(means),
+    )
+
+
+def moved(state: LadderState, before: LadderSettings, after: LadderSettings, path: Path) -> LadderState:
+    """Return the ladders at new levels: each level takes the state of the old level that is nearest.
+
+    The top keeps its state. Replicas start again.
+    """
+    xp = array_namespace(state.chain.position)
+    old = np.array([*before.levels])
+    nearest = [int(np.argmin(abs(old - x))) for x in after.levels] + [before.n_levels - 1]
+    rows = (np.array(nearest) + before.n_levels * np.arange(state.n_ladders)[:, None]).reshape(-1)
+    chain = state.chain
+    if nearest != list(range(before.n_levels)):
+        index = xp.asarray(rows)
+        chain = ChainState(chain.position[index], chain.momentum[index], chain.precisions[index])
+    x = xp.asarray(np.tile([*after.levels, path.ends.top], state.n_ladders))
+    chain = path.with_multipliers(after.multipliers).placed(chain, x)
+    again = started(chain, after.n_levels)
+    return again if after.n_levels != before.n_levels else replace(again, trips=state.trips)
+
+
+def _stepsizes(settings: LadderSettings, measured: Measured, number: int) -> tuple[float, ...]:
+    gain = _GAIN / math.sqrt(1 + number / 3)
+    return tuple(
+        min(max(stepsize * math.exp(gain * (accepted - TARGET_ACCEPTANCE)), 1e-3), 32.0)
+        for stepsize, accepted in zip(settings.stepsizes, measured.mean_accepted, strict=True)
+    )
+
+
+def _coordinates(settings: LadderSettings, ends: LadderEnds) -> np.ndarray:
+    """Return the coordinates with a place on the scale: of all levels, or of those with held noise."""
+    return np.array(settings.levels if math.isinf(ends.top) else (*settings.levels, ends.top))
+
+
+def _hot(settings: LadderSettings, measured: Measured) -> float:
+    """Return the coordinate of the coldest level at which all ladders agree, as at the next hotter one.
+
+    It is at least _LEAST_SPAN hotter than the coldest held level, so that there is always something to climb.
+    If ladders agree nowhere, the hot end becomes hotter.
+    """
+    agrees = [value < _AGREE for value in measured.r_hat()[:-1]]
+    pairs = [level for level in range(1, len(agrees)) if agrees[level] and agrees[level - 1]]
+    if not any(agrees):
+        return settings.levels[0] - _STEP_BACK
+    agreed = settings.levels[pairs[-1] if pairs else 0]
+    return max(min(agreed, settings.levels[-1] - _LEAST_SPAN), settings.levels[0])
+
+
+def _n_levels(barrier: float, before: int, most: int) -> int:
+    """Return a number of levels that gives the wanted rejection; it changes by at most half in a round."""
+    wanted = math.ceil(barrier / _REJECTION) + 1
+    return min(max(wanted, before // 2, 4), before + before // 2, most)
+
+
+def _spread(
+    old: np.ndarray,
+    barrier: np.ndarray,
+    start: float,
+    hot: float,
+    n_levels: int,
+    ends: LadderEnds,
+    means: Sequence[float],
+) -> tuple[float, ...]:
+    """Return the levels below the top at equal rejections between the hot end and the cold one.
+
+    The last held level of free noise is at the mean log precision of the top.
+    """
+    end = barrier[len(old) - 1]
+    n = n_levels - 1 if math.isinf(ends.top) else n_levels
+    levels = np.interp(np.linspace(start, end, n), barrier[: len(old)], old)
+    levels[0] = hot
+    if math.isinf(ends.top):
+        cold = max(sum(means) / len(means), hot + 0.1)
+        levels = hot + (levels - hot) * (cold - hot) / (levels[-1] - hot)
+    return tuple(levels[: n_levels - 1].tolist())
+
+
+def _steps(levels: Sequence[float], ends: LadderEnds) -> tuple[int, ...]:
+    """Return lengths that rise with the square root of the precision or power, as powers of two."""
+    cold = levels[-1] if math.isinf(ends.top) else ends.top
+    longest = _LONGEST if ends.kind == "noise" else _LONGEST_OF_POWERS
+    return tuple(
+        min(max(2 ** round(math.log2(longest) + (x - cold) / 2 / math.log(2)), _SHORTEST), longest)
+        for x in (*levels, cold)
+    )
+
+
+def _multipliers(means: Sequence[float]) -> tuple[float, ...]:
+    middle = sum(means) / len(means) if means else 0.0
+    return tuple(math.exp(mean - middle) for mean in means)

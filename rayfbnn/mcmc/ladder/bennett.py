@@ -1,0 +1,99 @@
+"""Bennett's acceptance ratio: log Z from level to level of a ladder, with its error."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+
+_LARGEST = 1e6  # nats; larger differences are as good as infinite
+_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class LogRatios:
+    """The logs of ratios of normalising constants along one ladder.
+
+    increments      (K-1,) log Z_{k+1} - log Z_k
+    standard_error  of the total. It allows for the autocorrelation of the draws, and for the dependence of
+                    levels on each other
+    """
+
+    increments: tuple[float, ...]
+    standard_error: float
+
+    @property
+    def total(self) -> float:
+        """Log Z of the top less log Z of the hot level."""
+        return math.fsum(self.increments)
+
+
+def bennett(forward: Array, reverse: Array) -> LogRatios:
+    """Estimate log Z from level to level of one ladder, from the same number n of draws at each level.
+
+    With f = E_{k+1} - E_k at draws of level k and r = E_k - E_{k+1} at draws of level k+1, C = log Z_{k+1} -
+    log Z_k solves
+
+    sum sigma(-f - C) = sum sigma(-r + C),  sigma(t) = 1/(1 + exp(-t))
+
+    Bennett (1976), "Efficient estimation of free energy differences from Monte Carlo data", eqs. 12a and 12b.
+    An iteration of the ladder contributes u = sum over k of sigma(-f - C)/m_f - sigma(-r + C)/m_r, where m_f
+    and m_r are means over the draws. To first order the total is its true value plus the mean of u, whose
+    error it therefore has.
+
+    forward, reverse  (n, K-1) of one ladder, on the host
+    """
+    f = np.clip(np.asarray(forward, dtype=np.float64), -_LARGEST, _LARGEST)
+    r = np.clip(np.asarray(reverse, dtype=np.float64), -_LARGEST, _LARGEST)
+    increments = [_solved(f[:, k], r[:, k]) for k in range(f.shape[1])]
+    influence = np.zeros(len(f))
+    for k, c in enumerate(increments):
+        of_f, of_r = _sigmoid(-f[:, k] - c), _sigmoid(-r[:, k] + c)
+        influence += _relative(of_f) - _relative(of_r)
+    return LogRatios(tuple(increments), standard_error_of_mean(influence))
+
+
+def _solved(f: Array, r: Array) -> float:
+    """Solve for C by bisection; the difference of both sums falls as C rises."""
+    low, high = float(min(-f.max(), r.min())) - 1, float(max(-f.min(), r.max())) + 1
+    while high - low > _TOLERANCE * max(1.0, abs(low)):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if _sigmoid(-f - middle).sum() > _sigmoid(-r + middle).sum():
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _relative(values: Array) -> Array:
+    mean = values.mean()
+    return values / mean - 1 if mean > 0 else np.full_like(values, np.inf)
+
+
+def _sigmoid(t: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-t))
+
+
+def standard_error_of_mean(series: Array) -> float:
+    """Return the standard error of the mean of an autocorrelated series (n,).
+
+    The sum of autocovariances ends where the sum of a pair is no longer positive, and these sums do not rise:
+    the initial monotone sequence of Geyer (1992), "Practical Markov chain Monte Carlo", section 3.3.
+    """
+    n = len(series)
+    if n < 4 or not np.isfinite(series).all():
+        return math.inf
+    centred = series - series.mean()
+    transform = np.fft.rfft(centred, 2 * n)
+    covariance = np.fft.irfft(transform * np.conj(transform))[:n] / n
+    pairs = covariance[: 2 * (n // 2)].reshape(-1, 2).sum(axis=1)
+    positive = np.flatnonzero(pairs <= 0)
+    pairs = np.minimum.accumulate(pairs[: positive[0] if len(positive) else len(pairs)])
+    variance = max(2 * float(pairs.sum()) - float(covariance[0]), float(covariance[0]) / n)
+    return math.sqrt(variance / n)

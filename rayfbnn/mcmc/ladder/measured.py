@@ -1,0 +1,132 @@
+"""What a round of adaptation measures: sums as whole numbers, which no division into batches changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc.ladder.records import LadderInfo
+from rayfbnn.mcmc.tuning.measuring import fixed_point_sums, ratio
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Sums over the iterations of a round. All but the counts are in units of 2**-40.
+
+    iterations  number of iterations
+    ladders     number of ladders
+    rejection   (K-1,) sum over ladders of 1 - min(1, r) of each pair of levels
+    accepted    (K,)   sum over ladders of the accepted trajectories of each level
+    top         (n_targets,) sum over ladders of the log noise precisions at the top; () without noise
+    measure     for each ladder (K,): the sum of the log of the residual sum of squares, or of -log likelihood
+    squares     for each ladder (K,): the sum of its squares
+    """
+
+    iterations: int
+    ladders: int
+    rejection: tuple[int, ...]
+    accepted: tuple[int, ...]
+    top: tuple[int, ...]
+    measure: tuple[tuple[int, ...], ...]
+    squares: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(info: LadderInfo) -> Measured:
+        """Return the sums of one iteration."""
+        n_ladders = len(info.measure)
+        return Measured(
+            1,
+            n_ladders,
+            fixed_point_sums(info.rejection),
+            fixed_point_sums(info.accepted.astype(np.float64)),
+            fixed_point_sums(info.top),
+            tuple(fixed_point_sums(info.measure[r : r + 1]) for r in range(n_ladders)),
+            tuple(fixed_point_sums(info.measure[r : r + 1] ** 2) for r in range(n_ladders)),
+        )
+
+    def __add__(self, other: Measured) -> Measured:
+        """Add further iterations of the same ladders."""
+        return Measured(
+            self.iterations + other.iterations,
+            self.ladders,
+            _added(self.rejection, other.rejection),
+            _added(self.accepted, other.accepted),
+            _added(self.top, other.top),
+            tuple(_added(*pair) for pair in zip(self.measure, other.measure, strict=True)),
+            tuple(_added(*pair) for pair in zip(self.squares, other.squares, strict=True)),
+        )
+
+    @staticmethod
+    def joined(batches: Sequence[Measured]) -> Measured:
+        """Join the measurements of one round of all batches, in the order of their ladders."""
+        first = batches[0]
+        total = [0] * len(first.rejection), [0] * len(first.accepted), [0] * len(first.top)
+        for batch in batches:
+            for sums, more in zip(total, (batch.rejection, batch.accepted, batch.top), strict=True):
+                sums[:] = _added(sums, more)
+        rejection, accepted, top = (tuple(sums) for sums in total)
+        return Measured(
+            first.iterations,
+            sum(batch.ladders for batch in batches),
+            rejection,
+            accepted,
+            top,
+            tuple(row for batch in batches for row in batch.measure),
+            tuple(row for batch in batches for row in batch.squares),
+        )
+
+    @property
+    def mean_rejection(self) -> tuple[float, ...]:
+        """The mean rejection of each pair of levels, (K-1,)."""
+        return self._means(self.rejection)
+
+    @property
+    def mean_accepted(self) -> tuple[float, ...]:
+        """The share of accepted trajectories of each level, (K,)."""
+        return self._means(self.accepted)
+
+    @property
+    def mean_top(self) -> tuple[float, ...]:
+        """The mean log noise precision of each target at the top, (n_targets,) or ()."""
+        return self._means(self.top)
+
+    @property
+    def mean_measure(self) -> tuple[tuple[float, ...], ...]:
+        """The mean measure of each ladder at each level, (n_ladders, K)."""
+        return tuple(tuple(ratio(value, self.iterations) for value in row) for row in self.measure)
+
+    def r_hat(self) -> tuple[float, ...]:
+        """Return R-hat of the measure at each level over the ladders, (K,); 1 if nothing varies.
+
+        R-hat**2 = ((n-1)/n W + B/n)/W, Gelman and Rubin (1992). Halves of a round are not separated.
+        """
+        n = self.iterations
+        values = []
+        for level in range(len(self.accepted)):
+            means = [ratio(row[level], n) for row in self.measure]
+            within = [
+                max(ratio(row[level], n) - mean**2, 0.0)
+                for row, mean in zip(self.squares, means, strict=True)
+            ]
+            w = sum(within) / len(within)
+            between = float(np.var(means, ddof=1)) if len(means) > 1 else 0.0
+            values.append(
+                math.sqrt(((n - 1) / n * w + between) / w) if w > 0 else 1.0 if between == 0 else math.inf
+            )
+        return tuple(values)
+
+    def _means(self, sums: tuple[int, ...]) -> tuple[float, ...]:
+        return tuple(ratio(value, self.iterations * self.ladders) for value in sums)
+
+
+def top_sums(log_precisions: Array) -> tuple[int, ...]:
+    """Sum the log noise precisions (n_chains, n_targets) of starts over chains, in units of 2**-40."""
+    return fixed_point_sums(log_precisions)
+
+
+def _added(ours: Sequence[int], theirs: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(ours, theirs, strict=True))

@@ -1,0 +1,1 @@
+"""The paths of densities that lead from a hot level to the posterior."""

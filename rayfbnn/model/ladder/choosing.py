@@ -1,0 +1,40 @@
+"""Chooses the path of a posterior's ladder: levels of noise, or powers of the likelihood."""
+
+from __future__ import annotations
+
+import math
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.ladder.noise import NoisePath
+from rayfbnn.model.ladder.powers import PowerPath
+from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.state import LadderEnds
+
+
+def path_of(posterior: SampledPosterior) -> NoisePath | PowerPath:
+    """Return the path from a hot level to this posterior.
+
+    Levels of noise avoid the transition that powers meet if the noise is small and drawn: a fit of k
+    parameters has an entropy (k/2) log RSS and an energy (n/2) log RSS, so that all scales of the residuals
+    are equally likely at a power of about k/n.
+    """
+    b = posterior.inverse_temperature
+    if not (isinstance(b, float) and b == 1):
+        raise ConfigError("ladder: needs temperature = 1, because its levels are temperatures themselves")
+    ends = ends_of(posterior.model, posterior.n_targets)
+    return PowerPath(posterior) if ends.kind == "powers" else NoisePath(posterior, ends)
+
+
+def ends_of(model: ModelSpec, n_targets: int) -> LadderEnds:
+    """Return what the levels of a model's ladder differ in, and where it ends.
+
+    Levels of noise are for Gaussian noise whose precision is fixed, or has a single free level.
+    """
+    if model.noise is None:
+        return LadderEnds("powers", 0.0)
+    common, of_target, of_case = (math.isfinite(alpha) for alpha in model.noise.alphas)
+    if of_case or (common and of_target) or model.noise.rectified is not None:
+        return LadderEnds("powers", 0.0)
+    is_free = common or of_target
+    return LadderEnds("noise", math.inf if is_free else math.log(model.noise.mean_precision(n_targets)))

@@ -1,0 +1,63 @@
+"""A path over powers of the likelihood, for targets without a noise precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.state import ChainState, LadderEnds
+from rayfbnn.streams import Streams
+
+
+@dataclass(frozen=True, eq=False)
+class PowerEnergies:
+    """The energies exp(x) U, where U = -log likelihood is the measure, (n_rows,) float64."""
+
+    measure: Array
+
+    def at(self, x: Array) -> Array:
+        """Return each state's energy at coordinate x, the log of a power."""
+        with np.errstate(all="ignore"):
+            return array_namespace(x).exp(x) * self.measure
+
+    def taken(self, rows: Array) -> PowerEnergies:
+        """Return the energies of the states in these rows."""
+        return PowerEnergies(self.measure[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class PowerPath:
+    """The path prior * likelihood**b with x = log b: a mcmc.ladder.path.Path. Its top is x = 0."""
+
+    posterior: SampledPosterior
+    ends: LadderEnds = LadderEnds("powers", 0.0)
+    sigmas: tuple[str, ...] | None = None
+
+    def with_multipliers(self, multipliers: tuple[float, ...]) -> PowerPath:
+        """Return the path itself, because no noise is held."""
+        return self
+
+    def target(self, x: Array) -> SampledPosterior:
+        """Return the tempered posterior of rows at coordinates x (n_rows,)."""
+        return self.posterior.tempered(array_namespace(x).exp(x))
+
+    def placed(self, state: ChainState, x: Array) -> ChainState:
+        """Return the state itself."""
+        return state
+
+    def offered(
+        self, state: ChainState, streams: Streams, *, is_below: Array
+    ) -> tuple[ChainState, PowerEnergies]:
+        """Return the state itself and its energies."""
+        return state, PowerEnergies(-self.posterior.log_likelihood(state.position, state.precisions))
+
+    def log_precisions(self, precisions: Array) -> Array:
+        """Return no precisions, (n_rows, 0)."""
+        return array_namespace(precisions).zeros((len(precisions), 0))
+
+    def prior_draw(self, streams: Streams) -> ChainState:
+        """Return a draw from the prior for each row."""
+        return self.posterior.initial_state(streams, sigmas=None)

@@ -1,0 +1,1 @@
+"""Runs of ladders: their blocks, and their states as the store keeps them."""

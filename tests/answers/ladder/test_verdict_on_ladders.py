@@ -1,0 +1,167 @@
+"""The verdict on ladders: neither R-hat nor round trips make it good, and phases are named with their gap."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayfbnn import api
+from rayfbnn.answers.diagnostics import Diagnosis
+from rayfbnn.answers.judging.verdicts import Verdict
+from rayfbnn.answers.ladder.evidence import LadderEvidence, Phase, common_level
+from rayfbnn.answers.ladder.verdict import judge_ladders, overruled
+from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
+from tests.support.store.ladder_runs import ladder_spec, run_in_phases
+
+GOOD = LadderEvidence(
+    kind="noise",
+    held=(0.5, 0.2, 0.1),
+    ladders=(0, 1, 2, 3),
+    rhat=(1.001, 1.002, 1.004, 1.006),
+    rejection=(0.5, 0.5, 0.5),
+    common=0,
+    log_z=(-97.0, -97.1, -96.9, -97.05),
+    errors=(0.1, 0.1, 0.1, 0.1),
+    families=("chains", "prior", "chains", "prior"),
+    trips=(16, 15, 17, 16),
+    phases=(Phase((0, 1, 2, 3), 1285.0, 0.05, -97.0, 0.0),),
+)
+
+
+def test_agreement_from_both_sides_is_converged() -> None:
+    verdict = judge_ladders(GOOD)
+    assert verdict.grade == "converged" and verdict.is_sound
+    assert verdict.remarks[0] == "the ladders agree in log RSS at all 4 levels (R-hat at most 1.01)"
+
+
+def test_low_rhat_and_many_round_trips_do_not_make_a_verdict_good() -> None:
+    """As on UCI energy: ladders in the lighter phase had 16 round trips and an R-hat of 1.04."""
+    heavy, light = Phase((0, 2), 1285.0, 0.05, -97.0, 0.0), Phase((1, 3), 1170.0, 0.07, -141.0, 44.0)
+    verdict = judge_ladders(
+        replace(
+            GOOD,
+            rhat=(1.0, 1.0, 1.009, 1.009),
+            common=2,
+            log_z=(-97.0, -141.0, -96.9, -141.1),
+            phases=(heavy, light),
+        )
+    )
+    assert verdict.grade == "not converged" and not verdict.is_sound
+    assert "differs by 0.071 nats within families and 44 between them" in verdict.decided_by
+    assert "ladders 1 and 3: log likelihood 1170, noise 0.07, lighter by 44 nats" in "\n".join(
+        verdict.remarks
+    )
+
+
+def test_ladders_from_one_side_prove_nothing() -> None:
+    """Ladders that were filled with the same chains agree perfectly."""
+    verdict = judge_ladders(replace(GOOD, families=("chains",) * 4))
+    assert verdict.grade == "cannot tell"
+    assert verdict.decided_by == "all these ladders started from one side; evidence needs both"
+
+
+def test_evidence_that_is_too_imprecise_cannot_tell() -> None:
+    verdict = judge_ladders(replace(GOOD, log_z=(-97.0, -97.9, -96.2, -97.0), errors=(0.6,) * 4))
+    assert verdict.grade == "cannot tell" and "standard error of 0.6 nats only" in verdict.decided_by
+
+
+def test_ladders_without_a_level_in_common_cannot_tell() -> None:
+    verdict = judge_ladders(replace(GOOD, rhat=(1.2, 1.3, 1.4, 1.5), common=None))
+    assert verdict.grade == "cannot tell"
+    assert "no level in common to compare log Z from: R-hat is at least 1.20" in verdict.decided_by
+
+
+def test_rhat_and_round_trips_are_necessary() -> None:
+    high = judge_ladders(replace(GOOD, rhat=(1.001, 1.002, 1.008, 1.03)))
+    assert high.grade == "not converged" and high.is_sound
+    assert high.remarks[0] == "converged for noise of 0.1 and more, in standard deviations of the targets"
+    still = judge_ladders(replace(GOOD, trips=(3, 0, 2, 0)))
+    assert still.grade == "not converged"
+    assert still.decided_by == "no replica has made a round trip between both ends in ladders 1 and 3"
+
+
+def test_the_common_level_is_the_hottest_at_which_ladders_agree() -> None:
+    assert common_level((1.0, 1.01, 1.2, 1.3)) == 0
+    assert common_level((1.1, 1.04, 1.2, 1.0)) == 1
+    assert common_level((math.nan, 1.0, 1.0, 1.0)) == 1
+    # As on yacht: ladders that agree at cold levels only may have parted above them.
+    assert common_level((1.2, 1.2, 1.0, 1.0)) is None
+
+
+def test_phases_weigh_by_evidence_and_share_it_among_their_ladders() -> None:
+    phases = (Phase((0, 1, 3), 0.0, 0.1, 2.0, 0.0), Phase((2,), 0.0, 0.1, 1.0, 1.0))
+    heavy = 1 / (1 + math.exp(-1))
+    assert np.allclose(
+        replace(GOOD, phases=phases).weights, [heavy / 3, heavy / 3, 1 - heavy, heavy / 3], rtol=1e-12
+    )
+
+
+def test_a_verdict_on_predictions_is_not_better_than_the_evidence() -> None:
+    usable = Verdict("predictions", "usable")
+    assert overruled(usable, judge_ladders(GOOD)) == usable
+    assert overruled(usable, None) == usable
+    assert overruled(usable, judge_ladders(replace(GOOD, errors=(0.6,) * 4))).grade == "cannot tell"
+    apart = replace(GOOD, log_z=(-97.0, -99.0, -97.1, -99.1))
+    assert overruled(usable, judge_ladders(apart)).grade == "not usable"
+
+
+@pytest.fixture(scope="module")
+def in_phases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("phases")
+    spec = ladder_spec(folder, settings={"annealing": 4, "adaptation": 8}, iterations=60)
+    run_in_phases(folder / "run.zarr", spec, gap=3.0)
+    return folder / "run.zarr"
+
+
+def test_diagnose_names_phases_with_their_gap(in_phases: Path) -> None:
+    diagnosis = api.diagnose(in_phases, fit=False)
+    assert isinstance(diagnosis, Diagnosis) and diagnosis.ladders is not None
+    evidence = diagnosis.ladders.evidence
+    assert evidence is not None and evidence.common == 0
+    assert [phase.ladders for phase in evidence.phases] == [(0, 2), (1, 3)]
+    assert abs(evidence.phases[1].gap - 3) < 4 * evidence.error  # 1 in 16,000 if correct; seed fixed
+    assert diagnosis.ladders.grade == "not converged" and not diagnosis.ok
+    assert not diagnosis.predictions.ok and not api.diagnose(in_phases, decisive="predictions", fit=False).ok
+    assert "ladders: not converged" in diagnosis_text(diagnosis)
+    document = json.loads(diagnosis.to_json())["ladders"]
+    assert document["evidence"]["phases"][1]["ladders"] == [1, 3] and document["grade"] == "not converged"
+
+
+def test_predictions_weigh_phases_and_have_equal_weights_beside_them(
+    in_phases: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = in_phases.parent / "train.csv"
+    both = api.predict(in_phases, data=data)
+    assert both.equal_weights is not None and "weigh its ladders by exp(log Z)" in caplog.text
+    heavy = api.predict(in_phases, data=data, chains=[0, 2]).table["y_mean"]
+    light = api.predict(in_phases, data=data, chains=[1, 3]).table["y_mean"]
+    equal, weighed = both.equal_weights.table["y_mean"], both.table["y_mean"]
+    assert np.allclose(equal, (heavy + light) / 2, atol=1e-5)
+    share = float(((weighed - heavy) @ (light - heavy)) / ((light - heavy) @ (light - heavy)))
+    diagnosis = api.diagnose(in_phases, fit=False)
+    assert isinstance(diagnosis, Diagnosis) and diagnosis.ladders is not None
+    assert diagnosis.ladders.evidence is not None
+    weight = sum(diagnosis.ladders.evidence.weights[1::2])
+    assert abs(share - weight) < 0.02 and 0.01 < weight < 0.15  # counts of 60 draws are whole numbers
+    assert "(equal weights " in prediction_text(both)
+    assert json.loads(both.to_json())["equal_weights"]["draws"] == 240
+
+
+def test_some_ladders_of_one_side_cannot_tell(in_phases: Path) -> None:
+    diagnosis = api.diagnose(in_phases, fit=False, chains=[0, 2])
+    assert isinstance(diagnosis, Diagnosis) and diagnosis.ladders is not None
+    assert diagnosis.ladders.grade == "cannot tell"
+
+
+def test_plot_and_report_show_the_ladders(in_phases: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pictures = api.plot(in_phases, out=tmp_path / "plots")
+    assert "ladder.png" in [picture.name for picture in pictures]
+    page = api.report(in_phases, out=tmp_path / "report.html").read_text()
+    assert "lighter by" in page and "Rejection of exchanges between neighbouring levels" in page
+    assert page.count("round trips") >= 2

@@ -1,0 +1,139 @@
+"""Settings of ladders follow from whole numbers, and lead to what they are meant to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import pytest
+
+from rayfbnn.mcmc.ladder.adaptation import Plan, adapted, first_settings, moved
+from rayfbnn.mcmc.ladder.measured import Measured
+from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, started
+from rayfbnn.mcmc.ladder.starts import filled
+from rayfbnn.model.ladder.choosing import path_of
+from rayfbnn.state import ChainState, LadderEnds
+from rayfbnn.streams import Purpose, Streams
+from tests.support.ladder.posteriors import posterior_of
+
+_NOISE, _ONE = LadderEnds("noise", math.inf), 1 << 40
+
+
+def _info(n_ladders: int, n_levels: int, seed: int) -> LadderInfo:
+    draws = Streams(seed, np.arange(n_ladders, dtype=np.uint64)).normal(Purpose.PROPOSAL, (5, n_levels))
+    pairs = draws[:, :, 1:]
+    return LadderInfo(
+        accepted=draws[:, 0] > 0,
+        diverged=draws[:, 0] > 9,
+        energy_change=draws[:, 0],
+        measure=draws[:, 1],
+        forward=pairs[:, 2],
+        reverse=pairs[:, 3],
+        rejection=abs(pairs[:, 4]),
+        exchanged=pairs[:, 4] > 0,
+        top=draws[:, 1, :1],
+    )
+
+
+def _of_ladders(info: LadderInfo, part: slice) -> LadderInfo:
+    return LadderInfo(**{name: value[part] for name, value in vars(info).items()})
+
+
+def test_measurements_do_not_depend_on_batches() -> None:
+    infos = [_info(6, 4, seed) for seed in range(10)]
+
+    def sums(part: slice) -> Measured:
+        return reduce(lambda a, b: a + b, [Measured.of(_of_ladders(info, part)) for info in infos])
+
+    whole = sums(slice(None))
+    assert Measured.joined([sums(slice(0, 1)), sums(slice(1, 4)), sums(slice(4, 6))]) == whole
+
+
+def test_r_hat_shows_a_ladder_that_disagrees() -> None:
+    infos = [_info(4, 3, seed) for seed in range(200)]
+    shifted = [
+        replace(info, measure=info.measure + np.array([[0, 0, 0]] * 3 + [[0, 0, 3]])) for info in infos
+    ]
+    r_hat = reduce(lambda a, b: a + b, map(Measured.of, shifted)).r_hat()
+    assert r_hat[0] < 1.05 and r_hat[1] < 1.05 and r_hat[2] > 1.5
+
+
+def _measured(rejection: list[float], *, means: list[list[float]], top: float = 6.0) -> Measured:
+    """Measurements of a round of 100 iterations, with a standard deviation of one within each ladder."""
+    n, n_ladders = 100, len(means)
+
+    def whole(value: float, count: int) -> int:
+        return round(value * _ONE) * count
+
+    return Measured(
+        n,
+        n_ladders,
+        tuple(whole(value, n * n_ladders) for value in rejection),
+        tuple(whole(0.8, n * n_ladders) for _ in means[0]),
+        (whole(top, n * n_ladders),),
+        tuple(tuple(whole(value, n) for value in row) for row in means),
+        tuple(tuple(whole(value**2 + 1, n) for value in row) for row in means),
+    )
+
+
+def test_levels_go_where_rejection_was_and_end_at_the_noise_of_the_top() -> None:
+    settings = LadderSettings((0.0, 2.0, 4.0, 5.0), (0.5,) * 5, (16,) * 5, multipliers=(1.0,))
+    measured = _measured([0.2, 0.2, 0.8, 0.3], means=[[0.0] * 5] * 3)
+    after = adapted(settings, measured, ends=_NOISE, plan=Plan(levels=5, hot=0.0), number=0)
+    assert after.levels[0] == 0 and after.levels[-1] == pytest.approx(6.0)
+    gaps = np.diff(after.levels)
+    assert gaps[0] > 2 * gaps[-1]  # most of the barrier is between the coldest held levels
+    assert after.steps == tuple(sorted(after.steps)) and after.steps[-1] == 128
+
+
+def test_number_of_levels_follows_the_barrier() -> None:
+    settings = LadderSettings((0.0, 2.0, 4.0, 5.0), (0.5,) * 5, (16,) * 5)
+    high, low = ([value] * 4 for value in (0.95, 0.1))
+    counts = [
+        adapted(
+            settings, _measured(rejection, means=[[0.0] * 5] * 3), ends=_NOISE, plan=Plan(hot=0.0), number=0
+        ).n_levels
+        for rejection in (high, low)
+    ]
+    assert counts == [7, 4]
+    capped = Plan(hot=0.0, most_levels=6)
+    measured = _measured(high, means=[[0.0] * 5] * 3)
+    assert adapted(settings, measured, ends=_NOISE, plan=capped, number=0).n_levels == 6
+
+
+def test_hot_end_is_the_coldest_level_at_which_ladders_agree() -> None:
+    settings = LadderSettings((0.0, 1.0, 2.0, 3.0, 4.0), (0.5,) * 6, (16,) * 6)
+    split = [[0.0] * 6, [0.0] * 6, [0.0, 0.0, 0.0, 3.0, 5.0, 5.0]]
+    after = adapted(settings, _measured([0.5] * 5, means=split), ends=_NOISE, plan=Plan(), number=3)
+    assert after.levels[0] == 2.0
+    nowhere = [[0.0] * 6, [0.0] * 6, [5.0] * 6]
+    after = adapted(settings, _measured([0.5] * 5, means=nowhere), ends=_NOISE, plan=Plan(), number=3)
+    assert after.levels[0] < 0
+
+
+def test_each_ladder_starts_from_a_chain_of_its_own() -> None:
+    path = path_of(posterior_of("tiny3.csv"))
+    drawn = path.prior_draw(Streams(1, np.arange(4, dtype=np.uint64)))
+    plan = Plan()
+    settings = first_settings(path.ends, plan, top=(4 * _ONE,), n_chains=4)
+    state = filled(drawn, settings, path)
+    by_level = state.chain.position.reshape(4, settings.n_levels, -1)
+    assert (by_level == drawn.position[:, None]).all()
+    assert len(np.unique(by_level[:, -1, 0])) == 4
+
+
+def test_levels_take_the_nearest_state_and_the_top_keeps_its_own() -> None:
+    path = path_of(posterior_of("tiny3.csv"))
+    before = LadderSettings((-3.0, -2.0, 0.0), (0.5,) * 4, (16,) * 4, multipliers=(1.0,))
+    after = LadderSettings((-2.9, -2.2, -1.9, 0.1), (0.5,) * 5, (16,) * 5, multipliers=(1.0,))
+    drawn = path.prior_draw(Streams(1, np.arange(8, dtype=np.uint64)))
+    x = np.array([*before.levels, math.inf] * 2)
+    state = started(ChainState(drawn.position, drawn.momentum, path.placed(drawn, x).precisions), 4)
+    new = moved(state, before, after, path)
+    rows = [0, 1, 1, 2, 3, 4, 5, 5, 6, 7]
+    assert (new.chain.position == drawn.position[rows]).all()
+    noise = path.log_precisions(new.chain.precisions)[:, 0].reshape(2, 5)
+    assert noise[:, :-1] == pytest.approx(np.array([after.levels] * 2))
+    assert noise[:, -1] == pytest.approx(path.log_precisions(drawn.precisions)[[3, 7], 0])

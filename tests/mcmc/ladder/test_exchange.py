@@ -1,0 +1,97 @@
+"""An exchange only moves whole states between levels, and its journeys are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc.ladder.exchange import exchange, tried
+from rayfbnn.mcmc.ladder.records import LadderState, rows_of, started
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose
+from tests.support.model.chain_streams import streams_on_array
+
+_LADDERS, _LEVELS = 7, 6
+_X = np.tile(np.arange(float(_LEVELS)), (_LADDERS, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Energies x * measure: a state of a smaller measure belongs to a level of a larger x."""
+
+    measure: Array
+
+    def at(self, x: Array) -> Array:
+        return x * self.measure
+
+    def taken(self, rows: Array) -> Products:
+        return Products(self.measure[rows])
+
+
+def _state() -> LadderState:
+    rows = np.arange(_LADDERS * _LEVELS, dtype=float)
+    return started(ChainState(rows[:, None], -rows[:, None], rows[:, None] + 0.5), _LEVELS)
+
+
+def _after(state: LadderState, measure: Array, iteration: int) -> LadderState:
+    streams = streams_on_array(1, rows_of(range(_LADDERS), _LEVELS), iteration=iteration)
+    return exchange(state, Products(measure), _X, streams)[0]
+
+
+def test_states_stay_whole_and_in_their_ladder() -> None:
+    state = _state()
+    for iteration in range(1, 40):
+        streams = streams_on_array(2, rows_of(range(_LADDERS), _LEVELS), iteration=iteration)
+        state = _after(state, streams.normal(Purpose.PROPOSAL), iteration)
+        position = state.chain.position[:, 0]
+        assert (state.chain.momentum[:, 0] == -position).all()
+        assert (state.chain.precisions[:, 0] == position + 0.5).all()
+        by_ladder = position.reshape(_LADDERS, _LEVELS)
+        assert (by_ladder // _LEVELS == np.arange(_LADDERS)[:, None]).all()
+        assert (by_ladder % _LEVELS == state.replica).all()  # a replica carries its state
+        assert (np.sort(state.replica, axis=1) == np.arange(_LEVELS)).all()
+
+
+def test_pairs_alternate_and_share_no_level() -> None:
+    even, odd = tried(6, 2), tried(6, 3)
+    assert even.tolist() == [True, False, True, False, True] and (even != odd).all()
+
+
+def test_equal_states_travel_and_are_counted() -> None:
+    """If all energies are equal, every exchange is accepted, and states of the hot level reach the top."""
+    state = _state()
+    for iteration in range(1, 1 + 8 * _LEVELS):
+        state = _after(state, np.zeros(_LADDERS * _LEVELS), iteration)
+    assert (state.trips >= 2).all()
+
+
+def test_states_that_fit_best_move_to_the_cold_end() -> None:
+    """Large measures sort themselves: the state of the smallest one ends at the top."""
+    state, measure = _state(), np.tile(100.0 * np.arange(_LEVELS), _LADDERS)  # the best fit starts hot
+    for iteration in range(1, 30):
+        state = _after(state, measure[state.chain.position[:, 0].astype(int)], iteration)
+    assert (state.replica == np.arange(_LEVELS)[::-1]).all()
+
+
+def test_top_exchanges_with_every_level_of_the_colder_half() -> None:
+    """Only the top's state fits badly, and every level below would be better at the top."""
+    reached = set()
+    measure = np.tile([0.0] * (_LEVELS - 1) + [100.0], _LADDERS)
+    for iteration in range(1, 60, 2):
+        assert not tried(_LEVELS, iteration)[-1]
+        after = _after(_state(), measure, iteration)
+        # Even-odd exchanges move the state of a level by one at most before the top exchanges with it.
+        place = np.argmax(after.replica == _LEVELS - 1, axis=1)
+        reached |= set(place.tolist())
+    assert reached == {2, 3, 4}
+
+
+def test_energies_that_are_not_finite_are_never_accepted() -> None:
+    measure = np.tile([np.inf, 0.0, np.nan, 0.0, np.inf, 0.0], _LADDERS)
+    for iteration in (2, 3):
+        streams = streams_on_array(1, rows_of(range(_LADDERS), _LEVELS), iteration=iteration)
+        with np.errstate(invalid="ignore"):
+            _, differences, exchanged = exchange(_state(), Products(measure), _X, streams)
+        assert not exchanged.any() and (differences.rejection == 1).all()

@@ -1,0 +1,100 @@
+"""Verbs on configurations and stores of ladders: what they say, and what they refuse by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayfbnn import api
+from rayfbnn.describe.status import status_text
+from rayfbnn.errors import ConfigError, StoreError
+from rayfbnn.run.executor import InProcess
+from rayfbnn.run.running import run_rounds
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.store import Store
+from rayfbnn.study.study import Study
+from rayfbnn.timing.ladder_forecast import ladder_forecast
+from tests.support.small import make_store, write_train
+from tests.support.store.ladder_runs import ladder_keys, ladder_spec
+
+
+def test_show_describes_the_levels_the_sides_and_the_phases(tmp_path: Path) -> None:
+    text = api.show(ladder_spec(tmp_path))
+    assert "Ladder: 4 ladders of 4 levels: noise, held at one value at each level" in text
+    assert "from chains: ladders 0, 2, ... (2), each from a chain of its own" in text
+    assert "phase 4: 12 iterations in rounds (1), each with new levels" in text
+    write_train(tmp_path)
+    lines = (tmp_path / "train.csv").read_text().splitlines()
+    rows = [f"{line.rpartition(',')[0]},{number % 2}" for number, line in enumerate(lines[1:])]
+    (tmp_path / "classes.csv").write_text("\n".join([lines[0], *rows]) + "\n")
+    classes = ladder_keys(model={"kind": "binary"}, data__train="classes.csv")
+    assert "powers of the likelihood" in api.show(RunSpec.from_dict(classes, base_dir=tmp_path))
+
+
+def test_rounds_until_ok_are_refused_with_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="until: does not apply to a run with .ladder., because"):
+        api.sample(
+            ladder_spec(tmp_path), tmp_path / "run.zarr", until="ok", max_time=9, workers=0, progress=False
+        )
+    assert not (tmp_path / "run.zarr").exists()
+
+
+def test_bench_names_what_forecasts_the_time_of_ladders(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="`rayfbnn show` forecasts their time"):
+        api.bench(ladder_spec(tmp_path))
+
+
+def test_a_forecast_times_levels_and_chains(tmp_path: Path) -> None:
+    spec = ladder_spec(tmp_path, iterations=10**6)
+    made = make_store(tmp_path / "run.zarr", spec)
+    forecast = ladder_forecast(spec, made.data, workers=2)
+    assert forecast is not None and forecast.workers == 2
+    assert forecast.before_draws < forecast.seconds / 1000  # 60 iterations against a million
+
+
+def test_the_prior_of_a_configuration_with_ladders_is_drawn_as_usual(tmp_path: Path) -> None:
+    api.prior(ladder_spec(tmp_path), tmp_path / "prior.zarr", draws=5)
+    store = Store.open(tmp_path / "prior.zarr")
+    assert store.committed_draws == 5 and not [name for name in store.hierarchy.plans if "ladder" in name]
+
+
+def test_status_says_what_ladders_are_doing_and_predict_waits_for_them(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "run.zarr", ladder_spec(tmp_path))
+    stages = {}
+    for last in (2, 45, 50, 62, 69):
+        with store.lock(), InProcess() as executor:
+            for _ in run_rounds(store, executor, last=last):
+                pass
+        status = api.status(tmp_path / "run.zarr")
+        stages[last] = status.stage
+        if last == 50:
+            assert "adapting levels, round 1 of 1" in status_text(status)
+            with pytest.raises(StoreError, match="no draws are committed yet; run `resume` on it first$"):
+                api.predict(tmp_path / "run.zarr", data=tmp_path / "train.csv")
+    words = ("warming up", "annealing", "adapting levels, round 1 of 1", "sampling", "complete")
+    assert tuple(stages.values()) == words
+
+
+def test_a_study_names_the_section_that_its_members_cannot_have(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(ladder_spec(tmp_path).to_toml())
+    with pytest.raises(ConfigError, match="ladder: the members of a study are runs of chains"):
+        Study.create(tmp_path / "study", tmp_path / "run.toml", seeds=2)
+    assert not (tmp_path / "study").exists()
+
+
+def test_an_estimator_fits_ladders_and_continues_them(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    from rayfbnn.sklearn import BayesianNetworkRegressor
+
+    keys = ladder_keys()
+    spec = {name: keys[name] for name in ("chains", "ladder", "network", "model", "iterations")}
+    inputs = np.linspace(-1, 1, 24).reshape(12, 2)
+    for iterations in (None, 12):
+        model = BayesianNetworkRegressor(
+            spec=spec, store=tmp_path / "run.zarr", iterations=iterations, warm_start=True, n_jobs=1
+        )
+        model.fit(inputs, inputs.sum(axis=1))
+    assert model.predict(inputs).shape == (12,)
+    assert Store.open(tmp_path / "run.zarr").committed_draws == 12

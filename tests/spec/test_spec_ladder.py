@@ -1,0 +1,84 @@
+"""The section [ladder]: what it fills in, what it writes back, and what it refuses by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfbnn import api
+from rayfbnn.errors import ConfigError
+from rayfbnn.spec import RunSpec
+from rayfbnn.spec.ladder import LadderSpec
+from tests.support.small import SMALL, small, write_train
+from tests.support.store.ladder_runs import ladder_keys, ladder_spec
+
+
+def test_without_the_section_nothing_is_written() -> None:
+    spec = RunSpec.from_dict(small())
+    assert spec.ladder is None and "ladder" not in spec.to_dict()
+
+
+def test_a_ladder_is_written_back_with_what_was_filled_in(tmp_path: Path) -> None:
+    spec = ladder_spec(tmp_path)
+    again = RunSpec.from_json(spec.to_json(), base_dir=tmp_path)
+    assert again == spec and again.phase == spec.phase
+    assert [phase.iterations for phase in spec.phase] == [40, 3, 5, 12, 9]
+    assert [phase.keep for phase in spec.phase] == [False] * 4 + [True]
+    assert "phase" not in spec.to_dict() and spec.to_dict()["iterations"] == 9
+    assert spec.with_iterations(20).phase[-1].iterations == 20
+
+
+def test_the_rounds_of_the_adaptation_fill_its_iterations() -> None:
+    for adaptation in (8, 20, 39, 40, 41, 100, 800, 12_345):
+        rounds = LadderSpec(adaptation=adaptation).rounds
+        assert sum(rounds) == adaptation and list(rounds) == sorted(rounds)
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"chains": 2}, "chains: must be an even number of at least 4 with [ladder], got 2; half of the ladders"),
+    ({"chains": 5}, "chains: must be an even number of at least 4 with [ladder], got 5"),
+    ({"chains_per_batch": 3}, "chains_per_batch: must be even with [ladder], got 3"),
+    ({"device": "gpu"}, 'device: ladders run on the CPU, got "gpu" with [ladder]; use device = "cpu"'),
+    ({"temperature": 2.0}, "temperature: must be 1 with [ladder], whose levels change it, got 2"),
+    ({"data__parts": 2}, "data.parts: a ladder needs all cases in one place, got 2; leave it out"),
+    ({"data__parts": "auto"}, 'data.parts: a ladder needs all cases in one place, got "auto"'),
+    ({"method": "sghmc"}, 'method: a ladder is a method of its own, got "sghmc" with [ladder]'),
+    ({"method": "bbb"}, 'method: a ladder is a method of its own, got "bbb" with [ladder]'),
+    (
+        {"phase": SMALL["phase"], "iterations": None},
+        "phase: a ladder has its own schedule, got 3 with [ladder]; leave [[phase]] out",
+    ),
+    (
+        {"model__noise": "0.3"},
+        'model.noise: a ladder holds the noise at its levels, so it must be free, got "0.3", which is fixed',
+    ),
+    ({"dtype": "float16"}, 'dtype: must be "float32" or "float64", got "float16"'),
+    ({"ladder__levels": 2}, 'ladder.levels: must be a whole number from 3 to 500, or "auto", got 2'),
+    ({"ladder__hot": 0}, 'ladder.hot: must be a positive number, such as 0.5, or "auto", got 0'),
+    ({"ladder__adaptation": 7}, "ladder.adaptation: must be a whole number from 8 to"),
+    (
+        {"ladder__level": 9},
+        "ladder.level: unknown key (did you mean levels?); the keys here are levels,",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG, ids=[next(iter(wrong)) for wrong, _ in WRONG])
+def test_what_does_not_go_with_a_ladder_is_refused_by_name(
+    tmp_path: Path, wrong: dict[str, Any], message: str
+) -> None:
+    write_train(tmp_path)
+    keys = ladder_keys()
+    for key, value in wrong.items():
+        *tables, last = key.split("__")
+        table = keys
+        for name in tables:
+            table = table[name]
+        table[last] = value
+    keys = {key: value for key, value in keys.items() if value is not None}
+    with pytest.raises(ConfigError) as caught:
+        api.sample(RunSpec.from_dict(keys, base_dir=tmp_path), tmp_path / "run.zarr", progress=False)
+    assert message in str(caught.value)
+    assert not list(tmp_path.glob("*.zarr")) and not list(tmp_path.glob(".*"))
