@@ -14,6 +14,7 @@ import scipy.stats
 import rayfbnn
 from rayfbnn.answers.calibration import places
 from rayfbnn.arrays import Array
+from rayfbnn.draws.subsets import with_draws
 from rayfbnn.draws.view import committed
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose
@@ -71,7 +72,9 @@ def sampled(folder: Path, train: pd.DataFrame, model: dict[str, Any]) -> Path:
 
 def coverage(store: Path, test: pd.DataFrame) -> float:
     """The share of test counts in central 80 % intervals, with counts spread evenly over their steps."""
-    placed = places([committed(Store.open(store))], test[["x1", "x2"]].to_numpy(), test[["y"]].to_numpy())
+    run = committed(Store.open(store))
+    some = with_draws(run, np.arange(0, run.n_draws, 5))
+    placed = places([some], test[["x1", "x2"]].to_numpy(), test[["y"]].to_numpy())
     return float(placed.coverage([0.8]).item())
 
 
