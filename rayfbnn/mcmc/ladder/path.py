@@ -42,6 +42,10 @@ class Path(Protocol):
         """Return the density of rows at coordinates x (n_rows,), given their noise precisions."""
         ...
 
+    def hot(self, x: float) -> TemperedTarget:
+        """Return the density of all rows at one coordinate below the top, given the precisions held there."""
+        ...
+
     def placed(self, state: ChainState, x: Array) -> ChainState:
         """Return the state with the noise precisions that the coordinates x (n_rows,) hold."""
         ...

@@ -77,6 +77,10 @@ class NoisePath:
         """Return the posterior itself, because the levels differ by their noise precisions alone."""
         return self.posterior
 
+    def hot(self, x: float) -> SampledPosterior:
+        """Return the posterior itself, for states that `placed` gave the noise of this level."""
+        return self.posterior
+
     def placed(self, state: ChainState, x: Array) -> ChainState:
         """Return the state with held noise precisions in all rows below the top."""
         xp = array_namespace(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,10 @@ class PowerPath:
     def target(self, x: Array) -> SampledPosterior:
         """Return the tempered posterior of rows at coordinates x (n_rows,)."""
         return self.posterior.tempered(array_namespace(x).exp(x))
+
+    def hot(self, x: float) -> SampledPosterior:
+        """Return the tempered posterior at one coordinate."""
+        return self.posterior.tempered(math.exp(x))
 
     def placed(self, state: ChainState, x: Array) -> ChainState:
         """Return the state itself."""
