@@ -144,8 +144,8 @@ def _hot(settings: LadderSettings, measured: Measured) -> float:
     """Return the coordinate of the coldest level at which all ladders agree, as at the next hotter one.
 
     If there is none, it is the level at which they disagree least: levels that are hot can be slow too. If
-    this is the hottest level, the hot end becomes hotter. It stays at least _LEAST_SPAN hotter than the coldest
-    held level, so that there is always something to climb.
+    this is the hottest level, the hot end becomes hotter. It stays at least _LEAST_SPAN hotter than the
+    coldest held level, so that there is always something to climb.
     """
     r_hat = measured.r_hat()[:-1]
     agrees = [value < _AGREE for value in r_hat]

@@ -34,6 +34,10 @@ class Path(Protocol):
         """What the levels differ in, and the coordinate of the posterior."""
         ...
 
+    def on_device(self, values: Array) -> Array:
+        """Return values of the host where the arrays of the chains are."""
+        ...
+
     def with_multipliers(self, multipliers: tuple[float, ...]) -> Path:
         """Return the path on which the noise precision of target t is multipliers[t] * exp(x)."""
         ...

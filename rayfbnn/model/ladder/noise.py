@@ -69,6 +69,11 @@ class NoisePath:
         names = [*(group.name for group in layout.groups), *(part.name for part in layout.adjustments)]
         return tuple(name for name in names if name != NOISE)
 
+    def on_device(self, values: Array) -> Array:
+        """Return values of the host where the training cases are."""
+        moved: Array = array_namespace(self.posterior.inputs).asarray(values)
+        return moved
+
     def with_multipliers(self, multipliers: tuple[float, ...]) -> NoisePath:
         """Return the path with these ratios of the targets' noise precisions."""
         return replace(self, multipliers=multipliers)

@@ -37,6 +37,11 @@ class PowerPath:
     ends: LadderEnds = LadderEnds("powers", 0.0)
     sigmas: tuple[str, ...] | None = None
 
+    def on_device(self, values: Array) -> Array:
+        """Return values of the host where the training cases are."""
+        moved: Array = array_namespace(self.posterior.inputs).asarray(values)
+        return moved
+
     def with_multipliers(self, multipliers: tuple[float, ...]) -> PowerPath:
         """Return the path itself, because no noise is held."""
         return self
