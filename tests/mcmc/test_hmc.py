@@ -505,3 +505,19 @@ def test_windows_of_one_state_have_the_bits_of_the_general_update(
         results.append([state.position, state.momentum, *vars(info).values()])
     assert 0.1 < results[0][2].mean() < 0.9
     assert all(np.array_equal(*pair) for pair in zip(*results, strict=True))
+
+
+# A stepsize for each chain
+
+
+@pytest.mark.parametrize("jitter", [None, 3.0, -0.5])
+def test_stepsize_of_each_chain_is_as_good_as_a_number(jitter: float | None) -> None:
+    """A chain does what it does in a batch that has its stepsize in common."""
+    state, streams = start(6)
+    stepsizes = np.array([0.1, 0.5, 0.1, 0.5, 0.1, 0.5])
+    update = partial(hmc.hybrid, state, streams, target=BANANA, steps=7, window=2, stepsize_jitter=jitter)
+    after, info = update(stepsize=stepsizes)
+    for place, stepsize in enumerate((0.1, 0.5)):
+        alone, of_alone = update(stepsize=stepsize)
+        assert np.array_equal(after.position[place::2], alone.position[place::2])
+        assert np.array_equal(info.energy_change[place::2], of_alone.energy_change[place::2])

@@ -143,15 +143,17 @@ def _coordinates(settings: LadderSettings, ends: LadderEnds) -> np.ndarray:
 def _hot(settings: LadderSettings, measured: Measured) -> float:
     """Return the coordinate of the coldest level at which all ladders agree, as at the next hotter one.
 
-    It is at least _LEAST_SPAN hotter than the coldest held level, so that there is always something to climb.
-    If ladders agree nowhere, the hot end becomes hotter.
+    If there is none, it is the level at which they disagree least: levels that are hot can be slow too. If
+    this is the hottest level, the hot end becomes hotter. It stays at least _LEAST_SPAN hotter than the
+    coldest held level, so that there is always something to climb.
     """
-    agrees = [value < _AGREE for value in measured.r_hat()[:-1]]
+    r_hat = measured.r_hat()[:-1]
+    agrees = [value < _AGREE for value in r_hat]
     pairs = [level for level in range(1, len(agrees)) if agrees[level] and agrees[level - 1]]
-    if not any(agrees):
+    level = pairs[-1] if pairs else int(np.argmin(r_hat))
+    if level == 0 and not agrees[0]:
         return settings.levels[0] - _STEP_BACK
-    agreed = settings.levels[pairs[-1] if pairs else 0]
-    return max(min(agreed, settings.levels[-1] - _LEAST_SPAN), settings.levels[0])
+    return max(min(settings.levels[level], settings.levels[-1] - _LEAST_SPAN), settings.levels[0])
 
 
 def _n_levels(barrier: float, before: int, most: int) -> int:

@@ -119,7 +119,7 @@ def build(
     path = path.with_multipliers(settings.multipliers)
     x = np.tile(np.array([*settings.levels, path.ends.top]), (n_ladders, 1))
     levels = at_levels(path, operations, settings, x.reshape(-1), advance=advance)
-    return LadderIteration(levels, array_namespace(levels.x).asarray(x))
+    return LadderIteration(levels, path.on_device(x))
 
 
 def at_levels(
@@ -133,13 +133,14 @@ def at_levels(
     """Build the operations at every level, for rows at coordinates x (n_rows,); the levels alternate."""
     flat = unrolled(operations)
     check_operations(flat)
-    coordinates = np.asarray(x, dtype=np.float64)
-    level = np.arange(len(coordinates)) % settings.n_levels
+    host = np.asarray(x, dtype=np.float64)
+    coordinates = path.on_device(host)
+    level = np.arange(len(host)) % settings.n_levels
     updates: list[Callable[..., Any] | tuple[Group, ...]] = []
     for number, operation in enumerate(flat):
         context = partial(BuildContext, advance=advance, first_inner=len(flat) + number)
         if isinstance(operation, Tunable):
-            updates.append(_groups(path, operation, settings, coordinates, level, context))
+            updates.append(_groups(path, operation, settings, host, level, context))
         else:
             target = path.target(coordinates)
             built = context(target=target, updates=target.updates, tuning=None)
@@ -174,13 +175,13 @@ def _groups(
         rows = np.flatnonzero(steps == length)
         if len(rows) == 0:
             continue
-        target = path.target(x[rows])
+        target = path.target(path.on_device(x[rows]))
         numbers = Settings(1.0, length, length, settings.scales)
         built = operation.build(
             context(target=target, updates=target.updates, tuning=Tuning({operation: numbers}))
         )
-        update = partial(cast(Callable[..., Any], built), stepsize=stepsizes[rows])
-        groups.append(Group(None if len(rows) == len(x) else rows, update))
+        update = partial(cast(Callable[..., Any], built), stepsize=path.on_device(stepsizes[rows]))
+        groups.append(Group(None if len(rows) == len(x) else path.on_device(rows), update))
     return tuple(groups)
 
 

@@ -34,12 +34,20 @@ class Path(Protocol):
         """What the levels differ in, and the coordinate of the posterior."""
         ...
 
+    def on_device(self, values: Array) -> Array:
+        """Return values of the host where the arrays of the chains are."""
+        ...
+
     def with_multipliers(self, multipliers: tuple[float, ...]) -> Path:
         """Return the path on which the noise precision of target t is multipliers[t] * exp(x)."""
         ...
 
     def target(self, x: Array) -> TemperedTarget:
         """Return the density of rows at coordinates x (n_rows,), given their noise precisions."""
+        ...
+
+    def hot(self, x: float) -> TemperedTarget:
+        """Return the density of all rows at one coordinate below the top, given the precisions held there."""
         ...
 
     def placed(self, state: ChainState, x: Array) -> ChainState:

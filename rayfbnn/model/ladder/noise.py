@@ -69,12 +69,21 @@ class NoisePath:
         names = [*(group.name for group in layout.groups), *(part.name for part in layout.adjustments)]
         return tuple(name for name in names if name != NOISE)
 
+    def on_device(self, values: Array) -> Array:
+        """Return values of the host where the training cases are."""
+        moved: Array = array_namespace(self.posterior.inputs).asarray(values)
+        return moved
+
     def with_multipliers(self, multipliers: tuple[float, ...]) -> NoisePath:
         """Return the path with these ratios of the targets' noise precisions."""
         return replace(self, multipliers=multipliers)
 
     def target(self, x: Array) -> SampledPosterior:
         """Return the posterior itself, because the levels differ by their noise precisions alone."""
+        return self.posterior
+
+    def hot(self, x: float) -> SampledPosterior:
+        """Return the posterior itself, for states that `placed` gave the noise of this level."""
         return self.posterior
 
     def placed(self, state: ChainState, x: Array) -> ChainState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,11 @@ class PowerPath:
     ends: LadderEnds = LadderEnds("powers", 0.0)
     sigmas: tuple[str, ...] | None = None
 
+    def on_device(self, values: Array) -> Array:
+        """Return values of the host where the training cases are."""
+        moved: Array = array_namespace(self.posterior.inputs).asarray(values)
+        return moved
+
     def with_multipliers(self, multipliers: tuple[float, ...]) -> PowerPath:
         """Return the path itself, because no noise is held."""
         return self
@@ -43,6 +49,10 @@ class PowerPath:
     def target(self, x: Array) -> SampledPosterior:
         """Return the tempered posterior of rows at coordinates x (n_rows,)."""
         return self.posterior.tempered(array_namespace(x).exp(x))
+
+    def hot(self, x: float) -> SampledPosterior:
+        """Return the tempered posterior at one coordinate."""
+        return self.posterior.tempered(math.exp(x))
 
     def placed(self, state: ChainState, x: Array) -> ChainState:
         """Return the state itself."""

@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import reduce
+from types import ModuleType
 
 import numpy as np
 import pytest
 
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.ladder import starts
 from rayfbnn.mcmc.ladder.adaptation import Plan, adapted, first_settings, moved
 from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, started
-from rayfbnn.mcmc.ladder.starts import filled
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, SampleSigmas
 from rayfbnn.model.ladder.choosing import path_of
 from rayfbnn.state import ChainState, LadderEnds
 from rayfbnn.streams import Purpose, Streams
 from tests.support.ladder.posteriors import posterior_of
+from tests.support.mutants import mutant
 
 _NOISE, _ONE = LadderEnds("noise", math.inf), 1 << 40
 
@@ -113,15 +117,44 @@ def test_hot_end_is_the_coldest_level_at_which_ladders_agree() -> None:
     assert after.levels[0] < 0
 
 
-def test_each_ladder_starts_from_a_chain_of_its_own() -> None:
+def _start_from_their_own_chains(module: ModuleType) -> bool:
     path = path_of(posterior_of("tiny3.csv"))
     drawn = path.prior_draw(Streams(1, np.arange(4, dtype=np.uint64)))
-    plan = Plan()
-    settings = first_settings(path.ends, plan, top=(4 * _ONE,), n_chains=4)
-    state = filled(drawn, settings, path)
+    settings = first_settings(path.ends, Plan(), top=(4 * _ONE,), n_chains=4)
+    state = module.filled(drawn, settings, path)
     by_level = state.chain.position.reshape(4, settings.n_levels, -1)
-    assert (by_level == drawn.position[:, None]).all()
-    assert len(np.unique(by_level[:, -1, 0])) == 4
+    return bool((by_level == drawn.position[:, None]).all())
+
+
+def test_each_ladder_starts_from_a_chain_of_its_own() -> None:
+    assert _start_from_their_own_chains(starts)
+
+
+def test_mutant_with_one_chain_for_all_ladders_is_killed() -> None:
+    changed = mutant(
+        starts, ("xp.repeat(xp.arange(n_ladders), n_levels)", "xp.zeros(n_ladders * n_levels, int)")
+    )
+    assert not _start_from_their_own_chains(changed)
+
+
+def test_annealed_rows_do_not_depend_on_their_ladder() -> None:
+    """Nothing is exchanged while settings are not frozen: a row does the same if all other rows differ."""
+    posterior = posterior_of("tiny3.csv")
+    path, settings = path_of(posterior), LadderSettings((-3.0, 0.0), (0.5,) * 3, (4,) * 3)
+    operations = (SampleSigmas(), Heatbath(), Hybrid(steps=4, stepsize="auto"))
+    anneal = starts.annealing(
+        path, operations, settings, n_ladders=2, n_iterations=5, advance=leapfrog.advance
+    )
+    streams = Streams(1, np.arange(6, dtype=np.uint64))
+    first = path.prior_draw(streams)
+    other = ChainState(first.position.copy(), first.momentum, first.precisions)
+    other.position[1:] *= 0.5
+    ends = []
+    for chain in (first, other):
+        for number in range(1, 6):
+            chain = anneal(chain, streams.at(iteration=number))
+        ends.append(chain.position)
+    assert (ends[0][0] == ends[1][0]).all() and (ends[0][1:] != ends[1][1:]).any()
 
 
 def test_levels_take_the_nearest_state_and_the_top_keeps_its_own() -> None:

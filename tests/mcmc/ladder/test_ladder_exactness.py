@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from rayfbnn.kernels import choose
+from rayfbnn.mcmc.ladder.evidence import log_weights_of_hot
 from rayfbnn.mcmc.ladder.records import LadderSettings, rows_of, started
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
+from rayfbnn.mcmc.tempering.annealing import Normaliser, normaliser
 from rayfbnn.model.ladder.choosing import path_of
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support.ladder.in_memory import frozen, run
 from tests.support.ladder.posteriors import posterior_of, quantities, weighted
 from tests.support.model.chain_streams import streams_on_array
@@ -63,7 +66,7 @@ def test_ladder_agrees_with_importance_sampling(
     assert abs(z).max() < 4
     # The evidence: Bennett's from level to level, and that of the hottest level by its own energies.
     totals = np.array([ratios.total for ratios in ladders.log_ratios])
-    hot = _log_evidence_of_hot(path, levels[0])
+    hot = _hot(posterior, levels[0], 20_000).log_value
     error_of_total = totals.std(ddof=1) / math.sqrt(_LADDERS)
     z = (totals.mean() + hot - exact.log_evidence) / math.hypot(error_of_total, exact.error_of_evidence)
     assert abs(z) < 4
@@ -71,10 +74,25 @@ def test_ladder_agrees_with_importance_sampling(
     assert 0.7 < claimed.mean() / totals.std(ddof=1) < 1.4  # the standard deviation is known to 9 %
 
 
-def _log_evidence_of_hot(path: object, x: float) -> float:
-    drawn_rows = np.arange(20_000, dtype=np.uint64)
-    streams = streams_on_array(13, drawn_rows)
-    drawn = path.prior_draw(streams.at(iteration=0))  # type: ignore[attr-defined]
-    _, energies = path.offered(drawn, streams, is_below=np.zeros(20_000, dtype=bool))  # type: ignore[attr-defined]
-    logs = -energies.at(np.full(20_000, x))
-    return float(logs.max() + np.log(np.exp(logs - logs.max()).mean()))
+@pytest.mark.parametrize("table, kind, hot", [("tiny7.csv", "real", -2.0), ("tiny7.csv", "binary", -1.0)])
+def test_annealing_to_the_hot_level_agrees_with_importance_sampling(
+    table: str, kind: Literal["real", "binary"], hot: float
+) -> None:
+    posterior = posterior_of(table, kind)
+    path = path_of(posterior)
+    settings = LadderSettings((hot, hot + 0.5), (0.5,) * 3, (8,) * 3)
+    advance, _ = choose.advance_for(posterior)
+    runs = streams_on_array(21, np.arange(1000, dtype=np.uint64))
+    weights = log_weights_of_hot(path, settings, runs, n_temperatures=20, advance=advance)
+    annealed, exact = normaliser(weights), _hot(posterior, hot, 200_000)
+    z = (annealed.log_value - exact.log_value) / math.hypot(annealed.standard_error, exact.standard_error)
+    assert abs(z) < 4
+
+
+def _hot(posterior: SampledPosterior, x: float, n: int) -> Normaliser:
+    """Return the normalising constant of a hot level, by importance sampling from the prior."""
+    path = path_of(posterior)
+    streams = streams_on_array(13, np.arange(n, dtype=np.uint64))
+    drawn = path.prior_draw(streams.at(iteration=0))
+    _, energies = path.offered(drawn, streams, is_below=np.zeros(n, dtype=bool))
+    return normaliser(-energies.at(np.full(n, x)))

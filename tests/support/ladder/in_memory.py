@@ -56,12 +56,13 @@ def warmed(
     sigmas: float | None,
     advance: Advance,
     most_rounds: int = 40,
-) -> tuple[ChainState, tuple[float, ...]]:
-    """Run the tuning phases of a schedule; return the chains, and the scales found for the last one."""
+) -> tuple[ChainState, Tuning]:
+    """Run the tuning phases of a schedule; return the chains, and the settings found in the last one."""
     state = posterior.initial_state(streams, sigmas=sigmas)
-    number, scales = 0, ()
+    number = 0
+    tuned: dict[Tunable, Settings] = {}
     for phase in phases:
-        tuned: dict[Tunable, Settings] = {op: first_of_operation(op) for op in automatic(phase.operations)}
+        tuned = {op: first_of_operation(op) for op in automatic(phase.operations)}
         measured: dict[Tunable, list[Measured]] = {op: [] for op in tuned}
         length = -(-phase.iterations // most_rounds)
         n_rounds = -(-phase.iterations // length)
@@ -81,8 +82,12 @@ def warmed(
             for op in tuned:
                 measured[op].append(reduce(lambda a, b: a + b, [one[op] for one in sums]))
                 tuned[op] = settings_after(measured[op], op, n_rounds=n_rounds)
-        scales = next((found.scales for found in tuned.values()), ())
-    return state, scales
+    return state, Tuning(tuned)
+
+
+def scales_of(tuning: Tuning) -> tuple[float, ...]:
+    """Return the factors on the stepsizes of groups that a warm-up found."""
+    return next((found.scales for found in tuning.settings.values()), ())
 
 
 def both_families(

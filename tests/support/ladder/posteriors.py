@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,7 @@ _PROBE = np.array([[-1.0, 0.3], [0.2, -0.5]])  # inputs of outputs that are comp
 _AT_ONCE = 50_000
 
 
-def posterior_of(table: str, kind: Literal["real", "binary"] = "real") -> SampledPosterior:
+def posterior_of(table: str, kind: Literal["real", "binary"] = "real", *, xp: Any = np) -> SampledPosterior:
     """Return the posterior of three tanh units given a table, or given the signs of its targets."""
     rows = np.loadtxt(TABLES / table, delimiter=",", skiprows=1)
     columns = (rows - rows.mean(axis=0)) / rows.std(axis=0)
@@ -31,7 +31,7 @@ def posterior_of(table: str, kind: Literal["real", "binary"] = "real") -> Sample
     if kind == "binary":
         model, targets = ModelSpec("binary"), (targets > 0).astype(float)
     network = NetworkSpec(2, 1, (LayerSpec(3, "tanh"),), parse(_PRIORS))
-    return SampledPosterior.from_spec(network, model, inputs, targets)
+    return SampledPosterior.from_spec(network, model, inputs, targets, xp=xp)
 
 
 def quantities(posterior: SampledPosterior, position: Array, precisions: Array) -> Array:
