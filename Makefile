@@ -54,7 +54,7 @@ $(MUTATION)/functions.jsonl: | $(VENV)/.installed-dev
 DEVICE_TESTS := tests/kernels/cuda/test_on_device.py tests/kernels/cuda/test_on_device_alone.py \
     tests/model/test_device.py tests/core/test_streams.py tests/selftest/test_on_device.py \
     tests/correctness/test_joint.py tests/mcmc/test_invariance.py tests/kernels/test_every_backend.py \
-    tests/kernels/test_reducing.py
+    tests/kernels/test_reducing.py tests/mcmc/ladder/test_ladder_on_device.py
 # The interpreter that has CuPy, and how many tests run at once: compiling takes a core for seconds.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 GPU_JOBS ?= 8

@@ -63,7 +63,7 @@ def test_the_tests_of_a_device_are_listed_and_need_little() -> None:
         "pytest.mark." + "gpu",
         'usefixtures("' + 'cupy")',
         "params=every_" + "backend(",
-        "import BACK" + "ENDS",
+        '("backend", BACK' + "ENDS)",
     )
     marked = {
         file
