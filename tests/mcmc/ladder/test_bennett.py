@@ -72,5 +72,15 @@ def test_differences_that_overflow_count_as_impossible() -> None:
     assert math.isfinite(changed) and abs(changed - whole) < 0.01
 
 
+def test_levels_that_hardly_overlap_have_an_infinite_error() -> None:
+    """Two normal distributions of standard deviation one, 12 apart; then 1 apart."""
+    z = Streams(1, np.arange(1000, dtype=np.uint64)).normal(Purpose.PROPOSAL, (2,))
+    for distance, is_known in ((12.0, False), (1.0, True)):
+        change = distance * (distance / 2 - z[:, 0]), distance * (distance / 2 + z[:, 1])
+        found = bennett(change[0][:, None], change[1][:, None])
+        assert math.isfinite(found.standard_error) == is_known
+        assert (found.overlaps[0] > 0.1) == is_known
+
+
 def test_constant_series_has_no_error() -> None:
     assert standard_error_of_mean(np.ones(100)) == 0
