@@ -9,13 +9,14 @@ from rayfbnn.output.lines import table_text, width_up_to
 if TYPE_CHECKING:
     from rayfbnn.run.status import BatchStatus, Status
 
-_HEADINGS = ("chains", "iteration", "draws", "last commit", "block takes", "time left")
+_HEADINGS = ("iteration", "draws", "last commit", "block takes", "time left")
 
 
 def status_text(status: Status) -> str:
     """Return the line of the run, the line of its driver, and a table with a row for each batch."""
-    rows = [_HEADINGS, *(_row(batch, status) for batch in status.batches)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    first = "chains" if status.stage is None else "ladders"
+    rows = [(first, *_HEADINGS), *(_row(batch, status) for batch in status.batches)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
     if len(table[0]) > width_up_to(len(table[0])):
         table = [table_text(rows[0], rows[1:])]
@@ -24,7 +25,8 @@ def status_text(status: Status) -> str:
 
 def _run(status: Status) -> str:
     if status.complete:
-        return f"complete, {status.total_draws:,} draws of each chain"
+        of_each = "chain" if status.stage is None else "ladder"
+        return f"complete, {status.total_draws:,} draws of each {of_each}"
     left = status.seconds_left
     end = "" if left is None or status.at_work is not True else f", complete in {_time(left)}"
     acceptance = "" if status.acceptance is None else f", acceptance {status.acceptance:.0%}"

@@ -12,6 +12,7 @@ from rayfbnn.markup import tables
 from rayfbnn.numerals import plain
 from rayfbnn.reporting.reported_run import ReportedRun
 from rayfbnn.spec.differences import settings
+from rayfbnn.store.ladder_words import word_for_chains
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
@@ -23,21 +24,26 @@ def glance_section(runs: Sequence[ReportedRun]) -> str:
     """Return a table with a column for each run; for several runs also the settings that differ."""
     facts = [_facts(run) for run in runs]
     if len(runs) == 1:
-        return tables.pairs(facts[0]) + tables.paragraph(runs[0].note) + tables.paragraph(runs[0].progress)
+        return tables.pairs(facts[0]) + "".join(map(tables.paragraph, _notes(runs[0])))
     names = list(dict.fromkeys(name for of_run in facts for name in of_run))
     rows = [(name, *(of_run.get(name) for of_run in facts)) for name in names]
     rows += _compared(runs)
     header = ("", *(run.label for run in runs))
-    notes = tables.items(f"{run.label}: {text}" for run in runs for text in (run.note, run.progress) if text)
+    notes = tables.items(f"{run.label}: {text}" for run in runs for text in _notes(run) if text)
     return tables.table(header, rows) + notes + _settings_that_differ(runs)
 
 
+def _notes(run: ReportedRun) -> tuple[str, ...]:
+    weighing = f"{run.weighing[0].upper()}{run.weighing[1:]}." if run.weighing else ""
+    return run.note, run.progress, weighing
+
+
 def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
-    draws, summary = run.draws, run.prediction.summary
+    draws = run.draws
     facts: dict[str, tables.Cell] = {
         "targets": f"{', '.join(draws.data.target_names)} ({draws.spec.data_model.in_words})",
         "training cases": f"{draws.data.n_cases:,}",
-        "draws": f"{draws.n_chains} chains of {draws.n_draws:,}",
+        "draws": f"{draws.n_chains} {word_for_chains(draws.store)} of {draws.n_draws:,}",
     }
     facts |= _choice(draws)
     if run.diagnosis is not None:
@@ -46,14 +52,10 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
     if run.fit is not None:
         facts["fit"] = tables.grade_badge(run.fit.grade, is_ok=run.fit.ok)
     facts["errors at"] = "held-out cases" if run.cases.is_held_out else "training cases"
-    for measure in ("log_probability", "squared_error", "error_rate"):
-        if not math.isnan(summary.get(measure, math.nan)):
-            facts[measure.replace("_", " ")] = _with_error(summary, measure)
-    for name in draws.data.target_names:
-        if not math.isnan(summary.get(f"{name}_rmse", math.nan)):
-            facts[f"RMSE of {name}"] = _with_error(summary, f"{name}_rmse")
-    if "c_index" in summary:
-        facts["C-index"] = _with_error(summary, "c_index")
+    facts |= _measures(run.prediction.summary, draws.data.target_names)
+    if (equal := run.prediction.equal_weights) is not None:
+        of_equal = _measures(equal.summary, draws.data.target_names)
+        facts |= {f"{name}, equal weights": value for name, value in of_equal.items()}
     if run.places is not None:
         for target, name in enumerate(draws.data.target_names):
             places = run.places.of_target(target)
@@ -61,6 +63,19 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
                 share = float(places.coverage([_LEVEL])[0])
                 facts[f"cases in {_LEVEL:.0%} intervals of {name}"] = f"{share:.0%}"
     return facts
+
+
+def _measures(summary: dict[str, float], targets: Sequence[str]) -> dict[str, tables.Cell]:
+    """Return the measures of predictions by name, each with its standard error."""
+    names = {
+        measure: measure.replace("_", " ") for measure in ("log_probability", "squared_error", "error_rate")
+    }
+    names |= {f"{target}_rmse": f"RMSE of {target}" for target in targets} | {"c_index": "C-index"}
+    return {
+        words: _with_error(summary, measure)
+        for measure, words in names.items()
+        if not math.isnan(summary.get(measure, math.nan))
+    }
 
 
 def _choice(draws: Draws) -> dict[str, tables.Cell]:

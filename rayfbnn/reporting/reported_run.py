@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from rayfbnn.answers.calibration import Places, places
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
 from rayfbnn.answers.judging.fit import FitVerdict
 from rayfbnn.answers.judging.of_fit import fit_evidence, judge
+from rayfbnn.answers.ladder.weighing import weighed_by_evidence
 from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.answers.serving.monte_carlo import thin
 from rayfbnn.arrays import Array
@@ -77,13 +78,15 @@ class ReportedRun:
 
     label       its name on the page
     draws       all its draws, for its verdicts
-    held        some of them in memory, for everything else: about 1,000 unless others were asked for
+    held        some of them in memory, for everything else: about 1,000 unless others were asked for; where
+                phases of ladders remain, ladders count by their evidence
     few, fewest about 100 and about 30 of these
     prediction  the prediction at the cases
     diagnosis   None unless the draws are of Markov chains from the posterior
     fit         the verdict on fit; None for the prior and for an earlier phase
     left_out    the places of the training cases within the predictive distributions that leave them out, by
                 target; none for labels
+    weighing    says how ladders are weighed; "" if all chains count alike
     """
 
     label: str
@@ -96,6 +99,7 @@ class ReportedRun:
     diagnosis: Diagnosis | None
     fit: FitVerdict | None = None
     left_out: Mapping[str, Places] = field(default_factory=dict)
+    weighing: str = ""
 
     @property
     def note(self) -> str:
@@ -152,30 +156,41 @@ def read_run(
     draws     how many of all chains together; about 1,000 unless given
     max_mcse  if not 0, as many as keep the Monte Carlo error of predictive means below it (see `thin`)
     """
-    tell(f"{label}: reading draws")
-    if draws is None and max_mcse == 0:
-        at_most = min(_DRAWS, int(_MOST_BYTES / (8 * run.spec.network.n_parameters)))
-        some = thinned(run, max(4, at_most // run.n_chains))
-        held = hold(some, np.arange(some.n_draws))
-    else:
-        held = hold(run, thin(run, draws=draws, max_mcse=max_mcse).numbers)
-    few, fewest = (
-        hold(held, spread(held.n_draws, max(1, n_draws // run.n_chains)))
-        for n_draws in (_FEW_DRAWS, _FEWEST_DRAWS)
-    )
-    tell(f"{label}: predicting {len(cases.inputs):,} cases")
-    prediction = predict_from_draws([held], cases.inputs, cases.targets)
     diagnosis = None
     if run.kind == "mcmc" and run.early_phase is None:
         tell(f"{label}: judging {run.total:,} draws")
         diagnosis = diagnose_draws(run)
+    weighed, weighing = weighed_by_evidence(run, None if diagnosis is None else diagnosis.ladders)
+    tell(f"{label}: reading draws")
+    held = _held(weighed, draws, max_mcse)
+    few, fewest = (
+        hold(held, spread(held.n_draws, max(1, n_draws // held.n_chains)))
+        for n_draws in (_FEW_DRAWS, _FEWEST_DRAWS)
+    )
+    tell(f"{label}: predicting {len(cases.inputs):,} cases")
+    prediction = predict_from_draws([held], cases.inputs, cases.targets)
+    if weighed is not run:
+        equal = predict_from_draws([_held(run, draws, max_mcse)], cases.inputs, cases.targets)
+        prediction = replace(prediction, equal_weights=equal)
     if run.kind == "prior" or run.early_phase is not None:
         return ReportedRun(label, run, held, few, fewest, cases, prediction, diagnosis)
     tell(f"{label}: judging the fit")
     held_out = (cases.inputs, cases.targets) if cases.is_held_out else (None, None)
     evidences = fit_evidence(run, *held_out)
     fit = judge(run, evidences, predictions=None if diagnosis is None else diagnosis.predictions)
-    return ReportedRun(label, run, held, few, fewest, cases, prediction, diagnosis, fit, evidences[0].places)
+    left_out = evidences[0].places
+    return ReportedRun(
+        label, run, held, few, fewest, cases, prediction, diagnosis, fit, left_out, weighing=weighing
+    )
+
+
+def _held(run: Draws, draws: int | None, max_mcse: float) -> Draws:
+    """Return some draws in memory; the arguments are those of `read_run`."""
+    if draws is not None or max_mcse != 0:
+        return hold(run, thin(run, draws=draws, max_mcse=max_mcse).numbers)
+    at_most = min(_DRAWS, int(_MOST_BYTES / (8 * run.spec.network.n_parameters)))
+    some = thinned(run, max(4, at_most // run.n_chains))
+    return hold(some, np.arange(some.n_draws))
 
 
 def labels_of(draws: Draws, target: str) -> tuple[str, ...]:

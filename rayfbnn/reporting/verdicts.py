@@ -11,6 +11,7 @@ from rayfbnn.pictures.predicted import draw_pit
 from rayfbnn.reporting.ladders import ladders_part
 from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.reported_run import ReportedRun
+from rayfbnn.store.ladder_words import word_for_chains
 
 _ROWS = 15
 
@@ -22,10 +23,11 @@ def verdicts_section(run: ReportedRun) -> str:
     if run.diagnosis is None:
         return tables.paragraph(run.note) + _fit(run)
     diagnosis = run.diagnosis
+    word = word_for_chains(run.draws.store)
     counts = tables.pairs(
         {
-            "chains": run.draws.n_chains,
-            "draws of each chain": run.draws.n_draws,
+            word: run.draws.n_chains,
+            f"draws of each {word[:-1]}": run.draws.n_draws,
             "share of updates accepted": diagnosis.acceptance,
             "updates that diverged": diagnosis.divergences,
             "updates that diverged in the warm-up": diagnosis.warmup_divergences,

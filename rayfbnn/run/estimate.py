@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.operation import AUTO, Tuning, gradient_evaluations
 from rayfbnn.numerals import plain
-from rayfbnn.store.ladder_words import round_words
+from rayfbnn.store.ladder_words import round_words, word_for_chains
 from rayfbnn.store.tuning_rounds import round_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ class BatchRow:
     left: str
 
 
-HEADINGS = BatchRow("chains", "iteration", "draws", "acceptance", "divergences", "draws/s", "time left")
+def headings(store: Store) -> BatchRow:
+    """Return the headings of the texts; a batch consists of chains, or of ladders."""
+    words = ("iteration", "draws", "acceptance", "divergences", "draws/s", "time left")
+    return BatchRow(word_for_chains(store), *words)
 
 
 def current_costs(store: Store) -> list[int]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from rayfbnn.output.printing import is_on_terminal, say, say_from_handler, standard_error
-from rayfbnn.run.estimate import HEADINGS, Estimate, duration
+from rayfbnn.run.estimate import Estimate, duration, headings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,7 +45,7 @@ class LiveTable:
         from rich.console import Console
         from rich.live import Live
 
-        self._estimate = Estimate(store)
+        self._estimate, self._headings = Estimate(store), headings(store)
         self._latest: dict[int, Progress] = {}
         self._note = ""
         self._live = Live(
@@ -67,7 +67,7 @@ class LiveTable:
         if not self._latest:
             return f"starting the workers {self._note}".strip()
         table = Table(box=None, pad_edge=False, caption=self._note, caption_justify="left")
-        for heading in vars(HEADINGS).values():
+        for heading in vars(self._headings).values():
             table.add_column(heading, justify="right")
         for _, progress in sorted(self._latest.items()):
             table.add_row(*vars(self._estimate.row(progress)).values())
@@ -91,7 +91,7 @@ class PlainLines:
         write: Callable[[str], Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._estimate = Estimate(store, clock)
+        self._estimate, self._headings = Estimate(store, clock), headings(store)
         self._write = write or say
         self._clock = clock
         self._written: dict[int, float] = {}
@@ -107,8 +107,8 @@ class PlainLines:
             accepts = not math.isnan(progress.acceptance)  # fits and sghmc accept nothing
             acceptance = f" acceptance {row.acceptance}," if accepts else ""
             self._write(
-                f"chains {row.batch}: iteration {row.iteration}, draws {row.draws},{acceptance}"
-                f" divergences {row.divergences}, {row.rate} draws/s, time left {row.left}"
+                f"{self._headings.batch} {row.batch}: iteration {row.iteration}, draws {row.draws},"
+                f"{acceptance} divergences {row.divergences}, {row.rate} draws/s, time left {row.left}"
             )
 
     def note(self, text: str) -> None:

@@ -12,8 +12,14 @@ from rayfbnn.store.tuning_rounds import Round
 
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
+    from rayfbnn.store.store import Store
 
 _NAMES = {"operations": "tuning", "starts": "first levels", "ladders": "levels"}
+
+
+def word_for_chains(store: Store) -> str:
+    """Return "ladders" for a run of ladders, whose chains these are, and "chains" for any other store."""
+    return "ladders" if store.kind == "mcmc" and store.spec.ladder is not None else "chains"
 
 
 def value_of_level(spec: RunSpec, coordinate: float) -> float:

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rayfbnn.data import Source, read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.storage.places import as_typed
@@ -167,23 +165,15 @@ def predict(
 
 def _weighed(runs: list[Draws]) -> list[Draws]:
     """Return runs whose ladders are weighed by their evidence, with a warning; the same list if none are."""
-    from rayfbnn.answers.ladder.verdict import phase_sentences, verdict_on_ladders
-    from rayfbnn.draws.weighted_starts import weighed
+    from rayfbnn.answers.ladder.verdict import verdict_on_ladders
+    from rayfbnn.answers.ladder.weighing import weighed_by_evidence
 
-    changed = list(runs)
-    for place, run in enumerate(runs):
-        ladders = verdict_on_ladders(run)
-        if ladders is None or ladders.evidence is None or not ladders.has_phases:
-            continue
-        if ladders.evidence.common is None:  # without it log Z of different ladders cannot be compared
-            continue
-        changed[place] = weighed(run, np.array(ladders.evidence.weights))
-        _log.warning(
-            "%s: phases remain, so these predictions weigh its ladders by exp(log Z): %s; the same with equal"
-            " weights is given beside them",
-            as_typed(run.path),
-            "; ".join(phase_sentences(ladders.evidence)),
-        )
+    changed = []
+    for run in runs:
+        weighed, sentence = weighed_by_evidence(run, verdict_on_ladders(run))
+        changed.append(weighed)
+        if sentence:
+            _log.warning("%s: %s", as_typed(run.path), sentence)
     return runs if all(ours is theirs for ours, theirs in zip(changed, runs, strict=True)) else changed
 
 

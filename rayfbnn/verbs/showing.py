@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rayfbnn.data import Source, read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.run.hardware import n_cores, with_batches
+from rayfbnn.store.ladder_words import word_for_chains
 from rayfbnn.store.storage.places import is_address
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import Spec, place_given, read_spec
@@ -82,9 +83,8 @@ def _describe_new_cases(spec: RunSpec, training: Dataset, data: Source) -> str:
 
 def _describe_progress(store: Store) -> str:
     """Return a line for the store and, for a run, one for the progress of each batch of chains."""
-    lines = [
-        f"store: {store.path} ({store.kind}), {store.n_chains} chains, {store.committed_draws} draws each"
-    ]
+    word, draws = word_for_chains(store), f"{store.committed_draws} draws each"
+    lines = [f"store: {store.path} ({store.kind}), {store.n_chains} {word}, {draws}"]
     if store.kind == "approximate":
         lines += [
             f"  starts {chains[0]}-{chains[-1]}: {min(done, store.spec.phase[0].iterations)} of at most"
@@ -100,7 +100,7 @@ def _describe_progress(store: Store) -> str:
         chains, progress = store.batch_chains(batch), store.progress(batch)
         updates = store.updates_until(store.last_record(batch))
         lines.append(
-            f"  chains {chains[0]}-{chains[-1]}: iteration {progress.iteration} of"
+            f"  {word} {chains[0]}-{chains[-1]}: iteration {progress.iteration} of"
             f" {store.spec.total_iterations}, {progress.draws} draws,"
             f" divergences {updates.kept.divergences} (warm-up {updates.warmup.divergences})"
         )

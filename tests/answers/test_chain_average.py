@@ -103,12 +103,14 @@ def test_bounds_are_those_of_the_chi_square_distribution() -> None:
     np.testing.assert_allclose(found, [2.92, 1.797, 1.437], rtol=1e-3)  # tables: 0.3518, 2.1673, 7.2609
 
 
-def test_as_many_chains_as_it_says_would_do() -> None:
-    error = simulated(3, 8, 0.3, is_common=True)
-    needed = error.chains_that_would_do
-    assert needed is not None and needed > 8
-    allowed = [error.mean * math.sqrt(8 / n) * bound_factor(n) <= MAX_ERROR for n in (needed - 1, needed)]
-    assert allowed == [False, True]
+@pytest.mark.parametrize("n_chains", [7, 8])
+def test_as_many_chains_as_it_says_would_do_and_ladders_accept_their_number(n_chains: int) -> None:
+    for error in (simulated(3, n_chains, scale, is_common=True) for scale in (0.25, 0.3, 0.4, 0.6)):
+        needed = error.chains_that_would_do
+        assert needed is not None and needed > n_chains and needed % 2 == 0
+        share = max(error.mean, math.sqrt(2) * error.sd)
+        bounds = [share * math.sqrt(n_chains / n) * bound_factor(n) for n in (needed - 2, needed)]
+        assert [bound <= MAX_ERROR for bound in bounds] == [False, True]
 
 
 def chain_means(run: Any, prefix: str) -> Array:

@@ -83,13 +83,17 @@ def mode_advice(spec: RunSpec) -> str:
     )
 
 
-def chains_advice(n_chains: int, n_needed: int | None) -> str:
-    """Say how many chains make the average over chains precise enough."""
+def chains_advice(spec: RunSpec, n_chains: int, n_needed: int | None) -> str:
+    """Say how many chains, or ladders, make the average over them precise enough.
+
+    n_needed  an even number, which stays even when it is rounded up
+    """
+    word = "chains" if spec.ladder is None else "ladders"
     enough = (
-        "more chains" if n_needed is None else f"about {rounded_up(n_needed)} chains instead of {n_chains}"
+        f"more {word}" if n_needed is None else f"about {rounded_up(n_needed)} {word} instead of {n_chains}"
     )
     return (
-        f"average over {enough}: sample again, or sample the additional chains into a second store with"
+        f"average over {enough}: sample again, or sample the additional {word} into a second store with"
         " another seed and pass both stores to predict"
     )
 

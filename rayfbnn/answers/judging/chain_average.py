@@ -77,9 +77,13 @@ class AverageError:
 
     @property
     def chains_that_would_do(self) -> int | None:
-        """The number of chains that would bring the error within the limits; None for 10,000 or more."""
+        """An even number of chains that would bring the error within the limits; None for 10,000 or more.
+
+        It is even because ladders come in pairs.
+        """
+        least = max(self.chains, MIN_CHAINS)
         share = max(self.mean, 0.0 if math.isnan(self.sd) else math.sqrt(2) * self.sd)
-        for chains in range(max(self.chains, MIN_CHAINS), 10_000):
+        for chains in range(least + least % 2, 10_000, 2):
             if share * math.sqrt(self.chains / chains) * bound_factor(chains) <= MAX_ERROR:
                 return chains
         return None

@@ -191,7 +191,8 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
         # Chains that drift together agree, so their error is small: the drift is reported first.
         decided_by = remarks[-1] if error.is_moving else remarks[0]
         if not error.is_moving:
-            recommended.append(advice.chains_advice(error.chains, error.chains_that_would_do))
+            enough = error.chains_that_would_do
+            recommended.append(advice.chains_advice(evidence.spec, error.chains, enough))
     return Verdict(
         "predictions",
         grade,

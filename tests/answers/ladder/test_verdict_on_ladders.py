@@ -16,6 +16,11 @@ from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.answers.ladder.evidence import LadderEvidence, Phase, common_level
 from rayfbnn.answers.ladder.verdict import judge_ladders, overruled
 from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
+from rayfbnn.draws.subsets import chosen
+from rayfbnn.draws.view import committed
+from rayfbnn.reporting.glance import glance_section
+from rayfbnn.reporting.reported_run import Cases, read_run
+from rayfbnn.store.store import Store
 from tests.support.store.ladder_runs import ladder_spec, run_in_phases
 
 GOOD = LadderEvidence(
@@ -150,6 +155,25 @@ def test_predictions_weigh_phases_and_have_equal_weights_beside_them(
     assert abs(share - weight) < 0.02 and 0.01 < weight < 0.15  # counts of 60 draws are whole numbers
     assert "(equal weights " in prediction_text(both)
     assert json.loads(both.to_json())["equal_weights"]["draws"] == 240
+
+
+def test_a_report_weighs_phases_as_predict_does(in_phases: Path, tmp_path: Path) -> None:
+    data = in_phases.parent / "train.csv"
+    store, both = Store.open(in_phases), api.predict(in_phases, data=data)
+    cases = Cases.chosen_from(store.data.inputs, store.data.targets, "", is_held_out=False)
+    run = read_run("run", committed(store), cases, lambda what: None)
+    assert np.allclose(run.prediction.table["y_mean"], both.table["y_mean"], rtol=1e-6)
+    assert run.prediction.equal_weights is not None and both.equal_weights is not None
+    assert np.allclose(
+        run.prediction.equal_weights.table["y_mean"], both.equal_weights.table["y_mean"], rtol=1e-6
+    )
+    page = glance_section([run])
+    assert "4 ladders of 60" in page and "Phases remain, so these predictions weigh its ladders" in page
+    assert "RMSE of y, equal weights" in page
+    some = read_run("run", committed(store), cases, lambda what: None, draws=40)
+    assert some.n_held == 40
+    one_side = read_run("run", chosen(committed(store), chains=[0, 2]), cases, lambda what: None)
+    assert one_side.weighing == "" and one_side.prediction.equal_weights is None
 
 
 def test_some_ladders_of_one_side_cannot_tell(in_phases: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.describe.status import status_text
 from rayfbnn.errors import ConfigError, StoreError
+from rayfbnn.run.estimate import headings
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds
 from rayfbnn.spec import RunSpec
@@ -70,11 +71,28 @@ def test_status_says_what_ladders_are_doing_and_predict_waits_for_them(tmp_path:
         status = api.status(tmp_path / "run.zarr")
         stages[last] = status.stage
         if last == 50:
-            assert "adapting levels, round 1 of 1" in status_text(status)
+            text = status_text(status)
+            assert "adapting levels, round 1 of 1" in text and text.splitlines()[2].startswith("ladders")
             with pytest.raises(StoreError, match="no draws are committed yet; run `resume` on it first$"):
                 api.predict(tmp_path / "run.zarr", data=tmp_path / "train.csv")
     words = ("warming up", "annealing", "adapting levels, round 1 of 1", "sampling", "complete")
     assert tuple(stages.values()) == words
+    assert "complete, 9 draws of each ladder" in status_text(api.status(tmp_path / "run.zarr"))
+
+
+def test_lines_of_progress_name_ladders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = ladder_spec(tmp_path)
+    api.sample(spec, tmp_path / "run.zarr", workers=0)
+    lines = capsys.readouterr().err
+    assert "ladders 0-1: iteration 69/69, draws 9/9" in lines and "ladders 2-3: " in lines
+    assert "chains" not in lines
+    shown = api.show(tmp_path / "run.zarr")
+    assert "4 ladders, 9 draws each" in shown and "  ladders 2-3: iteration 69 of 69" in shown
+
+
+def test_the_table_of_progress_names_ladders(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "run.zarr", ladder_spec(tmp_path))
+    assert headings(store).batch == "ladders"
 
 
 def test_a_study_names_the_section_that_its_members_cannot_have(tmp_path: Path) -> None:
