@@ -231,7 +231,7 @@ class Marginal(Protocol):
 
 @dataclass(frozen=True)
 class LadderEnds:
-    """What the levels of a ladder differ in, and where it ends.
+    """The quantity that differs between levels of a ladder, and where the ladder ends.
 
     kind  "noise": the coordinate x of a level is the log of a noise precision, which is held there; the top
           has the noise integrated out. "powers": x is the log of the power of the likelihood

@@ -163,7 +163,7 @@ _FIRST_ITERATIONS = 40
 _AUTOMATIC: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scaling": AUTO}
 _STEPS, _WINDOW = 32, 4  # of hybrid; docs/decisions/0017
 _STEPS_OF_LARGE_WIDE, _WINDOW_OF_LARGE_WIDE = 100, 8
-# Of sghmc, whose steps are half as long as those of hybrid. Where the outputs can be integrated out, it has
+# For sghmc, whose steps are half as long as those of hybrid. Where the outputs can be integrated out, it has
 # longer trajectories. With more friction the slowest quantities moved less far (docs/approximations.md).
 _STEPS_OF_SGHMC, _FRICTION = 128, 0.02
 _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor

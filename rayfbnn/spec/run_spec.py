@@ -309,7 +309,7 @@ class RunSpec(StrictModel):
 
     @property
     def ladder_ends(self) -> LadderEnds:
-        """What the levels of the run's ladders differ in, and where the ladders end."""
+        """The quantity that differs between levels of the run's ladders, and where the ladders end."""
         return ends_of(self.model, len(self.data.targets))
 
     @property

@@ -28,7 +28,7 @@ Kind = Literal["mcmc", "exact", "prior", "approximate"]
 StateShapes = tuple[tuple[str, tuple[int, ...]], ...]
 # An array, because readers of Zarr do not look inside an array's folder. The commit records lie there.
 COMMITS = "commits"
-# Of a run with a ladder, in the group LADDER: the log RSS or the energy of the data at each level, the energy
+# A run with a ladder has in the group LADDER: the log RSS or the energy of the data at each level, the energy
 # differences between neighbours (mcmc/ladder), and the replica and the round trips at the top.
 LADDER = "ladder"
 LOG_RSS, DATA_ENERGY = "log_rss", "data_energy"

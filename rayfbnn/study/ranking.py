@@ -118,7 +118,7 @@ def rank(study: StudyFiles, data: Source | list[Source]) -> list[Rank]:
 
 @dataclass(frozen=True)
 class _Scored:
-    """What the predictions of a configuration are worth.
+    """The scores of the predictions of a configuration.
 
     log_probabilities  of each case (n_cases,), NaN for cases without targets
     predictions, fit   grades of verdicts, "" if there is none

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.answers.judging.advice import heat_warning
-from rayfbnn.answers.ladder.gradients import gradients_of_ladders
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases, read_training
 from rayfbnn.draws.stored_fit import fit_summary
@@ -281,7 +280,7 @@ def gradients(store: Store) -> float:
         fit = fit_summary(store)
         return fit.approximation.gradients(fit.state, n_cases=n_cases, n_outputs=spec.network.outputs)
     if spec.ladder is not None:
-        return gradients_of_ladders(store)
+        return _gradients_of_ladders(store)
     total, settings = 0.0, store.tuning.latest()[1]
     for number, phase in enumerate(spec.phase):
         tuning = Tuning(settings, is_measured=number in spec.tuning_phases)
@@ -290,6 +289,25 @@ def gradients(store: Store) -> float:
                 share = _share(getattr(update, "batch", None), n_cases)
                 total += phase.iterations * share * gradient_evaluations((update,), tuning=tuning)
     return total * store.n_chains
+
+
+def _gradients_of_ladders(store: Store) -> float:
+    """Return how many gradients a run of ladders takes, of all ladders together, up to its planned end.
+
+    Half of the ladders have a chain in the warm-up, and the levels of the other half are annealed there.
+    """
+    spec, log = store.spec, store.tuning
+    settings, n_pairs = log.latest()[1], store.n_chains / 2
+    total = 0.0
+    for number, phase in enumerate(spec.phase[: spec.annealing_phase + 1]):
+        tuning = Tuning(settings, is_measured=number < spec.annealing_phase)
+        total += n_pairs * phase.iterations * gradient_evaluations(phase.operations, tuning=tuning)
+    rounds = [one for one in log.rounds if one.of == "ladders"]
+    found = [one.settings for one in log.latest_ladder_rounds()]
+    lengths = [spec.phase[spec.annealing_phase].iterations / 2, *(one.last - one.first + 1 for one in rounds)]
+    for length, of_round in zip([*lengths, spec.phase[-1].iterations], found, strict=False):
+        total += store.n_chains * length * sum(of_round.steps)
+    return total
 
 
 def _share(batch: int | None, n_cases: int) -> float:

@@ -81,6 +81,14 @@ class LadderEvidence:
     phases: tuple[Phase, ...]
 
     @property
+    def is_known(self) -> bool:
+        """True if log Z of all ladders can be compared.
+
+        They must have a level in common, and every level must share draws with the next one.
+        """
+        return self.common is not None and all(map(math.isfinite, self.errors))
+
+    @property
     def within(self) -> float:
         """The spread of log Z within families: the larger standard deviation of the two."""
         return max(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in self._by_family())
@@ -105,7 +113,12 @@ class LadderEvidence:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The weight of each ladder: phases weigh exp(log_z), and a phase's ladders have equal shares."""
+        """The weight of each ladder: phases weigh exp(log_z), and a phase's ladders have equal shares.
+
+        All weights are equal if log Z is not known.
+        """
+        if not self.is_known:
+            return (1 / len(self.ladders),) * len(self.ladders)
         shares = dict.fromkeys(self.ladders, 0.0)
         for phase in self.phases:
             shares |= dict.fromkeys(phase.ladders, math.exp(-phase.gap) / len(phase.ladders))

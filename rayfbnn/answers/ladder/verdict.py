@@ -6,6 +6,7 @@ R-hat and round trips are necessary, but neither makes a verdict good (docs/ladd
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -114,7 +115,7 @@ def judge_ladders(evidence: LadderEvidence, *, max_rhat: float = 1.01) -> Ladder
 
 def _disagreement(evidence: LadderEvidence) -> list[str]:
     """Return why the evidence of the ladders contradicts itself, beyond the errors of log Z."""
-    if evidence.common is None:
+    if not evidence.is_known:
         return []
     spread, error = max(evidence.within, evidence.between), evidence.error
     if not spread > max(MAX_SPREAD, _ERRORS * error):
@@ -133,6 +134,11 @@ def _unknown(evidence: LadderEvidence) -> list[str]:
         return [
             "the ladders have no level in common to compare log Z from: R-hat is at least"
             f" {least:.2f} at the hotter levels (at most {AGREES:g})"
+        ]
+    if not evidence.is_known:
+        return [
+            f"log Z of {_ladders(_unjoined(evidence))} is not known, because two neighbouring levels have"
+            " hardly a draw in common"
         ]
     if math.isnan(evidence.between):
         return ["all these ladders started from one side; evidence needs both"]
@@ -161,8 +167,7 @@ def _no_trips(evidence: LadderEvidence) -> list[str]:
     none = [ladder for ladder, n in zip(evidence.ladders, evidence.trips, strict=True) if n == 0]
     if not none:
         return []
-    which = numbered(none).replace("chain", "ladder")
-    return [f"no replica has made a round trip between both ends in {which}"]
+    return [f"no replica has made a round trip between both ends in {_ladders(none)}"]
 
 
 def _agreement_sentence(evidence: LadderEvidence, max_rhat: float) -> str:
@@ -186,10 +191,11 @@ def _evidence_sentence(evidence: LadderEvidence) -> str:
         f"{z:.1f} ({family})" for z, family in zip(evidence.log_z[:16], evidence.families, strict=False)
     )
     more = ", ..." if len(evidence.log_z) > 16 else ""
-    common = 0 if evidence.common is None else evidence.common
+    common, unjoined = evidence.common or 0, _unjoined(evidence)
+    error = f"unknown in {_ladders(unjoined)}" if unjoined else f"standard error of one {evidence.error:.2g}"
     return (
-        f"log Z from {_level(evidence, common)} to the posterior: {values}{more}; standard error of one"
-        f" {evidence.error:.2g}; round trips {sum(evidence.trips)}"
+        f"log Z from {_level(evidence, common)} to the posterior: {values}{more}; {error}; round trips"
+        f" {sum(evidence.trips)}"
     )
 
 
@@ -199,15 +205,26 @@ def phase_sentences(evidence: LadderEvidence) -> list[str]:
         return []
     sentences = []
     for phase in evidence.phases:
-        which = numbered(phase.ladders).replace("chain", "ladder")
         noise = "" if math.isnan(phase.noise) else f", noise {phase.noise:.2g}"
-        weight = (
-            "the heaviest phase"
-            if phase.gap == 0
-            else f"lighter by {phase.gap:.3g} nats: exp(-{phase.gap:.3g}) of its weight"
-        )
+        if not evidence.is_known:
+            weight = "its weight is not known"
+        elif phase.gap == 0:
+            weight = "the heaviest phase"
+        else:
+            weight = f"lighter by {phase.gap:.3g} nats: exp(-{phase.gap:.3g}) of its weight"
+        which = _ladders(phase.ladders)
         sentences.append(f"{which}: log likelihood {phase.log_likelihood:.4g}{noise}, {weight}")
     return sentences
+
+
+def _unjoined(evidence: LadderEvidence) -> list[int]:
+    """Return the ladders with neighbouring levels that hardly share a draw."""
+    pairs = zip(evidence.ladders, evidence.errors, strict=True)
+    return [ladder for ladder, error in pairs if not math.isfinite(error)]
+
+
+def _ladders(numbers: Sequence[int]) -> str:
+    return numbered(numbers).replace("chain", "ladder")
 
 
 def _advice(evidence: LadderEvidence, *, disagreement: bool) -> tuple[str, ...]:
@@ -216,7 +233,7 @@ def _advice(evidence: LadderEvidence, *, disagreement: bool) -> tuple[str, ...]:
         advice.append(
             "sample again with more ladder.annealing and ladder.adaptation, or with a larger ladder.hot"
         )
-    elif max(evidence.rejection) > _HIGH_REJECTION:
+    elif max(evidence.rejection) > _HIGH_REJECTION or not evidence.is_known:
         pair = max(range(len(evidence.rejection)), key=evidence.rejection.__getitem__)
         advice.append(
             f"neighbours exchange too seldom near {_level(evidence, pair)} (rejection"

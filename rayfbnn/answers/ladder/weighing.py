@@ -17,13 +17,13 @@ def weighed_by_evidence(run: Draws, verdict: LadderVerdict | None) -> tuple[Draw
     """Return draws in which ladders count by exp(log Z), and a sentence about it with the phases.
 
     The run itself and "" are returned if all ladders count alike: there are none, no phases remain, or log Z
-    of different ladders cannot be compared because they have no level in common.
+    of different ladders cannot be compared.
 
     verdict  on the ladders of the run; None for a run without
     """
     if verdict is None or verdict.evidence is None or not verdict.has_phases:
         return run, ""
-    if verdict.evidence.common is None:
+    if not verdict.evidence.is_known:
         return run, ""
     sentence = (
         "phases remain, so these predictions weigh its ladders by exp(log Z):"

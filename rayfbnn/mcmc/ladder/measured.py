@@ -1,4 +1,4 @@
-"""What a round of adaptation measures: sums as whole numbers, which no division into batches changes."""
+"""The measurements of a round of adaptation: whole numbers, whose sums do not depend on the batches."""
 
 from __future__ import annotations
 

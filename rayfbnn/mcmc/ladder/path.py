@@ -31,7 +31,7 @@ class Path(Protocol):
 
     @property
     def ends(self) -> LadderEnds:
-        """What the levels differ in, and the coordinate of the posterior."""
+        """The quantity that differs between levels, and the coordinate of the posterior."""
         ...
 
     def on_device(self, values: Array) -> Array:

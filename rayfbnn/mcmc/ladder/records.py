@@ -69,7 +69,7 @@ class LadderState:
 
 @dataclass(frozen=True)
 class LadderInfo:
-    """What happened in one iteration. Quantities of levels belong to the states before the exchange.
+    """Information on one iteration. Quantities of levels belong to the states before the exchange.
 
     accepted       (R, K)    whether the trajectory was accepted
     diverged       (R, K)    whether its energy was not finite

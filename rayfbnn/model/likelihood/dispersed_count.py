@@ -85,7 +85,10 @@ class DispersedCountTargets(CountTargets):
         would otherwise take most of the time.
         """
         xp = array_namespace(outputs)
-        means = xp.exp(outputs.astype(xp.float64))
+        v = outputs.astype(xp.float64)
+        with np.errstate(over="ignore"):
+            means = xp.exp(v)
+            is_large = not bool(xp.isfinite(means / _LEAST_SHAPE).all())
         y = rows[..., : rows.shape[-2] // 2, :]
         w = xp.ones_like(y) if weights is None else weights
         levels = [_levels(y[j], w[j]) for j in range(len(y))] if y.ndim == 2 else None
@@ -93,7 +96,10 @@ class DispersedCountTargets(CountTargets):
         def density(shapes: Array) -> Array:
             r = shapes_of(shapes)
             by_case = r[:, :, None]
-            total = -((y + by_case) * xp.log1p(means / by_case) * w).sum(axis=2)
+            excess = xp.log1p(means / by_case)
+            if is_large:  # exp(v)/r overflows, and log(1 + exp(v)/r) = v - log r
+                excess = xp.where(xp.isinf(excess), v - xp.log(by_case), excess)
+            total = -((y + by_case) * excess * w).sum(axis=2)
             if levels is None:
                 return total + (log_gamma_ratio(y, by_case) * w).sum(axis=2)
             of_levels = [

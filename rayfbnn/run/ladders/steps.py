@@ -22,7 +22,7 @@ from rayfbnn.streams import Streams
 
 @dataclass(frozen=True)
 class Warmed:
-    """What happened in an iteration of the warm-up: to the chains, and their noise if it is measured."""
+    """Information on an iteration of the warm-up: on the chains, and on their noise if it is measured."""
 
     of_chains: IterationInfo
     starts: LadderStarts | None
@@ -30,7 +30,7 @@ class Warmed:
 
 @dataclass(frozen=True)
 class Exchanged:
-    """What happened in an iteration of ladders: at all levels, at the tops, and its measurements."""
+    """Information on an iteration of ladders: on all levels, on the tops, and its measurements."""
 
     of_ladders: LadderInfo
     of_tops: IterationInfo

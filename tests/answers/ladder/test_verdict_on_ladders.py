@@ -15,6 +15,7 @@ from rayfbnn.answers.diagnostics import Diagnosis
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.answers.ladder.evidence import LadderEvidence, Phase, common_level
 from rayfbnn.answers.ladder.verdict import judge_ladders, overruled
+from rayfbnn.answers.ladder.weighing import weighed_by_evidence
 from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
 from rayfbnn.draws.subsets import chosen
 from rayfbnn.draws.view import committed
@@ -45,7 +46,7 @@ def test_agreement_from_both_sides_is_converged() -> None:
 
 
 def test_low_rhat_and_many_round_trips_do_not_make_a_verdict_good() -> None:
-    """As on UCI energy: ladders in the lighter phase had 16 round trips and an R-hat of 1.04."""
+    """On UCI energy, ladders in the lighter phase had 16 round trips and an R-hat of 1.04."""
     heavy, light = Phase((0, 2), 1285.0, 0.05, -97.0, 0.0), Phase((1, 3), 1170.0, 0.07, -141.0, 44.0)
     verdict = judge_ladders(
         replace(
@@ -94,8 +95,25 @@ def test_the_common_level_is_the_hottest_at_which_ladders_agree() -> None:
     assert common_level((1.0, 1.01, 1.2, 1.3)) == 0
     assert common_level((1.1, 1.04, 1.2, 1.0)) == 1
     assert common_level((math.nan, 1.0, 1.0, 1.0)) == 1
-    # As on yacht: ladders that agree at cold levels only may have parted above them.
+    # Ladders that agree at cold levels only may have parted above them; on yacht they had.
     assert common_level((1.2, 1.2, 1.0, 1.0)) is None
+
+
+def test_log_z_is_not_known_where_levels_share_no_draws() -> None:
+    """Bennett's ratio then gives any number: on UCI energy one that was 130 nats below the others."""
+    apart = replace(
+        GOOD,
+        log_z=(-97.0, -230.0, -96.9, -97.05),
+        errors=(0.1, math.inf, 0.1, 0.1),
+        phases=(Phase((0, 2, 3), 1285.0, 0.05, -97.0, 0.0), Phase((1,), 1170.0, 0.07, -230.0, 133.0)),
+    )
+    verdict = judge_ladders(apart)
+    assert verdict.grade == "cannot tell" and not verdict.is_sound and apart.weights == (0.25,) * 4
+    assert "log Z of ladder 1 is not known" in verdict.decided_by
+    assert "unknown in ladder 1" in verdict.remarks[1] and "its weight is not known" in verdict.remarks[3]
+    assert "more ladder.levels or ladder.adaptation" in verdict.advice[0]
+    run, sentence = weighed_by_evidence("all draws", verdict)  # type: ignore[arg-type]  # not looked at
+    assert (run, sentence) == ("all draws", "")
 
 
 def test_phases_weigh_by_evidence_and_share_it_among_their_ladders() -> None:
