@@ -29,8 +29,8 @@ _GRADIENTS = 24 * 50
 def ladder_hint(run: Draws, rhat: float) -> str:
     """Return a sentence that offers a ladder, with a line to paste and its cost; "" if it would not help.
 
-    A ladder is offered if the chains disagree in log likelihood while each is steady, so that more iterations
-    would not join them.
+    A ladder is offered if the chains disagree in log likelihood while each is steady. More iterations would
+    not join such chains.
 
     rhat  of the log likelihood
     """

@@ -35,7 +35,7 @@ class LadderVerdict(Verdict):
     evidence
         Log Z of the ladders, agreement of the levels, and phases; None without enough draws.
     is_sound
-        Whether the evidence of both families agrees, so that no part of the posterior is known to be missing.
+        True if the evidence of both families agrees. No part of the posterior is then known to be missing.
     """
 
     evidence: LadderEvidence | None = None
@@ -55,7 +55,7 @@ class LadderVerdict(Verdict):
 
     @property
     def has_phases(self) -> bool:
-        """True if phases remain whose weights differ."""
+        """True if phases with different weights remain."""
         return self.evidence is not None and len(self.evidence.phases) > 1
 
 
