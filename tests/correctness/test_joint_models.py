@@ -339,8 +339,8 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
     ),
     "dispersion: counts of zero say nothing": (
         dispersed_count,
-        "-((y + by_case) * xp.log1p(means / by_case) * w)",
-        "-(y * xp.log1p(means / by_case) * w)",
+        "-((y + by_case) * excess * w)",
+        "-(y * excess * w)",
         "count, dispersion",
     ),
     "survival: censored times are events": (
