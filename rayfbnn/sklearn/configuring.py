@@ -16,6 +16,7 @@ from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.connections import with_tables
 from rayfbnn.spec.defaults import DEFAULT_HIDDEN, default_priors
+from rayfbnn.spec.ladder import even_batch
 from rayfbnn.spec.messages import short
 from rayfbnn.spec.network_keys import short_names
 from rayfbnn.spec.text import plain, read_toml
@@ -56,7 +57,8 @@ def configuration(
     if constant and "inputs" not in keys["data"]:
         keys["data"]["exclude"] = [*keys["data"].get("exclude", []), *constant]
     if workers > 1 and "chains_per_batch" not in keys:
-        keys["chains_per_batch"] = min(resolved.chains_per_batch, -(-resolved.chains // workers))
+        size = min(resolved.chains_per_batch, -(-resolved.chains // workers))
+        keys["chains_per_batch"] = size if resolved.ladder is None else even_batch(size)
     _set_priors(keys, parameters, resolved, has_own="priors" in base.get("network", {}))
     return RunSpec.from_dict(keys)
 

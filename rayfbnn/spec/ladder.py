@@ -84,12 +84,16 @@ def ladder_phases(
     return (*held, tuned, annealed, adapted, kept)
 
 
+def even_batch(ladders: int) -> int:
+    """Return the smallest size of a batch for at least this many ladders: half are from either side."""
+    return ladders + ladders % 2
+
+
 def check_ladder(
     written: Collection[str],
     *,
     phases: int,
     method: str | None,
-    device: str,
     temperature: float,
     parts: int | str | None,
     chains: int,
@@ -108,8 +112,6 @@ def check_ladder(
         raise ConfigError(
             f'method: a ladder is a method of its own, got "{method}" with [ladder]; leave out one'
         )
-    if device != "cpu":
-        raise ConfigError(f'device: ladders run on the CPU, got "{device}" with [ladder]; use device = "cpu"')
     if temperature != 1:
         raise ConfigError(
             f"temperature: must be 1 with [ladder], whose levels change it, got {temperature:g}"

@@ -40,6 +40,7 @@ from rayfbnn.spec.ladder import (
     LadderSpec,
     check_free_noise,
     check_ladder,
+    even_batch,
     ladder_phases,
 )
 from rayfbnn.spec.messages import MAX_WORD, messages, short
@@ -362,10 +363,14 @@ class RunSpec(StrictModel):
         return "chains_per_batch" not in self.model_fields_set
 
     def with_batches_for(self, n_gpus: int) -> RunSpec:
-        """Return the same run with a batch of chains for each GPU; a configured size of batches stays."""
+        """Return the same run with a batch of chains for each GPU; a configured size of batches stays.
+
+        Batches of ladders have an even number of them.
+        """
         if self.device == "cpu" or not self.has_default_batches or n_gpus == 1:
             return self
-        return self._with_batches_of(-(-self.chains // min(n_gpus, self.chains)))
+        size = -(-self.chains // min(n_gpus, self.chains))
+        return self._with_batches_of(size if self.ladder is None else even_batch(size))
 
     def with_batches_for_cores(self, n_workers: int, *, is_asked: bool) -> RunSpec:
         """Return the same run of Markov chains with batches for the workers of this machine.
@@ -460,7 +465,6 @@ class RunSpec(StrictModel):
                 self.model_fields_set,
                 phases=len(self.phase),
                 method=self.method,
-                device=self.device,
                 temperature=self.temperature,
                 parts=self.data.parts,
                 chains=self.chains,

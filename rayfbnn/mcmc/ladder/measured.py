@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayfbnn.arrays import Array
+from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc.ladder.records import LadderInfo
-from rayfbnn.mcmc.tuning.measuring import fixed_point_sums, ratio
+from rayfbnn.mcmc.tuning.measuring import fixed_point, fixed_point_sums, ratio
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,19 @@ class Measured:
 
     @staticmethod
     def of(info: LadderInfo) -> Measured:
-        """Return the sums of one iteration."""
-        n_ladders = len(info.measure)
+        """Return the sums of one iteration. A device is asked for two arrays, for any number of ladders."""
+        xp, (n_ladders, n_levels) = array_namespace(info.measure), info.measure.shape
+        averaged = info.rejection, info.accepted.astype(np.float64), info.top
+        sums = fixed_point_sums(xp.concatenate(averaged, axis=1))
+        rows = fixed_point(xp.concatenate([info.measure, info.measure**2], axis=1))
         return Measured(
             1,
             n_ladders,
-            fixed_point_sums(info.rejection),
-            fixed_point_sums(info.accepted.astype(np.float64)),
-            fixed_point_sums(info.top),
-            tuple(fixed_point_sums(info.measure[r : r + 1]) for r in range(n_ladders)),
-            tuple(fixed_point_sums(info.measure[r : r + 1] ** 2) for r in range(n_ladders)),
+            sums[: n_levels - 1],
+            sums[n_levels - 1 : 2 * n_levels - 1],
+            sums[2 * n_levels - 1 :],
+            tuple(row[:n_levels] for row in rows),
+            tuple(row[n_levels:] for row in rows),
         )
 
     def __add__(self, other: Measured) -> Measured:

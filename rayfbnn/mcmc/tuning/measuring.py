@@ -82,11 +82,25 @@ def fixed_point_sums(values: Array) -> tuple[int, ...]:
     the order. A value that is not finite counts as 0.
     """
     xp = array_namespace(values)
+    high, low = to_host(xp.stack([part.sum(axis=0) for part in _fixed_point(values)]))
+    return tuple((int(a) << BITS) + int(b) for a, b in zip(high, low, strict=True))
+
+
+def fixed_point(values: Array) -> tuple[tuple[int, ...], ...]:
+    """Return values (n_chains, n), row by row, as whole numbers in units of 2**-40.
+
+    They are rounded as in `fixed_point_sums`. A device is asked once for all rows.
+    """
+    high, low = to_host(array_namespace(values).stack(_fixed_point(values))).astype(object)
+    return tuple(map(tuple, ((high << BITS) + low).tolist()))
+
+
+def _fixed_point(values: Array) -> tuple[Array, Array]:
+    """Return the whole part of each value, and the rest in units of 2**-40, both int64."""
+    xp = array_namespace(values)
     values = xp.clip(xp.where(xp.isfinite(values), values, 0.0), -_LARGEST, _LARGEST)
     whole = xp.floor(values)
-    parts = xp.rint((values - whole) * 2.0**BITS)
-    high, low = (to_host(part.astype(xp.int64).sum(axis=0)) for part in (whole, parts))
-    return tuple((int(a) << BITS) + int(b) for a, b in zip(high, low, strict=True))
+    return whole.astype(xp.int64), xp.rint((values - whole) * 2.0**BITS).astype(xp.int64)
 
 
 @runtime_checkable

@@ -37,7 +37,7 @@ class NoiseEnergies:
         xp = array_namespace(x)
         held = xp.where(xp.isfinite(x), x, 0.0)[:, None] + xp.log(self.multipliers)
         energy = self.squares.energy(held)
-        if bool(xp.isfinite(x).all()):
+        if self.group.is_fixed:
             return energy
         return xp.where(xp.isfinite(x), energy, self.squares.energy_without_noise(self.group))
 
@@ -107,24 +107,25 @@ class NoisePath:
         xp = array_namespace(state.position)
         squares = Squares.of(self.posterior, state.position)
         energies = NoiseEnergies(squares, self.group, self._ratios(xp))
-        rows = xp.flatnonzero(is_below)
-        if self.group.is_fixed or len(rows) == 0:
+        if self.group.is_fixed:
             return state, energies
+        # Of all rows, because a device would have to be asked how many there are below the top.
+        drawn, columns = self._drawn(squares, streams), self._columns()
         precisions = state.precisions.copy()
-        precisions[rows, self._columns()] = self._drawn(squares, rows, streams)
+        precisions[:, columns] = xp.where(is_below[:, None], drawn, precisions[:, columns])
         return replace(state, precisions=precisions), energies
 
-    def _drawn(self, squares: Squares, rows: Array, streams: Streams) -> Array:
-        """Draw the precisions of some rows from their conditional distribution, as sample-noise does."""
+    def _drawn(self, squares: Squares, streams: Streams) -> Array:
+        """Draw the precisions of every row from their conditional distribution, as sample-noise does."""
         group = self.group
         part = squares.total() if group.units is None else squares
         xp = array_namespace(part.sums)
         log_precisions = gibbs.log_precision_over_values(
-            xp.where(xp.isfinite(part.sums[rows]), part.sums[rows], 1.0),  # a state that overflows stays
-            part.counts if len(part.counts) == 1 else part.counts[rows],
+            xp.where(xp.isfinite(part.sums), part.sums, 1.0),  # a state that overflows stays
+            part.counts,
             alpha_of(group),
-            xp.full((len(rows), 1), group.mean),
-            streams.of_some(rows),
+            xp.full((len(part.sums), 1), group.mean),
+            streams,
             index=0,
             purpose=Purpose.NOISE_COMMON if group.units is None else Purpose.NOISE_TARGET,
         )

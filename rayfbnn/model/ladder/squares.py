@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayfbnn.arrays import Array, array_namespace, to_host
+from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.model.layout import PrecisionGroup
 from rayfbnn.model.sampled import SampledPosterior
 
@@ -82,6 +82,7 @@ def alpha_of(group: PrecisionGroup) -> float:
 
 
 def _log_gammas(values: Array) -> Array:
-    xp = array_namespace(values)
-    on_host = to_host(values)
-    return xp.asarray(np.array([[math.lgamma(value) for value in row] for row in on_host.tolist()]))
+    """Return log Gamma of values (n, n_targets), on a device by a function of its own."""
+    if not isinstance(values, np.ndarray):
+        return special_functions(values).gammaln(values)
+    return np.array([[math.lgamma(value) for value in row] for row in values.tolist()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from rayfbnn.arrays import array_namespace
+from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc.ladder import iteration as exchanges
 from rayfbnn.mcmc.ladder.iteration import LadderIteration
 from rayfbnn.mcmc.ladder.measured import Measured, top_sums
@@ -114,10 +114,20 @@ class Exchanging:
             )
         rows = of_levels(streams, range(state.n_levels), self.most_levels)
         state, info = self._built[state.n_ladders](state, rows)
-        accepted, diverged = info.accepted[:, -1] + 0.0, info.diverged[:, -1] + 0.0
-        of_tops = IterationInfo(accepted, info.energy_change[:, -1], diverged)
+        of_tops = IterationInfo(info.accepted[:, -1] + 0.0, info.energy_change[:, -1], _diverged(info))
         measured = LadderMeasured(self.settings, Measured.of(info)) if self.is_measured else None
         return state, Exchanged(info, of_tops, measured)
+
+
+def _diverged(info: LadderInfo) -> Array:
+    """Return whether the trajectory at each top diverged, (n_ladders,) float64.
+
+    On a device it is NaN if the trajectory of any level of the ladder started at an energy that is not
+    finite. On the host that has raised an error.
+    """
+    xp = array_namespace(info.energy_change)
+    is_lost = xp.isnan(info.energy_change).any(axis=1)
+    return xp.where(is_lost, xp.nan, info.diverged[:, -1] + 0.0)
 
 
 def of_starts(streams: Streams, most_levels: int) -> Streams:
@@ -133,5 +143,6 @@ def of_levels(streams: Streams, levels: range, most_levels: int, *, parity: int 
     """
     xp = array_namespace(streams.chains)
     ladders = streams.chains if parity is None else streams.chains[parity::2]
-    numbers = ladders[:, None] * xp.uint64(most_levels) + xp.asarray(list(levels), dtype=xp.uint64)
+    places = xp.arange(levels.start, levels.stop, dtype=xp.uint64)
+    numbers = ladders[:, None] * xp.uint64(most_levels) + places
     return replace(streams, chains=xp.ascontiguousarray(numbers.reshape(-1)))
