@@ -50,11 +50,13 @@ $(MUTATION)/functions.jsonl: | $(VENV)/.installed-dev
 	nice -n 5 $(BIN)/python -m pytest -p tests.mutation.covering --functions-of-tests $@.part \
 	    -m "not long and not ray and not gpu" $(MUTATION_TESTS); [ $$? -le 1 ] && mv $@.part $@
 
-# The tests of a device that need neither pydantic, Ray nor Zarr, for a machine that has CuPy but not those.
+# The tests of a device, for a machine that has CuPy but perhaps neither pydantic, Ray nor Zarr: whole runs of
+# ladders, which need pydantic and Zarr, are skipped there.
 DEVICE_TESTS := tests/kernels/cuda/test_on_device.py tests/kernels/cuda/test_on_device_alone.py \
     tests/model/test_device.py tests/core/test_streams.py tests/selftest/test_on_device.py \
     tests/correctness/test_joint.py tests/mcmc/test_invariance.py tests/kernels/test_every_backend.py \
-    tests/kernels/test_reducing.py tests/mcmc/ladder/test_ladder_on_device.py
+    tests/kernels/test_reducing.py tests/mcmc/ladder/test_ladder_on_device.py \
+    tests/run/ladders/test_ladders_on_device.py
 # The interpreter that has CuPy, and how many tests run at once: compiling takes a core for seconds.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 GPU_JOBS ?= 8

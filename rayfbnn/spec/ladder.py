@@ -19,6 +19,7 @@ _MOST_AUTOMATIC = 64
 _FIRST_ROUND, _GROWTH = 16, 1.5  # iterations, and a factor
 USUAL_ITERATIONS = 2000
 _LEAST_LADDERS = 4
+_MOST_IN_ALL = 1_000_000  # levels of all ladders: the record of a round has two numbers for each
 LADDERS_PER_BATCH = 2
 
 
@@ -98,6 +99,7 @@ def check_ladder(
     parts: int | str | None,
     chains: int,
     chains_per_batch: int,
+    most_levels: int,
 ) -> None:
     """Raise ConfigError, naming the key, for settings that [ladder] excludes.
 
@@ -125,6 +127,12 @@ def check_ladder(
             f"chains: must be an even number of at least {_LEAST_LADDERS} with [ladder], got {chains};"
             " half of the ladders start from chains and half from the prior, and only two or more from each"
             " side show whether the sides and their ladders agree"
+        )
+    if chains * most_levels > _MOST_IN_ALL:
+        raise ConfigError(
+            f"chains: all ladders together may have {_MOST_IN_ALL} levels, and {chains} ladders of up to"
+            f" {most_levels} have {chains * most_levels}; it must be at most"
+            f" {_MOST_IN_ALL // most_levels // 2 * 2}"
         )
     if "chains_per_batch" in written and chains_per_batch % 2:
         raise ConfigError(

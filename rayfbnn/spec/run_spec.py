@@ -469,6 +469,7 @@ class RunSpec(StrictModel):
                 parts=self.data.parts,
                 chains=self.chains,
                 chains_per_batch=self.chains_per_batch,
+                most_levels=self.ladder.most_levels,
             )
         self._fill_parts()
         check_columns(self.data, self.model_keys)

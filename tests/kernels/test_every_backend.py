@@ -190,6 +190,14 @@ def test_each_chain_may_have_its_own_temperature(backend: BackendUnderTest, name
     assert_agrees(backend, *TARGETS[name]("float64", change=lambda target: target.tempered(temperatures)))
 
 
+@pytest.mark.parametrize("name", some_long(TARGETS, LATER))
+def test_each_chain_may_have_its_own_stepsize(backend: BackendUnderTest, name: str) -> None:
+    """The levels of a ladder are chains of one batch, and each has a stepsize of its own."""
+    given, start = TARGETS[name]("float64")
+    factors = np.array([0.1, 1.0, 0.5, 2.0])[:, None]
+    assert_agrees(backend, given, replace(start, stepsizes=start.stepsizes * factors))
+
+
 @pytest.mark.parametrize("name", ["posterior", "classes"])
 def test_chains_may_have_targets_of_which_some_are_missing_at_temperatures(
     backend: BackendUnderTest, name: str

@@ -36,11 +36,26 @@ def test_the_rounds_of_the_adaptation_fill_its_iterations() -> None:
         assert sum(rounds) == adaptation and list(rounds) == sorted(rounds)
 
 
+def test_a_device_runs_all_ladders_in_one_batch_and_several_devices_even_ones(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"chains": 64, "chains_per_batch": None}
+    assert ladder_spec(tmp_path, **keys).chains_per_batch == 2
+    spec = ladder_spec(tmp_path, device="gpu", **keys)
+    assert spec.chains_per_batch == 64
+    sizes = {n: spec.with_batches_for(n).chains_per_batch for n in (1, 2, 3, 5, 64)}
+    assert sizes == {1: 64, 2: 32, 3: 22, 5: 14, 64: 2}
+    assert ladder_spec(tmp_path, device="gpu", chains=64, chains_per_batch=16).chains_per_batch == 16
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"chains": 2}, "chains: must be an even number of at least 4 with [ladder], got 2; half of the ladders"),
     ({"chains": 5}, "chains: must be an even number of at least 4 with [ladder], got 5"),
     ({"chains_per_batch": 3}, "chains_per_batch: must be even with [ladder], got 3"),
-    ({"device": "gpu"}, 'device: ladders run on the CPU, got "gpu" with [ladder]; use device = "cpu"'),
+    ({"device": "tpu"}, 'device: must be "cpu" or "gpu", got "tpu"'),
+    (
+        {"chains": 20_000, "ladder__levels": "auto"},
+        "chains: all ladders together may have 1000000 levels, and 20000 ladders of up to 64 have 1280000;"
+        " it must be at most 15624",
+    ),
     ({"temperature": 2.0}, "temperature: must be 1 with [ladder], whose levels change it, got 2"),
     ({"data__parts": 2}, "data.parts: a ladder needs all cases in one place, got 2; leave it out"),
     ({"data__parts": "auto"}, 'data.parts: a ladder needs all cases in one place, got "auto"'),

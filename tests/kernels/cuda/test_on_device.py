@@ -104,13 +104,15 @@ def test_a_whole_update_is_that_of_the_array_code(units: tuple[int, int], dtype:
     import cupy
 
     host, there = both("t", dtype, network(units=units), 150)
-    n_chains, settings = 50, {"steps": 7, "window": 3, "partitions": 3, "stepsize": 0.3}
+    n_chains, settings = 50, {"steps": 7, "window": 3, "partitions": 3}
+    stepsizes = np.geomspace(0.1, 0.5, n_chains)  # one for each chain, as ladders have them
     random = DeviceStreams(1, cupy.arange(n_chains, dtype=cupy.uint64), 1)
     state = there.initial_state(random, sigmas=0.5)
     here = ChainState(*(to_host(values) for values in vars(state).values()))
     streams_here = Streams(1, np.arange(n_chains, dtype=np.uint64), 1)
-    expected, its_info = hmc.hybrid(here, streams_here, target=host, **settings)
-    found, info = hmc.hybrid(state, random, target=there, advance=on_gpu(there).advance, **settings)
+    expected, its_info = hmc.hybrid(here, streams_here, target=host, stepsize=stepsizes, **settings)
+    advance, moved = on_gpu(there).advance, on_device(stepsizes)
+    found, info = hmc.hybrid(state, random, target=there, advance=advance, stepsize=moved, **settings)
     errors = np.abs(to_host(info.energy_change) - its_info.energy_change)
     assert its_info.accepted.any() and not its_info.accepted.all()
     assert errors.max() < (1e-9 if dtype == "float64" else 2e-2)

@@ -36,6 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "one step": {"steps": 1, "window": 2},
     "partial gradients": {"steps": 4, "window": 2, "partitions": 3},
     "cyclic": {"steps": 4, "window": 3, "partitions": 3, "partition_order": "cyclic"},
+    "a stepsize for each chain": {"steps": 5, "stepsize": np.geomspace(0.05, 1.5, N_CHAINS)},
     "jumps": {"steps": 8, "window": 2, "jump": 2, "partitions": 3, "stepsize_jitter": -0.5},
 }
 
@@ -64,7 +65,7 @@ def target() -> SampledPosterior:
     return problem(spec=small((3,)), n_cases=20)
 
 
-QUICK = {"no windows", "windows", "windows that overlap", "jumps"}
+QUICK = {"no windows", "windows", "windows that overlap", "a stepsize for each chain", "jumps"}
 
 
 @pytest.mark.parametrize("kernel", ["warp", "block"])
@@ -134,6 +135,7 @@ MUTANTS = [
     ("high + ::log1p(::exp(low - high))", "high"),
     ("place > 0 ? n_partitions - place : place", "place > 0 ? place : place"),
     ("is_backwards ? -stepsizes[parameter]", "is_backwards ? stepsizes[parameter]"),
+    ("stepsizes + vector, here_q", "stepsizes, here_q"),
     ("n_steps * jump", "n_steps"),
     ("seen == 0 ? momentum + vector : here_p", "here_p"),
     ("of_states[chain * n_states + seen]", "of_states[chain * n_states]"),
