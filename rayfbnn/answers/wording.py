@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 _NAMED = 3
-_NUMBERED = 8  # chains
+MOST_NUMBERED = 8  # chains
 
 
 def listed(names: Sequence[str]) -> str:
@@ -17,9 +17,9 @@ def listed(names: Sequence[str]) -> str:
 
 def numbered(chains: Sequence[int]) -> str:
     """Return "chain 3", "chains 3 and 7", or the first of many and how many more there are."""
-    words = [str(chain) for chain in chains[:_NUMBERED]]
-    if len(chains) > _NUMBERED:
-        return f"chains {', '.join(words)} and {len(chains) - _NUMBERED} more"
+    words = [str(chain) for chain in chains[:MOST_NUMBERED]]
+    if len(chains) > MOST_NUMBERED:
+        return f"chains {', '.join(words)} and {len(chains) - MOST_NUMBERED} more"
     if len(words) == 1:
         return f"chain {words[0]}"
     return f"chains {', '.join(words[:-1])} and {words[-1]}"

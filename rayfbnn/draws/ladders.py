@@ -46,15 +46,21 @@ class LadderDraws:
     @property
     def rejection(self) -> Array:
         """The mean probability that neighbours do not exchange, (R, K-1)."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            accepted = np.exp(np.minimum(0.0, -(self.forward.astype(float) + self.reverse)))
-        return 1 - np.nan_to_num(accepted).mean(axis=1)
+        # Ladder by ladder, because hundreds of them together would take hundreds of MB.
+        return np.stack([_rejection(*pair) for pair in zip(self.forward, self.reverse, strict=True)])
 
     def name_of(self, level: int) -> str:
         """Return a level in words, such as "noise 0.05", or "the posterior" for the last."""
         if level == self.n_levels - 1:
             return "the posterior"
         return f"{'noise' if self.kind == 'noise' else 'power'} {self.held[level]:.2g}"
+
+
+def _rejection(forward: Array, reverse: Array) -> Array:
+    """Return the mean rejection of each pair of levels of one ladder, whose differences are (n, K-1)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        accepted = np.exp(np.minimum(0.0, -(forward.astype(float) + reverse)))
+    return 1 - np.nan_to_num(accepted).mean(axis=0)
 
 
 def is_of_ladders(run: Draws) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _WORDS = dict(zip(FAMILIES, ("from chains", "from the prior"), strict=True))
 _COLOURS = dict(zip(FAMILIES, (BLUE, RED), strict=True))
 _WANTED = 0.6  # the largest rejection that the adaptation leaves
-_MOST_SHOWN, _MOST_NAMED = 2_000, 16  # draws of the paths of replicas, and ladders with a name
+_MOST_SHOWN, _MOST_NAMED = 2_000, 16  # draws of the paths of replicas, and ladders with a path or a name
 
 
 @styled
@@ -58,13 +58,13 @@ def draw_measures(axis: Axes, levels: LadderDraws) -> None:
 
 
 def draw_replicas(axis: Axes, levels: LadderDraws) -> None:
-    """Draw which replica is at the posterior in each ladder; changes show that replicas travel."""
-    for ladder, values in enumerate(levels.replica[:, -_MOST_SHOWN:]):
+    """Draw which replica is at the posterior in the first ladders; changes show that replicas travel."""
+    for ladder, values in enumerate(levels.replica[:_MOST_NAMED, -_MOST_SHOWN:]):
         height = ladder + 0.1 + 0.8 * values / (levels.n_levels - 1)
         axis.plot(height, color=_COLOURS[levels.families[ladder]], lw=0.5)
-    names = [f"{number}: {trips} trips" for number, trips in zip(levels.ladders, levels.trips, strict=True)]
-    step = -(-len(names) // _MOST_NAMED)
-    axis.set_yticks(np.arange(len(names))[::step] + 0.5, names[::step])
+    pairs = zip(levels.ladders[:_MOST_NAMED], levels.trips[:_MOST_NAMED], strict=True)
+    names = [f"{number}: {trips} trips" for number, trips in pairs]
+    axis.set_yticks(np.arange(len(names)) + 0.5, names)
     axis.set_ylim(0, len(names))
     axis.set_title("replica at the posterior, and round trips")
     axis.set_xlabel("draw")
@@ -77,7 +77,9 @@ def draw_evidence(axis: Axes, evidence: LadderEvidence) -> None:
     ):
         bar = 2 * error if np.isfinite(error) else 0.0
         axis.errorbar(place, z, yerr=bar, fmt="o", color=_COLOURS[family], ms=4)
-    axis.set_xticks(range(len(evidence.ladders)), [str(ladder) for ladder in evidence.ladders])
+    step = -(-len(evidence.ladders) // _MOST_NAMED)
+    named = range(0, len(evidence.ladders), step)
+    axis.set_xticks(named, [str(evidence.ladders[place]) for place in named])
     axis.set_xlabel("ladder")
     axis.set_title("log Z from the common level, two standard errors")
 

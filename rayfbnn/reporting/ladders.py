@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+from rayfbnn.answers.ladder.verdict import ladders_named
 from rayfbnn.draws.ladders import ladder_draws
 from rayfbnn.markup import tables
 from rayfbnn.pictures.ladder import draw_evidence, draw_measures, draw_rejection, draw_replicas
 from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.reported_run import ReportedRun
 
+_MOST_LISTED = 32
 _WIDTH, _HEIGHT = 4.4, 2.8  # inches
 
 
@@ -34,12 +36,15 @@ def ladders_part(run: ReportedRun) -> str:
                 evidence.weights,
                 strict=True,
             )
-        ],
+        ][:_MOST_LISTED],
     )
+    more = len(evidence.ladders) - _MOST_LISTED
+    if more > 0:
+        ladders += tables.paragraph(f"and {more} more ladders")
     phases = tables.table(
-        ("ladders of a phase", "log likelihood", "noise", "log Z", "gap"),
+        ("phase", "log likelihood", "noise", "log Z", "gap"),
         [
-            (", ".join(map(str, one.ladders)), one.log_likelihood, one.noise, one.log_z, one.gap)
+            (ladders_named(one.ladders), one.log_likelihood, one.noise, one.log_z, one.gap)
             for one in evidence.phases
         ],
     )

@@ -91,15 +91,16 @@ class LadderEvidence:
     @property
     def within(self) -> float:
         """The spread of log Z within families: the larger standard deviation of the two."""
-        return max(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in self._by_family())
+        return max(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in self.by_family())
 
     @property
     def between(self) -> float:
         """The difference between the mean log Z of the families; NaN if one of them is absent."""
-        first, second = self._by_family()
+        first, second = self.by_family()
         return abs(float(np.mean(first) - np.mean(second))) if len(first) and len(second) else math.nan
 
-    def _by_family(self) -> tuple[list[float], list[float]]:
+    def by_family(self) -> tuple[list[float], list[float]]:
+        """Return log Z of the ladders from chains, and of those from the prior."""
         first, second = (
             [z for z, family in zip(self.log_z, self.families, strict=True) if family == name]
             for name in FAMILIES

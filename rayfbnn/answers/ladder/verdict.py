@@ -10,17 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
 from rayfbnn.answers.judging.advice import resume_advice, rounded_up
 from rayfbnn.answers.judging.verdicts import Grade, Verdict
 from rayfbnn.answers.ladder.evidence import AGREES, LadderEvidence, ladder_evidence
-from rayfbnn.answers.wording import known, numbered
+from rayfbnn.answers.wording import MOST_NUMBERED, known, numbered
 from rayfbnn.draws.ladders import is_of_ladders
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.effective import MIN_DRAWS
+from rayfbnn.store.catalogue import FAMILIES
 from rayfbnn.store.storage.places import as_typed
 
 MAX_SPREAD = 0.3  # nats, within families and between them
 _ERRORS = 2.0  # standard errors that a spread may have by chance
+_MOST_VALUES, _MOST_PHASES = 16, 6  # that are listed one by one
 _HIGH_REJECTION = 0.8  # beyond it neighbours hardly exchange; the adaptation aims at 0.6
 
 
@@ -137,8 +141,8 @@ def _unknown(evidence: LadderEvidence) -> list[str]:
         ]
     if not evidence.is_known:
         return [
-            f"log Z of {_ladders(_unjoined(evidence))} is not known, because two neighbouring levels have"
-            " hardly a draw in common"
+            f"log Z of {ladders_named(_unjoined(evidence))} is not known, because two neighbouring levels"
+            " have hardly a draw in common"
         ]
     if math.isnan(evidence.between):
         return ["all these ladders started from one side; evidence needs both"]
@@ -167,7 +171,7 @@ def _no_trips(evidence: LadderEvidence) -> list[str]:
     none = [ladder for ladder, n in zip(evidence.ladders, evidence.trips, strict=True) if n == 0]
     if not none:
         return []
-    return [f"no replica has made a round trip between both ends in {_ladders(none)}"]
+    return [f"no replica has made a round trip between both ends in {ladders_named(none)}"]
 
 
 def _agreement_sentence(evidence: LadderEvidence, max_rhat: float) -> str:
@@ -186,25 +190,37 @@ def _agreement_sentence(evidence: LadderEvidence, max_rhat: float) -> str:
 
 
 def _evidence_sentence(evidence: LadderEvidence) -> str:
-    """State log Z of each ladder."""
-    values = ", ".join(
-        f"{z:.1f} ({family})" for z, family in zip(evidence.log_z[:16], evidence.families, strict=False)
-    )
-    more = ", ..." if len(evidence.log_z) > 16 else ""
+    """State log Z of each ladder, or of many its mean and standard deviation over either side."""
     common, unjoined = evidence.common or 0, _unjoined(evidence)
-    error = f"unknown in {_ladders(unjoined)}" if unjoined else f"standard error of one {evidence.error:.2g}"
+    error = (
+        f"unknown in {ladders_named(unjoined)}" if unjoined else f"standard error of one {evidence.error:.2g}"
+    )
     return (
-        f"log Z from {_level(evidence, common)} to the posterior: {values}{more}; {error}; round trips"
-        f" {sum(evidence.trips)}"
+        f"log Z from {_level(evidence, common)} to the posterior: {_values_of_log_z(evidence)}; {error};"
+        f" round trips {sum(evidence.trips)}"
+    )
+
+
+def _values_of_log_z(evidence: LadderEvidence) -> str:
+    if len(evidence.log_z) <= _MOST_VALUES:
+        pairs = zip(evidence.log_z, evidence.families, strict=True)
+        return ", ".join(f"{z:.1f} ({family})" for z, family in pairs)
+    return ", ".join(
+        f"mean {np.mean(values):.1f} and standard deviation {np.std(values, ddof=1):.2g}"
+        f" ({len(values)} ladders from {side})"
+        for side, values in zip(("chains", "the prior"), evidence.by_family(), strict=True)
+        if len(values) > 1
     )
 
 
 def phase_sentences(evidence: LadderEvidence) -> list[str]:
-    """Name the phases, with their log likelihood, noise and gap."""
+    """Name the heaviest phases, with their log likelihood, noise and gap, and count the others."""
     if len(evidence.phases) < 2:
         return []
     sentences = []
-    for phase in evidence.phases:
+    n_shown = len(evidence.phases) if len(evidence.phases) <= _MOST_PHASES + 1 else _MOST_PHASES
+    shown, others = evidence.phases[:n_shown], evidence.phases[n_shown:]
+    for phase in shown:
         noise = "" if math.isnan(phase.noise) else f", noise {phase.noise:.2g}"
         if not evidence.is_known:
             weight = "its weight is not known"
@@ -212,8 +228,12 @@ def phase_sentences(evidence: LadderEvidence) -> list[str]:
             weight = "the heaviest phase"
         else:
             weight = f"lighter by {phase.gap:.3g} nats: exp(-{phase.gap:.3g}) of its weight"
-        which = _ladders(phase.ladders)
+        which = ladders_named(phase.ladders)
         sentences.append(f"{which}: log likelihood {phase.log_likelihood:.4g}{noise}, {weight}")
+    if others:
+        n_ladders = sum(len(phase.ladders) for phase in others)
+        lighter = f", lighter by {others[0].gap:.3g} nats and more" if evidence.is_known else ""
+        sentences.append(f"{len(others)} further phases with {n_ladders} ladders{lighter}")
     return sentences
 
 
@@ -223,8 +243,15 @@ def _unjoined(evidence: LadderEvidence) -> list[int]:
     return [ladder for ladder, error in pairs if not math.isfinite(error)]
 
 
-def _ladders(numbers: Sequence[int]) -> str:
-    return numbered(numbers).replace("chain", "ladder")
+def ladders_named(numbers: Sequence[int]) -> str:
+    """Return "ladder 3", "ladders 3 and 7", or for many how many there are from either side."""
+    if len(numbers) <= MOST_NUMBERED:
+        return numbered(numbers).replace("chain", "ladder")
+    of_prior = sum(number % 2 for number in numbers)
+    return (
+        f"{len(numbers)} ladders ({len(numbers) - of_prior} from {FAMILIES[0]},"
+        f" {of_prior} from the {FAMILIES[1]})"
+    )
 
 
 def _advice(evidence: LadderEvidence, *, disagreement: bool) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,6 +132,41 @@ def test_a_verdict_on_predictions_is_not_better_than_the_evidence() -> None:
     assert overruled(usable, judge_ladders(replace(GOOD, errors=(0.6,) * 4))).grade == "cannot tell"
     apart = replace(GOOD, log_z=(-97.0, -99.0, -97.1, -99.1))
     assert overruled(usable, judge_ladders(apart)).grade == "not usable"
+
+
+def _of_hundreds() -> LadderEvidence:
+    """Evidence of 256 ladders in two large phases and twenty of one ladder, of which half make no trips."""
+    ladders, n_small = tuple(range(256)), 20
+    sizes = [ladders[:200], ladders[200:236], *((ladder,) for ladder in ladders[236:])]
+    phases = tuple(Phase(of_one, 1200.0 - n, 0.05, -100.0 - n, float(n)) for n, of_one in enumerate(sizes))
+    assert len(phases) == 2 + n_small
+    return replace(
+        GOOD,
+        ladders=ladders,
+        log_z=tuple(-100.0 - number % 2 - (number > 199) for number in ladders),
+        errors=(0.1,) * 256,
+        families=("chains", "prior") * 128,
+        trips=(0, 0, 5, 5) * 64,
+        phases=phases,
+    )
+
+
+def test_hundreds_of_ladders_are_counted_by_their_side_and_not_listed() -> None:
+    verdict = judge_ladders(_of_hundreds())
+    lines = [*verdict.reasons, *verdict.remarks, *verdict.advice]
+    assert all(len(re.findall(r"[0-9][0-9.]*", line)) <= 10 for line in lines)
+    assert "in 128 ladders (64 from chains, 64 from the prior)" in verdict.reasons[1]
+    assert (
+        "mean -100.2 and standard deviation 0.42 (128 ladders from chains), mean -101.2 and standard"
+        " deviation 0.42 (128 ladders from the prior)"
+    ) in verdict.remarks[1]
+    phases = verdict.remarks[2:]
+    assert phases[0].startswith("200 ladders (100 from chains, 100 from the prior): log likelihood 1200")
+    assert phases[2].startswith("ladder 236: ") and len(phases) == 7
+    assert phases[-1] == "16 further phases with 16 ladders, lighter by 6 nats and more"
+    unknown = judge_ladders(replace(_of_hundreds(), errors=(math.inf,) * 250 + (0.1,) * 6))
+    assert "log Z of 250 ladders (125 from chains, 125 from the prior) is not known" in unknown.decided_by
+    assert unknown.remarks[-1] == "16 further phases with 16 ladders"
 
 
 @pytest.fixture(scope="module")
