@@ -38,7 +38,7 @@ from rayfbnn.run.sampler import build_posterior
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import Advance
 from rayfbnn.streams import Streams
-from tests.support.ladder.in_memory import Frozen, adapt, both_families, frozen, scales_of, warmed
+from tests.support.ladder.in_memory import Frozen, adapt, both_families, frozen, settings_of, warmed
 
 _AT_ONCE = 50  # iterations between looks at the clock
 _AGREE = 1.01
@@ -104,7 +104,7 @@ def _run(given: argparse.Namespace, spec: RunSpec) -> None:
     fits = posterior.log_likelihood(chains.position, chains.precisions)
     print(f"{clock() - began:6.1f} s  warm chains: log likelihood {np.round(fits, 1)}")
     plan, sums = Plan(), top_sums(path.log_precisions(chains.precisions))
-    settings = first_settings(path.ends, plan, top=sums, n_chains=n_of_a, scales=scales_of(tuning))
+    settings = first_settings(path.ends, plan, top=sums, n_chains=n_of_a, tuned=settings_of(tuning))
     state = both_families(
         path, operations, chains, settings, streams, n_annealing=given.annealing, advance=advance
     )

@@ -85,9 +85,9 @@ def warmed(
     return state, Tuning(tuned)
 
 
-def scales_of(tuning: Tuning) -> tuple[float, ...]:
-    """Return the factors on the stepsizes of groups that a warm-up found."""
-    return next((found.scales for found in tuning.settings.values()), ())
+def settings_of(tuning: Tuning) -> Settings | None:
+    """Return the settings that a warm-up found, or None."""
+    return next(iter(tuning.settings.values()), None)
 
 
 def both_families(
