@@ -11,6 +11,7 @@ from rayfbnn.errors import StoreCorruptError
 from rayfbnn.mcmc.ladder.adaptation import Plan, adapted, first_settings
 from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.records import LadderSettings
+from rayfbnn.mcmc.operation import Settings
 from rayfbnn.store.measurements import (
     LadderMeasured,
     LadderStarts,
@@ -56,16 +57,16 @@ def plan_of(spec: RunSpec) -> Plan:
 
 
 def starting_round(
-    spec: RunSpec, documents: Sequence[Mapping[str, Any]], scales: tuple[float, ...]
+    spec: RunSpec, documents: Sequence[Mapping[str, Any]], tuned: Settings | None
 ) -> LadderRound:
     """Return the record of the round before annealing.
 
     documents  the measurements of all blocks
-    scales     factors on the stepsizes of groups that the warm-up has found
+    tuned      the settings that the warm-up has found, or None
     """
     starts: LadderStarts = added([starts_from(document) for document in documents])
     settings = first_settings(
-        spec.ladder_ends, plan_of(spec), top=starts.top, n_chains=starts.n_starts, scales=scales
+        spec.ladder_ends, plan_of(spec), top=starts.top, n_chains=starts.n_starts, tuned=tuned
     )
     return LadderRound(starts, settings)
 

@@ -257,9 +257,9 @@ class TuningLog:
             for batch in range(self._n_batches)
         ]
         if tuning_round.of == "starts":
-            tuned = self._settings(tuning_round.number)
-            scales = next((tuned[one].scales for one in automatic(spec.phase[-1].operations)), ())
-            record = starting_round(spec, list(chain.from_iterable(documents)), scales)
+            settings = self._settings(tuning_round.number)
+            tuned = next((settings[one] for one in automatic(spec.phase[-1].operations)), None)
+            record = starting_round(spec, list(chain.from_iterable(documents)), tuned)
         else:
             number = sum(one.of == "ladders" for one in self.rounds[: tuning_round.number])
             record = adapting_round(spec, number, documents)

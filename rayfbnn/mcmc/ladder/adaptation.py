@@ -12,18 +12,20 @@ from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.path import Path
 from rayfbnn.mcmc.ladder.records import LadderSettings, LadderState, started
+from rayfbnn.mcmc.operation import Settings
 from rayfbnn.mcmc.tuning.choosing import TARGET_ACCEPTANCE
 from rayfbnn.mcmc.tuning.measuring import ratio
 from rayfbnn.state import ChainState, LadderEnds
 
 _FIRST_LEVELS = 16
 _FIRST_STEPSIZE = 0.5
-_SHORTEST, _LONGEST, _LONGEST_OF_POWERS = 16, 128, 64
+_SHORTEST = 16
+_LONGEST = {"noise": 128, "powers": 64}
 _REJECTION = 0.5  # wanted between neighbours; 0.6 is the largest that may remain
 _GAIN = 2.0  # of the log stepsize, for a difference of one in the acceptance
 _AGREE = 1.05  # R-hat of the hot end
 _STEP_BACK = 0.7  # of the coordinate
-_LEAST_SPAN = 2.0  # noise at the hot end is 2.7 times that of the top, or more
+_LEAST_SPAN = 1.0  # noise at the hot end is 1.6 times that of the top, or more
 _MOST_BEFORE_HOT = 24  # levels while the hot end is not found; most of them will be dropped
 _FIRST_HOT = {"noise": 2.0, "powers": math.log(1e-3)}
 
@@ -55,13 +57,20 @@ class Plan:
 
 
 def first_settings(
-    ends: LadderEnds, plan: Plan, *, top: Sequence[int], n_chains: int, scales: tuple[float, ...] = ()
+    ends: LadderEnds,
+    plan: Plan,
+    *,
+    top: Sequence[int],
+    n_chains: int,
+    tuned: Settings | None = None,
 ) -> LadderSettings:
     """Return the settings before the first round.
 
-    top     `measured.top_sums` of the chains that ladders start from; () for powers
-    scales  factors on the stepsizes of groups that the warm-up of these chains found, or ()
+    top    `measured.top_sums` of the chains that ladders start from; () for powers
+    tuned  the settings that the warm-up of these chains found: the length of their trajectories is that of
+           the top, and scales are those of all levels. None if nothing was tuned
     """
+    longest = _LONGEST[ends.kind] if tuned is None else min(tuned.steps, _LONGEST[ends.kind])
     means = [ratio(value, n_chains) for value in top]
     hot = _FIRST_HOT[ends.kind] if plan.hot is None else plan.hot
     cold = sum(means) / len(means) if math.isinf(ends.top) else ends.top
@@ -71,8 +80,8 @@ def first_settings(
     return LadderSettings(
         levels,
         (_FIRST_STEPSIZE,) * n_levels,
-        _steps(levels, ends),
-        scales,
+        _steps(levels, ends, longest),
+        () if tuned is None else tuned.scales,
         _multipliers(means),
     )
 
@@ -102,7 +111,7 @@ def adapted(
     return LadderSettings(
         levels,
         tuple(np.exp(log_stepsizes).tolist()),
-        _steps(levels, ends),
+        _steps(levels, ends, settings.steps[-1]),
         settings.scales,
         _multipliers(means),
     )
@@ -185,10 +194,12 @@ def _spread(
     return tuple(levels[: n_levels - 1].tolist())
 
 
-def _steps(levels: Sequence[float], ends: LadderEnds) -> tuple[int, ...]:
-    """Return lengths that rise with the square root of the precision or power, as powers of two."""
+def _steps(levels: Sequence[float], ends: LadderEnds, longest: int) -> tuple[int, ...]:
+    """Return lengths that rise with the square root of the precision or power, as powers of two.
+
+    longest  the length at the top
+    """
     cold = levels[-1] if math.isinf(ends.top) else ends.top
-    longest = _LONGEST if ends.kind == "noise" else _LONGEST_OF_POWERS
     return tuple(
         min(max(2 ** round(math.log2(longest) + (x - cold) / 2 / math.log(2)), _SHORTEST), longest)
         for x in (*levels, cold)

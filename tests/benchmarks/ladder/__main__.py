@@ -1,74 +1,122 @@
-"""Ladders on a published split: agreement of both families by level, log Z of each ladder, and plain chains.
+"""The gates of ladders by problem: ladders and chains of the default schedule at equal processor time.
 
-    python -m tests.benchmarks.ladder FOLDER/energy --units 8
-    python -m tests.benchmarks.ladder FOLDER/yacht --units 8 --seconds 150 --plain
-    python -m tests.benchmarks.ladder FOLDER/yacht --evidence 200
+    python -m tests.benchmarks.ladder robot_arm --evidence 100
+    python -m tests.benchmarks.ladder boston --evidence 100
+    python -m tests.benchmarks.ladder diabetes --evidence 100
+    python -m tests.benchmarks.ladder yacht --uci FOLDER --units 8 --seconds 120
+    python -m tests.benchmarks.ladder energy --uci FOLDER --units 8 --seconds 100 --alone
 
-FOLDER/energy has data/data.txt, data/index_features.txt, data/index_target.txt, and
-data/index_train_K.txt or data/index_test_K.txt.
-Without --units the network is the default one. Half of the ladders start from chains of their own that have
-run the default warm-up, half are annealed from the prior. Seconds are those of the processor.
+The first three come with the examples and with scikit-learn. Any other name is a folder in FOLDER, with
+data/data.txt, index_features.txt, index_target.txt, and index_train_K.txt or index_test_K.txt. Priors are
+the default ones, and so is the network without --units.
+
+The gates: on robot_arm, boston and diabetes the least effective draws at least 0.67 of those of the chains,
+and log evidence within 0.3 nats of annealing; on yacht the least effective draws 1.5 times those of the
+chains, and R-hat below 1.01 with sides within 0.02 at levels with noise of 0.05 and more; on energy a
+verdict that names the false phase, with a gap of 30 nats or more.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 import time
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from arviz_stats.base import array_stats
-from threadpoolctl import threadpool_limits
+import pandas as pd
 
-from rayfbnn.arrays import Array
-from rayfbnn.data.training import read_training
+from rayfbnn.answers.ladder.evidence import ladder_evidence
+from rayfbnn.answers.ladder.verdict import judge_ladders
+from rayfbnn.data import read_training
+from rayfbnn.draws.ladders import LadderDraws, ladder_draws
+from rayfbnn.draws.quantities import quantities
+from rayfbnn.draws.view import Draws, committed
 from rayfbnn.kernels import choose
-from rayfbnn.mcmc import schedule
-from rayfbnn.mcmc.ladder.adaptation import Plan, first_settings
 from rayfbnn.mcmc.ladder.bennett import bennett
 from rayfbnn.mcmc.ladder.evidence import log_weights_of_hot
-from rayfbnn.mcmc.ladder.measured import Measured, top_sums
-from rayfbnn.mcmc.ladder.records import LadderSettings, LadderState
 from rayfbnn.mcmc.tempering.annealing import normaliser
 from rayfbnn.model.ladder.choosing import path_of
-from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.run.sampler import build_posterior
+from rayfbnn.reduce.effective import ess_bulk, rhat
+from rayfbnn.run.evidence import evidence
+from rayfbnn.run.executor import InProcess
+from rayfbnn.run.hardware import kernel_name
+from rayfbnn.run.running import run_rounds
+from rayfbnn.run.sampler import posterior_of_run
 from rayfbnn.spec import RunSpec
-from rayfbnn.state import Advance
-from rayfbnn.streams import Streams
-from tests.support.ladder.in_memory import Frozen, adapt, both_families, frozen, scales_of, warmed
+from rayfbnn.spec.defaults import default_annealing
+from rayfbnn.store.store import Store
 
-_AT_ONCE = 50  # iterations between looks at the clock
-_AGREE = 1.01
+_EXAMPLES = Path(__file__).parents[3] / "examples"
+_MANY = 100_000  # iterations, more than the time allows
+_LOOK = 2.0  # seconds between looks at the clock
+_POWER = 4.0  # of the temperatures, as for `evidence`
+_LEAST_NOISE = 0.05  # of the levels with a gate of their own
 
 
 def main() -> None:
-    """Run the ladders, and print what the gates ask for."""
+    """Run the ladders, then as long the chains, and print what the gates ask for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", type=Path, help="the folder of a table with its folder data")
+    parser.add_argument("problem", help="robot_arm, boston, diabetes, or a folder in --uci")
+    parser.add_argument("--uci", type=Path, default=Path(), help="the folder of the published splits")
     parser.add_argument("--split", type=int, default=0)
     parser.add_argument("--units", type=int, help="units of a single layer; the default network without it")
-    parser.add_argument("--ladders", type=int, default=8)
+    parser.add_argument("--ladders", type=int, default=8, help="and as many chains")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=40, help="of frozen iterations")
-    parser.add_argument("--annealing", type=int, default=150, help="iterations")
-    parser.add_argument("--plain", action="store_true", help="then chains of the default schedule, as long")
-    parser.add_argument("--evidence", type=int, default=0, help="runs from the prior to the hot level")
+    parser.add_argument("--seconds", type=float, default=60, help="of the processor, each, with the warm-up")
+    parser.add_argument("--annealing", type=int, default=200, help="iterations")
+    parser.add_argument("--adaptation", type=int, default=800, help="iterations")
+    parser.add_argument("--alone", action="store_true", help="no chains beside the ladders")
+    parser.add_argument("--evidence", type=int, default=0, help="annealing runs for log evidence")
+    parser.add_argument("--temperatures", type=int, default=5000, help="of these runs")
     given = parser.parse_args()
-    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
-        _run(given, _spec(given, Path(folder)))
+    frame, targets = _table(given)
+    keys: dict[str, Any] = {
+        "seed": given.seed,
+        "chains": given.ladders,
+        "chains_per_batch": given.ladders,
+        "iterations": _MANY,
+        "data": {"targets": targets},
+        "model": {"kind": "real"},
+    }
+    if given.units is not None:
+        keys["network"] = {"hidden": [{"units": given.units, "activation": "tanh"}]}
+    with tempfile.TemporaryDirectory() as folder:
+        lengths = {"annealing": given.annealing, "adaptation": given.adaptation}
+        ladders = Timed.run(Path(folder) / "ladders", keys | {"ladder": lengths}, frame, given.seconds)
+        _show_levels(ladder_draws(ladders.draws))
+        _show_verdict(ladders.draws)
+        _show_quantities(
+            {"ladders": ladders}
+            if given.alone
+            else {
+                "ladders": ladders,
+                "chains": Timed.run(Path(folder) / "chains", keys, frame, given.seconds),
+            }
+        )
+        if given.evidence:
+            _show_evidence(ladders.draws, keys, frame, given.evidence, given.temperatures)
 
 
-def _spec(given: argparse.Namespace, folder: Path) -> RunSpec:
-    """Write the training cases of the split as a table, and return a configuration for it."""
-    data = given.source / "data"
+def _table(given: argparse.Namespace) -> tuple[pd.DataFrame, list[str]]:
+    """Return the training cases of a problem, and the names of the targets."""
+    if given.problem == "diabetes":
+        from sklearn.datasets import load_diabetes
+
+        return load_diabetes(as_frame=True).frame, ["target"]
+    examples = {"robot_arm": ["y1", "y2"], "boston": ["MEDV"]}
+    if given.problem in examples:
+        return pd.read_csv(_EXAMPLES / given.problem / "train.csv"), examples[given.problem]
+    data = given.uci / given.problem / "data"
     table = np.loadtxt(data / "data.txt")
-    inputs = np.loadtxt(data / "index_features.txt", dtype=int)
-    target = int(np.loadtxt(data / "index_target.txt"))
+    inputs, target = (np.loadtxt(data / f"index_{name}.txt", dtype=int) for name in ("features", "target"))
     train = data / f"index_train_{given.split}.txt"
     rows = (
         np.loadtxt(train, dtype=int)
@@ -77,144 +125,122 @@ def _spec(given: argparse.Namespace, folder: Path) -> RunSpec:
             np.arange(len(table)), np.loadtxt(data / f"index_test_{given.split}.txt", dtype=int)
         )
     )
-    names = ",".join([*(f"x{i}" for i in range(len(inputs))), "y"])
-    columns = table[rows][:, [*inputs, target]]
-    np.savetxt(folder / "train.csv", columns, delimiter=",", header=names, comments="", fmt="%.17g")
-    hidden = [] if given.units is None else [{"units": given.units, "activation": "tanh"}]
-    keys = {
-        "data": {"train": "train.csv", "targets": ["y"], "standardize": ["inputs", "targets"]},
-        "model": {"kind": "real"},
-        "dtype": "float32",
-    } | ({"network": {"hidden": hidden}} if hidden else {})
-    return RunSpec.from_dict(keys, base_dir=folder)
+    names = [*(f"x{i}" for i in range(len(inputs))), "y"]
+    return pd.DataFrame(table[rows][:, [*inputs, int(target)]], columns=names), ["y"]
 
 
-def _run(given: argparse.Namespace, spec: RunSpec) -> None:
-    spec, data = read_training(spec)
-    posterior = build_posterior(spec, data, device="cpu")
-    advance, kernel = choose.advance_for(posterior)
-    path, operations = path_of(posterior), spec.phase[-1].operations
-    streams = partial(choose.streams_class("cpu"), given.seed)
-    n_of_a = given.ladders // 2
-    print(f"{posterior.n_cases} cases, {posterior.n_parameters} parameters, {kernel}, {path.ends}")
-    clock = time.process_time
-    began = clock()
-    starts = streams(2**20 + np.arange(n_of_a, dtype=np.uint64))
-    chains, tuning = warmed(spec.phase[:-1], posterior, starts, sigmas=spec.initial.sigmas, advance=advance)
-    fits = posterior.log_likelihood(chains.position, chains.precisions)
-    print(f"{clock() - began:6.1f} s  warm chains: log likelihood {np.round(fits, 1)}")
-    plan, sums = Plan(), top_sums(path.log_precisions(chains.precisions))
-    settings = first_settings(path.ends, plan, top=sums, n_chains=n_of_a, scales=scales_of(tuning))
-    state = both_families(
-        path, operations, chains, settings, streams, n_annealing=given.annealing, advance=advance
-    )
+@dataclass(frozen=True)
+class Timed:
+    """The draws of a run, its processor time in seconds, and the part of it before the first kept draw."""
 
-    def on_round(number: int, used: LadderSettings, measured: Measured, _: LadderState) -> None:
-        _show_round(clock() - began, number, used, measured)
+    draws: Draws
+    seconds: float
+    before: float
 
-    state, settings, first = adapt(
-        path,
-        operations,
-        state,
-        settings,
-        plan,
-        streams,
-        first=given.annealing + 1,
-        advance=advance,
-        on_round=on_round,
-    )
-    parts: list[Frozen] = []
-    start = clock()
-    while clock() - start < given.seconds:
-        parts.append(frozen(path, operations, state, settings, streams, first, _AT_ONCE, advance=advance))
-        state, first = parts[-1].state, first + _AT_ONCE
-    seconds = clock() - start
-    print(f"{clock() - began:6.1f} s  {len(parts) * _AT_ONCE} frozen iterations in {seconds:.1f} s")
-    _show_frozen(parts, settings, state)
-    noise = np.concatenate([part.top for part in parts])[:, :, 0] if posterior.model.noise else None
-    likelihood = np.array(
-        [
-            posterior.log_likelihood(*draw)
-            for part in parts
-            for draw in zip(part.position, part.precisions, strict=True)
-        ]
-    )
-    _show_top("ladders", likelihood, noise, seconds)
-    if given.evidence:
-        runs = streams(2**21 + np.arange(given.evidence, dtype=np.uint64))
-        hot = normaliser(log_weights_of_hot(path, settings, runs, n_temperatures=300, advance=advance))
-        print(f"log Z of the hot level {hot.log_value:.2f} +- {hot.standard_error:.2f}")
-        print(f"of it, the scale of the data file takes {data.log_scale:.2f}")
-    if given.plain:
-        _plain(spec, posterior, advance, streams(2**22 + np.arange(given.ladders, dtype=np.uint64)), seconds)
-
-
-def _show_round(seconds: float, number: int, settings: LadderSettings, measured: Measured) -> None:
-    r_hat = measured.r_hat()
-    means = np.array(measured.mean_measure)
-    print(
-        f"{seconds:6.1f} s  round {number}: {settings.n_levels} levels from {settings.levels[0]:.2f} to"
-        f" {settings.levels[-1]:.2f}, barrier {sum(measured.mean_rejection):.1f}, largest rejection"
-        f" {max(measured.mean_rejection):.2f}"
-    )
-    for level in sorted(
-        {*range(0, settings.n_levels - 1, max(1, settings.n_levels // 6)), settings.n_levels - 1}
-    ):
+    @classmethod
+    def run(cls, path: Path, keys: dict[str, Any], frame: pd.DataFrame, seconds: float) -> Timed:
+        """Sample until the time is over, with some kept draws in any case."""
+        spec, data = read_training(RunSpec.from_dict(keys), frame)
+        store = Store.for_run(path, spec, data, kernel=kernel_name(spec))
+        last, count = spec.total_iterations - spec.phase[-1].iterations, 20
+        start = time.process_time()
+        with store.lock(), InProcess() as executor:
+            for _ in run_rounds(store, executor, last=last):
+                pass
+            before = spent = time.process_time() - start
+            while last < spec.total_iterations and (spent < seconds or spent == before):
+                last = min(last + count, spec.total_iterations)
+                for _ in executor.run(store.path, range(store.n_batches), until=last):
+                    pass
+                spent, previous = time.process_time() - start, spent
+                count = max(10, int(count * _LOOK / (spent - previous)))
+        draws = committed(Store.open(store.path))
         print(
-            f"          level {level:2d}  R-hat {r_hat[level]:.3f}  accepted"
-            f" {measured.mean_accepted[level]:.2f}  A {np.round(means[0::2, level], 2)}"
-            f"  B {np.round(means[1::2, level], 2)}"
+            f"{path.name}: {draws.n_draws} draws of each of {draws.n_chains} in {spent:.1f} s, of which"
+            f" {before:.1f} before the first; {data.n_cases} cases, {store.root.kernel}"
+        )
+        return cls(draws, spent, before)
+
+
+def _show_levels(levels: LadderDraws) -> None:
+    """Print each level below the top: agreement of all ladders, of both sides, and of neighbours."""
+    print("level    held   R-hat  chains less prior  rejection")
+    r_hat = [float(rhat(levels.measure[..., level].astype(float))) for level in range(levels.n_levels)]
+    means = levels.measure.mean(axis=1)
+    sides = means[0::2].mean(axis=0) - means[1::2].mean(axis=0)
+    for level, (held, rejection) in enumerate(zip(levels.held, levels.rejection.mean(axis=0), strict=True)):
+        print(f"{level:5d}  {held:6.3f}  {r_hat[level]:6.3f}  {sides[level]:17.3f}  {rejection:9.2f}")
+    wide = [level for level, held in enumerate(levels.held) if held >= _LEAST_NOISE]
+    if levels.kind == "noise" and wide:
+        print(
+            f"levels with noise of {_LEAST_NOISE} and more: R-hat at most {max(r_hat[k] for k in wide):.3f},"
+            f" sides within {max(abs(sides[k]) for k in wide):.3f}"
         )
 
 
-def _show_frozen(parts: list[Frozen], settings: LadderSettings, state: LadderState) -> None:
-    measure, forward, reverse = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("measure", "forward", "reverse")
-    )
-    within, means = measure.var(axis=0).mean(axis=0), measure.mean(axis=0)
-    r_hat = np.sqrt((within + means.var(axis=0, ddof=1)) / within)
-    difference = means[0::2].mean(axis=0) - means[1::2].mean(axis=0)
-    print("level  coordinate  noise   R-hat  A less B")
-    for level, x in enumerate([*settings.levels, np.inf]):
-        print(f"{level:5d}  {x:10.2f}  {np.exp(-x / 2):5.3f}  {r_hat[level]:6.3f}  {difference[level]:8.3f}")
-    agreeing = int(np.argmax(r_hat > _AGREE)) if (r_hat > _AGREE).any() else settings.n_levels
-    print(f"R-hat is below {_AGREE} at the {agreeing} hottest levels")
-    for ladder in range(measure.shape[1]):
-        found = bennett(forward[:, ladder], reverse[:, ladder])
-        print(
-            f"{'AB'[ladder % 2]} {ladder}: log Z {found.total:.2f} +- {found.standard_error:.2f} from the hot"
-            f" level, mean measure at the top {means[ladder, -1]:.3f}, {int(state.trips[ladder])} round trips"
-        )
+def _show_verdict(draws: Draws) -> None:
+    verdict = judge_ladders(ladder_evidence(draws))
+    print(f"verdict on the ladders: {verdict.grade}")
+    for sentence in (*verdict.reasons, *verdict.remarks):
+        print(f"  {sentence}")
 
 
-def _show_top(name: str, likelihood: Array, noise: Array | None, seconds: float) -> None:
-    """Print R-hat and effective draws of (n_draws, n_chains) values at the top."""
-    for what, values in (("log likelihood", likelihood), ("log noise precision", noise)):
-        if values is not None:
-            series = np.ascontiguousarray(values.T)
-            r_hat, ess = (float(getattr(array_stats, of)(series)) for of in ("rhat", "ess"))
-            print(f"{name}: {what}: R-hat {r_hat:.3f}, ESS {ess:.0f} ({ess / seconds:.2f} a second)")
+def _show_quantities(runs: dict[str, Timed]) -> None:
+    """Print R-hat and effective draws of the log likelihood, the noise, and the worst of the other sigmas."""
+    least: dict[str, float] = {}
+    for run_name, timed in runs.items():
+        kinds: dict[str, list[tuple[float, str, float]]] = {}
+        for name, values in quantities(timed.draws).items():
+            if name == "log_likelihood" or name.startswith("sigma_"):
+                kind = "noise" if name.startswith("sigma_noise") else name.split("_")[0]
+                kinds.setdefault(kind, []).append((ess_bulk(values), name, rhat(values)))
+        for ess, name, r_hat in map(min, kinds.values()):
+            print(
+                f"{run_name}: {name}: R-hat {r_hat:.3f}, {ess:.0f} effective draws, {ess / timed.seconds:.2f}"
+                f" a second, {ess / (timed.seconds - timed.before):.2f} without the time before"
+            )
+        least[run_name] = min(min(of_kind)[0] for of_kind in kinds.values())
+    if len(least) == 2:
+        print(f"least effective draws: {least['ladders'] / least['chains']:.2f} of those of the chains")
 
 
-def _plain(
-    spec: RunSpec, posterior: SampledPosterior, advance: Advance, streams: Streams, seconds: float
+def _show_evidence(
+    draws: Draws, keys: dict[str, Any], frame: pd.DataFrame, runs: int, temperatures: int
 ) -> None:
-    """Run chains of the default schedule for as long, after their own warm-up."""
-    state, tuning = warmed(spec.phase[:-1], posterior, streams, sigmas=spec.initial.sigmas, advance=advance)
-    iteration = schedule.build_iteration(
-        spec.phase[-1].operations,
-        target=posterior,
-        updates=posterior.updates,
-        advance=advance,
-        tuning=tuning,
+    """Print log evidence by the ladders and annealing to their hot level, and by annealing alone."""
+    posterior, levels = posterior_of_run(draws.store), ladder_draws(draws)
+    settings = draws.store.tuning.latest_ladder_rounds()[-1].settings
+    totals = [bennett(*pair).total for pair in zip(levels.forward, levels.reverse, strict=True)]
+    spec, data = read_training(RunSpec.from_dict(keys), frame)
+    with _seconds("log evidence by ladders, annealing to the hot level"):
+        streams = choose.streams_class("cpu")(spec.seed, 2**21 + np.arange(runs, dtype=np.uint64))
+        advance, _ = choose.advance_for(posterior)
+        hot = normaliser(
+            log_weights_of_hot(
+                path_of(posterior), settings, streams, n_temperatures=temperatures, advance=advance
+            )
+        )
+    error = math.hypot(np.std(totals, ddof=1) / math.sqrt(len(totals)), hot.standard_error)
+    value = float(np.mean(totals)) + hot.log_value - data.log_scale
+    print(f"  log Z of each ladder from there: {np.round(totals, 2).tolist()}")
+    print(f"  {value:.2f} +- {error:.2f}, {hot.effective_runs:.0f} effective runs of {runs}")
+    with _seconds("log evidence by annealing to the posterior"):
+        alone = evidence(
+            spec, data, temperatures=temperatures, power=_POWER, runs=runs, operations=default_annealing()
+        )
+    print(
+        f"  {alone.log_marginal_likelihood:.2f} +- {alone.standard_error:.2f},"
+        f" {alone.effective_runs:.0f} effective runs of {runs}"
     )
-    likelihood, noise, start, number = [], [], time.process_time(), 10**6
-    while time.process_time() - start < seconds:
-        number += 1
-        state, _ = iteration(state, streams.at(iteration=number))
-        likelihood.append(posterior.log_likelihood(state.position, state.precisions))
-        noise.append(np.log(state.precisions[:, -1]))
-    _show_top("plain chains", np.array(likelihood), np.array(noise), seconds)
+    difference = value - alone.log_marginal_likelihood
+    print(f"  difference {difference:.2f} +- {math.hypot(error, alone.standard_error):.2f}")
+
+
+@contextmanager
+def _seconds(name: str) -> Iterator[None]:
+    start = time.process_time()
+    yield
+    print(f"{name}: {time.process_time() - start:.1f} s")
 
 
 if __name__ == "__main__":

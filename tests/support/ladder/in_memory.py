@@ -1,30 +1,20 @@
-"""Ladders in memory: the warm-up of their chains, both families of starts, and all iterations."""
+"""Ladders in memory, with constant settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc import schedule
-from rayfbnn.mcmc.ladder.adaptation import Plan, adapted, moved
 from rayfbnn.mcmc.ladder.bennett import LogRatios, bennett
 from rayfbnn.mcmc.ladder.iteration import build
-from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.path import Path
-from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, rows_of, started
-from rayfbnn.mcmc.ladder.starts import annealing, filled
-from rayfbnn.mcmc.operation import Operation, Settings, Tunable, Tuning, automatic
-from rayfbnn.mcmc.tuning.choosing import settings_after
-from rayfbnn.mcmc.tuning.settings import first_settings as first_of_operation
-from rayfbnn.state import Advance, ChainState
+from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, rows_of
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.state import Advance
 from rayfbnn.streams import Streams
-
-OnRound = Callable[[int, LadderSettings, Measured, LadderState], None]
 
 
 @dataclass(frozen=True)
@@ -46,103 +36,6 @@ class Frozen:
     def log_ratios(self) -> list[LogRatios]:
         """Bennett's estimates for each ladder."""
         return [bennett(self.forward[:, r], self.reverse[:, r]) for r in range(self.forward.shape[1])]
-
-
-def warmed(
-    phases: Sequence[Any],
-    posterior: Any,
-    streams: Streams,
-    *,
-    sigmas: float | None,
-    advance: Advance,
-    most_rounds: int = 40,
-) -> tuple[ChainState, Tuning]:
-    """Run the tuning phases of a schedule; return the chains, and the settings found in the last one."""
-    state = posterior.initial_state(streams, sigmas=sigmas)
-    number = 0
-    tuned: dict[Tunable, Settings] = {}
-    for phase in phases:
-        tuned = {op: first_of_operation(op) for op in automatic(phase.operations)}
-        measured: dict[Tunable, list[Measured]] = {op: [] for op in tuned}
-        length = -(-phase.iterations // most_rounds)
-        n_rounds = -(-phase.iterations // length)
-        for start in range(0, phase.iterations, length):
-            iteration = schedule.build_iteration(
-                phase.operations,
-                target=posterior,
-                updates=posterior.updates,
-                advance=advance,
-                tuning=Tuning(tuned, is_measured=True),
-            )
-            sums: list[Any] = []
-            for _ in range(min(length, phase.iterations - start)):
-                number += 1
-                state, info = iteration(state, streams.at(iteration=number))
-                sums.append(info.measured)
-            for op in tuned:
-                measured[op].append(reduce(lambda a, b: a + b, [one[op] for one in sums]))
-                tuned[op] = settings_after(measured[op], op, n_rounds=n_rounds)
-    return state, Tuning(tuned)
-
-
-def scales_of(tuning: Tuning) -> tuple[float, ...]:
-    """Return the factors on the stepsizes of groups that a warm-up found."""
-    return next((found.scales for found in tuning.settings.values()), ())
-
-
-def both_families(
-    path: Path,
-    operations: tuple[Operation, ...],
-    chains: ChainState,
-    settings: LadderSettings,
-    streams: Callable[[Array], Streams],
-    *,
-    n_annealing: int,
-    advance: Advance,
-) -> LadderState:
-    """Return ladders 0, 2, .. from their own chains, and ladders 1, 3, .. annealed from prior draws."""
-    n_a, n_levels = len(chains.position), settings.n_levels
-    n_ladders = 2 * n_a
-    state_a = filled(chains, settings, path)
-    rows = rows_of(range(n_ladders), n_levels).reshape(n_ladders, n_levels)
-    of_b = streams(rows[1::2].reshape(-1))
-    anneal = annealing(path, operations, settings, n_ladders=n_a, n_iterations=n_annealing, advance=advance)
-    chain = path.prior_draw(of_b.at(iteration=0))
-    for n in range(1, n_annealing + 1):
-        chain = anneal(chain, of_b.at(iteration=n))
-    both = []
-    for a, b in zip(
-        (state_a.chain.position, state_a.chain.momentum, state_a.chain.precisions),
-        (chain.position, chain.momentum, chain.precisions),
-        strict=True,
-    ):
-        whole = np.empty((n_ladders, n_levels, a.shape[1]), dtype=a.dtype)
-        whole[0::2], whole[1::2] = a.reshape(n_a, n_levels, -1), b.reshape(n_a, n_levels, -1)
-        both.append(whole.reshape(n_ladders * n_levels, -1))
-    return started(ChainState(*both), n_levels)
-
-
-def adapt(
-    path: Path,
-    operations: tuple[Operation, ...],
-    state: LadderState,
-    settings: LadderSettings,
-    plan: Plan,
-    streams: Callable[[Array], Streams],
-    *,
-    first: int,
-    advance: Advance,
-    on_round: OnRound = lambda *_: None,
-) -> tuple[LadderState, LadderSettings, int]:
-    """Run all rounds of the adaptation; return the ladders, the frozen settings, and the next iteration."""
-    for number, length in enumerate(plan.rounds):
-        state, infos = run(path, operations, state, settings, streams, first, length, advance=advance)
-        first += length
-        measured = reduce(lambda a, b: a + b, [Measured.of(info) for info in infos])
-        on_round(number, settings, measured, state)
-        after = adapted(settings, measured, ends=path.ends, plan=plan, number=number)
-        state, settings = moved(state, settings, after, path), after
-    return replace(state, trips=0 * state.trips), settings, first
 
 
 def run(
