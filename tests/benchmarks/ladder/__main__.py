@@ -5,7 +5,9 @@
     python -m tests.benchmarks.ladder diabetes --evidence 100
     python -m tests.benchmarks.ladder yacht --uci FOLDER --units 8 --seconds 120
     python -m tests.benchmarks.ladder energy --uci FOLDER --units 8 --seconds 100 --alone
+    python -m tests.benchmarks.ladder diabetes --device gpu --ladders 64 --evidence 1000
 
+Seconds are those of the processor, and on a device those of the clock.
 The first three come with the examples and with scikit-learn. Any other name is a folder in FOLDER, with
 data/data.txt, index_features.txt, index_target.txt, and index_train_K.txt or index_test_K.txt. Priors are
 the default ones, and so is the network without --units.
@@ -22,7 +24,7 @@ import argparse
 import math
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,7 @@ import pandas as pd
 
 from rayfbnn.answers.ladder.evidence import ladder_evidence
 from rayfbnn.answers.ladder.verdict import judge_ladders
+from rayfbnn.arrays import array_namespace
 from rayfbnn.data import read_training
 from rayfbnn.draws.ladders import LadderDraws, ladder_draws
 from rayfbnn.draws.quantities import quantities
@@ -69,8 +72,9 @@ def main() -> None:
     parser.add_argument("--split", type=int, default=0)
     parser.add_argument("--units", type=int, help="units of a single layer; the default network without it")
     parser.add_argument("--ladders", type=int, default=8, help="and as many chains")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=60, help="of the processor, each, with the warm-up")
+    parser.add_argument("--seconds", type=float, default=60, help="of each, with the warm-up")
     parser.add_argument("--annealing", type=int, default=200, help="iterations")
     parser.add_argument("--adaptation", type=int, default=800, help="iterations")
     parser.add_argument("--alone", action="store_true", help="no chains beside the ladders")
@@ -80,6 +84,7 @@ def main() -> None:
     frame, targets = _table(given)
     keys: dict[str, Any] = {
         "seed": given.seed,
+        "device": given.device,
         "chains": given.ladders,
         "chains_per_batch": given.ladders,
         "iterations": _MANY,
@@ -131,7 +136,7 @@ def _table(given: argparse.Namespace) -> tuple[pd.DataFrame, list[str]]:
 
 @dataclass(frozen=True)
 class Timed:
-    """The draws of a run, its processor time in seconds, and the part of it before the first kept draw."""
+    """The draws of a run, its time in seconds, and the part of it before the first kept draw."""
 
     draws: Draws
     seconds: float
@@ -143,16 +148,17 @@ class Timed:
         spec, data = read_training(RunSpec.from_dict(keys), frame)
         store = Store.for_run(path, spec, data, kernel=kernel_name(spec))
         last, count = spec.total_iterations - spec.phase[-1].iterations, 20
-        start = time.process_time()
+        clock = _clock(spec.device)
+        start = clock()
         with store.lock(), InProcess() as executor:
             for _ in run_rounds(store, executor, last=last):
                 pass
-            before = spent = time.process_time() - start
+            before = spent = clock() - start
             while last < spec.total_iterations and (spent < seconds or spent == before):
                 last = min(last + count, spec.total_iterations)
                 for _ in executor.run(store.path, range(store.n_batches), until=last):
                     pass
-                spent, previous = time.process_time() - start, spent
+                spent, previous = clock() - start, spent
                 count = max(10, int(count * _LOOK / (spent - previous)))
         draws = committed(Store.open(store.path))
         print(
@@ -212,8 +218,9 @@ def _show_evidence(
     settings = draws.store.tuning.latest_ladder_rounds()[-1].settings
     totals = [bennett(*pair).total for pair in zip(levels.forward, levels.reverse, strict=True)]
     spec, data = read_training(RunSpec.from_dict(keys), frame)
-    with _seconds("log evidence by ladders, annealing to the hot level"):
-        streams = choose.streams_class("cpu")(spec.seed, 2**21 + np.arange(runs, dtype=np.uint64))
+    with _seconds("log evidence by ladders, annealing to the hot level", spec.device):
+        numbers = array_namespace(posterior.inputs).asarray(2**21 + np.arange(runs, dtype=np.uint64))
+        streams = choose.streams_class(spec.device)(spec.seed, numbers)
         advance, _ = choose.advance_for(posterior)
         hot = normaliser(
             log_weights_of_hot(
@@ -224,7 +231,7 @@ def _show_evidence(
     value = float(np.mean(totals)) + hot.log_value - data.log_scale
     print(f"  log Z of each ladder from there: {np.round(totals, 2).tolist()}")
     print(f"  {value:.2f} +- {error:.2f}, {hot.effective_runs:.0f} effective runs of {runs}")
-    with _seconds("log evidence by annealing to the posterior"):
+    with _seconds("log evidence by annealing to the posterior", spec.device):
         alone = evidence(
             spec, data, temperatures=temperatures, power=_POWER, runs=runs, operations=default_annealing()
         )
@@ -237,10 +244,16 @@ def _show_evidence(
 
 
 @contextmanager
-def _seconds(name: str) -> Iterator[None]:
-    start = time.process_time()
+def _seconds(name: str, device: str) -> Iterator[None]:
+    clock = _clock(device)
+    start = clock()
     yield
-    print(f"{name}: {time.process_time() - start:.1f} s")
+    print(f"{name}: {clock() - start:.1f} s")
+
+
+def _clock(device: str) -> Callable[[], float]:
+    """Return the clock of the processor, or of the wall for a device."""
+    return time.process_time if device == "cpu" else time.perf_counter
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Ladders do the same on a device as on the host."""
+"""Ladders do the same on a device as on the host, and the host waits no longer for more of them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,31 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import to_host
-from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.ladder.iteration import build
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cuda import advance as cuda
+from rayfbnn.mcmc.ladder.iteration import LadderIteration, build
 from rayfbnn.mcmc.ladder.measured import Measured
-from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, rows_of, started
+from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, rows_of, started
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
+from rayfbnn.mcmc.tuning.measuring import fixed_point_sums
 from rayfbnn.model.ladder.choosing import path_of
 from rayfbnn.streams import Streams
 from tests.support.ladder.posteriors import posterior_of
+from tests.support.shim.compiled import needs_gxx
+from tests.support.standin_cupy import log
+from tests.support.standin_cupy.install import installed
 
+Kind = Literal["real", "binary"]
 _NAMES = ("measure", "forward", "reverse", "rejection", "top")
 
 
-def _run(kind: Literal["real", "binary"], xp: Any) -> list[LadderInfo]:
-    """Run three ladders of four levels with two lengths of trajectories."""
+def _ladders(
+    kind: Kind, xp: Any, *, n_ladders: int = 3, expected: str = ""
+) -> tuple[LadderIteration, LadderState, Streams]:
+    """Return ladders of four levels with two lengths of trajectories and four stepsizes.
+
+    expected  a part of the name of the code that runs the trajectories
+    """
     path = path_of(posterior_of("tiny7.csv", kind, xp=xp))
     trajectories = (
         HybridMarginal(over=("outputs", "precisions"), steps="auto", stepsize="auto", stepsize_jitter=-0.2)
@@ -29,10 +40,19 @@ def _run(kind: Literal["real", "binary"], xp: Any) -> list[LadderInfo]:
         else Hybrid(steps=4, stepsize="auto", stepsize_jitter=-0.2)
     )
     operations = (SampleSigmas(), Rescale(along="incoming", stepsize=0.5), Heatbath(), trajectories)
-    settings = LadderSettings((-2.0, -1.0, -0.5), (0.5, 0.4, 0.3, 0.3), (2, 4, 4, 4))
-    streams = Streams(3, xp.asarray(rows_of(range(3), 4)))
-    iteration = build(path, operations, settings, n_ladders=3, advance=leapfrog.advance)
-    state, infos = started(path.prior_draw(streams.at(iteration=0)), 4), []
+    settings = LadderSettings((-2.0, -1.0, -0.5), (0.5, 0.4, 0.3, 0.2), (2, 4, 4, 4))
+    device = "cpu" if xp is np else "gpu"
+    streams = choose.streams_class(device)(3, xp.asarray(rows_of(range(n_ladders), 4)))
+    advance, name = choose.advance_for(path.posterior)
+    assert expected in name
+    iteration = build(path, operations, settings, n_ladders=n_ladders, advance=advance)
+    return iteration, started(path.prior_draw(streams.at(iteration=0)), 4), streams
+
+
+def _run(kind: Kind, xp: Any, expected: str = "") -> list[LadderInfo]:
+    """Run four iterations."""
+    iteration, state, streams = _ladders(kind, xp, expected=expected)
+    infos = []
     for number in range(1, 5):
         state, info = iteration(state, streams.at(iteration=number))
         infos.append(info)
@@ -40,13 +60,56 @@ def _run(kind: Literal["real", "binary"], xp: Any) -> list[LadderInfo]:
 
 
 @pytest.mark.usefixtures("cupy")
+@pytest.mark.parametrize("kernel", ["whole trajectories", "products", "plain"])
 @pytest.mark.parametrize("kind", ["real", "binary"])
-def test_ladders_of_device_and_host_agree(kind: Literal["real", "binary"]) -> None:
+def test_ladders_of_device_and_host_agree(monkeypatch: pytest.MonkeyPatch, kind: Kind, kernel: str) -> None:
     import cupy
 
-    for host, device in zip(_run(kind, np), _run(kind, cupy), strict=True):
+    with monkeypatch.context() as patch:
+        patch.setenv(choose.VARIABLE, "plain")
+        expected = _run(kind, np, "plain")
+    if kernel == "products":
+        monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
+    elif kernel == "plain":
+        monkeypatch.setenv(choose.VARIABLE, "plain")
+    for host, device in zip(expected, _run(kind, cupy, kernel), strict=True):
         assert (to_host(device.exchanged) == host.exchanged).all()
         for name in _NAMES:
             got = to_host(getattr(device, name))
             assert np.allclose(got, getattr(host, name), rtol=1e-6, atol=1e-6), name
         assert Measured.of(device).accepted == Measured.of(host).accepted
+
+
+@needs_gxx
+@pytest.mark.parametrize("kind", ["real", "binary"])
+def test_the_host_waits_for_no_iteration_and_twice_for_its_measurements(kind: Kind) -> None:
+    """Hundreds of ladders take as many launches as three."""
+    launches = []
+    with installed() as cupy:
+        for n_ladders in (3, 40):
+            iteration, state, streams = _ladders(kind, cupy, n_ladders=n_ladders)
+            state, _ = iteration(state, streams.at(iteration=1))
+            with log.recorded() as entries:
+                _, info = iteration(state, streams.at(iteration=2))
+            assert log.host_reads(entries) == []
+            launches.append(log.launches(entries))
+            with log.recorded() as entries:
+                Measured.of(info)
+            assert len(log.host_reads(entries)) == 2
+    assert launches[0] == launches[1]
+
+
+def test_measurements_of_all_ladders_are_those_of_each() -> None:
+    """In one pass, with values that are not finite, or too large for a sum."""
+    info = _run("real", np)[0]
+    info.measure[0, 1], info.measure[1, 2], info.measure[2, 0] = np.nan, -1e300, -np.inf
+    with np.errstate(over="ignore"):
+        measured = Measured.of(info)
+        for ladder in range(3):
+            row = info.measure[ladder : ladder + 1]
+            assert measured.measure[ladder] == fixed_point_sums(row)
+            assert measured.squares[ladder] == fixed_point_sums(row**2)
+    assert measured.rejection == fixed_point_sums(info.rejection) and measured.ladders == 3
+    assert measured.accepted == fixed_point_sums(info.accepted.astype(float))
+    assert measured.top == fixed_point_sums(info.top)
+    assert all(type(value) is int for row in measured.measure for value in row)
