@@ -10,6 +10,7 @@ import pytest
 from rayfbnn.arrays import to_host
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda import advance as cuda
+from rayfbnn.kernels.cuda import launch_plan
 from rayfbnn.mcmc.ladder.iteration import LadderIteration, build
 from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, rows_of, started
@@ -60,7 +61,7 @@ def _run(kind: Kind, xp: Any, expected: str = "") -> list[LadderInfo]:
 
 
 @pytest.mark.usefixtures("cupy")
-@pytest.mark.parametrize("kernel", ["whole trajectories", "products", "plain"])
+@pytest.mark.parametrize("kernel", ["a warp a chain", "a block a chain", "products", "plain"])
 @pytest.mark.parametrize("kind", ["real", "binary"])
 def test_ladders_of_device_and_host_agree(monkeypatch: pytest.MonkeyPatch, kind: Kind, kernel: str) -> None:
     import cupy
@@ -68,10 +69,12 @@ def test_ladders_of_device_and_host_agree(monkeypatch: pytest.MonkeyPatch, kind:
     with monkeypatch.context() as patch:
         patch.setenv(choose.VARIABLE, "plain")
         expected = _run(kind, np, "plain")
+    if kernel == "plain":
+        monkeypatch.setenv(choose.VARIABLE, "plain")
+    elif kernel != "a warp a chain":
+        monkeypatch.setattr(launch_plan, "_MAX_WARP_WORDS", 0)
     if kernel == "products":
         monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
-    elif kernel == "plain":
-        monkeypatch.setenv(choose.VARIABLE, "plain")
     for host, device in zip(expected, _run(kind, cupy, kernel), strict=True):
         assert (to_host(device.exchanged) == host.exchanged).all()
         for name in _NAMES:
