@@ -41,6 +41,9 @@ print(json.dumps({
 _FIRST = "is_that_of_the_array_code or random_numbers or compiled_once or products_by_address or copies"
 
 
+_LADDERS = ["robot_arm", "--device", "gpu", "--ladders", "64", "--adaptation", "200", "--seconds", "90"]
+
+
 @dataclass(frozen=True)
 class Step:
     """A command, the most seconds that it may take, and the program that it needs besides Python."""
@@ -101,6 +104,8 @@ def steps(out: Path, *, jobs: int) -> list[Step]:
         ),
         Step("profile", 180, [*profile, "-o", str(out / "advance"), *smoke, "--small"], "ncu"),
         Step("tests-others", 900, [*pytest, *others]),
+        # Whole runs, which need all that rayfbnn needs: 64 ladders, and as many chains for as long.
+        Step("ladders", 300, [*python, "tests.benchmarks.ladder", *_LADDERS]),
     ]
 
 

@@ -27,6 +27,10 @@ from rayfbnn.kernels.cuda.graphs import Recordings, cuda_graph
 from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import hybrid, whole_hybrid_of
+from rayfbnn.mcmc.ladder import records
+from rayfbnn.mcmc.ladder.iteration import build
+from rayfbnn.mcmc.operations import Heatbath, Hybrid
+from rayfbnn.model.ladder.choosing import path_of
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose, Streams
@@ -97,6 +101,25 @@ def whole_update(shape: str, chains: int, n_steps: int) -> float:
     return float(cupy.abs(changes[0] - changes[1]).max())
 
 
+def ladders(shape: str, n_ladders: int, n_steps: int) -> float:
+    """Worst difference between the energy changes of all levels of ladders, by kernels and by array code."""
+    import cupy
+
+    posterior = step_times.generated_posterior(shape, dtype="float32", device="gpu")
+    path, operations = path_of(posterior), (Heatbath(), Hybrid(steps="auto", stepsize="auto"))
+    stepsizes = tuple(step_times.STEPSIZE * factor for factor in (1.0, 0.8, 0.6, 0.4))
+    settings = records.LadderSettings(
+        (-1.0, 0.0, 1.0), stepsizes, (n_steps, n_steps, 2 * n_steps, 2 * n_steps)
+    )
+    streams = DeviceStreams(1, cupy.asarray(records.rows_of(range(n_ladders), settings.n_levels)))
+    state = records.started(path.prior_draw(streams.at(iteration=0)), settings.n_levels)
+    changes = []
+    for advance in (launched(posterior), leapfrog.advance):
+        iteration = build(path, operations, settings, n_ladders=n_ladders, advance=advance)
+        changes.append(iteration(state, streams.at(iteration=1))[1].energy_change)
+    return float(cupy.abs(changes[0] - changes[1]).max())
+
+
 def launched(posterior: SampledPosterior) -> Advance:
     """The kernel that the device would run, without graphs."""
     compiled = CudaBackend(uses_graphs=False).compile(posterior)
@@ -141,6 +164,7 @@ def checks(*, is_small: bool) -> dict[str, tuple[Callable[[], float], float]]:
             FLOAT32,
         ),
         "whole updates": (partial(whole_update, "2-16-2/200", chains, 20), ENERGY),
+        "ladders": (partial(ladders, "2-16-2/200", chains // 4, 10), ENERGY),
         "products over all chains": (
             partial(against_array_code, large, 8, 5, "products over all chains", launched),
             TF32,

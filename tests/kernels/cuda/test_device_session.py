@@ -143,6 +143,7 @@ def test_the_smoke_checks_pass_on_the_stand_in(cupy: Any) -> None:
         (partial(chip, "2-4-1/20", expected="a warp a chain"), smoke.FLOAT32),
         (partial(chip, "2-40-1/20", expected="a block a chain"), smoke.FLOAT32),
         (partial(smoke.whole_update, "2-4-1/20", 2, 6), smoke.ENERGY),
+        (partial(smoke.ladders, "2-4-1/20", 2, 4), smoke.ENERGY),
     ):
         result = smoke.run(check, most)
         assert result["ok"], result

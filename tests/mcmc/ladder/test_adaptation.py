@@ -117,6 +117,15 @@ def test_hot_end_is_the_coldest_level_at_which_ladders_agree() -> None:
     assert after.levels[0] < 0
 
 
+@pytest.mark.parametrize("rounds", [(8,), (16, 20)])
+def test_an_adaptation_of_one_or_two_rounds_keeps_its_hot_end(rounds: tuple[int, ...]) -> None:
+    settings = LadderSettings((0.0, 2.0, 4.0, 5.0), (0.5,) * 5, (16,) * 5)
+    for number in range(len(rounds)):
+        measured = _measured([0.5] * 4, means=[[0.0] * 5] * 3)
+        after = adapted(settings, measured, ends=_NOISE, plan=Plan(rounds), number=number)
+        assert after.levels[0] == 0.0 and after.n_levels == 5
+
+
 def _start_from_their_own_chains(module: ModuleType) -> bool:
     path = path_of(posterior_of("tiny3.csv"))
     drawn = path.prior_draw(Streams(1, np.arange(4, dtype=np.uint64)))
