@@ -14,7 +14,7 @@ from rayfbnn.data import Dataset
 from rayfbnn.describe.data import describe_data, describe_parts, describe_skewness
 from rayfbnn.describe.ladder import describe_ladder
 from rayfbnn.describe.remarks import remarks
-from rayfbnn.describe.schedule import describe_schedule
+from rayfbnn.describe.schedule import describe_kernels, describe_schedule
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
 from rayfbnn.numerals import plain
@@ -240,7 +240,7 @@ def _defaults(spec: RunSpec) -> list[str]:
 
 def _describe_method(spec: RunSpec, store: Store | None) -> list[str]:
     if spec.ladder is not None:
-        return describe_ladder(spec, store)
+        return [*describe_ladder(spec, store), *describe_kernels(spec, store)]
     return describe_schedule(spec, store) if spec.fit is None else _describe_fit(spec.fit)
 
 

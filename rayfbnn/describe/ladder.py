@@ -30,11 +30,14 @@ def describe_ladder(spec: RunSpec, store: Store | None) -> list[str]:
     warmup = sum(phase.iterations for phase in phases[: held + 1])
     what = "noise of the hottest level" if kind == "noise" else "power of the hottest level"
     hot = "found by the adaptation" if ladder.hot == "auto" else plain(ladder.hot, 3)
+    together = min(spec.chains, spec.chains_per_batch)
     return [
         f"Ladder: {spec.chains} ladders of {levels}: {_HELD[kind]}",
         f"  {what}: {hot}",
         f"  from chains: ladders 0, 2, ... ({spec.chains // 2}), each from a chain of its own",
         f"  from the prior: ladders 1, 3, ... ({spec.chains // 2}), each annealed from draws of its own",
+        f"  batches of {together} ladders, with {'up to ' if ladder.levels == 'auto' else ''}"
+        f"{together * ladder.most_levels:,} chains at all levels",
         f"  phases 1 to {held + 1}: {warmup:,} iterations of the default schedule, in the former's chains",
         f"  phase {held + 2}: {ladder.annealing:,} iterations, in which the latter are annealed",
         f"  phase {held + 3}: {ladder.adaptation:,} iterations in rounds ({len(ladder.rounds)}), each with"

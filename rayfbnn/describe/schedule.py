@@ -50,7 +50,7 @@ def describe_schedule(spec: RunSpec, store: Store | None) -> list[str]:
     """
     start = "a draw from the prior" if spec.initial.from_prior else f"all sigmas at {spec.initial.sigmas:g}"
     start = "one draw from the prior, the same for all," if spec.initial.shared else start
-    lines = [f"Schedule: each of {spec.chains} chains starts from {start}", *_describe_kernels(spec, store)]
+    lines = [f"Schedule: each of {spec.chains} chains starts from {start}", *describe_kernels(spec, store)]
     costs = [_cost(spec, number, store) for number in range(len(spec.phase))]
     for number, (phase, cost) in enumerate(zip(spec.phase, costs, strict=True)):
         per_iteration = tuple(round(n / phase.iterations) for n in cost)
@@ -231,7 +231,7 @@ def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
 Over = tuple[Literal["outputs", "precisions"], ...]
 
 
-def _describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
+def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     """Yield lines that name the kernels of each kind of leapfrog step.
 
     With a store the lines name the kernels that its run started with, otherwise the kernels that this machine

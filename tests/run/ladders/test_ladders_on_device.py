@@ -75,6 +75,7 @@ def test_ladders_that_are_stopped_again_and_again_end_with_the_same_bits(
     assert len(api.predict(tmp_path / "run.zarr", data=tmp_path / "train.csv").table) == 12
     shown = api.show(tmp_path / "run.zarr")
     assert "4 ladders of 4 levels" in shown and "ladders 0-3: iteration" in shown
+    assert "batches of 4 ladders, with 16 chains at all levels" in shown and "leapfrog steps: CUDA" in shown
 
 
 def test_ladders_that_are_killed_go_on_to_the_same_bits(

@@ -26,6 +26,7 @@ def test_show_describes_the_levels_the_sides_and_the_phases(tmp_path: Path) -> N
     assert "Ladder: 4 ladders of 4 levels: noise, held at one value at each level" in text
     assert "from chains: ladders 0, 2, ... (2), each from a chain of its own" in text
     assert "phase 4: 12 iterations in rounds (1), each with new levels" in text
+    assert "batches of 2 ladders, with 8 chains at all levels" in text and "leapfrog steps: " in text
     write_train(tmp_path)
     lines = (tmp_path / "train.csv").read_text().splitlines()
     rows = [f"{line.rpartition(',')[0]},{number % 2}" for number, line in enumerate(lines[1:])]
