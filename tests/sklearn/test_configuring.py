@@ -116,3 +116,6 @@ def test_chains_are_divided_among_processes() -> None:
     assert resolved(workers=3).chains_per_batch == 3
     assert resolved(workers=20, chains=4).chains_per_batch == 1
     assert resolved(workers=3, spec={"chains_per_batch": 8}).chains_per_batch == 8
+    ladders = {"ladder": {}, "device": "gpu"}
+    assert resolved(workers=2, chains=6, spec=ladders).chains_per_batch == 4  # an even number
+    assert resolved(workers=4, chains=4, spec={"ladder": {}}).chains_per_batch == 2
