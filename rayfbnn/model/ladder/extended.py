@@ -1,17 +1,19 @@
 """The top of a ladder on the state extended by a noise precision, for noise without a closed integral.
 
-The exchange with the top needs the noise out of the posterior. With Gaussian noise of one free level this is
-an integral in closed form (squares.py). With t noise, or with two free levels, it is not. Each state w below
-the top is then given a log precision u from a proposal q(u | w), which depends on w alone. Its density at the
-top is p(targets | w, u) p(u), and at a level below
+An exchange with the top needs its noise integrated out. For Gaussian noise of one free level the integral has
+a closed form (squares.py); for t noise or two free levels it has none. Each state w below the top is then
+given a log precision u from a proposal q(u | w), which depends on w alone. Pairs (w, u) have the densities
 
-    p_k(w) q(u | w)
+    p_k(w) q(u | w) at level k,    prior(w) p(targets | w, u) p(u) at the top
 
-whose normalising constant is that of p_k, because q is normalised. Exchanges of the pair (w, u) are exact for
-any q, and Bennett's ratio is consistent: the energy of the top is -log(p(targets | w, u) p(u) / q(u | w)). The
-mean of exp(-energy) over q is the integral. A quadrature of the integral would be exact only up to its error,
-would take dozens of passes over the residuals, and would need draws from the conditional density as well. An
-energy that varies with u costs little: see `Proposal`.
+The normalising constants are those without u, because q is normalised. Exchanges of pairs are therefore exact
+for any q, and so is Bennett's ratio. After division by q, the energy of the top is
+
+    -log(p(targets | w, u) p(u) / q(u | w))
+
+and the mean of exp(-energy) over q is the integral. A quadrature would have an error, take dozens of passes
+over the residuals, and still need an exact draw of u. The price of u is a few percent of the exchanges, see
+`Proposal`.
 """
 
 from __future__ import annotations
@@ -70,13 +72,13 @@ class Joint:
 
         f(u) = (alpha + n)/2 - alpha exp(u)/(2 omega) - sum of b p,  p = exp(u) s/(1 + exp(u) s)
 
-        Its only zero lies between those that it would have with p = exp(u) s and with p = 0. Newton steps find
-        it, or bisection where such a step leaves the interval. Rows do not depend on each other. Of a few
-        residuals a density may be flat about its mode. The scale is therefore at most the width of this
-        interval, with the scale that there would be without residuals added.
+        Its only zero lies between its zeros for p = exp(u) s and for p = 0. Newton steps find it, or
+        bisection where such a step leaves this interval. Rows do not depend on each other. The density of a
+        few residuals may be flat about its mode. The scale is therefore at most the width of the interval,
+        plus the scale for residuals of zero.
         """
         xp = array_namespace(self.s)
-        # A state that overflows stays where it is. The mode and the curvature need not be right for any state.
+        # A state that overflows is never exchanged with the top, and any proposal is exact.
         s = xp.where(self.s < _LARGEST, self.s, 0.0)
         total, slope = (self.alpha + self.n) / 2, self.alpha / (2 * self.omega)
         high = xp.log(total / slope) + xp.zeros(s.shape[:2])

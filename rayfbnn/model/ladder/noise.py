@@ -1,4 +1,4 @@
-"""A path over levels of Gaussian or t noise, whose precision is held below the top and integrated out there."""
+"""A path over levels of Gaussian or t noise: held below the top, and integrated out there."""
 
 from __future__ import annotations
 
@@ -148,9 +148,7 @@ class NoisePath:
         energies = NoiseEnergies(residuals, measure, self._ratios(xp), of_top)
         return replace(state, precisions=precisions), energies
 
-    def _drawn(
-        self, squares: Squares, rows: Array, streams: Streams, *, mean: Array | None = None
-    ) -> Array:
+    def _drawn(self, squares: Squares, rows: Array, streams: Streams, *, mean: Array | None = None) -> Array:
         """Draw the precisions of some rows from their conditional distribution, as sample-noise does.
 
         mean  (n, 1) the common precisions, if they are free too

@@ -112,9 +112,7 @@ def test_annealing_to_the_hot_level_agrees_with_importance_sampling(
     assert abs(z) < 4
 
 
-def _hot(
-    posterior: SampledPosterior, x: float, n: int, multipliers: tuple[float, ...] = ()
-) -> Normaliser:
+def _hot(posterior: SampledPosterior, x: float, n: int, multipliers: tuple[float, ...] = ()) -> Normaliser:
     """Return the normalising constant of a hot level, by importance sampling from the prior."""
     path = path_of(posterior).with_multipliers(multipliers)
     streams = streams_on_array(13, np.arange(n, dtype=np.uint64))

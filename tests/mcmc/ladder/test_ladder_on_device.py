@@ -14,18 +14,19 @@ from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, rows_of, started
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
 from rayfbnn.model.ladder.choosing import path_of
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
 from tests.support.ladder.posteriors import posterior_of
 
 _NAMES = ("measure", "forward", "reverse", "rejection", "top")
 
 
-def _run(kind: Literal["real", "binary"], xp: Any) -> list[LadderInfo]:
+def _run(posterior: SampledPosterior, xp: Any) -> list[LadderInfo]:
     """Run three ladders of four levels with two lengths of trajectories."""
-    path = path_of(posterior_of("tiny7.csv", kind, xp=xp))
+    path = path_of(posterior)
     trajectories = (
         HybridMarginal(over=("outputs", "precisions"), steps="auto", stepsize="auto", stepsize_jitter=-0.2)
-        if kind == "real"
+        if posterior.data_model.is_real
         else Hybrid(steps=4, stepsize="auto", stepsize_jitter=-0.2)
     )
     operations = (SampleSigmas(), Rescale(along="incoming", stepsize=0.5), Heatbath(), trajectories)
@@ -40,11 +41,26 @@ def _run(kind: Literal["real", "binary"], xp: Any) -> list[LadderInfo]:
 
 
 @pytest.mark.usefixtures("cupy")
-@pytest.mark.parametrize("kind", ["real", "binary"])
-def test_ladders_of_device_and_host_agree(kind: Literal["real", "binary"]) -> None:
+@pytest.mark.parametrize(
+    "kind, noise, n_targets",
+    [
+        ("real", "1:10", 1),
+        ("binary", "", 1),
+        ("real", "1:10::4", 1),
+        ("real", "1::10:4", 2),
+        ("real", "1:6:10", 2),
+    ],
+)
+def test_ladders_of_device_and_host_agree(
+    kind: Literal["real", "binary"], noise: str, n_targets: int
+) -> None:
     import cupy
 
-    for host, device in zip(_run(kind, np), _run(kind, cupy), strict=True):
+    runs = [
+        _run(posterior_of("tiny7.csv", kind, noise=noise, n_targets=n_targets, xp=xp), xp)
+        for xp in (np, cupy)
+    ]
+    for host, device in zip(*runs, strict=True):
         assert (to_host(device.exchanged) == host.exchanged).all()
         for name in _NAMES:
             got = to_host(getattr(device, name))

@@ -66,9 +66,7 @@ PROBLEMS = {
     ),
     "fixed noise": LadderProblem(_few(1, ModelSpec("real", noise=noise("0.8"))), (-2.2, -1.2), _HYBRID),
     "powers": LadderProblem(_few(2, ModelSpec("binary")), _POWERS, _HYBRID),
-    "t noise": LadderProblem(
-        _few(1, ModelSpec("real", noise=noise("0.8:12::8"))), (-2.2, -1.2), _MARGINAL
-    ),
+    "t noise": LadderProblem(_few(1, ModelSpec("real", noise=noise("0.8:12::8"))), (-2.2, -1.2), _MARGINAL),
     "t noise of each target": LadderProblem(
         _few(2, ModelSpec("real", noise=noise("0.8::12:8"))), (-3.5, -2.3), _HYBRID, (0.5, 2.0)
     ),

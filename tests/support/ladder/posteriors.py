@@ -39,9 +39,10 @@ def posterior_of(
     inputs, targets = columns[:, :2], columns[:, 2:]
     if n_targets == 2:
         targets = np.hstack([targets, targets[::-1]])
-    model = ModelSpec("real", PriorSpec.parse(noise, key="noise"))
     if kind == "binary":
         model, targets = ModelSpec("binary"), (targets > 0).astype(float)
+    else:
+        model = ModelSpec("real", PriorSpec.parse(noise, key="noise"))
     network = NetworkSpec(2, n_targets, (LayerSpec(3, "tanh"),), parse(_PRIORS))
     return SampledPosterior.from_spec(network, model, inputs, targets, xp=xp)
 
