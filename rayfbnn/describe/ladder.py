@@ -28,11 +28,16 @@ def describe_ladder(spec: RunSpec, store: Store | None) -> list[str]:
     held, kind = len(phases) - 4, spec.ladder_ends.kind
     levels = f"{'up to ' if ladder.levels == 'auto' else ''}{ladder.most_levels} levels"
     warmup = sum(phase.iterations for phase in phases[: held + 1])
+    is_t = kind == "powers" and spec.model.noise is not None
+    why = [
+        "  not levels of noise, because t noise has them with one alpha of common and targets, not with both"
+    ]
     what = "noise of the hottest level" if kind == "noise" else "power of the hottest level"
     hot = "found by the adaptation" if ladder.hot == "auto" else plain(ladder.hot, 3)
     together = min(spec.chains, spec.chains_per_batch)
     return [
         f"Ladder: {spec.chains} ladders of {levels}: {_HELD[kind]}",
+        *(why if is_t else []),
         f"  {what}: {hot}",
         f"  from chains: ladders 0, 2, ... ({spec.chains // 2}), each from a chain of its own",
         f"  from the prior: ladders 1, 3, ... ({spec.chains // 2}), each annealed from draws of its own",

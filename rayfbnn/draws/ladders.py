@@ -21,7 +21,8 @@ class LadderDraws:
     held      (K-1,) the noise in standard deviations of the targets, or the power, of each level but the last
     ladders   (R,) numbers of the ladders in the store
     families  (R,) the side that each ladder started from: "chains" or "prior"
-    measure   (R, n, K) log of the residual sum of squares, or the energy of the data
+    measured  the name of the measure in the store
+    measure   (R, n, K) log of the residual sum of squares or of its scale, or the energy of the data
     forward   (R, n, K-1) energy of level k+1 less that of level k, at the state of level k
     reverse   (R, n, K-1) energy of level k less that of level k+1, at the state of level k+1
     replica   (R, n) number of the replica at the last level
@@ -32,6 +33,7 @@ class LadderDraws:
     held: tuple[float, ...]
     ladders: tuple[int, ...]
     families: tuple[str, ...]
+    measured: str
     measure: Array
     forward: Array
     reverse: Array
@@ -72,7 +74,8 @@ def ladder_draws(run: Draws) -> LadderDraws:
     """Read the levels of ladders at the draws of a run."""
     settings = run.store.tuning.latest_ladder_rounds()[-1].settings
     n_levels, spec = settings.n_levels, run.spec
-    measure = run.of_ladder(measure_name(spec))[..., :n_levels]
+    measured = measure_name(spec)
+    measure = run.of_ladder(measured)[..., :n_levels]
     forward, reverse = (run.of_ladder(name)[..., : n_levels - 1] for name in (FORWARD, REVERSE))
     trips = run.of_ladder(ROUND_TRIPS)
     return LadderDraws(
@@ -80,6 +83,7 @@ def ladder_draws(run: Draws) -> LadderDraws:
         held=tuple(value_of_level(spec, x) for x in settings.levels),
         ladders=run.chain_numbers,
         families=tuple(FAMILIES[number % 2] for number in run.chain_numbers),
+        measured=measured,
         measure=measure,
         forward=forward,
         reverse=reverse,

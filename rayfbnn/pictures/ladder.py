@@ -12,6 +12,7 @@ from rayfbnn.pictures.colours import BLUE, GREY, RED
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import Axes
 from rayfbnn.store.catalogue import FAMILIES
+from rayfbnn.store.ladder_words import MEASURES
 
 if TYPE_CHECKING:
     from rayfbnn.answers.ladder.evidence import LadderEvidence
@@ -52,8 +53,7 @@ def draw_measures(axis: Axes, levels: LadderDraws) -> None:
     handles, labels = axis.get_legend_handles_labels()
     by_label = dict(zip(labels, handles, strict=True))
     axis.legend(by_label.values(), [_WORDS[label] for label in by_label])
-    what = "log residual sum of squares" if levels.kind == "noise" else "energy of the data"
-    axis.set_title(f"{what} by level")
+    axis.set_title(f"{MEASURES[levels.measured].removeprefix('the ')} by level")
     _name_levels(axis, levels)
 
 

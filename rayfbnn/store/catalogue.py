@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,10 +29,10 @@ Kind = Literal["mcmc", "exact", "prior", "approximate"]
 StateShapes = tuple[tuple[str, tuple[int, ...]], ...]
 # An array, because readers of Zarr do not look inside an array's folder. The commit records lie there.
 COMMITS = "commits"
-# A run with a ladder has in the group LADDER: the log RSS or the energy of the data at each level, the energy
+# A run with a ladder has in the group LADDER: the measure of each level (`measure_name`), the energy
 # differences between neighbours (mcmc/ladder), and the replica and the round trips at the top.
 LADDER = "ladder"
-LOG_RSS, DATA_ENERGY = "log_rss", "data_energy"
+LOG_RSS, LOG_SCALE, DATA_ENERGY = "log_rss", "log_scale", "data_energy"
 FORWARD, REVERSE, REPLICA, ROUND_TRIPS = "forward", "reverse", "replica", "round_trips"
 FAMILIES = ("chains", "prior")  # of ladders with even and with odd numbers
 DISCARDED, TUNING, VERDICTS = "discarded", "tuning", "verdicts"  # folders in COMMITS
@@ -248,8 +249,15 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
 
 
 def measure_name(spec: RunSpec) -> str:
-    """Return the name of the measure of each level of a ladder: of a noise level, or of a power."""
-    return LOG_RSS if spec.ladder_ends.kind == "noise" else DATA_ENERGY
+    """Return the name of the measure of each level of a ladder.
+
+    It is the log of the residual sum of squares, for t noise that of the scale of the residuals, and for
+    powers the energy of the data.
+    """
+    if spec.ladder_ends.kind == "powers":
+        return DATA_ENERGY
+    assert spec.model.noise is not None
+    return LOG_RSS if math.isinf(spec.model.noise.alphas[2]) else LOG_SCALE
 
 
 def ladder_shapes(spec: RunSpec, n_levels: int) -> dict[str, tuple[int, ...]]:

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.ladder.records import LadderSettings
 from rayfbnn.numerals import plain
+from rayfbnn.store.catalogue import DATA_ENERGY, LOG_RSS, LOG_SCALE
 from rayfbnn.store.tuning_rounds import Round
 
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.store import Store
 
+MEASURES = {
+    LOG_RSS: "log RSS",
+    LOG_SCALE: "the log scale of the residuals",
+    DATA_ENERGY: "the energy of the data",
+}
 _NAMES = {"operations": "tuning", "starts": "first levels", "ladders": "levels"}
 
 

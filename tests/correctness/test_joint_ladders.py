@@ -73,6 +73,6 @@ def test_mutant_of_energy_at_the_top_is_killed(name: str, monkeypatch: pytest.Mo
 
 def test_mutant_without_new_noise_at_the_top_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A state that reaches the top would keep the precision that its level held."""
-    changed = mutant(noise, ("precisions[:, columns] = xp.where(is_below", "_ = xp.where(is_below"))
+    changed = mutant(noise, ("precisions[:, columns] = xp.where(is_below[", "_ = xp.where(is_below["))
     monkeypatch.setattr(choosing, "NoisePath", changed.NoisePath)
     assert not _stays_exact("noise", "noise not drawn again")

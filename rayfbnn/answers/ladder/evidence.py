@@ -52,8 +52,11 @@ class LadderEvidence:
     ----------
     held
         Noise of each level but the last, in standard deviations of the targets, or its power.
+    measured
+        The name of the quantity that `rhat` is of: "log_rss" (log of the residual sum of squares),
+        "log_scale" (log of the scale of t noise that fits the residuals best), or "data_energy".
     rhat
-        R-hat over all ladders of each level's log residual sum of squares, or of its energy.
+        R-hat of this quantity at each level over all ladders.
     rejection
         Mean probability that neighbouring levels do not exchange.
     common
@@ -71,6 +74,7 @@ class LadderEvidence:
     kind: str
     held: tuple[float, ...]
     ladders: tuple[int, ...]
+    measured: str
     rhat: tuple[float, ...]
     rejection: tuple[float, ...]
     common: int | None
@@ -144,6 +148,7 @@ def ladder_evidence(run: Draws) -> LadderEvidence:
         kind=levels.kind,
         held=levels.held,
         ladders=levels.ladders,
+        measured=levels.measured,
         rhat=of_levels,
         rejection=tuple(levels.rejection.mean(axis=0).tolist()),
         common=common,

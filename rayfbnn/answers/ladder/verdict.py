@@ -20,6 +20,7 @@ from rayfbnn.draws.ladders import is_of_ladders
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.effective import MIN_DRAWS
 from rayfbnn.store.catalogue import FAMILIES
+from rayfbnn.store.ladder_words import MEASURES
 from rayfbnn.store.storage.places import as_typed
 
 MAX_SPREAD = 0.3  # nats, within families and between them
@@ -275,7 +276,7 @@ def _advice(evidence: LadderEvidence, *, disagreement: bool) -> tuple[str, ...]:
 
 
 def _measured(evidence: LadderEvidence) -> str:
-    return "log RSS" if evidence.kind == "noise" else "the energy of the data"
+    return MEASURES[evidence.measured]
 
 
 def _level(evidence: LadderEvidence, level: int) -> str:

@@ -22,7 +22,7 @@ class Measured:
     rejection   (K-1,) sum over ladders of 1 - min(1, r) of each pair of levels
     accepted    (K,)   sum over ladders of the accepted trajectories of each level
     top         (n_targets,) sum over ladders of the log noise precisions at the top; () without noise
-    measure     for each ladder (K,): the sum of the log of the residual sum of squares, or of -log likelihood
+    measure     for each ladder (K,): the sum of the misfits of its states (path.py)
     squares     for each ladder (K,): the sum of its squares
     """
 

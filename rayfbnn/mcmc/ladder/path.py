@@ -14,11 +14,18 @@ class Energies(Protocol):
 
     @property
     def measure(self) -> Array:
-        """The misfit of each state, (n_rows,): the log of the residual sum of squares, or -log likelihood."""
+        """The misfit of each state, (n_rows,), which does not depend on its level.
+
+        It is the log of the residual sum of squares, the log of the scale of t noise that fits the residuals
+        best, or -log likelihood.
+        """
         ...
 
     def at(self, x: Array) -> Array:
-        """Return each state's energy at the level with coordinate x, both (n_rows,) float64."""
+        """Return each state's energy at the level with coordinate x, both (n_rows,) float64.
+
+        If the noise has no closed integral, this is the energy at the top of a state with a precision.
+        """
         ...
 
     def taken(self, rows: Array) -> Energies:

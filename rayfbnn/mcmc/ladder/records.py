@@ -74,7 +74,7 @@ class LadderInfo:
     accepted       (R, K)    whether the trajectory was accepted
     diverged       (R, K)    whether its energy was not finite
     energy_change  (R, K)    of the trajectory
-    measure        (R, K)    log of the residual sum of squares, or -log likelihood
+    measure        (R, K)    misfit of the state (path.py)
     forward        (R, K-1)  E_{k+1} - E_k at the state of level k
     reverse        (R, K-1)  E_k - E_{k+1} at the state of level k+1
     rejection      (R, K-1)  1 - min(1, r) of each pair, whether tried or not

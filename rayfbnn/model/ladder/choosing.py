@@ -29,12 +29,13 @@ def path_of(posterior: SampledPosterior) -> NoisePath | PowerPath:
 def ends_of(model: ModelSpec, n_targets: int) -> LadderEnds:
     """Return what the levels of a model's ladder differ in, and where it ends.
 
-    Levels of noise are for Gaussian noise whose precision is fixed, or has a single free level.
+    Levels of noise are for Gaussian noise, and for t noise with one free level: the common one, or that of
+    targets.
     """
-    if model.noise is None:
+    if model.noise is None or model.noise.rectified is not None:
         return LadderEnds("powers", 0.0)
     common, of_target, of_case = (math.isfinite(alpha) for alpha in model.noise.alphas)
-    if of_case or (common and of_target) or model.noise.rectified is not None:
+    if of_case and common == of_target:
         return LadderEnds("powers", 0.0)
     is_free = common or of_target
     return LadderEnds("noise", math.inf if is_free else math.log(model.noise.mean_precision(n_targets)))

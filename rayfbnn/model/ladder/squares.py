@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
+from rayfbnn.model.ladder.extended import Joint
 from rayfbnn.model.layout import PrecisionGroup
 from rayfbnn.model.sampled import SampledPosterior
 
@@ -74,9 +75,29 @@ class Squares:
         with np.errstate(all="ignore"):
             return (constant + m / 2 * xp.log((b + part.sums) / 2)).sum(axis=1)
 
+    def joint(self, group: PrecisionGroup) -> Joint:
+        """Return the joint density of the residuals and of the common precision above those of targets.
+
+        With c = exp(u) the common precision, a the alpha of targets, m = a + n, and the precision of each
+        target integrated over its prior Gamma(a/2, mean c), its residuals have the log density
+
+        log Gamma(m/2) - log Gamma(a/2) - (n/2) log(pi a) + n u/2 - (m/2) log(1 + exp(u) RSS/a)
+        """
+        alpha_common, alpha, _ = group.prior.alphas
+        n, m = self.counts, alpha + self.counts
+        constant = _log_gammas(m / 2) - math.lgamma(alpha / 2) - n / 2 * math.log(math.pi * alpha)
+        return Joint(
+            self.sums[:, None] / alpha,
+            m[:, None] / 2,
+            n.sum(axis=1, keepdims=True),
+            constant.sum(axis=1, keepdims=True),
+            alpha_common,
+            group.mean,
+        )
+
 
 def alpha_of(group: PrecisionGroup) -> float:
-    """Return the alpha of the only free level of Gaussian noise: of targets, or the common one."""
+    """Return the alpha of the only free level of the noise: of targets, or the common one."""
     common, unit, _ = group.prior.alphas
     return common if math.isinf(unit) else unit
 

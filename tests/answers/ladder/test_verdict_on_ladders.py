@@ -29,6 +29,7 @@ GOOD = LadderEvidence(
     kind="noise",
     held=(0.5, 0.2, 0.1),
     ladders=(0, 1, 2, 3),
+    measured="log_rss",
     rhat=(1.001, 1.002, 1.004, 1.006),
     rejection=(0.5, 0.5, 0.5),
     common=0,

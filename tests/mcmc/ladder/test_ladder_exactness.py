@@ -11,10 +11,12 @@ import pytest
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc.ladder.evidence import log_weights_of_hot
 from rayfbnn.mcmc.ladder.records import LadderSettings, rows_of, started
+from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
 from rayfbnn.mcmc.tempering.annealing import Normaliser, normaliser
 from rayfbnn.model.ladder.choosing import path_of
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.state import LadderEnds
 from tests.support.ladder.in_memory import frozen, run
 from tests.support.ladder.posteriors import posterior_of, quantities, weighted
 from tests.support.model.chain_streams import streams_on_array
@@ -49,10 +51,31 @@ def test_ladder_agrees_with_importance_sampling(
 
     The hottest level is so hot that its own evidence is known: the likelihood varies by less than 0.01.
     """
-    posterior = posterior_of(table, kind)
-    path, operations = path_of(posterior), _MARGINAL if kind == "real" else _HYBRID
+    _agrees(posterior_of(table, kind), levels, _MARGINAL if kind == "real" else _HYBRID)
+
+
+@pytest.mark.parametrize(
+    "noise, n_targets, multipliers",
+    [("1:10::4", 1, ()), ("1::10:4", 2, (0.7, 1.4)), ("1:6:10", 2, (0.7, 1.4))],
+)
+def test_ladder_agrees_where_the_noise_is_proposed(
+    noise: str, n_targets: int, multipliers: tuple[float, ...]
+) -> None:
+    """The noise has the posterior's means too, although it is drawn from a fitted density at the top."""
+    posterior = posterior_of("tiny7.csv", noise=noise, n_targets=n_targets)
+    assert path_of(posterior).ends == LadderEnds("noise", math.inf)
+    _agrees(posterior, (-12.0, -4.0, -2.5, -1.0), _MARGINAL, multipliers)
+
+
+def _agrees(
+    posterior: SampledPosterior,
+    levels: tuple[float, ...],
+    operations: tuple[Operation, ...],
+    multipliers: tuple[float, ...] = (),
+) -> None:
+    path = path_of(posterior)
     advance, _ = choose.advance_for(posterior)
-    settings = LadderSettings(levels, (0.6,) * 5, (8,) * 5)
+    settings = LadderSettings(levels, (0.6,) * 5, (8,) * 5, multipliers=multipliers)
     streams = lambda rows: streams_on_array(11, rows)  # noqa: E731
     state = started(path.prior_draw(streams(rows_of(range(_LADDERS), 5)).at(iteration=0)), 5)
     state, _ = run(path, operations, state, settings, streams, 1, _WARM, advance=advance)
@@ -66,7 +89,7 @@ def test_ladder_agrees_with_importance_sampling(
     assert abs(z).max() < 4
     # The evidence: Bennett's from level to level, and that of the hottest level by its own energies.
     totals = np.array([ratios.total for ratios in ladders.log_ratios])
-    hot = _hot(posterior, levels[0], 20_000).log_value
+    hot = _hot(posterior, levels[0], 20_000, multipliers).log_value
     error_of_total = totals.std(ddof=1) / math.sqrt(_LADDERS)
     z = (totals.mean() + hot - exact.log_evidence) / math.hypot(error_of_total, exact.error_of_evidence)
     assert abs(z) < 4
@@ -89,10 +112,10 @@ def test_annealing_to_the_hot_level_agrees_with_importance_sampling(
     assert abs(z) < 4
 
 
-def _hot(posterior: SampledPosterior, x: float, n: int) -> Normaliser:
+def _hot(posterior: SampledPosterior, x: float, n: int, multipliers: tuple[float, ...] = ()) -> Normaliser:
     """Return the normalising constant of a hot level, by importance sampling from the prior."""
-    path = path_of(posterior)
+    path = path_of(posterior).with_multipliers(multipliers)
     streams = streams_on_array(13, np.arange(n, dtype=np.uint64))
     drawn = path.prior_draw(streams.at(iteration=0))
-    _, energies = path.offered(drawn, streams, is_below=np.zeros(n, dtype=bool))
+    _, energies = path.offered(drawn, streams, is_below=np.ones(n, dtype=bool))
     return normaliser(-energies.at(np.full(n, x)))

@@ -20,6 +20,7 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.ladder.choosing import path_of
+from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import joint_p_values
 from rayfbnn.state import ChainState
@@ -65,8 +66,15 @@ PROBLEMS = {
     ),
     "fixed noise": LadderProblem(_few(1, ModelSpec("real", noise=noise("0.8"))), (-2.2, -1.2), _HYBRID),
     "powers": LadderProblem(_few(2, ModelSpec("binary")), _POWERS, _HYBRID),
+    "t noise": LadderProblem(_few(1, ModelSpec("real", noise=noise("0.8:12::8"))), (-2.2, -1.2), _MARGINAL),
+    "t noise of each target": LadderProblem(
+        _few(2, ModelSpec("real", noise=noise("0.8::12:8"))), (-3.5, -2.3), _HYBRID, (0.5, 2.0)
+    ),
+    "noise with two levels": LadderProblem(
+        _few(2, ModelSpec("real", noise=noise("0.8:12:12"))), (-2.5, -1.5), _MARGINAL, (0.5, 2.0)
+    ),
     "powers with t noise": LadderProblem(
-        _few(1, ModelSpec("real", noise=noise("0.8:12::8"))), _POWERS, _HYBRID
+        _few(1, ModelSpec("real", noise=noise("0.8:24:24:16"))), _POWERS, _HYBRID
     ),
 }
 
@@ -133,6 +141,12 @@ def _proposal(
     if path_of(posterior).ends.kind == "powers":
         return posterior.tempered(math.exp(x)).rejection_proposal(streams)
     drawn = posterior.initial_state(streams, sigmas=None)
-    squares = ((posterior.targets - posterior.training_outputs(drawn.position)) ** 2).sum(axis=2)
-    ratios = np.array(ladder.multipliers or (1.0,))
-    return drawn.position, drawn.precisions, -0.5 * math.exp(x) * (squares * ratios).sum(axis=1)
+    path = path_of(posterior).with_multipliers(ladder.multipliers)
+    held = noise_precisions(
+        path.placed(drawn, np.full(len(drawn.position), x)).precisions, posterior.precision_layout
+    )
+    # No term is positive.
+    terms, _ = posterior.data_model.terms_and_gradient(
+        posterior.training_outputs(drawn.position), posterior.targets, held
+    )
+    return drawn.position, drawn.precisions, terms.sum(axis=(1, 2))

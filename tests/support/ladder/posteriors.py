@@ -22,25 +22,36 @@ _PROBE = np.array([[-1.0, 0.3], [0.2, -0.5]])  # inputs of outputs that are comp
 _AT_ONCE = 50_000
 
 
-def posterior_of(table: str, kind: Literal["real", "binary"] = "real", *, xp: Any = np) -> SampledPosterior:
-    """Return the posterior of three tanh units given a table, or given the signs of its targets."""
+def posterior_of(
+    table: str,
+    kind: Literal["real", "binary"] = "real",
+    *,
+    noise: str = "1:10",
+    n_targets: int = 1,
+    xp: Any = np,
+) -> SampledPosterior:
+    """Return the posterior of three tanh units given a table, or given the signs of its targets.
+
+    n_targets  the second of two targets is the first in the opposite order of cases
+    """
     rows = np.loadtxt(TABLES / table, delimiter=",", skiprows=1)
     columns = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     inputs, targets = columns[:, :2], columns[:, 2:]
-    model = ModelSpec("real", PriorSpec.parse("1:10", key="noise"))
+    if n_targets == 2:
+        targets = np.hstack([targets, targets[::-1]])
     if kind == "binary":
         model, targets = ModelSpec("binary"), (targets > 0).astype(float)
-    network = NetworkSpec(2, 1, (LayerSpec(3, "tanh"),), parse(_PRIORS))
+    else:
+        model = ModelSpec("real", PriorSpec.parse(noise, key="noise"))
+    network = NetworkSpec(2, n_targets, (LayerSpec(3, "tanh"),), parse(_PRIORS))
     return SampledPosterior.from_spec(network, model, inputs, targets, xp=xp)
 
 
 def quantities(posterior: SampledPosterior, position: Array, precisions: Array) -> Array:
-    """Return the log sigmas of weights and outputs at two inputs, (n_rows, n_quantities)."""
-    noise = posterior.precision_layout.groups[-1]
-    n = noise.common if noise.is_of_targets else posterior.n_precisions
-    is_free = np.asarray(posterior.precision_layout.is_free)[:n]
-    outputs = posterior.outputs(position, _PROBE)[:, :, 0]
-    return np.concatenate([-0.5 * np.log(precisions[:, :n][:, is_free]), outputs], axis=1)
+    """Return the log sigmas of weights and noise, and outputs at two inputs, (n_rows, n_quantities)."""
+    is_free = np.asarray(posterior.precision_layout.is_free)
+    outputs = posterior.outputs(position, _PROBE).reshape(len(position), -1)
+    return np.concatenate([-0.5 * np.log(precisions[:, is_free]), outputs], axis=1)
 
 
 @dataclass(frozen=True)
@@ -54,15 +65,16 @@ class Weighted:
 
 
 def weighted(posterior: SampledPosterior, n: int, *, seed: int) -> Weighted:
-    """Return what importance sampling from the prior gives, with the noise integrated out."""
+    """Return what importance sampling from the prior gives, with the noise integrated out or proposed."""
     path = path_of(posterior)
     parts = []
     for first in range(0, n, _AT_ONCE):
         streams: Streams = streams_on_array(seed, np.arange(first, first + _AT_ONCE, dtype=np.uint64))
         drawn = path.prior_draw(streams.at(iteration=0))
-        _, energies = path.offered(drawn, streams, is_below=np.zeros(_AT_ONCE, dtype=bool))
+        everywhere = np.ones(_AT_ONCE, dtype=bool)
+        state, energies = path.offered(drawn, streams.at(iteration=1), is_below=everywhere)
         log_weights = -energies.at(np.full(_AT_ONCE, path.ends.top))
-        parts.append((log_weights, quantities(posterior, drawn.position, drawn.precisions)))
+        parts.append((log_weights, quantities(posterior, state.position, state.precisions)))
     logs, values = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     largest = logs.max()
     weights = np.exp(logs - largest)
