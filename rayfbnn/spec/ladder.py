@@ -21,6 +21,7 @@ USUAL_ITERATIONS = 2000
 _LEAST_LADDERS = 4
 _MOST_IN_ALL = 1_000_000  # levels of all ladders: the record of a round has two numbers for each
 LADDERS_PER_BATCH = 2
+_BYTES_ON_DEVICE = 8 * 2**30  # a card has 16 GiB and more
 
 
 class LadderSpec(StrictModel):
@@ -83,6 +84,15 @@ def ladder_phases(
     )
     kept = PhaseSpec(iterations=iterations or USUAL_ITERATIONS, operations=default[-1].operations)
     return (*held, tuned, annealed, adapted, kept)
+
+
+def ladders_on_device(ladders: int, *, most_levels: int, bytes_of_level: int) -> int:
+    """Return the default size of a batch on a device: all ladders, or as many as take 8 GiB at all levels.
+
+    bytes_of_level  memory that a device needs for one level of one ladder
+    """
+    most = _BYTES_ON_DEVICE // (most_levels * bytes_of_level) // 2 * 2
+    return min(ladders, max(LADDERS_PER_BATCH, most))
 
 
 def even_batch(ladders: int) -> int:

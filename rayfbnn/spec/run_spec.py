@@ -42,6 +42,7 @@ from rayfbnn.spec.ladder import (
     check_ladder,
     even_batch,
     ladder_phases,
+    ladders_on_device,
 )
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.methods import (
@@ -370,7 +371,9 @@ class RunSpec(StrictModel):
         if self.device == "cpu" or not self.has_default_batches or n_gpus == 1:
             return self
         size = -(-self.chains // min(n_gpus, self.chains))
-        return self._with_batches_of(size if self.ladder is None else even_batch(size))
+        if self.ladder is not None:
+            size = min(even_batch(size), self.chains_per_batch)
+        return self._with_batches_of(size)
 
     def with_batches_for_cores(self, n_workers: int, *, is_asked: bool) -> RunSpec:
         """Return the same run of Markov chains with batches for the workers of this machine.
@@ -521,6 +524,18 @@ class RunSpec(StrictModel):
         return self.chains * (of_parameters + 8 * n_sigmas(self.network))
 
     @property
+    def _bytes_on_device(self) -> int:
+        """Approximate memory that a device needs for a chain: its vectors, and a pass through the network.
+
+        An update has about 16 vectors as long as the parameters. A pass has two arrays of the units at all
+        cases, and three of the residuals in float64.
+        """
+        size = 4 if self.dtype == "float32" else 8
+        units = sum(layer.units for layer in self.network.hidden)
+        of_cases = self._n_cases * (2 * size * units + 3 * 8 * self.network.outputs)
+        return 16 * size * sum(group.size for group in self.network.groups()) + of_cases
+
+    @property
     def _is_large(self) -> bool:
         return self._size >= 1
 
@@ -539,6 +554,11 @@ class RunSpec(StrictModel):
         if self.network_keys.has_default_priors:
             self._fill_priors()
         check_network(self.network, self.network_keys.priors)
+        if self.ladder is not None and self.device == "gpu" and self.has_default_batches:
+            size = ladders_on_device(
+                self.chains, most_levels=self.ladder.most_levels, bytes_of_level=self._bytes_on_device
+            )
+            object.__setattr__(self, "chains_per_batch", size)
         if not self.phase:
             phases = default_phases(
                 self.network,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rayfbnn import api
+from rayfbnn.data import read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.ladder import LadderSpec
@@ -44,6 +45,18 @@ def test_a_device_runs_all_ladders_in_one_batch_and_several_devices_even_ones(tm
     sizes = {n: spec.with_batches_for(n).chains_per_batch for n in (1, 2, 3, 5, 64)}
     assert sizes == {1: 64, 2: 32, 3: 22, 5: 14, 64: 2}
     assert ladder_spec(tmp_path, device="gpu", chains=64, chains_per_batch=16).chains_per_batch == 16
+
+
+def test_a_batch_of_a_device_takes_as_many_levels_as_fit(tmp_path: Path) -> None:
+    """Networks of 2-3-1 with 12 cases fit by the thousand, wide ones by two."""
+    keys: dict[str, Any] = {"device": "gpu", "chains": 4096, "chains_per_batch": None}
+    assert read_training(ladder_spec(tmp_path, **keys))[0].chains_per_batch == 4096
+    wide = {"network__hidden": [{"units": 4000, "activation": "tanh"}], "settings": {"levels": 64}}
+    few, data = read_training(ladder_spec(tmp_path, **keys, **wide))
+    # 16 vectors of 16,001 parameters in float32, two arrays of 4,000 units at 12 cases, and the residuals
+    assert few.chains_per_batch == 2**33 // (64 * (64 * 16_001 + 12 * (8 * 4000 + 24))) // 2 * 2 == 94
+    assert few.with_batches_for(2).chains_per_batch == 94 and data.n_cases == 12
+    assert few.with_batches_for(64).chains_per_batch == 64
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
