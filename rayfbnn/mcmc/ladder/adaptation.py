@@ -52,8 +52,8 @@ class Plan:
         return () if self.hot is not None else tuple(range(n // 2, n - 1))
 
     def is_hot_known_after(self, number: int) -> bool:
-        """Return True from the first round on after which the hot end may move."""
-        return self.hot is not None or number >= self.moves_hot_after[0]
+        """Return True after the first half of the rounds, from which on the hot end may move."""
+        return self.hot is not None or number >= len(self.rounds) // 2
 
 
 def first_settings(

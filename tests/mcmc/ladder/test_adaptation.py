@@ -107,6 +107,14 @@ def test_number_of_levels_follows_the_barrier() -> None:
     assert adapted(settings, measured, ends=_NOISE, plan=capped, number=0).n_levels == 6
 
 
+@pytest.mark.parametrize("rounds", [(12,), (16, 32)])
+def test_an_adaptation_of_one_or_two_rounds_chooses_levels(rounds: tuple[int, ...]) -> None:
+    settings = LadderSettings((0.0, 2.0, 4.0, 5.0), (0.5,) * 5, (16,) * 5)
+    measured = _measured([0.9] * 4, means=[[0.0] * 5] * 3)
+    for number in range(len(rounds)):
+        assert adapted(settings, measured, ends=_NOISE, plan=Plan(rounds), number=number).n_levels == 7
+
+
 def test_hot_end_is_the_coldest_level_at_which_ladders_agree() -> None:
     settings = LadderSettings((0.0, 1.0, 2.0, 3.0, 4.0), (0.5,) * 6, (16,) * 6)
     split = [[0.0] * 6, [0.0] * 6, [0.0, 0.0, 0.0, 3.0, 5.0, 5.0]]
