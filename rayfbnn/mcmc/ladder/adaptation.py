@@ -98,6 +98,10 @@ def adapted(
     hot = plan.hot
     if hot is None:
         hot = _hot(settings, measured) if number in plan.moves_hot_after else settings.levels[0]
+    if hot < old[0]:  # rejections between new levels are taken to be as between the hottest two
+        steepness = barrier[1] / (old[1] - old[0])
+        old = np.concatenate([[hot], old])
+        barrier = np.concatenate([[0.0], barrier + steepness * (old[1] - hot)])
     start = float(np.interp(hot, old, barrier[: len(old)]))
     n_levels = plan.levels or _n_levels(
         barrier[-1] - start,
