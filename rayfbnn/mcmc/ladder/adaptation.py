@@ -52,7 +52,7 @@ class Plan:
         return () if self.hot is not None else tuple(range(n // 2, n - 1))
 
     def is_hot_known_after(self, number: int) -> bool:
-        """Return True from the first round on after which the hot end may move, if there are enough."""
+        """Return True after the first half of the rounds, from which on the hot end may move."""
         return self.hot is not None or number >= len(self.rounds) // 2
 
 
@@ -98,6 +98,10 @@ def adapted(
     hot = plan.hot
     if hot is None:
         hot = _hot(settings, measured) if number in plan.moves_hot_after else settings.levels[0]
+    if hot < old[0]:  # rejections between new levels are taken to be as between the hottest two
+        steepness = barrier[1] / (old[1] - old[0])
+        old = np.concatenate([[hot], old])
+        barrier = np.concatenate([[0.0], barrier + steepness * (old[1] - hot)])
     start = float(np.interp(hot, old, barrier[: len(old)]))
     n_levels = plan.levels or _n_levels(
         barrier[-1] - start,

@@ -1,9 +1,10 @@
 """The gates of ladders by problem: ladders and chains of the default schedule at equal processor time.
 
-    python -m tests.benchmarks.ladder robot_arm --evidence 100
-    python -m tests.benchmarks.ladder boston --evidence 100
-    python -m tests.benchmarks.ladder diabetes --evidence 100
+    python -m tests.benchmarks.ladder robot_arm --evidence 16 --temperatures 60000
+    python -m tests.benchmarks.ladder boston --units 8 --evidence 100
+    python -m tests.benchmarks.ladder diabetes --units 8 --evidence 100
     python -m tests.benchmarks.ladder yacht --uci FOLDER --units 8 --seconds 120
+    python -m tests.benchmarks.ladder yacht --uci FOLDER --units 8 --seconds 250 --hot 0.3 --alone
     python -m tests.benchmarks.ladder energy --uci FOLDER --units 8 --seconds 100 --alone
     python -m tests.benchmarks.ladder diabetes --device gpu --ladders 64 --evidence 1000
 
@@ -77,6 +78,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="of each, with the warm-up")
     parser.add_argument("--annealing", type=int, default=200, help="iterations")
     parser.add_argument("--adaptation", type=int, default=800, help="iterations")
+    parser.add_argument("--hot", type=float, help="noise of the hot level; found by the ladders without it")
     parser.add_argument("--alone", action="store_true", help="no chains beside the ladders")
     parser.add_argument("--evidence", type=int, default=0, help="annealing runs for log evidence")
     parser.add_argument("--temperatures", type=int, default=5000, help="of these runs")
@@ -94,8 +96,8 @@ def main() -> None:
     if given.units is not None:
         keys["network"] = {"hidden": [{"units": given.units, "activation": "tanh"}]}
     with tempfile.TemporaryDirectory() as folder:
-        lengths = {"annealing": given.annealing, "adaptation": given.adaptation}
-        ladders = Timed.run(Path(folder) / "ladders", keys | {"ladder": lengths}, frame, given.seconds)
+        settings = {"annealing": given.annealing, "adaptation": given.adaptation, "hot": given.hot or "auto"}
+        ladders = Timed.run(Path(folder) / "ladders", keys | {"ladder": settings}, frame, given.seconds)
         _show_levels(ladder_draws(ladders.draws))
         _show_verdict(ladders.draws)
         _show_quantities(

@@ -15,6 +15,7 @@ from rayfbnn.mcmc.ladder import starts
 from rayfbnn.mcmc.ladder.adaptation import Plan, adapted, first_settings, moved
 from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, started
+from rayfbnn.mcmc.operation import Settings
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, SampleSigmas
 from rayfbnn.model.ladder.choosing import path_of
 from rayfbnn.state import ChainState, LadderEnds
@@ -83,7 +84,7 @@ def _measured(rejection: list[float], *, means: list[list[float]], top: float = 
 
 
 def test_levels_go_where_rejection_was_and_end_at_the_noise_of_the_top() -> None:
-    settings = LadderSettings((0.0, 2.0, 4.0, 5.0), (0.5,) * 5, (16,) * 5, multipliers=(1.0,))
+    settings = LadderSettings((0.0, 2.0, 4.0, 5.0), (0.5,) * 5, (16, 16, 32, 64, 128), multipliers=(1.0,))
     measured = _measured([0.2, 0.2, 0.8, 0.3], means=[[0.0] * 5] * 3)
     after = adapted(settings, measured, ends=_NOISE, plan=Plan(levels=5, hot=0.0), number=0)
     assert after.levels[0] == 0 and after.levels[-1] == pytest.approx(6.0)
@@ -107,6 +108,14 @@ def test_number_of_levels_follows_the_barrier() -> None:
     assert adapted(settings, measured, ends=_NOISE, plan=capped, number=0).n_levels == 6
 
 
+@pytest.mark.parametrize("rounds", [(12,), (16, 32)])
+def test_an_adaptation_of_one_or_two_rounds_chooses_levels(rounds: tuple[int, ...]) -> None:
+    settings = LadderSettings((0.0, 2.0, 4.0, 5.0), (0.5,) * 5, (16,) * 5)
+    measured = _measured([0.9] * 4, means=[[0.0] * 5] * 3)
+    for number in range(len(rounds)):
+        assert adapted(settings, measured, ends=_NOISE, plan=Plan(rounds), number=number).n_levels == 7
+
+
 def test_hot_end_is_the_coldest_level_at_which_ladders_agree() -> None:
     settings = LadderSettings((0.0, 1.0, 2.0, 3.0, 4.0), (0.5,) * 6, (16,) * 6)
     split = [[0.0] * 6, [0.0] * 6, [0.0, 0.0, 0.0, 3.0, 5.0, 5.0]]
@@ -114,16 +123,22 @@ def test_hot_end_is_the_coldest_level_at_which_ladders_agree() -> None:
     assert after.levels[0] == 2.0
     nowhere = [[0.0] * 6, [0.0] * 6, [5.0] * 6]
     after = adapted(settings, _measured([0.5] * 5, means=nowhere), ends=_NOISE, plan=Plan(), number=3)
-    assert after.levels[0] < 0
+    assert after.levels[0] == pytest.approx(-0.7)
+    # Rejections between the new hot end and level 0 are taken to be as between the next two.
+    assert after.n_levels == 7 and np.diff(after.levels)[0] == pytest.approx(np.diff(after.levels)[-1])
 
 
-@pytest.mark.parametrize("rounds", [(8,), (16, 20)])
-def test_an_adaptation_of_one_or_two_rounds_keeps_its_hot_end(rounds: tuple[int, ...]) -> None:
-    settings = LadderSettings((0.0, 2.0, 4.0, 5.0), (0.5,) * 5, (16,) * 5)
-    for number in range(len(rounds)):
-        measured = _measured([0.5] * 4, means=[[0.0] * 5] * 3)
-        after = adapted(settings, measured, ends=_NOISE, plan=Plan(rounds), number=number)
-        assert after.levels[0] == 0.0 and after.n_levels == 5
+def test_lengths_are_those_of_the_warm_up() -> None:
+    tuned = Settings(1.0, 32, 64, scales=(1.0, 3.0))
+    settings = first_settings(_NOISE, Plan(levels=5), top=(6 * _ONE,), n_chains=1, tuned=tuned)
+    assert settings.steps == (16, 16, 16, 32, 32) and settings.scales == (1.0, 3.0)
+    after = adapted(
+        settings, _measured([0.3] * 4, means=[[0.0] * 5] * 3), ends=_NOISE, plan=Plan(levels=5), number=0
+    )
+    assert after.steps[-1] == 32 and after.scales == (1.0, 3.0)
+    # A ladder has shorter trajectories than chains of the same posterior, if these are long.
+    longer = replace(tuned, steps=256)
+    assert first_settings(_NOISE, Plan(), top=(0,), n_chains=1, tuned=longer).steps[-1] == 128
 
 
 def _start_from_their_own_chains(module: ModuleType) -> bool:
