@@ -6,7 +6,8 @@ given a log precision u from a proposal q(u | w), which depends on w alone. Pair
 
     p_k(w) q(u | w) at level k,    prior(w) p(targets | w, u) p(u) at the top
 
-The normalising constants are those without u, because q is normalised. Exchanges of pairs are therefore exact
+The normalising constants are those without u, because q is normalised: q is a pseudoprior, Carlin and Chib
+(1995), "Bayesian model choice via Markov chain Monte Carlo methods". Exchanges of pairs are therefore exact
 for any q, and so is Bennett's ratio. After division by q, the energy of the top is
 
     -log(p(targets | w, u) p(u) / q(u | w))

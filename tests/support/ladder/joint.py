@@ -71,7 +71,7 @@ PROBLEMS = {
         _few(2, ModelSpec("real", noise=noise("0.8::12:8"))), (-3.5, -2.3), _HYBRID, (0.5, 2.0)
     ),
     "noise with two levels": LadderProblem(
-        _few(2, ModelSpec("real", noise=noise("0.8:12:12"))), (-2.5, -1.5), _MARGINAL, (0.5, 2.0)
+        _few(2, ModelSpec("real", noise=noise("0.8:10:24"))), (-3.5, -2.2), _MARGINAL, (0.5, 2.0)
     ),
     "powers with t noise": LadderProblem(
         _few(1, ModelSpec("real", noise=noise("0.8:24:24:16"))), _POWERS, _HYBRID
