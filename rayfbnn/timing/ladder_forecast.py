@@ -18,6 +18,7 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.store.ladder_rounds import plan_of
 from rayfbnn.streams import Streams
+from rayfbnn.timing.forecast import first_verdict
 from rayfbnn.timing.measured_times import Forecast
 from rayfbnn.timing.run_time import UpdateTimes, with_numbers
 from rayfbnn.timing.steps import timed
@@ -50,7 +51,9 @@ def ladder_forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecas
     turns = math.ceil(n_batches / max(1, workers))
     before = turns * ((sum(warmup) + annealed) * of_chains + (annealed / 2 + adapted) * of_ladders)
     whole = before + turns * kept * of_ladders
-    return None if whole < LEAST_SECONDS else Forecast(min(workers, n_batches), whole, before)
+    if whole < LEAST_SECONDS:
+        return None
+    return Forecast(min(workers, n_batches), whole, before, first_verdict=first_verdict(spec, before, whole))
 
 
 def _of_chains(spec: RunSpec, posterior: SampledPosterior, n_chains: int) -> float:

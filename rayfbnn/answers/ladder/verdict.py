@@ -13,8 +13,9 @@ from typing import Any
 from rayfbnn.answers.judging.advice import resume_advice, rounded_up
 from rayfbnn.answers.judging.verdicts import Grade, Verdict
 from rayfbnn.answers.ladder.evidence import AGREES, LadderEvidence, ladder_evidence
+from rayfbnn.answers.ladder.obstacle import lasting_obstacle
 from rayfbnn.answers.wording import known, numbered
-from rayfbnn.draws.ladders import is_of_ladders
+from rayfbnn.draws.ladders import is_of_ladders, ladder_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.effective import MIN_DRAWS
 from rayfbnn.store.storage.places import as_typed
@@ -22,6 +23,8 @@ from rayfbnn.store.storage.places import as_typed
 MAX_SPREAD = 0.3  # nats, within families and between them
 _ERRORS = 2.0  # standard errors that a spread may have by chance
 _HIGH_REJECTION = 0.8  # beyond it neighbours hardly exchange; the adaptation aims at 0.6
+
+_OTHER_LEVELS = "sample again with more ladder.levels, ladder.annealing or ladder.adaptation"
 
 
 @dataclass(frozen=True)
@@ -36,16 +39,20 @@ class LadderVerdict(Verdict):
         Log Z of the ladders, agreement of the levels, and phases; None without enough draws.
     is_sound
         True if the evidence of both families agrees. No part of the posterior is then known to be missing.
+    obstacle
+        The reason that more iterations cannot make the verdict good; "" if they may.
     """
 
     evidence: LadderEvidence | None = None
     is_sound: bool = False
+    obstacle: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON, with None for unknown numbers."""
         document = super().to_dict()
         if self.evidence is not None:
             document["is_sound"] = self.is_sound
+            document["obstacle"] = self.obstacle
             document["evidence"] = _plain(self.evidence) | {
                 "within": known(self.evidence.within),
                 "between": known(self.evidence.between),
@@ -78,10 +85,14 @@ def verdict_on_ladders(run: Draws, *, max_rhat: float = 1.01) -> LadderVerdict |
     if run.n_draws < MIN_DRAWS:
         reason = f"only {run.n_draws} draws in each ladder; at least {MIN_DRAWS} are needed"
         return LadderVerdict("ladders", "cannot tell", (reason,), decided_by=reason)
-    longer = rounded_up(2 * run.spec.phase[-1].iterations)
     verdict = judge_ladders(ladder_evidence(run), max_rhat=max_rhat)
-    way = resume_advice(as_typed(run.path), longer)
-    return replace(verdict, advice=(*verdict.advice, way)) if not verdict.ok else verdict
+    if verdict.ok:
+        return verdict
+    if obstacle := lasting_obstacle(ladder_draws(run)):
+        why = f"more iterations would not help, because {obstacle}"
+        return replace(verdict, obstacle=obstacle, advice=(why, *(verdict.advice or (_OTHER_LEVELS,))))
+    way = resume_advice(as_typed(run.path), rounded_up(2 * run.spec.phase[-1].iterations))
+    return replace(verdict, advice=(*verdict.advice, way))
 
 
 def judge_ladders(evidence: LadderEvidence, *, max_rhat: float = 1.01) -> LadderVerdict:

@@ -34,14 +34,6 @@ def test_show_describes_the_levels_the_sides_and_the_phases(tmp_path: Path) -> N
     assert "powers of the likelihood" in api.show(RunSpec.from_dict(classes, base_dir=tmp_path))
 
 
-def test_rounds_until_ok_are_refused_with_a_reason(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="until: does not apply to a run with .ladder., because"):
-        api.sample(
-            ladder_spec(tmp_path), tmp_path / "run.zarr", until="ok", max_time=9, workers=0, progress=False
-        )
-    assert not (tmp_path / "run.zarr").exists()
-
-
 def test_bench_names_what_forecasts_the_time_of_ladders(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="`rayfbnn show` forecasts their time"):
         api.bench(ladder_spec(tmp_path))
