@@ -15,7 +15,6 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
-from rayfbnn.study.study import Study
 from rayfbnn.timing.ladder_forecast import ladder_forecast
 from tests.support.small import make_store, write_train
 from tests.support.store.ladder_runs import ladder_keys, ladder_spec
@@ -85,13 +84,6 @@ def test_lines_of_progress_name_ladders(tmp_path: Path, capsys: pytest.CaptureFi
 def test_the_table_of_progress_names_ladders(tmp_path: Path) -> None:
     store = make_store(tmp_path / "run.zarr", ladder_spec(tmp_path))
     assert headings(store).batch == "ladders"
-
-
-def test_a_study_names_the_section_that_its_members_cannot_have(tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text(ladder_spec(tmp_path).to_toml())
-    with pytest.raises(ConfigError, match="ladder: the members of a study are runs of chains"):
-        Study.create(tmp_path / "study", tmp_path / "run.toml", seeds=2)
-    assert not (tmp_path / "study").exists()
 
 
 def test_an_estimator_fits_ladders_and_continues_them(tmp_path: Path) -> None:
