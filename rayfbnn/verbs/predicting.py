@@ -167,12 +167,14 @@ def predict(
 
 def _weighed(runs: list[Draws]) -> list[Draws]:
     """Return runs whose ladders are weighed by their evidence, with a warning; the same list if none are."""
-    from rayfbnn.answers.ladder.weighing import pooled_by_evidence
+    from rayfbnn.answers.ladder.weighing import BESIDE, pooled_by_evidence
 
     weighed, sentence = pooled_by_evidence(runs)
+    is_equal = all(one is other for one, other in zip(weighed, runs, strict=False))
     if sentence:
-        _log.warning("%s: %s", ", ".join(as_typed(run.path) for run in runs), sentence)
-    return runs if all(one is other for one, other in zip(weighed, runs, strict=False)) else weighed
+        paths = ", ".join(as_typed(run.path) for run in runs)
+        _log.warning("%s: %s%s", paths, sentence, "" if is_equal else BESIDE)
+    return runs if is_equal else weighed
 
 
 def _warn(prediction: Prediction, run: Draws) -> None:

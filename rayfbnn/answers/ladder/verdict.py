@@ -6,6 +6,7 @@ R-hat and round trips are necessary, but neither makes a verdict good (docs/ladd
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -24,6 +25,9 @@ MAX_SPREAD = 0.3  # nats, within families and between them
 _ERRORS = 2.0  # standard errors that a spread may have by chance
 _HIGH_REJECTION = 0.8  # beyond it neighbours hardly exchange; the adaptation aims at 0.6
 
+_CHAINS = re.compile(
+    r"(?<=\b(?:the|all|one) )chain(?=s?\b)|(?<=\beach )chain\b|(?<=\d )chain(?=s\b)|\bchain(?=s? \d)"
+)
 _OTHER_LEVELS = "sample again with more ladder.levels, ladder.annealing or ladder.adaptation"
 
 
@@ -272,9 +276,24 @@ def _or_infinite(value: float) -> float:
     return value if math.isfinite(value) else math.inf
 
 
+def _of_ladders(sentence: str) -> str:
+    return _CHAINS.sub("ladder", sentence)
+
+
 def overruled(verdict: Verdict, ladders: LadderVerdict | None) -> Verdict:
-    """Return the verdict on the last levels of ladders: it cannot be good unless their evidence is sound."""
-    if ladders is None or ladders.is_sound or not verdict.ok:
+    """Return the verdict on the last levels of ladders: it cannot be good unless their evidence is sound.
+
+    Its sentences call chains ladders.
+    """
+    if ladders is None:
+        return verdict
+    verdict = replace(
+        verdict,
+        reasons=tuple(map(_of_ladders, verdict.reasons)),
+        remarks=tuple(map(_of_ladders, verdict.remarks)),
+        decided_by=_of_ladders(verdict.decided_by),
+    )
+    if ladders.is_sound or not verdict.ok:
         return verdict
     grade: Grade = "not usable" if verdict.subject == "predictions" else "not converged"
     if ladders.grade != "not converged":

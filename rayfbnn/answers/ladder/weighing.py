@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.answers.ladder.pooled import verdict_on_pooled_ladders
-from rayfbnn.answers.ladder.verdict import LadderVerdict, phase_sentences
+from rayfbnn.answers.ladder.verdict import LadderVerdict, phase_sentences, verdict_on_ladders
 from rayfbnn.draws.stacked import stacked
 from rayfbnn.draws.weighted_starts import weighed
 
 if TYPE_CHECKING:
+    from rayfbnn.answers.ladder.evidence import LadderEvidence
     from rayfbnn.draws.view import Draws
+
+
+BESIDE = "; the same with equal weights is given beside it"  # where both are
 
 
 def weighed_by_evidence(run: Draws, verdict: LadderVerdict | None) -> tuple[Draws, str]:
@@ -28,11 +32,24 @@ def weighed_by_evidence(run: Draws, verdict: LadderVerdict | None) -> tuple[Draw
         return run, ""
     if not verdict.evidence.is_known:
         return run, ""
-    sentence = (
-        "phases remain, so these predictions weigh its ladders by exp(log Z):"
-        f" {'; '.join(phase_sentences(verdict.evidence))}; the same with equal weights is given beside them"
-    )
+    sentence = f"phases remain, so its ladders count by exp(log Z): {_phases(verdict.evidence)}"
     return weighed(run, np.array(verdict.evidence.weights)), sentence
+
+
+def _phases(evidence: LadderEvidence) -> str:
+    return "; ".join(phase_sentences(evidence))
+
+
+def note_on_equal_weights(run: Draws) -> str:
+    """Return a sentence for answers in which all ladders count alike; "" if `predict` does the same."""
+    verdict = verdict_on_ladders(run)
+    weighed, _ = weighed_by_evidence(run, verdict)
+    if weighed is run or verdict is None or verdict.evidence is None:
+        return ""
+    return (
+        "phases remain, and all ladders count alike here, while `predict` weighs them by exp(log Z):"
+        f" {_phases(verdict.evidence)}"
+    )
 
 
 def pooled_by_evidence(runs: Sequence[Draws]) -> tuple[list[Draws], str]:
