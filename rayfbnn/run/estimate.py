@@ -137,7 +137,7 @@ class Estimate:
         self._rounds: dict[int, int | None] = {}  # tuning round, by batch
         self._busy_seconds = 0.0  # total over all workers
         self._times: list[float] = []  # relative times of an iteration of each phase, once known
-        self._commits: list[float] = []  # seconds of the commits of all blocks
+        self._commits: list[float] = []  # seconds of the commits of blocks in rounds of tuning
 
     def hear(self, progress: Progress) -> None:
         """Record the progress of a batch. This is cheap enough for every iteration, unlike `row`."""
@@ -150,9 +150,10 @@ class Estimate:
         else:
             seconds = progress.seconds - before.seconds
             iterations = progress.block_iterations - before.block_iterations
-        self._paces[progress.batch].add(progress.phase, seconds - progress.commit_seconds, iterations)
-        if progress.committed:
-            self._commits.append(progress.commit_seconds)
+        commit = progress.commit_seconds if self._rounds[progress.batch] is not None else 0.0
+        self._paces[progress.batch].add(progress.phase, seconds - commit, iterations)
+        if commit:
+            self._commits.append(commit)
         self._busy_seconds += seconds
         self._latest[progress.batch] = progress
         if progress.is_complete:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,16 @@ def test_a_commit_is_a_part_of_the_time_of_its_block(tmp_path: Path) -> None:
     committed = [one for one in every if one.committed and one.block_iterations]
     assert len(committed) == 6 and all(0 < one.commit_seconds < one.seconds for one in committed)
     assert all(one.commit_seconds == 0 for one in every if not one.committed)
+
+
+def test_commits_of_kept_draws_are_a_part_of_their_time(tmp_path: Path) -> None:
+    """Blocks of few draws, which a configuration may ask for, are committed as often in the time left."""
+    store, now = made(tmp_path), [0.0]
+    estimate = Estimate(store, clock=lambda: now[0])
+    first = store.spec.total_iterations - 400
+    for iteration in (first + 1, first + 2):
+        for batch in range(2):
+            now[0] += 0.1
+            kept = replace(_committed(store, batch, iteration, 0.1, 0.09), phase=4)
+            row = estimate.row(kept)
+    assert _seconds(row.left) == pytest.approx(2 * 398 * 0.1, abs=1)
