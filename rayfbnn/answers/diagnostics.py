@@ -25,6 +25,7 @@ from rayfbnn.answers.judging.verdicts import (
 )
 from rayfbnn.answers.ladder.hint import ladder_hint, with_hint
 from rayfbnn.answers.ladder.verdict import LadderVerdict, overruled, verdict_on_ladders
+from rayfbnn.answers.ladder.weighing import weighed_by_evidence
 from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities, is_of_predictions
@@ -236,9 +237,21 @@ def diagnose_draws(
             "min_chains": MIN_CHAINS,
         },
         decisive,
-        verdict_on_fit(run, inputs, targets, predictions=predictions) if fit else None,
+        _fit(run, ladders, inputs, targets, predictions) if fit else None,
         ladders,
     )
+
+
+def _fit(
+    run: Draws,
+    ladders: LadderVerdict | None,
+    inputs: Array | None,
+    targets: Array | None,
+    predictions: Verdict,
+) -> FitVerdict:
+    """Judge the fit of the predictions, which weigh ladders by their evidence where phases remain."""
+    weighed, _ = weighed_by_evidence(run, ladders)
+    return verdict_on_fit(weighed, inputs, targets, predictions=predictions)
 
 
 def with_iterations(table: pd.DataFrame, run: Draws, limits: Thresholds) -> pd.DataFrame:

@@ -50,7 +50,7 @@ def run(
     """A job script can start this command as often as the scheduler likes.
 
     Exit code 75 means "start me again": the run was stopped by a signal, workers died, or storage was full or
-    could not be read. 0 means that the run is complete. After 1, 2 and 3 (with --until ok the time was over)
+    could not be read. 0 means that the run is complete. After 1, 2 and 3 (with --until ok it was not ok)
     the command must not be started again; after 73 another process is working on the run.
     """
     from rayfbnn import api

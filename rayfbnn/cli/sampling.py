@@ -37,7 +37,7 @@ def sample(
     method: Method = None,
     as_json: AsJson = False,
 ) -> None:
-    """With --until ok the exit code is 3 if the time was over before the verdict was ok."""
+    """With --until ok the exit code is 3 if the run ends before its verdict is ok."""
     from rayfbnn import api
 
     summary = api.sample(
@@ -76,7 +76,7 @@ def resume(
     log_format: LogFormat = "text",
     as_json: AsJson = False,
 ) -> None:
-    """With --until ok the exit code is 3 if the time was over before the verdict was ok."""
+    """With --until ok the exit code is 3 if the run ends before its verdict is ok."""
     from rayfbnn import api
 
     summary = api.resume(

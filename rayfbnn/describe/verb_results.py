@@ -33,11 +33,14 @@ if TYPE_CHECKING:
 def run_text(summary: RunSummary) -> str:
     """Describe a run in one line: store, chains, draws, acceptance, divergences, replaced workers.
 
-    A run in rounds that is not ok also gets the command to go on.
+    A run in rounds that is not ok also gets the command to go on, or the reason that this would not help.
     """
-    draws = f"{summary.chains} chains of {summary.draws:,} draws"
+    draws = f"{summary.chains} {summary.word} of {summary.draws:,} draws"
     replaced = f", {summary.failures} workers replaced" if summary.failures else ""
     way = f"; not ok; continue with: rayfbnn resume {shlex.quote(summary.path)} --until ok --max-time 30m"
+    if summary.obstacle:
+        diagnose = f"rayfbnn diagnose {shlex.quote(summary.path)}"
+        way = f"; not ok; more iterations would not help, because {summary.obstacle}; what to do: {diagnose}"
     return f"{summary.path}: {draws}, {_updates_text(summary)}{replaced}{way if summary.ok is False else ''}"
 
 

@@ -27,6 +27,7 @@ from rayfbnn.pictures.panels import (
     titled,
 )
 from rayfbnn.pictures.traces import draw_traces
+from rayfbnn.store.ladder_words import word_for_chains
 
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis
@@ -227,7 +228,8 @@ def overview(
         for name in ("squared_error", "error_rate", "log_probability")
         if name in summary
     )
-    heading = f"{title + ': ' if title else ''}{run.n_chains} chains of {run.n_draws:,} draws; {errors} on "
+    word = word_for_chains(run.store)
+    heading = f"{title + ': ' if title else ''}{run.n_chains} {word} of {run.n_draws:,} draws; {errors} on "
     heading += f"{len(targets):,} test cases"
     figure.suptitle(heading, x=0.01, ha="left", fontsize=11)
     return save(figure, path)

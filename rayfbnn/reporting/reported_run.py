@@ -13,7 +13,7 @@ from rayfbnn.answers.calibration import Places, places
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
 from rayfbnn.answers.judging.fit import FitVerdict
 from rayfbnn.answers.judging.of_fit import fit_evidence, judge
-from rayfbnn.answers.ladder.weighing import weighed_by_evidence
+from rayfbnn.answers.ladder.weighing import BESIDE, weighed_by_evidence
 from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.answers.serving.monte_carlo import thin
 from rayfbnn.arrays import Array
@@ -172,11 +172,12 @@ def read_run(
     if weighed is not run:
         equal = predict_from_draws([_held(run, draws, max_mcse)], cases.inputs, cases.targets)
         prediction = replace(prediction, equal_weights=equal)
+        weighing = f"{weighing}{BESIDE}"
     if run.kind == "prior" or run.early_phase is not None:
         return ReportedRun(label, run, held, few, fewest, cases, prediction, diagnosis)
     tell(f"{label}: judging the fit")
     held_out = (cases.inputs, cases.targets) if cases.is_held_out else (None, None)
-    evidences = fit_evidence(run, *held_out)
+    evidences = fit_evidence(weighed, *held_out)
     fit = judge(run, evidences, predictions=None if diagnosis is None else diagnosis.predictions)
     left_out = evidences[0].places
     return ReportedRun(

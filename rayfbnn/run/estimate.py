@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.operation import AUTO, Tuning, gradient_evaluations
 from rayfbnn.numerals import plain
+from rayfbnn.run.ladders.costs import times_of_ladders
 from rayfbnn.store.ladder_words import round_words, word_for_chains
 from rayfbnn.store.tuning_rounds import round_of
 
@@ -17,9 +19,6 @@ if TYPE_CHECKING:
     from rayfbnn.run.sampler import Progress
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.store import Store
-
-
-_USUAL_STEPS, _USUAL_LEVELS = 50, 24  # of a level, and of a ladder, before they are known
 
 
 @dataclass(frozen=True)
@@ -41,26 +40,19 @@ def headings(store: Store) -> BatchRow:
     return BatchRow(word_for_chains(store), *words)
 
 
-def current_costs(store: Store) -> list[int]:
-    """Return the gradient evaluations per iteration of each phase, with the latest tuned settings."""
+def relative_times(store: Store) -> list[float]:
+    """Return the time of an iteration of each phase with the latest tuned settings, in any unit.
+
+    For chains it is the number of gradient evaluations plus one, which accounts for iterations without any.
+    """
     spec, settings = store.spec, store.tuning.latest()[1]
-    costs = [
+    gradients = [
         gradient_evaluations(
             phase.operations, tuning=Tuning(settings, is_measured=number in spec.tuning_phases)
         )
         for number, phase in enumerate(spec.phase)
     ]
-    return costs if spec.ladder is None else _costs_of_ladders(store, costs)
-
-
-def _costs_of_ladders(store: Store, costs: list[int]) -> list[int]:
-    """Return the costs for a pair of ladders, given those of the chain that one of them starts from."""
-    rounds, ladder = store.tuning.latest_ladder_rounds(), store.spec.ladder
-    assert ladder is not None
-    usual = _USUAL_STEPS * min(_USUAL_LEVELS, ladder.most_levels)
-    of_levels = sum(rounds[-1].settings.steps) if rounds else usual
-    before, annealed = costs[: store.spec.annealing_phase], costs[store.spec.annealing_phase]
-    return [*before, annealed + of_levels, 2 * of_levels, 2 * of_levels]
+    return [1.0 + count for count in gradients] if spec.ladder is None else times_of_ladders(store, gradients)
 
 
 def iterations_by_phase(spec: RunSpec, first: int, last: int) -> dict[int, int]:
@@ -99,15 +91,15 @@ class Pace:
         self._seconds.pop(phase, None)
         self._iterations.pop(phase, None)
 
-    def seconds_of(self, spec: RunSpec, costs: list[int], first: int, last: int) -> tuple[float, bool]:
+    def seconds_of(self, spec: RunSpec, times: list[float], first: int, last: int) -> tuple[float, bool]:
         """Return the seconds that one worker needs for some iterations, and whether all phases are known.
 
         The time of a phase that has not been seen is extrapolated from the last phase that has, in proportion
-        to the gradient evaluations plus one; the one accounts for iterations without gradients. The draws of
-        a fit have no such relation to its steps, and are left out until some have been seen.
+        to `relative_times`. The draws of a fit have no such relation to its steps, and are left out until
+        some have been seen.
 
         first, last  numbers of the first and last iteration
-        costs        gradient evaluations per iteration of each phase
+        times        relative times of an iteration of each phase
         """
         counts = iterations_by_phase(spec, first, last)
         seen = [phase for phase, count in self._iterations.items() if count]
@@ -118,7 +110,7 @@ class Pace:
             elif seen and spec.fit is None:
                 latest = max(seen)
                 of_latest = self._seconds[latest] / self._iterations[latest]
-                total += count * of_latest * (1 + costs[phase]) / (1 + costs[latest])
+                total += count * of_latest * times[phase] / times[latest]
             else:
                 is_known = False
         return total, is_known
@@ -144,7 +136,8 @@ class Estimate:
         self._paces: dict[int, Pace] = {}  # by batch
         self._rounds: dict[int, int | None] = {}  # tuning round, by batch
         self._busy_seconds = 0.0  # total over all workers
-        self._costs: list[int] = []  # gradient evaluations per iteration of each phase, once known
+        self._times: list[float] = []  # relative times of an iteration of each phase, once known
+        self._commits: list[float] = []  # seconds of the commits of blocks in rounds of tuning
 
     def hear(self, progress: Progress) -> None:
         """Record the progress of a batch. This is cheap enough for every iteration, unlike `row`."""
@@ -157,7 +150,10 @@ class Estimate:
         else:
             seconds = progress.seconds - before.seconds
             iterations = progress.block_iterations - before.block_iterations
-        self._paces[progress.batch].add(progress.phase, seconds, iterations)
+        commit = progress.commit_seconds if self._rounds[progress.batch] is not None else 0.0
+        self._paces[progress.batch].add(progress.phase, seconds - commit, iterations)
+        if commit:
+            self._commits.append(commit)
         self._busy_seconds += seconds
         self._latest[progress.batch] = progress
         if progress.is_complete:
@@ -168,12 +164,14 @@ class Estimate:
 
         Looking them up at each iteration took a quarter as long as sampling the robot arm.
         """
-        self._costs = current_costs(self._store)
+        self._times = relative_times(self._store)
         current = round_of(self._store.tuning.rounds, progress.iteration - progress.block_iterations + 1)
         number = None if current is None else current.number
         pace = self._paces.setdefault(progress.batch, Pace())
         if self._rounds.setdefault(progress.batch, number) != number:
-            pace.forget(progress.phase)
+            # Rounds that tune the chains of ladders have few iterations, and change their time by little.
+            if self._store.spec.ladder is None or current is None or current.of != "operations":
+                pace.forget(progress.phase)
             self._rounds[progress.batch] = number
 
     def row(self, progress: Progress) -> BatchRow:
@@ -213,9 +211,12 @@ class Estimate:
         spec = self._store.spec
         pace = self._paces[progress.batch]
         first, last = progress.iteration + 1, spec.total_iterations
-        seconds, is_known = pace.seconds_of(spec, self._costs, first, last)
+        seconds, is_known = pace.seconds_of(spec, self._times, first, last)
         if not is_known and (spec.fit is None or not seconds):
             return duration(math.nan)
+        if self._commits:  # each round of tuning ends with one; they may take longer than its iterations
+            n_commits = sum(one.last >= first for one in self._store.tuning.rounds)
+            seconds += n_commits * statistics.fmean(self._commits)
         n_waiting = len(self._unfinished) * (self._clock() - self._started)
         share = max(1.0, n_waiting / self._busy_seconds) if self._busy_seconds > 0 else 1.0
         return duration(seconds * share) + ("" if is_known else " plus the draws")

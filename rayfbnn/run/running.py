@@ -25,6 +25,7 @@ from rayfbnn.run.on_ray.metrics import RayMetrics
 from rayfbnn.run.progress import Display, display
 from rayfbnn.run.sampler import Progress
 from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
+from rayfbnn.store.ladder_words import word_for_chains
 from rayfbnn.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -69,6 +70,10 @@ class RunSummary:
         Number of workers that died and were replaced.
     ok
         Whether the verdict of a run in rounds is ok; None for any other run.
+    word
+        "ladders" for a run of ladders, whose chains these are; else "chains".
+    obstacle
+        The reason that more iterations cannot make the verdict on ladders ok; "" if they may.
     """
 
     path: str
@@ -80,14 +85,16 @@ class RunSummary:
     warmup_divergences: int = 0
     failures: int = 0
     ok: bool | None = None
+    word: str = "chains"
+    obstacle: str = ""
 
     def _repr_html_(self) -> str:
         """Return the counts as HTML, for notebooks."""
         return tables.pairs(
             {
                 "store": self.path,
-                "chains": self.chains,
-                "draws of each chain": self.draws,
+                self.word: self.chains,
+                f"draws of each {self.word[:-1]}": self.draws,
                 "acceptance": self.acceptance,
                 "divergences": self.divergences,
                 "acceptance in the warm-up": self.warmup_acceptance,
@@ -308,4 +315,5 @@ def summarized(store: Store, failures: int) -> RunSummary:
         divergences=updates.kept.divergences,
         warmup_divergences=updates.warmup.divergences,
         failures=failures,
+        word=word_for_chains(store),
     )

@@ -49,6 +49,7 @@ class Progress:
                 the others
     committed   whether everything up to `iteration` is in the store
     block_iterations, seconds  iterations done and seconds spent in the current block
+    commit_seconds  the part of `seconds` that its commit took
     other_kernel  kernel of the worker if it lacks the one that the run started with, otherwise ""
     """
 
@@ -66,6 +67,7 @@ class Progress:
     committed: bool
     worker: str = ""
     other_kernel: str = ""
+    commit_seconds: float = 0.0
 
     @property
     def is_complete(self) -> bool:
@@ -216,6 +218,7 @@ class Sampler:
             yield self._progress(batch, last, plan, collected)
         collected.send_all(self._stored(state))
         next_step = None if is_stopped else self._launch_next(number, state, streams)
+        sampled = time.monotonic()
         try:
             self.store.commit(batch, collected.block(self.store.spec, plan))
         except StoreOvertakenError as exc:  # a worker believed dead has committed this block: continue there
@@ -224,7 +227,8 @@ class Sampler:
             return
         if next_step is not None:
             self._first_steps[batch] = next_step
-        yield self._progress(batch, last, plan, collected, committed=True)
+        progress = self._progress(batch, last, plan, collected, committed=True)
+        yield replace(progress, commit_seconds=time.monotonic() - sampled)
 
     def _next_block(self, iteration: int) -> BlockPlan | None:
         plan = next_block(self.store.spec, iteration, draws_per_chunk=self.store.draws_per_chunk)

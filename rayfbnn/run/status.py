@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rayfbnn.errors import StoreError
-from rayfbnn.run.estimate import Pace, current_costs, iterations_by_phase
+from rayfbnn.run.estimate import Pace, iterations_by_phase, relative_times
 from rayfbnn.store.hierarchy import METADATA
 from rayfbnn.store.ladder_words import stage_words
 from rayfbnn.store.locking import has_lock_open, read_holder
@@ -235,13 +235,13 @@ def _with_times_left(store: Store, courses: Sequence[_Course]) -> tuple[BatchSta
     If fewer batches are at work than are incomplete, they take turns: each has its share of the workers, and
     all together need the sum of their times, divided among the workers.
     """
-    costs, total = current_costs(store), store.spec.total_iterations
+    times, total = relative_times(store), store.spec.total_iterations
     known = next((course.pace for course in courses if course.pace), Pace())
 
     def alone(course: _Course) -> float:
         """Return the seconds that one worker needs. A batch that has not started counts as like another."""
         pace = course.pace or known
-        seconds, is_known = pace.seconds_of(store.spec, costs, course.status.iteration + 1, total)
+        seconds, is_known = pace.seconds_of(store.spec, times, course.status.iteration + 1, total)
         return seconds if is_known else math.nan
 
     unfinished = [course for course in courses if course.status.iteration < total]

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from rayfbnn import api
 from rayfbnn.answers.judging.chain_average import MIN_CHAINS
 from rayfbnn.answers.judging.verdicts import Verdict
+from rayfbnn.answers.ladder.weighing import pooled_by_evidence
 from rayfbnn.answers.serving.predictor import Predictor
 from rayfbnn.draws.early import committed_or_early, early_warning
 from rayfbnn.errors import ConfigError
@@ -205,7 +206,10 @@ class BayesianNetwork(BaseEstimator):
         diagnosis = cast("Diagnosis", api.diagnose(path, decisive="predictions"))  # of Markov chains
         self.verdict_, self.fit_verdict_ = diagnosis.predictions, diagnosis.fit
         iterations = run.spec.phase[-1].iterations
-        warn_unless_ok(self.verdict_, type(self).__name__, iterations=iterations, stacklevel=4)
+        obstacle = "" if diagnosis.ladders is None else diagnosis.ladders.obstacle
+        warn_unless_ok(
+            self.verdict_, type(self).__name__, iterations=iterations, obstacle=obstacle, stacklevel=4
+        )
         fit = self.fit_verdict_
         if fit is not None and fit.grade == "misfit":
             message = f"{type(self).__name__}: {fit.warning}. What to do: {fit.advice[0]};"
@@ -245,20 +249,28 @@ def _predictor(path: Path) -> Predictor:
     The draws are in float64. In float32 the rounding of a case depends on its place among others, which
     check_estimator does not allow.
     """
-    run = committed_or_early(Store.open(path))
-    max_mcse = _MAX_MCSE if run.early_phase is None else 0
+    every = committed_or_early(Store.open(path))
+    (run,), _ = pooled_by_evidence([every])  # the verdict names the phases
+    # Weighed phases of ladders have no Monte Carlo error that could be estimated.
+    max_mcse = _MAX_MCSE if run.early_phase is None and run is every else 0
     return Predictor.from_draws(run, max_mcse=max_mcse, dtype="float64")
 
 
-def warn_unless_ok(verdict: Verdict, estimator: str, *, iterations: int, stacklevel: int) -> None:
+def warn_unless_ok(
+    verdict: Verdict, estimator: str, *, iterations: int, stacklevel: int, obstacle: str = ""
+) -> None:
     """Issue a ConvergenceWarning with advice if the predictions are not usable.
 
     estimator   the estimator's name, for the message
     iterations  length of the run's last phase
     stacklevel  stacklevel of `warnings.warn`, counted from the caller
+    obstacle    the reason that more iterations would not help; "" if they may
     """
     if not verdict.ok:
-        message = f"{estimator}: {verdict.warning}. {what_to_do(verdict, iterations)}"
+        way = what_to_do(verdict, iterations)
+        if obstacle:
+            way = f"More iterations would not help, because {obstacle}; verdict_.advice says what to do."
+        message = f"{estimator}: {verdict.warning}. {way}"
         warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel + 1)
 
 

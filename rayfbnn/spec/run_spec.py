@@ -296,8 +296,8 @@ class RunSpec(StrictModel):
 
     @property
     def has_open_length(self) -> bool:
-        """True for a run of Markov chains whose configuration has no phases, iterations or ladder."""
-        return self.fit is None and not {"phase", "iterations", "ladder"} & self._as_written.keys()
+        """True for a run of Markov chains, or of ladders, whose configuration has no phases or iterations."""
+        return self.fit is None and not {"phase", "iterations"} & self._as_written.keys()
 
     @property
     def length_key(self) -> str:

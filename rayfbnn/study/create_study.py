@@ -108,8 +108,11 @@ def _naming(number: int, varied: Sequence[str]) -> Iterator[None]:
 
 def _check(spec: RunSpec, dataset: Dataset) -> None:
     """Raise ConfigError for a configuration that no member can have."""
-    if spec.ladder is not None:
-        raise ConfigError("ladder: the members of a study are runs of chains; leave it out, or use `sample`")
+    if spec.ladder is not None and spec.initial.shared:
+        raise ConfigError(
+            "initial.shared: ladders must not share a start, because they would agree from the beginning, got"
+            " true with [ladder]; leave it (or superchains) out"
+        )
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
     check_device(spec.device)

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from rayfbnn.answers.ladder.pooled import verdict_on_pooled_ladders
+from rayfbnn.answers.ladder.verdict import verdict_on_ladders
 from rayfbnn.draws.quantities import DENSITIES, Quantities
 from rayfbnn.draws.view import Draws, of_store
 from rayfbnn.errors import StoreCorruptError
@@ -154,8 +156,10 @@ def take_look(
     stores  stores of the members that could be sampled, by seed
     """
     seeds = tuple(sorted(stores))
-    judged = _judged({seed: of_store(stores[seed], n_draws) for seed in seeds}, rule)
+    runs = {seed: of_store(stores[seed], n_draws) for seed in seeds}
+    judged = _judged(runs, rule)
     listed = reasons(judged.quantities, n_draws, dict(sorted(failed.items())), rule)
+    listed = (*listed, *_reasons_of_ladders(runs))
     if len(seeds) < 2:
         listed = (*listed, f"{len(seeds)} member with draws: R-hat needs two or more")
     ok = not listed
@@ -171,6 +175,28 @@ def take_look(
         reasons=listed,
         action="stop" if ok else "end" if due.is_last else "continue",
     )
+
+
+def _reasons_of_ladders(runs: Mapping[int, Draws]) -> list[str]:
+    """Return why ladders of members, by seed, may have missed a part of the posterior; [] for other runs.
+
+    The sentences have no numbers, whose last digits may differ between machines.
+    """
+    verdicts = {seed: verdict_on_ladders(run) for seed, run in runs.items()}
+    unsound: dict[str, list[str]] = {}
+    for seed, verdict in verdicts.items():
+        if verdict is not None and not verdict.is_sound:
+            unsound.setdefault(verdict.grade, []).append(str(seed))
+    sentences = [
+        f"the evidence of the ladders of these seeds is {grade!r}: {', '.join(seeds)}"
+        for grade, seeds in sorted(unsound.items())
+    ]
+    if unsound or len(runs) < 2:
+        return sentences
+    pooled = verdict_on_pooled_ladders(list(runs.values()))
+    if pooled is None or pooled.is_sound:
+        return []
+    return [f"the evidence of the ladders of all seeds together is {pooled.grade!r}"]
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Configuration:
     @property
     def iterations(self) -> int:
         """Iterations of the last phase, over all looks."""
-        return int(self.keys["phase"][-1]["iterations"])
+        return int((self.keys if "ladder" in self.keys else self.keys["phase"][-1])["iterations"])
 
     def spec(self, seed: int) -> RunSpec:
         """Return the configuration of the member with a seed. Its inputs follow from the training cases."""

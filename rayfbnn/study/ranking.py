@@ -146,8 +146,9 @@ def _scored(study: StudyFiles, configuration: int, data: Source) -> _Scored:
 def _fit_left_out(paths: Sequence[str], predictions: Verdict | None) -> FitVerdict:
     """Return the verdict on fit where `predict` gives none, since the cases are the training cases."""
     from rayfbnn.answers.judging.of_fit import verdict_on_fit_left_out
+    from rayfbnn.answers.ladder.weighing import pooled_by_evidence
 
-    runs = [chosen_draws(Store.open(path), 0) for path in paths]
+    runs, _ = pooled_by_evidence([chosen_draws(Store.open(path), 0) for path in paths])
     return verdict_on_fit_left_out(runs, predictions=predictions)
 
 

@@ -96,7 +96,7 @@ def _measured(
         before,
         lengths=tuple(dict.fromkeys(settings[operation].steps for operation in open_lengths)),
         longest=run.seconds(_settings(spec, longest=True), workers)[1],
-        first_verdict=_first_verdict(spec, before, whole),
+        first_verdict=first_verdict(spec, before, whole),
     )
     if whole < _LEAST_FOR_CHANGES:
         return result
@@ -109,7 +109,7 @@ def _measured(
     return replace(result, changes=tuple(sorted(worthwhile, key=lambda change: change.seconds)))
 
 
-def _first_verdict(spec: RunSpec, before: float, whole: float) -> float | None:
+def first_verdict(spec: RunSpec, before: float, whole: float) -> float | None:
     """Return the time before the first verdict on a run of open length, or None for other runs."""
     if not spec.has_open_length or spec.chains == 1:
         return None

@@ -18,7 +18,7 @@ from rayfbnn.output.whole_file import check_takes_files
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.root import root_document, store_around
 from rayfbnn.store.storage.homes import storage_of
-from rayfbnn.store.storage.places import Place, is_address, place_of
+from rayfbnn.store.storage.places import Place, as_typed, is_address, place_of
 from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
@@ -100,6 +100,24 @@ def draws_for_predictions(
             raise ConfigError(f"last: leave it out while {store.path} has kept no draws, got {last}")
         _log.warning("%s", early_warning(run))
     return with_members(chosen(run, skip=skip, last=last, chains=chains))
+
+
+def draws_weighed(run: Draws) -> Draws:
+    """Return a run whose ladders count by their evidence if phases remain, with a warning that names them."""
+    from rayfbnn.answers.ladder.weighing import pooled_by_evidence
+
+    (weighed,), sentence = pooled_by_evidence([run])
+    if sentence:
+        _log.warning("%s: %s", as_typed(run.path), sentence)
+    return weighed
+
+
+def warn_of_equal_weights(run: Draws) -> None:
+    """Log a warning if all ladders of a run count alike in an answer, although `predict` weighs them."""
+    from rayfbnn.answers.ladder.weighing import note_on_equal_weights
+
+    if note := note_on_equal_weights(run):
+        _log.warning("%s: %s", as_typed(run.path), note)
 
 
 def check_counts(*, least: int, **values: int) -> None:

@@ -13,6 +13,7 @@ from rayfbnn.run.hardware import n_cores, with_batches
 from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_run_data, read_spec
 
 if TYPE_CHECKING:
+    from rayfbnn.model.sampled import SampledPosterior
     from rayfbnn.spec import RunSpec
     from rayfbnn.timing.measured_times import BenchResult, Row
 
@@ -34,6 +35,8 @@ def bench(
     trajectories, with its network, data, precision and batches, and there is an estimate of the time of the
     whole run. If the length of trajectories is automatic, the estimate is a range from the shortest to the
     longest, with a likely time from trying the first rounds of tuning for 20 seconds in a temporary store.
+    For ladders, `chains` is the number of ladders in a batch, whose levels advance together; if the number of
+    levels is automatic, 24 are assumed. There is no estimate for ladders on a GPU.
 
     Parameters
     ----------
@@ -97,8 +100,6 @@ def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: boo
     from rayfbnn.timing.run_time import estimate_run
     from rayfbnn.timing.steps import rows_of_operations
 
-    if spec.ladder is not None:
-        raise ConfigError("spec: ladders are not timed step by step; `rayfbnn show` forecasts their time")
     check_device(spec.device)
     spec, dataset = read_run_data(spec, data)
     spec = spec if spec.device == "gpu" else with_batches(spec, None, None)
@@ -107,6 +108,8 @@ def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: boo
     posterior = build_posterior(spec, dataset, device=spec.device)
     operations = [operation for phase in spec.phase for operation in phase.operations]
     chains = min(spec.chains, spec.chains_per_batch)
+    if spec.ladder is not None:
+        return _bench_ladders(spec, posterior, chains, progress=progress)
     rows = rows_of_operations(posterior, operations, chains=chains, report=partial(_show_row, show=progress))
     settings = None
     if not quick and trial.has_lengths_to_find(spec):
@@ -123,6 +126,29 @@ def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: boo
         tuning_phases=spec.tuning_phases,
         tried=settings,
     )
+    return BenchResult(spec.device, spec.dtype, rows, estimate)
+
+
+def _bench_ladders(
+    spec: RunSpec, posterior: SampledPosterior, n_ladders: int, *, progress: bool
+) -> BenchResult:
+    """Time the trajectories of all levels of a batch together, and on the CPU estimate the whole run."""
+    from rayfbnn.run.ladders.costs import usual_settings
+    from rayfbnn.timing.ladder_forecast import ladder_estimate
+    from rayfbnn.timing.measured_times import BenchResult
+    from rayfbnn.timing.steps import rows_of_operations
+
+    n_levels, ladder = usual_settings(spec).n_levels, spec.ladder
+    assert ladder is not None
+    if progress and ladder.levels == "auto":
+        say(f"the adaptation will find the number of levels; {n_levels} are assumed")
+    rows = rows_of_operations(
+        posterior,
+        spec.phase[-1].operations,
+        chains=n_ladders * n_levels,
+        report=partial(_show_row, show=progress),
+    )
+    estimate = ladder_estimate(spec, posterior, workers=n_cores()) if spec.device == "cpu" else None
     return BenchResult(spec.device, spec.dtype, rows, estimate)
 
 

@@ -16,6 +16,7 @@ from rayfbnn.verbs.arguments import (
     check_counts,
     check_decisive,
     chosen_draws,
+    warn_of_equal_weights,
 )
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ def check(
     check_counts(least=1, cases=cases)
     store, of_exact = Store.open(path), Store.open(exact)
     run = chosen_draws(store, skip, last, chains)
+    warn_of_equal_weights(run)
     return check_draws(run, committed(of_exact), false_alarm_rate=false_alarm_rate, cases=cases)
 
 

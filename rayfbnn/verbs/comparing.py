@@ -24,7 +24,15 @@ from rayfbnn.run.progress import show_share, show_text
 from rayfbnn.spec.methods import METHODS
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.annealed_evidence import annealed, check_annealing
-from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, output_path, read_spec, reducing
+from rayfbnn.verbs.arguments import (
+    Spec,
+    check_decisive,
+    check_folder,
+    output_path,
+    read_spec,
+    reducing,
+    warn_of_equal_weights,
+)
 from rayfbnn.verbs.jobs import sample_or_resume
 
 if TYPE_CHECKING:
@@ -115,6 +123,7 @@ def compare(
     if reference is None:
         reference = runs[_REFERENCE]
     reasons = _doubts(reference, inputs, decisive)
+    warn_of_equal_weights(reference)
     for reason in reasons:
         _log.warning("the reference %s may not have converged: %s", reference.path, reason)
     # Workers are started once more only where they were asked for.

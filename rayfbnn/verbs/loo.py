@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, overload
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import check_reducing, chosen_draws, output_path, reducing
+from rayfbnn.verbs.arguments import check_reducing, chosen_draws, draws_weighed, output_path, reducing
 from rayfbnn.verbs.tables import check_table_path, input_files, write_table
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def loo(
     Several stores are compared, not pooled. They must have the same targets of the same training cases, and
     may differ in everything else, such as inputs, network and priors.
 
-    A warning on standard error gives the number of cases with a large k, whose densities are unreliable.
+    A warning on standard error gives the number of cases with a large k, whose densities are unreliable. If
+    phases of ladders remain, their draws are weighed as in `predict`, and a warning says so.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ def loo(
     if out is not None:
         check_table_path(output_path(out), [file for store in stores for file in input_files(store)])
     _check_installed()
-    runs = {str(store.path): chosen_draws(store, skip, last, chains) for store in stores}
+    runs = {str(store.path): draws_weighed(chosen_draws(store, skip, last, chains)) for store in stores}
     for run in runs.values():
         check_draws(run)
     check_same_targets(list(runs.values()))

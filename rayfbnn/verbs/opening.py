@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import check_counts
+from rayfbnn.verbs.arguments import check_counts, warn_of_equal_weights
 
 if TYPE_CHECKING:
     import xarray
@@ -65,18 +65,22 @@ def to_datatree(
     Returns
     -------
     DataTree
-        The groups. Targets and their log likelihoods are on the data file's scale.
+        The groups. Targets and their log likelihoods are on the data file's scale. If phases of ladders
+        remain, all ladders count alike, and a warning says so.
     """
     from rayfbnn.answers.arviz.tree import to_datatree as tree_of
+    from rayfbnn.draws.view import committed
 
     check_counts(least=0, skip=skip)
     if draws is not None:
         check_counts(least=1, draws=draws)
     if not max_memory > 0:
         raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 2e9, got {max_memory}")
-    drawn_from_prior = None if prior is None else Store.open(prior)
+    drawn_from_prior, store = None if prior is None else Store.open(prior), Store.open(path)
+    if store.committed_draws:
+        warn_of_equal_weights(committed(store))
     return tree_of(
-        Store.open(path),
+        store,
         groups,
         skip=skip,
         draws=draws,

@@ -15,6 +15,7 @@ from rayfbnn.verbs.arguments import (
     check_folder,
     check_output,
     chosen_draws,
+    draws_weighed,
     output_path,
 )
 from rayfbnn.verbs.checking import diagnose
@@ -103,6 +104,8 @@ def _pictures(
 ) -> list[Path]:
     """Draw the pictures of a run or of an approximation, and return their files.
 
+    Pictures of predictions weigh ladders as `predict` does; all others show every ladder alike.
+
     cases  predictions with their inputs and targets, if any are given
     """
     from rayfbnn.answers.diagnostics import Diagnosis
@@ -121,7 +124,7 @@ def _pictures(
         traces,
     )
 
-    pictures = []
+    pictures, weighed = [], draws_weighed(run)
     if isinstance(diagnosis, Diagnosis):
         pictures = [
             traces.traces_and_ranks(run, folder / "traces.png"),
@@ -137,14 +140,14 @@ def _pictures(
     if run.kind == "approximate":
         pictures = [objective.objective_by_step(run, folder / "objective.png")]
     pictures += [
-        along_input.predictive_bands([run], folder / "bands.png", input_name=input_name),
+        along_input.predictive_bands([weighed], folder / "bands.png", input_name=input_name),
     ]
     if relevance.has_relevance(run):
         pictures.append(relevance.relevance_of_inputs(run, folder / "relevance.png"))
     if survival.has_survival_curves(run):
-        pictures.append(survival.survival_curves(run, folder / "survival.png"))
+        pictures.append(survival.survival_curves(weighed, folder / "survival.png"))
     if cases is not None:
-        pictures.append(predicted.predicted_against_actual(run, *cases, folder / "predicted.png"))
+        pictures.append(predicted.predicted_against_actual(weighed, *cases, folder / "predicted.png"))
         if isinstance(diagnosis, Diagnosis):
             pictures.append(predicted.overview(run, diagnosis, *cases, folder / "overview.png"))
         by_iteration = errors_by_iteration(run, *cases[1:]) if run.kind == "mcmc" else None

@@ -140,19 +140,21 @@ def predict(
             equal = predict_from_draws(_some_draws(runs, draws, max_mcse), inputs, targets, executor=executor)
             prediction = replace(prediction, equal_weights=equal)
         verdict = verdict_on_predictions(runs, inputs)
-        fit = verdict_on_fit_at(runs, inputs, targets, predictions=verdict, executor=executor)
+        fit = verdict_on_fit_at(weighed_runs, inputs, targets, predictions=verdict, executor=executor)
     if used is not weighed_runs:
         prediction.summary["of_draws"] = sum(run.total for run in weighed_runs)
+    # Several weighed stores are a single chain, which has at most all draws of each ladder.
+    used_of_each = used if len(used) == len(runs) else used * len(runs)
     stores_used = tuple(
         UsedDraws(
             str(run.path),
             run.n_chains,
             run.n_draws + run.skipped,
-            some.n_draws,
+            min(some.n_draws, run.n_draws),
             run.skipped,
             None if chains is None else run.chain_numbers,
         )
-        for run, some in zip(runs, used, strict=True)
+        for run, some in zip(runs, used_of_each, strict=True)
     )
     prediction = replace(prediction, verdict=verdict, stores=stores_used, fit=fit)
     _warn(prediction, runs[0])
@@ -165,16 +167,14 @@ def predict(
 
 def _weighed(runs: list[Draws]) -> list[Draws]:
     """Return runs whose ladders are weighed by their evidence, with a warning; the same list if none are."""
-    from rayfbnn.answers.ladder.verdict import verdict_on_ladders
-    from rayfbnn.answers.ladder.weighing import weighed_by_evidence
+    from rayfbnn.answers.ladder.weighing import BESIDE, pooled_by_evidence
 
-    changed = []
-    for run in runs:
-        weighed, sentence = weighed_by_evidence(run, verdict_on_ladders(run))
-        changed.append(weighed)
-        if sentence:
-            _log.warning("%s: %s", as_typed(run.path), sentence)
-    return runs if all(ours is theirs for ours, theirs in zip(changed, runs, strict=True)) else changed
+    weighed, sentence = pooled_by_evidence(runs)
+    is_equal = all(one is other for one, other in zip(weighed, runs, strict=False))
+    if sentence:
+        paths = ", ".join(as_typed(run.path) for run in runs)
+        _log.warning("%s: %s%s", paths, sentence, "" if is_equal else BESIDE)
+    return runs if is_equal else weighed
 
 
 def _warn(prediction: Prediction, run: Draws) -> None:

@@ -17,7 +17,9 @@ from rayfbnn.verbs.arguments import (
     check_thinning,
     chosen_draws,
     draws_for_predictions,
+    draws_weighed,
     output_path,
+    warn_of_equal_weights,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def load(
     The predictor takes as few draws as keep the Monte Carlo error small, evenly spaced in every chain. With
     all draws (`max_mcse=0`) its predictions are those of `predict`. For a run that has kept no draw yet, it
     takes all states of the latest earlier phase, with a warning, and its `early_phase` is the number of that
-    phase.
+    phase. If phases of ladders remain, they are weighed as in `predict`, and `max_mcse` does not apply.
 
     Parameters
     ----------
@@ -77,9 +79,10 @@ def load(
         raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}")
     store = Store.open(path)
     spec = store.spec.for_new_cases(set)
-    run = draws_for_predictions(store, skip, last, chains)
-    if run.early_phase is not None:
-        max_mcse = 0  # only draws of the posterior have a Monte Carlo error
+    every = draws_for_predictions(store, skip, last, chains)
+    run = draws_weighed(every)
+    if run.early_phase is not None or run is not every:
+        max_mcse = 0  # only draws of the posterior have a Monte Carlo error, and not across phases of ladders
     return Predictor(run, _thinning(run, draws, max_mcse), max_memory=max_memory, spec=spec)
 
 
@@ -105,7 +108,8 @@ def export(
       and each statistic, named as in the store.
     - .nc: the groups for ArviZ in a file of NetCDF, which `arviz.from_netcdf` reads.
 
-    Tables and groups have all draws unless others are chosen.
+    Tables and groups have all draws unless others are chosen. If phases of ladders remain, a model weighs
+    them as `predict` does. In tables and groups all ladders count alike, and a warning says so.
 
     Parameters
     ----------
@@ -144,10 +148,14 @@ def export(
     check_output(out, inputs=[] if store.spec.train_path is None else [store.spec.train_path])
     with show_share("export") as on_progress:
         if out.suffix == _MODEL:
-            run = chosen_draws(store, skip, last, chains)
+            every = chosen_draws(store, skip, last, chains)
+            run = draws_weighed(every)
+            if max_mcse is None and run is not every:
+                max_mcse = 0  # the Monte Carlo error of weighed phases cannot be estimated
             _export_model(run, out, draws, max_mcse, on_progress)
         else:
             run = chosen(committed(store), skip=skip, last=last, chains=chains)
+            warn_of_equal_weights(run)
             numbers = run.skipped + _numbers(run, draws, max_mcse)
             if out.suffix == _GROUPS:
                 _export_groups(store, out, numbers, chains, _names(groups), on_progress)

@@ -17,12 +17,13 @@ from rayfbnn.output.printing import say
 from rayfbnn.run.resuming import set_length
 from rayfbnn.spec.defaults import FIRST_ITERATIONS
 from rayfbnn.store.extension import RoundVerdict
+from rayfbnn.store.ladder_words import word_for_chains
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import check_decisive
 
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis
-    from rayfbnn.answers.judging.verdicts import Decisive
+    from rayfbnn.answers.judging.verdicts import Decisive, Verdict
     from rayfbnn.run.running import RunOptions, RunSummary
     from rayfbnn.spec import RunSpec
 
@@ -102,12 +103,6 @@ def read_seconds(max_time: str | float) -> float:
 
 def check_can_go_on(spec: RunSpec) -> None:
     """Raise ConfigError for a run that cannot become ok, however many rounds it has."""
-    if spec.ladder is not None:
-        raise ConfigError(
-            "until: does not apply to a run with [ladder], because more iterations do not help ladders whose"
-            " levels are too far apart to exchange; use `diagnose`, and `resume` with iterations if it says"
-            " that a longer run would do"
-        )
     if spec.phase[-1].keep is not True:
         raise ConfigError("until: the last phase keeps no draws of the posterior; add one that does")
     if spec.chains < 2:
@@ -121,6 +116,9 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
     length becomes that of the last round. Otherwise the first round is the planned run. A round beyond the
     planned length makes the last phase longer as `resume` does. The draws are therefore those of a run that
     had the final length from the start. The store records the verdict and the decision after each round.
+
+    Ladders must have converged too. A run ends early if their verdict names an obstacle that more iterations
+    cannot remove.
     """
     from rayfbnn.run.in_rounds import Rounds
 
@@ -140,16 +138,15 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
             verdict = _record(length, store, until, diagnosis, now - started, following)
             store.verdicts.append(verdict)
             if options.progress:
-                reason = "there are no draws" if diagnosis is None else diagnosis.decided_by
-                say(_line(number, verdict, store, reason))
+                say(_line(number, verdict, store, diagnosis))
             if following is None:
                 break
             if following > store.spec.phase[-1].iterations:
                 set_length(store, following)
             length = following
-    if verdict.ok and until.is_open:
+    if until.is_open and (verdict.ok or _obstacle(diagnosis)):
         set_length(store, length)  # the rest is not needed
-    return replace(summary, ok=verdict.ok)
+    return replace(summary, ok=verdict.ok, obstacle=_obstacle(diagnosis))
 
 
 def _first_length(store: Store, until: Until) -> int:
@@ -195,6 +192,19 @@ def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:
     return diagnose_draws(committed(store), decisive=decisive) if store.committed_draws else None
 
 
+def _is_ok(diagnosis: Diagnosis) -> bool:
+    """Return True if a run can end: its decisive verdict is ok, and so is that on its ladders, if it has any.
+
+    Predictions may be usable although a ladder has made no round trip yet.
+    """
+    return diagnosis.ok and (diagnosis.ladders is None or diagnosis.ladders.ok)
+
+
+def _obstacle(diagnosis: Diagnosis | None) -> str:
+    """Return the reason that more iterations cannot make ladders converge; "" if they may."""
+    return "" if diagnosis is None or diagnosis.ladders is None else diagnosis.ladders.obstacle
+
+
 def _following(
     store: Store, until: Until, diagnosis: Diagnosis | None, length: int, *, affordable: int
 ) -> int | None:
@@ -203,10 +213,14 @@ def _following(
     length      length of the last phase at this verdict
     affordable  number of iterations that the remaining time allows
     """
-    if diagnosis is None or diagnosis.ok or _done(store) < _iteration(store, length):
+    if diagnosis is None or _is_ok(diagnosis) or _done(store) < _iteration(store, length):
+        return None
+    if _obstacle(diagnosis):
         return None
     planned = store.spec.phase[-1].iterations
-    verdicts = [diagnosis.predictions]
+    verdicts: list[Verdict] = [diagnosis.predictions]
+    if diagnosis.ladders is not None and not diagnosis.ladders.ok:
+        verdicts.append(diagnosis.ladders)
     if diagnosis.decisive == "all":
         verdicts.append(diagnosis.hyperparameters)
     advised = max(verdict.iterations or _GROWTH * length for verdict in verdicts)
@@ -232,24 +246,44 @@ def _record(
         decisive=until.decisive,
         predictions="no draws" if diagnosis is None else diagnosis.predictions.grade,
         hyperparameters="no draws" if diagnosis is None else diagnosis.hyperparameters.grade,
-        ok=diagnosis is not None and diagnosis.ok,
+        ok=diagnosis is not None and _is_ok(diagnosis),
         seconds=round(seconds, 3),
         next_iterations=following,
     )
 
 
-def _line(number: int, verdict: RoundVerdict, store: Store, reason: str) -> str:
-    """Describe a round and the decision in one line; `reason` says why it is not ok."""
+def _line(number: int, verdict: RoundVerdict, store: Store, diagnosis: Diagnosis | None) -> str:
+    """Describe a round and the decision in one line."""
     if verdict.ok:
         decision = "ok"
     elif verdict.next_iterations is not None:
         decision = f"going on to {verdict.next_iterations} iterations"
     else:
-        is_complete = _done(store) == store.spec.total_iterations
-        over = "this is the planned length" if is_complete else "the time is over"
-        command = f"rayfbnn resume {shlex.quote(str(store.path))} --until ok --max-time 30m"
-        decision = f"not ok, since {reason}; {over}; continue with: {command}"
+        decision = f"not ok, since {_reason(diagnosis)}; {_way_on(store, diagnosis)}"
+    word = word_for_chains(store)[:-1]
+    grades = f"predictions {verdict.predictions}, hyperparameters {verdict.hyperparameters}"
+    if diagnosis is not None and diagnosis.ladders is not None:
+        grades += f", ladders {diagnosis.ladders.grade}"
     return (
-        f"round {number}: {verdict.draws} draws in each chain, {duration(verdict.seconds)},"
-        f" predictions {verdict.predictions}, hyperparameters {verdict.hyperparameters}: {decision}"
+        f"round {number}: {verdict.draws} draws in each {word}, {duration(verdict.seconds)}, {grades}:"
+        f" {decision}"
     )
+
+
+def _reason(diagnosis: Diagnosis | None) -> str:
+    """Return the sentence that decides against a run that is not ok."""
+    if diagnosis is None:
+        return "there are no draws"
+    of_ladders = "" if diagnosis.ladders is None else diagnosis.ladders.decided_by
+    return diagnosis.decided_by or of_ladders
+
+
+def _way_on(store: Store, diagnosis: Diagnosis | None) -> str:
+    """Say why a run that is not ok ends here, and what may help."""
+    if _obstacle(diagnosis):
+        assert diagnosis is not None and diagnosis.ladders is not None
+        return "; ".join(diagnosis.ladders.advice[:2])
+    is_complete = _done(store) == store.spec.total_iterations
+    over = "this is the planned length" if is_complete else "the time is over"
+    command = f"rayfbnn resume {shlex.quote(str(store.path))} --until ok --max-time 30m"
+    return f"{over}; continue with: {command}"

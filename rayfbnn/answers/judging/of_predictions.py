@@ -12,6 +12,7 @@ from rayfbnn.answers.judging.chain_average import average_error
 from rayfbnn.answers.judging.modes import modes
 from rayfbnn.answers.judging.summary import summarize
 from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, Verdict, judge_predictions
+from rayfbnn.answers.ladder.pooled import verdict_on_pooled_ladders
 from rayfbnn.answers.ladder.verdict import overruled, verdict_on_ladders
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import is_of_predictions, quantities
@@ -54,7 +55,7 @@ def verdict_on_predictions(runs: Sequence[Draws], inputs: Array) -> Verdict | No
     verdict = judge_predictions(evidence, average_error(some, inputs=inputs))
     for run in runs:
         verdict = overruled(verdict, verdict_on_ladders(run))
-    return verdict
+    return overruled(verdict, verdict_on_pooled_ladders(runs)) if len(runs) > 1 else verdict
 
 
 def _of_run(run: Draws, inputs: Array) -> dict[str, Array]:

@@ -156,7 +156,7 @@ def ladder_evidence(run: Draws) -> LadderEvidence:
         errors=tuple(one.standard_error for one in ratios),
         families=levels.families,
         trips=tuple(levels.trips.tolist()),
-        phases=_phases(run, np.array(log_z)),
+        phases=phases_of(run, np.array(log_z)),
     )
 
 
@@ -174,7 +174,7 @@ def common_level(of_levels: tuple[float, ...]) -> int | None:
     return next((level for level in hot_half if of_levels[level] <= AGREES), None)
 
 
-def _phases(run: Draws, log_z: Array) -> tuple[Phase, ...]:
+def phases_of(run: Draws, log_z: Array) -> tuple[Phase, ...]:
     """Return the groups of ladders that differ in log likelihood; one group if they do not."""
     log_likelihood, numbers = run.stat("log_likelihood"), list(run.chain_numbers)
     noise = np.log(noise_sigmas(run)).mean(axis=2) if run.spec.model.noise is not None else None

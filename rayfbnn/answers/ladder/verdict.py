@@ -6,6 +6,7 @@ R-hat and round trips are necessary, but neither makes a verdict good (docs/ladd
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -15,8 +16,9 @@ import numpy as np
 from rayfbnn.answers.judging.advice import resume_advice, rounded_up
 from rayfbnn.answers.judging.verdicts import Grade, Verdict
 from rayfbnn.answers.ladder.evidence import AGREES, LadderEvidence, ladder_evidence
+from rayfbnn.answers.ladder.obstacle import lasting_obstacle
 from rayfbnn.answers.wording import MOST_NUMBERED, known, numbered
-from rayfbnn.draws.ladders import is_of_ladders
+from rayfbnn.draws.ladders import is_of_ladders, ladder_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.effective import MIN_DRAWS
 from rayfbnn.store.catalogue import FAMILIES
@@ -27,6 +29,11 @@ MAX_SPREAD = 0.3  # nats, within families and between them
 _ERRORS = 2.0  # standard errors that a spread may have by chance
 _MOST_VALUES, _MOST_PHASES = 16, 6  # that are listed one by one
 _HIGH_REJECTION = 0.8  # beyond it neighbours hardly exchange; the adaptation aims at 0.6
+
+_CHAINS = re.compile(
+    r"(?<=\b(?:the|all|one) )chain(?=s?\b)|(?<=\beach )chain\b|(?<=\d )chain(?=s\b)|\bchain(?=s? \d)"
+)
+_OTHER_LEVELS = "sample again with more ladder.levels, ladder.annealing or ladder.adaptation"
 
 
 @dataclass(frozen=True)
@@ -41,16 +48,20 @@ class LadderVerdict(Verdict):
         Log Z of the ladders, agreement of the levels, and phases; None without enough draws.
     is_sound
         True if the evidence of both families agrees. No part of the posterior is then known to be missing.
+    obstacle
+        The reason that more iterations cannot make the verdict good; "" if they may.
     """
 
     evidence: LadderEvidence | None = None
     is_sound: bool = False
+    obstacle: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON, with None for unknown numbers."""
         document = super().to_dict()
         if self.evidence is not None:
             document["is_sound"] = self.is_sound
+            document["obstacle"] = self.obstacle
             document["evidence"] = _plain(self.evidence) | {
                 "within": known(self.evidence.within),
                 "between": known(self.evidence.between),
@@ -83,10 +94,14 @@ def verdict_on_ladders(run: Draws, *, max_rhat: float = 1.01) -> LadderVerdict |
     if run.n_draws < MIN_DRAWS:
         reason = f"only {run.n_draws} draws in each ladder; at least {MIN_DRAWS} are needed"
         return LadderVerdict("ladders", "cannot tell", (reason,), decided_by=reason)
-    longer = rounded_up(2 * run.spec.phase[-1].iterations)
     verdict = judge_ladders(ladder_evidence(run), max_rhat=max_rhat)
-    way = resume_advice(as_typed(run.path), longer)
-    return replace(verdict, advice=(*verdict.advice, way)) if not verdict.ok else verdict
+    if verdict.ok:
+        return verdict
+    if obstacle := lasting_obstacle(ladder_draws(run)):
+        why = f"more iterations would not help, because {obstacle}"
+        return replace(verdict, obstacle=obstacle, advice=(why, *(verdict.advice or (_OTHER_LEVELS,))))
+    way = resume_advice(as_typed(run.path), rounded_up(2 * run.spec.phase[-1].iterations))
+    return replace(verdict, advice=(*verdict.advice, way))
 
 
 def judge_ladders(evidence: LadderEvidence, *, max_rhat: float = 1.01) -> LadderVerdict:
@@ -289,9 +304,24 @@ def _or_infinite(value: float) -> float:
     return value if math.isfinite(value) else math.inf
 
 
+def _of_ladders(sentence: str) -> str:
+    return _CHAINS.sub("ladder", sentence)
+
+
 def overruled(verdict: Verdict, ladders: LadderVerdict | None) -> Verdict:
-    """Return the verdict on the last levels of ladders: it cannot be good unless their evidence is sound."""
-    if ladders is None or ladders.is_sound or not verdict.ok:
+    """Return the verdict on the last levels of ladders: it cannot be good unless their evidence is sound.
+
+    Its sentences call chains ladders.
+    """
+    if ladders is None:
+        return verdict
+    verdict = replace(
+        verdict,
+        reasons=tuple(map(_of_ladders, verdict.reasons)),
+        remarks=tuple(map(_of_ladders, verdict.remarks)),
+        decided_by=_of_ladders(verdict.decided_by),
+    )
+    if ladders.is_sound or not verdict.ok:
         return verdict
     grade: Grade = "not usable" if verdict.subject == "predictions" else "not converged"
     if ladders.grade != "not converged":

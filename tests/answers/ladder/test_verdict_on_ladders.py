@@ -197,7 +197,7 @@ def test_predictions_weigh_phases_and_have_equal_weights_beside_them(
 ) -> None:
     data = in_phases.parent / "train.csv"
     both = api.predict(in_phases, data=data)
-    assert both.equal_weights is not None and "weigh its ladders by exp(log Z)" in caplog.text
+    assert both.equal_weights is not None and "its ladders count by exp(log Z)" in caplog.text
     heavy = api.predict(in_phases, data=data, chains=[0, 2]).table["y_mean"]
     light = api.predict(in_phases, data=data, chains=[1, 3]).table["y_mean"]
     equal, weighed = both.equal_weights.table["y_mean"], both.table["y_mean"]
@@ -223,7 +223,7 @@ def test_a_report_weighs_phases_as_predict_does(in_phases: Path, tmp_path: Path)
         run.prediction.equal_weights.table["y_mean"], both.equal_weights.table["y_mean"], rtol=1e-6
     )
     page = glance_section([run])
-    assert "4 ladders of 60" in page and "Phases remain, so these predictions weigh its ladders" in page
+    assert "4 ladders of 60" in page and "Phases remain, so its ladders count by exp(log Z)" in page
     assert "RMSE of y, equal weights" in page
     some = read_run("run", committed(store), cases, lambda what: None, draws=40)
     assert some.n_held == 40

@@ -9,13 +9,14 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.describe.status import status_text
-from rayfbnn.errors import ConfigError, StoreError
+from rayfbnn.describe.verb_results import bench_text
+from rayfbnn.errors import StoreError
 from rayfbnn.run.estimate import headings
 from rayfbnn.run.executor import InProcess
+from rayfbnn.run.ladders.costs import usual_settings
 from rayfbnn.run.running import run_rounds
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
-from rayfbnn.study.study import Study
 from rayfbnn.timing.ladder_forecast import ladder_forecast
 from tests.support.small import make_store, write_train
 from tests.support.store.ladder_runs import ladder_keys, ladder_spec
@@ -35,17 +36,19 @@ def test_show_describes_the_levels_the_sides_and_the_phases(tmp_path: Path) -> N
     assert "powers of the likelihood" in api.show(RunSpec.from_dict(classes, base_dir=tmp_path))
 
 
-def test_rounds_until_ok_are_refused_with_a_reason(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="until: does not apply to a run with .ladder., because"):
-        api.sample(
-            ladder_spec(tmp_path), tmp_path / "run.zarr", until="ok", max_time=9, workers=0, progress=False
-        )
-    assert not (tmp_path / "run.zarr").exists()
-
-
-def test_bench_names_what_forecasts_the_time_of_ladders(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="`rayfbnn show` forecasts their time"):
-        api.bench(ladder_spec(tmp_path))
+def test_bench_times_the_levels_of_a_batch_together(tmp_path: Path) -> None:
+    spec = ladder_spec(tmp_path)
+    result = api.bench(spec, progress=False)
+    assert {row.chains for row in result.rows} == {2 * 4}  # ladders of a batch, and levels
+    estimate = result.estimate
+    assert estimate is not None and estimate.least == estimate.most
+    resolved = make_store(tmp_path / "run.zarr", spec).spec
+    of_ladder = sum(usual_settings(resolved).steps)
+    of_chain = 16  # gradients of the first trajectories of the default schedule
+    warmup = sum(phase.iterations for phase in resolved.phase[:2])
+    expected = 2 * (warmup + 5) * of_chain + (2 * 5 + 4 * (12 + 9)) * of_ladder
+    assert estimate.least.gradient_evaluations == expected
+    assert "the whole run: " in bench_text(result)
 
 
 def test_a_forecast_times_levels_and_chains(tmp_path: Path) -> None:
@@ -94,13 +97,6 @@ def test_lines_of_progress_name_ladders(tmp_path: Path, capsys: pytest.CaptureFi
 def test_the_table_of_progress_names_ladders(tmp_path: Path) -> None:
     store = make_store(tmp_path / "run.zarr", ladder_spec(tmp_path))
     assert headings(store).batch == "ladders"
-
-
-def test_a_study_names_the_section_that_its_members_cannot_have(tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text(ladder_spec(tmp_path).to_toml())
-    with pytest.raises(ConfigError, match="ladder: the members of a study are runs of chains"):
-        Study.create(tmp_path / "study", tmp_path / "run.toml", seeds=2)
-    assert not (tmp_path / "study").exists()
 
 
 def test_an_estimator_fits_ladders_and_continues_them(tmp_path: Path) -> None:

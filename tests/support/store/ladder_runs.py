@@ -32,6 +32,23 @@ def ladder_spec(folder: Path, *, settings: dict[str, Any] | None = None, **repla
     return RunSpec.from_dict(ladder_keys(settings=settings, **replaced), base_dir=folder)
 
 
+def apart_spec(folder: Path, *, iterations: int) -> RunSpec:
+    """Return ladders of three levels for precise targets, so that neighbours never exchange."""
+    normal = Streams(12, np.arange(80, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (3,))
+    rows = [(x1, x2, x1 + 0.5 * x2 + 0.01 * noise) for x1, x2, noise in normal.tolist()]
+    lines = [",".join(repr(value) for value in row) for row in rows]
+    (folder / "apart.csv").write_text("\n".join(["x1,x2,y", *lines]) + "\n")
+    keys: dict[str, Any] = {
+        "chains": 4,
+        "iterations": iterations,
+        "data": {"train": "apart.csv", "inputs": ["x1", "x2"], "targets": ["y"]},
+        "model": {"kind": "real"},
+        "network": {"hidden": [{"units": 2, "activation": "tanh"}]},
+        "ladder": {"levels": 3, "warmup": 20, "annealing": 20, "adaptation": 40},
+    }
+    return RunSpec.from_dict(keys, base_dir=folder)
+
+
 def run_ladders(path: Path, spec: RunSpec) -> Store:
     """Make a store and run it to its end in this process."""
     store = make_store(path, spec)
