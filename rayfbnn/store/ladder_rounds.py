@@ -61,10 +61,14 @@ def starting_round(
 ) -> LadderRound:
     """Return the record of the round before annealing.
 
+    ValueError if no noise was measured, but levels of noise need it.
+
     documents  the measurements of all blocks
     tuned      the settings that the warm-up has found, or None
     """
     starts: LadderStarts = added([starts_from(document) for document in documents])
+    if spec.ladder_ends.kind == "noise" and not starts.top:
+        raise ValueError("no noise of the chains was measured")
     settings = first_settings(
         spec.ladder_ends, plan_of(spec), top=starts.top, n_chains=starts.n_starts, tuned=tuned
     )

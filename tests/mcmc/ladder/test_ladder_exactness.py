@@ -97,11 +97,13 @@ def _agrees(
     assert 0.7 < claimed.mean() / totals.std(ddof=1) < 1.4  # the standard deviation is known to 9 %
 
 
-@pytest.mark.parametrize("table, kind, hot", [("tiny7.csv", "real", -2.0), ("tiny7.csv", "binary", -1.0)])
+@pytest.mark.parametrize(
+    "kind, noise, hot", [("real", "1:10", -2.0), ("binary", "", -1.0), ("real", "1:10::4", -1.0)]
+)
 def test_annealing_to_the_hot_level_agrees_with_importance_sampling(
-    table: str, kind: Literal["real", "binary"], hot: float
+    kind: Literal["real", "binary"], noise: str, hot: float
 ) -> None:
-    posterior = posterior_of(table, kind)
+    posterior = posterior_of("tiny7.csv", kind, noise=noise)
     path = path_of(posterior)
     settings = LadderSettings((hot, hot + 0.5), (0.5,) * 3, (8,) * 3)
     advance, _ = choose.advance_for(posterior)

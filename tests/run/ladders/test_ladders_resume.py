@@ -19,6 +19,7 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.run.running import run_rounds
 from rayfbnn.store.catalogue import LADDER
+from rayfbnn.store.ladder_rounds import starting_round
 from rayfbnn.store.store import Store
 from tests.support.small import make_store
 from tests.support.store.ladder_runs import assert_same_ladders, contents, ladder_spec, run_ladders
@@ -42,6 +43,11 @@ def test_a_draw_has_the_measures_of_all_levels(undisturbed: Path) -> None:
     # The last level is the posterior: its residuals are those of the draw before the exchange or after it.
     replicas = store.hierarchy.read(f"{LADDER}/replica")
     assert set(np.unique(replicas)) <= {0, 1, 2, 3} and len(np.unique(replicas)) > 1
+
+
+def test_measurements_without_noise_give_no_levels_of_noise(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no noise of the chains was measured"):
+        starting_round(ladder_spec(tmp_path), [{"n_starts": 8, "top": []}], None)
 
 
 def test_ladders_that_are_stopped_again_and_again_end_with_the_same_bits(
