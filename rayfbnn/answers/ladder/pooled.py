@@ -82,6 +82,7 @@ def _pooled_evidence(runs: Sequence[Draws], every: Sequence[LadderEvidence], poo
         kind=every[0].kind,
         held=(_held_at_start(every[0]),),
         ladders=pool.chain_numbers,
+        measured=every[0].measured,
         rhat=of_levels,
         rejection=(max(value for one in every for value in one.rejection),),
         common=common_level(of_levels),

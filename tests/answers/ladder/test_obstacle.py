@@ -19,6 +19,7 @@ def levels_of(measure: Array, reverse: Array) -> LadderDraws:
         kind="noise",
         held=(0.9, 0.3, 0.1),
         ladders=(0, 1, 2, 3),
+        measured="log_rss",
         families=("chains", "prior") * 2,
         measure=measure,
         forward=np.zeros((4, n, _LEVELS - 1)),
