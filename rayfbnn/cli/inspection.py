@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rayfbnn.cli.parameters import AsJson, RunStore, Set
+from rayfbnn.cli.parameters import AsJson, RunStore, Set, SpecOrStore
 from rayfbnn.cli.program import command
 from rayfbnn.describe import verb_results
 from rayfbnn.errors import CheckFailed
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @command
 def show(
-    what: Annotated[Path, typer.Argument(metavar="RUN.TOML|STORE")],
+    what: SpecOrStore,
     data: Path | None = None,
     set: Set = None,
 ) -> None:

@@ -33,6 +33,7 @@ def chain_numbers(text: str | None) -> list[int] | None:
 
 
 SpecFile = Annotated[Path, typer.Argument(metavar="RUN.TOML")]
+SpecOrStore = Annotated[Path, typer.Argument(metavar="RUN.TOML|STORE")]
 RunStore = Annotated[Path, typer.Argument(metavar="STORE")]
 RunStores = Annotated[list[Path], typer.Argument(metavar="STORE...")]
 DataFile = Annotated[Path, typer.Option()]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rayfbnn.cli.parameters import AsJson, Chains, RunStore, Set, SpecFile, chain_numbers
+from rayfbnn.cli.parameters import AsJson, Chains, RunStore, Set, SpecFile, SpecOrStore, chain_numbers
 from rayfbnn.cli.program import command, print_run
 from rayfbnn.describe import verb_results
 from rayfbnn.errors import CheckFailed
@@ -61,18 +61,19 @@ def prior(
 
 @command
 def evidence(
-    spec: SpecFile,
+    spec: SpecOrStore,
     data: Path | None = None,
     set: Set = None,
+    runs: int | None = None,
     temperatures: int = 1000,
-    power: float = 4.0,
+    power: float | None = None,
     progress: bool = True,
     as_json: AsJson = False,
 ) -> None:
     from rayfbnn import api
 
     evidence = api.evidence(
-        spec, data=data, set=set or (), temperatures=temperatures, power=power, progress=progress
+        spec, data=data, set=set or (), runs=runs, temperatures=temperatures, power=power, progress=progress
     )
     answer(json.dumps(asdict(evidence)) if as_json else verb_results.evidence_text(evidence), as_is=as_json)
 

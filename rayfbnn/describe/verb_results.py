@@ -207,11 +207,18 @@ def check_text(result: CheckResult) -> str:
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """Return the estimate with its standard error, and the effective number of runs."""
+    """Return the estimate with its standard error, the effective number of runs, and the part of ladders."""
     estimate = f"{plain(evidence.log_marginal_likelihood, 6)} +- {plain(evidence.standard_error, 2)}"
-    return (
+    text = (
         f"log marginal likelihood {estimate}\n"
         f"{evidence.runs} runs, worth {evidence.effective_runs:.1f} equally weighted runs"
+    )
+    if (part := evidence.ladders) is None:
+        return text
+    return (
+        f"{text}, from the prior to {part.level}\n"
+        f"from there to the posterior {part.log_ratio:.2f} +- {plain(part.standard_error, 2)}, by Bennett's"
+        f" ratio in {len(part.ladders)} ladders"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,10 +53,18 @@ class LadderDraws:
         return np.stack([_rejection(*pair) for pair in zip(self.forward, self.reverse, strict=True)])
 
     def name_of(self, level: int) -> str:
-        """Return a level in words, such as "noise 0.05", or "the posterior" for the last."""
-        if level == self.n_levels - 1:
-            return "the posterior"
-        return f"{'noise' if self.kind == 'noise' else 'power'} {self.held[level]:.2g}"
+        """Return a level in words; see `level_name`."""
+        return level_name(self.kind, self.held, level)
+
+
+def level_name(kind: str, held: Sequence[float], level: int) -> str:
+    """Return a level in words, such as "noise 0.05", or "the posterior" for the last.
+
+    kind, held  see `LadderDraws`
+    """
+    if level == len(held):
+        return "the posterior"
+    return f"{'noise' if kind == 'noise' else 'power'} {held[level]:.2g}"
 
 
 def _rejection(forward: Array, reverse: Array) -> Array:

@@ -1,30 +1,59 @@
-"""The log marginal likelihood of a run's model, by annealed importance sampling."""
+"""The log marginal likelihood of a run's model, by annealed importance sampling alone or with ladders."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.arrays import device_namespace, to_host
+from rayfbnn.arrays import Array, device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.markup import tables
 from rayfbnn.mcmc.dynamic import Dynamic
+from rayfbnn.mcmc.ladder.evidence import log_weights_of_level
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.mcmc.tempering.annealing import annealed_log_weights, inverse_temperatures, normaliser
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.mcmc.tempering.tempered_transition import TemperedTransition
-from rayfbnn.run.sampler import build_posterior
+from rayfbnn.model.ladder.choosing import path_of
+from rayfbnn.run.sampler import build_posterior, posterior_of_run
 from rayfbnn.spec.defaults import default_annealing
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
+    from rayfbnn.store.store import Store
+    from rayfbnn.streams import Streams
 
 _RUNS_PER_BATCH = 50
+_FIRST_RUN = 2**31  # a number that no level of a ladder has
+
+
+@dataclass(frozen=True)
+class FromLadders:
+    """The part of an estimate that ladders give: from a level that they have in common to the posterior.
+
+    Attributes
+    ----------
+    level
+        The level in words, such as "noise 1.1".
+    log_ratio
+        Log Z of the posterior less that of the level: the mean over ladders, in nats.
+    standard_error
+        Standard error of this mean.
+    ladders
+        Numbers of the ladders that count. If phases remain, these are the ladders of the heaviest.
+    """
+
+    level: str
+    log_ratio: float
+    standard_error: float
+    ladders: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -40,12 +69,14 @@ class Evidence:
     effective_runs
         Number of equally weighted runs that would be as good.
     runs
-        Number of chains. Each went through the temperatures once.
+        Number of annealing runs. Each went through the temperatures once.
     temperatures, power
         The settings of the inverse temperatures.
     path
         For each temperature except the first: the inverse temperature b, the log of the integral of
         prior * likelihood**b on the network's scale, and its standard error.
+    ladders
+        With ladders the annealing runs end at a level, and this is the rest; else None.
     """
 
     log_marginal_likelihood: float
@@ -55,6 +86,7 @@ class Evidence:
     temperatures: int
     power: float
     path: tuple[tuple[float, float, float], ...]
+    ladders: FromLadders | None = None
 
     def _repr_html_(self) -> str:
         """Return the estimate as HTML, for notebooks."""
@@ -95,37 +127,110 @@ def evidence(
     _check_operations(operations)
     posterior = build_posterior(spec, dataset, device=spec.device)
     advance, _ = choose.advance_for(posterior)
-    xp = device_namespace(spec.device)
-    ladder = inverse_temperatures(temperatures, power=power)
-    parts = []
-    for first in range(0, runs, per_batch):
-        chains = range(first, min(first + per_batch, runs))
-        streams = choose.streams_class(spec.device)(spec.seed, xp.asarray(np.array(chains, dtype=np.uint64)))
+    annealed = partial(
+        annealed_log_weights,
+        target=posterior,
+        operations=operations,
+        inverse_temperatures=inverse_temperatures(temperatures, power=power),
+        advance=advance,
+    )
+    log_weights = _in_batches(
+        lambda streams, done: annealed(
+            posterior.initial_state(streams, sigmas=None), streams, on_progress=done
+        ),
+        spec,
+        range(runs),
+        per_batch,
+        temperatures,
+        on_progress,
+    )
+    return _estimate(log_weights, dataset.log_scale, temperatures, power)
 
-        def done(number: int, before: int = first, n: int = len(chains)) -> None:
-            on_progress((before + n * number / temperatures) / runs)
 
-        log_weights = annealed_log_weights(
-            posterior.initial_state(streams, sigmas=None),
+def evidence_of_ladders(
+    store: Store,
+    ladders: FromLadders,
+    *,
+    level: int,
+    runs: int,
+    temperatures: int,
+    power: float,
+    on_progress: Callable[[float], None] = lambda share: None,
+) -> Evidence:
+    """Estimate the log marginal likelihood from ladders, and from annealing runs to one of their levels.
+
+    log p(targets) = log Z of the level, by annealed importance sampling, + the log ratio of the ladders
+
+    level        number of the level that the ladders' log ratio begins with
+    runs         number of annealing runs, in batches of 50
+    on_progress  called with the share of the work that is done
+    """
+    posterior = posterior_of_run(store)
+    advance, _ = choose.advance_for(posterior)
+    log_weights = _in_batches(
+        lambda streams, done: log_weights_of_level(
+            path_of(posterior),
+            store.tuning.latest_ladder_rounds()[-1].settings,
             streams,
-            target=posterior,
-            operations=operations,
-            inverse_temperatures=ladder,
+            level=level,
+            inverse_temperatures=inverse_temperatures(temperatures, power=power),
             advance=advance,
             on_progress=done,
-        )
-        parts.append(to_host(log_weights))
-    normalisers = [normaliser(row) for row in np.concatenate(parts, axis=1)[1:]]
+        ),
+        store.spec,
+        range(_FIRST_RUN, _FIRST_RUN + runs),
+        _RUNS_PER_BATCH,
+        temperatures,
+        on_progress,
+    )
+    annealed = _estimate(log_weights, store.data.log_scale, temperatures, power)
+    return replace(
+        annealed,
+        log_marginal_likelihood=annealed.log_marginal_likelihood + ladders.log_ratio,
+        standard_error=math.hypot(annealed.standard_error, ladders.standard_error),
+        ladders=ladders,
+    )
+
+
+def _in_batches(
+    annealed: Callable[[Streams, Callable[[int], None]], Array],
+    spec: RunSpec,
+    runs: range,
+    per_batch: int,
+    temperatures: int,
+    on_progress: Callable[[float], None],
+) -> Array:
+    """Return log weights on the host, (n_temperatures, n_runs), of batches of runs with these numbers.
+
+    annealed     returns the log weights of a batch, and reports the temperatures that are complete
+    on_progress  called with the share of the work that is done
+    """
+    xp, parts = device_namespace(spec.device), []
+    for first in range(0, len(runs), per_batch):
+        numbers = runs[first : first + per_batch]
+        streams = choose.streams_class(spec.device)(spec.seed, xp.asarray(np.array(numbers, dtype=np.uint64)))
+
+        def done(number: int, before: int = first, n: int = len(numbers)) -> None:
+            on_progress((before + n * number / temperatures) / len(runs))
+
+        parts.append(to_host(annealed(streams, done)))
+    return np.concatenate(parts, axis=1)
+
+
+def _estimate(log_weights: Array, log_scale: float, temperatures: int, power: float) -> Evidence:
+    """Return the estimate from log weights (n_temperatures, n_runs) of the network's targets."""
+    powers = inverse_temperatures(temperatures, power=power)[1:]
+    normalisers = [normaliser(row) for row in log_weights[1:]]
     return Evidence(
-        log_marginal_likelihood=normalisers[-1].log_value - dataset.log_scale,
+        log_marginal_likelihood=normalisers[-1].log_value - log_scale,
         standard_error=normalisers[-1].standard_error,
         effective_runs=normalisers[-1].effective_runs,
-        runs=runs,
+        runs=log_weights.shape[1],
         temperatures=temperatures,
         power=power,
         path=tuple(
             (b, estimate.log_value, estimate.standard_error)
-            for b, estimate in zip(ladder[1:], normalisers, strict=True)
+            for b, estimate in zip(powers, normalisers, strict=True)
         ),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.data import Source
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, SamplingError
 from rayfbnn.memory import check_memory
-from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.places import Place, is_address
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     Spec,
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
     from rayfbnn.store.records import Block
 
 
+_log = logging.getLogger(__name__)
+
 _DRAWS_PER_BLOCK = 50  # the default
+_RUNS = 200  # of annealing, to a level of ladders
 _COPIES = 3  # of a large array, at the peak of memory
 _BYTES_OF_TEMPERATURE = 500  # in the records of one temperature
 
@@ -167,26 +172,37 @@ def evidence(
     *,
     data: Source | None = None,
     set: Sequence[str] = (),
+    runs: int | None = None,
     temperatures: int = 1000,
-    power: float = 4.0,
+    power: float | None = None,
     progress: bool = True,
 ) -> Evidence:
     """Estimate the log marginal likelihood of the training targets by annealed importance sampling.
 
-    Each chain of the configuration is an independent run from a draw of the prior to the posterior. It goes
+    Each chain of a configuration is an independent run from a draw of the prior to the posterior. It goes
     through the inverse temperatures (j/temperatures)**power, and applies the operations of the last phase
     once at each; without phases these are Gibbs updates and `hybrid` with fixed stepsizes. The mean of the
     runs' weights is an unbiased estimate of the marginal likelihood, Neal (2001), "Annealed importance
     sampling". With more temperatures the weights differ less; with more chains their mean is more accurate.
 
+    For the store of a run with [ladder], the runs end at the hottest level at which all ladders agree, and
+    Bennett's ratio between the levels gives the rest. If phases remain, the estimate is that of the heaviest,
+    and a warning says so.
+
     Parameters
     ----------
-    spec, data, set
-        See `sample`.
+    spec
+        A configuration (a TOML file), or the store of a run of ladders. From Python also nested dictionaries,
+        or a RunSpec.
+    data, set
+        See `sample`. Those of a store are fixed.
+    runs
+        Number of annealing runs. The default is the number of chains of a configuration, and 200 for ladders.
     temperatures
-        Number of steps from the prior to the posterior.
+        Number of steps of a run.
     power
-        Inverse temperatures are (j/temperatures)**power.
+        Inverse temperatures are (j/temperatures)**power. The default is 4, and 2 for ladders, because the
+        noise of their level is large.
     progress
         See `sample`.
 
@@ -198,12 +214,20 @@ def evidence(
     from rayfbnn.run.evidence import evidence as estimate
     from rayfbnn.run.progress import show_share
 
+    check_counts(least=1, temperatures=temperatures)
+    if power is not None and not 0 < power <= 100:
+        raise ConfigError(f"power: must be above 0 and at most 100, got {power}")
+    if runs is not None and runs < 2:
+        raise ConfigError(f"runs: a standard error needs at least 2 runs, better 100 or more, got {runs}")
+    if isinstance(spec, str | Path) and (is_address(spec) or os.path.isdir(spec)):
+        for name, value in (("data", data), ("set", set or None)):
+            if value is not None:
+                raise ConfigError(f"{name}: that of the store {spec} is fixed, got {value}; leave it out")
+        path = place_given(spec)
+        return _evidence_of_ladders(path, runs or _RUNS, temperatures, power or 2.0, progress=progress)
     spec = read_spec(spec, set)
     check_device(spec.device)
-    check_counts(least=1, temperatures=temperatures)
-    if not 0 < power <= 100:
-        raise ConfigError(f"power: must be above 0 and at most 100, got {power}")
-    if spec.chains < 2:
+    if runs is None and spec.chains < 2:
         raise ConfigError(
             f"chains: a standard error needs at least 2 runs, better 100 or more, got {spec.chains}"
         )
@@ -220,9 +244,52 @@ def evidence(
         )
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
-    check_memory("temperatures", temperatures, _BYTES_OF_TEMPERATURE + _COPIES * 8 * spec.chains)
+    check_memory("temperatures", temperatures, _BYTES_OF_TEMPERATURE + _COPIES * 8 * (runs or spec.chains))
     with show_share(show=progress) as on_progress:
-        return estimate(spec, dataset, temperatures=temperatures, power=power, on_progress=on_progress)
+        return estimate(
+            spec, dataset, runs=runs, temperatures=temperatures, power=power or 4.0, on_progress=on_progress
+        )
+
+
+def _evidence_of_ladders(
+    path: Place, runs: int, temperatures: int, power: float, *, progress: bool
+) -> Evidence:
+    """Estimate the log marginal likelihood from the store of a run of ladders."""
+    from rayfbnn.answers.ladder.verdict import phase_sentences, verdict_on_ladders
+    from rayfbnn.draws.view import committed
+    from rayfbnn.run.evidence import FromLadders, evidence_of_ladders
+    from rayfbnn.run.progress import show_share
+
+    store = Store.open(path)
+    check_device(store.spec.device)
+    check_memory("temperatures", temperatures, _BYTES_OF_TEMPERATURE + _COPIES * 8 * runs)
+    if store.kind != "mcmc" or store.spec.ladder is None:
+        raise ConfigError(f"spec: {path} is not a run with [ladder]; give the configuration instead")
+    verdict = verdict_on_ladders(committed(store))
+    assert verdict is not None
+    found = verdict.evidence
+    if found is None or found.common is None or not found.is_known:
+        raise SamplingError(f"{path}: the ladders do not give log Z: {'; '.join(verdict.reasons)}")
+    if not verdict.is_sound:
+        phases = "; ".join(phase_sentences(found))
+        _log.warning(
+            "%s: the evidence of the ladders does not agree (%s); the estimate is that of the heaviest"
+            " phase%s",
+            path,
+            verdict.reasons[0],
+            f": {phases}" if phases else "",
+        )
+    ladders = FromLadders(found.name_of(found.common), *found.of_heaviest, found.phases[0].ladders)
+    with show_share(show=progress) as on_progress:
+        return evidence_of_ladders(
+            store,
+            ladders,
+            level=found.common,
+            runs=runs,
+            temperatures=temperatures,
+            power=power,
+            on_progress=on_progress,
+        )
 
 
 def _store_independent_draws(

@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn.cli import app
-from rayfbnn.errors import ConfigError
+from rayfbnn.describe import verb_results
+from rayfbnn.errors import ConfigError, SamplingError
 from rayfbnn.kernels import choose
-from tests.support.small import small_spec
+from tests.support.small import make_store, small_spec
+from tests.support.store.ladder_runs import ladder_keys, ladder_spec, run_in_phases, run_ladders
 
 LINEAR: dict[str, Any] = {
     "chains": 60,
@@ -144,6 +146,42 @@ def test_missing_targets_do_not_count(tmp_path: Path) -> None:
     assert less.log_marginal_likelihood != whole.log_marginal_likelihood
 
 
+def test_evidence_of_ladders_is_that_of_annealing(tmp_path: Path) -> None:
+    spec = ladder_spec(tmp_path, settings={"adaptation": 60, "warmup": 30}, iterations=250)
+    path = tmp_path / "ladders.zarr"
+    run_ladders(path, spec)
+    estimate = rayfbnn.evidence(path, runs=150, temperatures=60, progress=False)
+    assert estimate.ladders is not None and estimate.ladders.level.startswith("noise")
+    keys = {key: value for key, value in ladder_keys().items() if key not in ("ladder", "iterations")}
+    spec = rayfbnn.RunSpec.from_dict(keys, base_dir=tmp_path)
+    annealed = rayfbnn.evidence(spec, runs=300, temperatures=300, progress=False)
+    error = math.hypot(estimate.standard_error, annealed.standard_error)
+    assert error < 0.3
+    assert abs(estimate.log_marginal_likelihood - annealed.log_marginal_likelihood) < 3 * error  # seed fixed
+    text = verb_results.evidence_text(estimate)
+    assert f"from the prior to {estimate.ladders.level}" in text and "in 4 ladders" in text
+
+
+def test_evidence_of_phases_is_that_of_the_heaviest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "phases.zarr"
+    run_in_phases(path, ladder_spec(tmp_path, iterations=200), gap=30.0)
+    estimate = rayfbnn.evidence(path, runs=20, temperatures=5, progress=False)
+    assert estimate.ladders is not None and estimate.ladders.ladders == (0, 2)
+    assert abs(estimate.ladders.log_ratio) < 1  # made up: 0 in these, and -30 in the others
+    assert "the estimate is that of the heaviest phase: ladders 0 and 2" in caplog.text
+
+
+def test_stores_without_ladders_and_settings_of_a_store_are_refused(tmp_path: Path) -> None:
+    make_store(tmp_path / "chains.zarr", small_spec(tmp_path, **LINEAR))
+    with pytest.raises(ConfigError, match=r"spec: .*chains.zarr is not a run with \[ladder\]"):
+        rayfbnn.evidence(tmp_path / "chains.zarr", progress=False)
+    run_ladders(tmp_path / "ladders.zarr", ladder_spec(tmp_path, iterations=2))
+    with pytest.raises(SamplingError, match="only 2 draws in each ladder"):
+        rayfbnn.evidence(tmp_path / "ladders.zarr", progress=False)
+    with pytest.raises(ConfigError, match="set: that of the store .* is fixed, got"):
+        rayfbnn.evidence(tmp_path / "ladders.zarr", set=["chains=8"], progress=False)
+
+
 DYNAMIC = [{"iterations": 1, "operations": [{"op": "dynamic", "steps": 3, "stepsize": 0.1}]}]
 
 
@@ -153,6 +191,7 @@ DYNAMIC = [{"iterations": 1, "operations": [{"op": "dynamic", "steps": 3, "steps
         ({}, {"temperatures": 0}, "temperatures: must be at least 1, got 0"),
         ({}, {"power": 0.0}, "power: must be above 0"),
         ({}, {"power": math.nan}, "power: must be above 0"),
+        ({}, {"runs": 1}, "runs: a standard error needs at least 2 runs"),
         ({"chains": 1}, {}, "chains: a standard error needs at least 2 runs"),
         ({"temperature": 2}, {}, "temperature: the marginal likelihood is .*, got 2"),
         ({"phase": DYNAMIC}, {}, "needs exact updates .* got dynamic; use hybrid"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from rayfbnn.answers.judging.modes import modes
 from rayfbnn.arrays import Array
-from rayfbnn.draws.ladders import LadderDraws, ladder_draws
+from rayfbnn.draws.ladders import LadderDraws, ladder_draws, level_name
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.draws.view import Draws
 from rayfbnn.mcmc.ladder.bennett import LogRatios, bennett
@@ -115,6 +115,23 @@ class LadderEvidence:
     def error(self) -> float:
         """The root mean square of the standard errors of log Z of a ladder."""
         return math.sqrt(sum(error**2 for error in self.errors) / len(self.errors))
+
+    def name_of(self, level: int) -> str:
+        """Return a level in words, such as "noise 0.05", or "the posterior" for the last."""
+        return level_name(self.kind, self.held, level)
+
+    @property
+    def of_heaviest(self) -> tuple[float, float]:
+        """The mean log Z of the ladders in the heaviest phase, and its standard error.
+
+        The error follows from their spread, or from their own errors if these are larger.
+        """
+        numbers = self.phases[0].ladders
+        rows = [self.ladders.index(ladder) for ladder in numbers]
+        values, errors = np.array(self.log_z)[rows], np.array(self.errors)[rows]
+        spread = float(values.std(ddof=1)) if len(rows) > 1 else 0.0
+        largest = max(spread, math.sqrt(float((errors**2).mean())))
+        return float(values.mean()), largest / math.sqrt(len(rows))
 
     @property
     def weights(self) -> tuple[float, ...]:

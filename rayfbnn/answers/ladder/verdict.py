@@ -179,7 +179,7 @@ def _high_rhat(evidence: LadderEvidence, max_rhat: float) -> list[str]:
     worst = max(high, key=lambda level: _or_infinite(evidence.rhat[level]))
     return [
         f"R-hat of {_measured(evidence)} over the ladders above {max_rhat:g} at {len(high)} of"
-        f" {len(evidence.rhat)} levels: {evidence.rhat[worst]:.3f} at {_level(evidence, worst)}"
+        f" {len(evidence.rhat)} levels: {evidence.rhat[worst]:.3f} at {evidence.name_of(worst)}"
     ]
 
 
@@ -212,7 +212,7 @@ def _evidence_sentence(evidence: LadderEvidence) -> str:
         f"unknown in {ladders_named(unjoined)}" if unjoined else f"standard error of one {evidence.error:.2g}"
     )
     return (
-        f"log Z from {_level(evidence, common)} to the posterior: {_values_of_log_z(evidence)}; {error};"
+        f"log Z from {evidence.name_of(common)} to the posterior: {_values_of_log_z(evidence)}; {error};"
         f" round trips {sum(evidence.trips)}"
     )
 
@@ -279,7 +279,7 @@ def _advice(evidence: LadderEvidence, *, disagreement: bool) -> tuple[str, ...]:
     elif max(evidence.rejection) > _HIGH_REJECTION or not evidence.is_known:
         pair = max(range(len(evidence.rejection)), key=evidence.rejection.__getitem__)
         advice.append(
-            f"neighbours exchange too seldom near {_level(evidence, pair)} (rejection"
+            f"neighbours exchange too seldom near {evidence.name_of(pair)} (rejection"
             f" {evidence.rejection[pair]:.2f}): sample again with more ladder.levels or ladder.adaptation"
         )
     if disagreement and len(evidence.phases) > 1:
@@ -292,12 +292,6 @@ def _advice(evidence: LadderEvidence, *, disagreement: bool) -> tuple[str, ...]:
 
 def _measured(evidence: LadderEvidence) -> str:
     return MEASURES[evidence.measured]
-
-
-def _level(evidence: LadderEvidence, level: int) -> str:
-    if level == len(evidence.rhat) - 1:
-        return "the posterior"
-    return f"{'noise' if evidence.kind == 'noise' else 'power'} {evidence.held[level]:.2g}"
 
 
 def _or_infinite(value: float) -> float:

@@ -34,24 +34,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+import rayfbnn
 from rayfbnn.answers.ladder.evidence import ladder_evidence
 from rayfbnn.answers.ladder.verdict import judge_ladders
-from rayfbnn.arrays import array_namespace
 from rayfbnn.data import read_training
+from rayfbnn.describe.verb_results import evidence_text
 from rayfbnn.draws.ladders import LadderDraws, ladder_draws
 from rayfbnn.draws.quantities import quantities
 from rayfbnn.draws.view import Draws, committed
-from rayfbnn.kernels import choose
-from rayfbnn.mcmc.ladder.bennett import bennett
-from rayfbnn.mcmc.ladder.evidence import log_weights_of_hot
-from rayfbnn.mcmc.tempering.annealing import normaliser
-from rayfbnn.model.ladder.choosing import path_of
 from rayfbnn.reduce.effective import ess_bulk, rhat
 from rayfbnn.run.evidence import evidence
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.run.running import run_rounds
-from rayfbnn.run.sampler import posterior_of_run
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.defaults import default_annealing
 from rayfbnn.store.store import Store
@@ -215,24 +210,13 @@ def _show_quantities(runs: dict[str, Timed]) -> None:
 def _show_evidence(
     draws: Draws, keys: dict[str, Any], frame: pd.DataFrame, runs: int, temperatures: int
 ) -> None:
-    """Print log evidence by the ladders and annealing to their hot level, and by annealing alone."""
-    posterior, levels = posterior_of_run(draws.store), ladder_draws(draws)
-    settings = draws.store.tuning.latest_ladder_rounds()[-1].settings
-    totals = [bennett(*pair).total for pair in zip(levels.forward, levels.reverse, strict=True)]
+    """Print log evidence by the ladders and annealing to their common level, and by annealing alone."""
     spec, data = read_training(RunSpec.from_dict(keys), frame)
-    with _seconds("log evidence by ladders, annealing to the hot level", spec.device):
-        numbers = array_namespace(posterior.inputs).asarray(2**21 + np.arange(runs, dtype=np.uint64))
-        streams = choose.streams_class(spec.device)(spec.seed, numbers)
-        advance, _ = choose.advance_for(posterior)
-        hot = normaliser(
-            log_weights_of_hot(
-                path_of(posterior), settings, streams, n_temperatures=temperatures, advance=advance
-            )
+    with _seconds("log evidence by ladders, annealing to a level", spec.device):
+        by_ladders = rayfbnn.evidence(
+            str(draws.store.path), runs=runs, temperatures=temperatures, progress=False
         )
-    error = math.hypot(np.std(totals, ddof=1) / math.sqrt(len(totals)), hot.standard_error)
-    value = float(np.mean(totals)) + hot.log_value - data.log_scale
-    print(f"  log Z of each ladder from there: {np.round(totals, 2).tolist()}")
-    print(f"  {value:.2f} +- {error:.2f}, {hot.effective_runs:.0f} effective runs of {runs}")
+    print(f"  {evidence_text(by_ladders)}")
     with _seconds("log evidence by annealing to the posterior", spec.device):
         alone = evidence(
             spec, data, temperatures=temperatures, power=_POWER, runs=runs, operations=default_annealing()
@@ -241,8 +225,9 @@ def _show_evidence(
         f"  {alone.log_marginal_likelihood:.2f} +- {alone.standard_error:.2f},"
         f" {alone.effective_runs:.0f} effective runs of {runs}"
     )
-    difference = value - alone.log_marginal_likelihood
-    print(f"  difference {difference:.2f} +- {math.hypot(error, alone.standard_error):.2f}")
+    difference = by_ladders.log_marginal_likelihood - alone.log_marginal_likelihood
+    error = math.hypot(by_ladders.standard_error, alone.standard_error)
+    print(f"  difference {difference:.2f} +- {error:.2f}")
 
 
 @contextmanager

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rayfbnn.kernels import choose
-from rayfbnn.mcmc.ladder.evidence import log_weights_of_hot
+from rayfbnn.mcmc.ladder.evidence import log_weights_of_level
 from rayfbnn.mcmc.ladder.records import LadderSettings, rows_of, started
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
-from rayfbnn.mcmc.tempering.annealing import Normaliser, normaliser
+from rayfbnn.mcmc.tempering.annealing import Normaliser, inverse_temperatures, normaliser
 from rayfbnn.model.ladder.choosing import path_of
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import LadderEnds
@@ -108,8 +108,14 @@ def test_annealing_to_the_hot_level_agrees_with_importance_sampling(
     settings = LadderSettings((hot, hot + 0.5), (0.5,) * 3, (8,) * 3)
     advance, _ = choose.advance_for(posterior)
     runs = streams_on_array(21, np.arange(1000, dtype=np.uint64))
-    weights = log_weights_of_hot(path, settings, runs, n_temperatures=20, advance=advance)
-    annealed, exact = normaliser(weights), _hot(posterior, hot, 200_000)
+    weights = log_weights_of_level(
+        path,
+        settings,
+        runs,
+        inverse_temperatures=inverse_temperatures(20, power=4.0),
+        advance=advance,
+    )
+    annealed, exact = normaliser(weights[-1]), _hot(posterior, hot, 200_000)
     z = (annealed.log_value - exact.log_value) / math.hypot(annealed.standard_error, exact.standard_error)
     assert abs(z) < 4
 
