@@ -59,6 +59,6 @@ def test_mutant_of_joint_density_is_killed(name: str, monkeypatch: pytest.Monkey
 def test_mutant_with_targets_drawn_without_the_common_precision_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    changed = mutant(noise, (", mean=common)", ")"))
+    changed = mutant(noise, (", mean=precisions[:, columns])", ")"))
     monkeypatch.setattr(choosing, "NoisePath", changed.NoisePath)
     assert not _stays_exact("noise with two levels", "common precision")
