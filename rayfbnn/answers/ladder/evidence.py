@@ -62,7 +62,9 @@ class LadderEvidence:
     common
         Number of the level that log Z is counted from; None if ladders agree at no level.
     log_z, errors
-        Log Z of the posterior less that of the common level, of each ladder, and its standard error.
+        Log Z of the posterior less that of the common level, of each ladder, and its standard error. The
+        error follows from the autocorrelation of the draws. It is at least that which log Z of the halves of
+        all ladders implies, because slow changes hardly show in autocorrelations.
     families
         The side that each ladder started from.
     trips
@@ -160,7 +162,7 @@ def ladder_evidence(run: Draws) -> LadderEvidence:
     )
     common = common_level(of_levels)
     ratios = [_ratios(levels, ladder, common or 0) for ladder in range(len(levels.ladders))]
-    log_z = tuple(one.total for one in ratios)
+    log_z, of_halves = tuple(one.total for one in ratios), error_by_halves(levels, common or 0)
     return LadderEvidence(
         kind=levels.kind,
         held=levels.held,
@@ -170,15 +172,28 @@ def ladder_evidence(run: Draws) -> LadderEvidence:
         rejection=tuple(levels.rejection.mean(axis=0).tolist()),
         common=common,
         log_z=log_z,
-        errors=tuple(one.standard_error for one in ratios),
+        errors=tuple(max(one.standard_error, of_halves) for one in ratios),
         families=levels.families,
         trips=tuple(levels.trips.tolist()),
         phases=phases_of(run, np.array(log_z)),
     )
 
 
-def _ratios(levels: LadderDraws, ladder: int, common: int) -> LogRatios:
-    return bennett(levels.forward[ladder, :, common:], levels.reverse[ladder, :, common:])
+def _ratios(levels: LadderDraws, ladder: int, common: int, draws: slice = slice(None)) -> LogRatios:
+    return bennett(levels.forward[ladder, draws, common:], levels.reverse[ladder, draws, common:])
+
+
+def error_by_halves(levels: LadderDraws, common: int) -> float:
+    """Return the standard error of log Z that its difference between the halves of ladders implies.
+
+    It is the root mean square over ladders of half the difference.
+    """
+    middle, differences = levels.forward.shape[1] // 2, []
+    for ladder in range(len(levels.ladders)):
+        halves = [_ratios(levels, ladder, common, part) for part in (slice(middle), slice(middle, None))]
+        if all(math.isfinite(half.standard_error) for half in halves):
+            differences.append((halves[0].total - halves[1].total) / 2)
+    return math.sqrt(sum(one**2 for one in differences) / max(1, len(differences)))
 
 
 def common_level(of_levels: tuple[float, ...]) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import chdtri, ndtri
 
 from rayfbnn.answers.judging.advice import resume_advice, rounded_up
 from rayfbnn.answers.judging.verdicts import Grade, Verdict
@@ -26,7 +27,9 @@ from rayfbnn.store.ladder_words import MEASURES
 from rayfbnn.store.storage.places import as_typed
 
 MAX_SPREAD = 0.3  # nats, within families and between them
-_ERRORS = 2.0  # standard errors that a spread may have by chance
+_CHANCE = (
+    0.005  # the probability that a spread within a family, or the difference of both, is too large by chance
+)
 _MOST_VALUES, _MOST_PHASES = 16, 6  # that are listed one by one
 _HIGH_REJECTION = 0.8  # beyond it neighbours hardly exchange; the adaptation aims at 0.6
 
@@ -137,14 +140,25 @@ def _disagreement(evidence: LadderEvidence) -> list[str]:
     """Return why the evidence of the ladders contradicts itself, beyond the errors of log Z."""
     if not evidence.is_known:
         return []
-    spread, error = max(evidence.within, evidence.between), evidence.error
-    if not spread > max(MAX_SPREAD, _ERRORS * error):
+    first, second = evidence.by_family()
+    spreads = [
+        (float(np.std(one, ddof=1)), _largest_spread(len(one))) for one in (first, second) if len(one) > 1
+    ]
+    if first and second:
+        of_means = math.sqrt(1 / len(first) + 1 / len(second))
+        spreads.append((evidence.between, of_means * float(-ndtri(_CHANCE / 2))))
+    if not any(spread > max(MAX_SPREAD, limit * evidence.error) for spread, limit in spreads):
         return []
     return [
         f"log Z of the ladders differs by {evidence.within:.2g} nats within families and"
         f" {evidence.between:.2g} between them (at most {MAX_SPREAD:g}), so that some ladders have missed a"
         " part of the posterior"
     ]
+
+
+def _largest_spread(n: int) -> float:
+    """Return the standard deviation that n normal values of variance one exceed with the chance above."""
+    return math.sqrt(float(chdtri(n - 1, _CHANCE)) / (n - 1))
 
 
 def _unknown(evidence: LadderEvidence) -> list[str]:

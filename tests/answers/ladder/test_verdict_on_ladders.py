@@ -14,15 +14,17 @@ import pytest
 from rayfbnn import api
 from rayfbnn.answers.diagnostics import Diagnosis
 from rayfbnn.answers.judging.verdicts import Verdict
-from rayfbnn.answers.ladder.evidence import LadderEvidence, Phase, common_level
+from rayfbnn.answers.ladder.evidence import LadderEvidence, Phase, common_level, error_by_halves
 from rayfbnn.answers.ladder.verdict import judge_ladders, overruled
 from rayfbnn.answers.ladder.weighing import weighed_by_evidence
 from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
+from rayfbnn.draws.ladders import LadderDraws
 from rayfbnn.draws.subsets import chosen
 from rayfbnn.draws.view import committed
 from rayfbnn.reporting.glance import glance_section
 from rayfbnn.reporting.reported_run import Cases, read_run
 from rayfbnn.store.store import Store
+from rayfbnn.streams import Purpose, Streams
 from tests.support.store.ladder_runs import ladder_spec, run_in_phases
 
 GOOD = LadderEvidence(
@@ -76,6 +78,42 @@ def test_ladders_from_one_side_prove_nothing() -> None:
 def test_evidence_that_is_too_imprecise_cannot_tell() -> None:
     verdict = judge_ladders(replace(GOOD, log_z=(-97.0, -97.9, -96.2, -97.0), errors=(0.6,) * 4))
     assert verdict.grade == "cannot tell" and "standard error of 0.6 nats only" in verdict.decided_by
+
+
+def test_a_spread_that_chance_explains_is_no_disagreement() -> None:
+    """The standard deviation of two values exceeds 2.8 errors with probability 0.005, that of eight 1.7."""
+    values = (-97.0, -97.1, -97.55, -97.0)  # standard deviations 0.39 and 0.07
+    assert judge_ladders(replace(GOOD, log_z=values, errors=(0.15,) * 4)).grade == "cannot tell"
+    assert judge_ladders(replace(GOOD, log_z=values, errors=(0.13,) * 4)).grade == "not converged"
+    many = replace(
+        GOOD,
+        ladders=tuple(range(16)),
+        families=("chains", "prior") * 8,
+        log_z=(-97.0, -97.1, -97.7, -97.1) * 4,  # standard deviations 0.37 and 0
+        trips=(5,) * 16,
+        phases=(Phase(tuple(range(16)), 1285.0, 0.05, -97.0, 0.0),),
+    )
+    assert judge_ladders(replace(many, errors=(0.23,) * 16)).grade == "cannot tell"
+    assert judge_ladders(replace(many, errors=(0.2,) * 16)).grade == "not converged"
+
+
+def test_slow_changes_count_as_errors_of_log_z() -> None:
+    """Log Z that changes by 2 from half to half has an error of 1, whatever the autocorrelations say."""
+    noise = Streams(4, np.arange(4, dtype=np.uint64)).normal(Purpose.PROPOSAL, (400, 2)) / 2
+    drift = np.where(np.arange(400) < 200, -1.0, 1.0)
+    levels = LadderDraws(
+        kind="noise",
+        held=(0.5,),
+        ladders=(0, 1, 2, 3),
+        families=GOOD.families,
+        measured="log_rss",
+        measure=noise,
+        forward=noise[:, :, :1] - drift[:, None] + 1 / 8,
+        reverse=noise[:, :, 1:] + drift[:, None] + 1 / 8,
+        replica=np.zeros((4, 400)),
+        trips=np.zeros(4, dtype=int),
+    )
+    assert error_by_halves(levels, 0) == pytest.approx(1.0, abs=0.1)
 
 
 def test_ladders_without_a_level_in_common_cannot_tell() -> None:
