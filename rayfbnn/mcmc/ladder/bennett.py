@@ -10,7 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 
 _LARGEST = 1e6  # nats; larger differences are as good as infinite
-_TOLERANCE = 1e-10
+_TOLERANCE = 1e-8  # nats
 # Draws that belong to both levels of a pair. A ladder whose colder levels are in another phase than its
 # hotter ones has a pair with fewer. Errors of 2 nats were stated there, and log Z was 130 nats below others.
 _LEAST_DRAWS = 5.0
@@ -66,17 +66,14 @@ def bennett(forward: Array, reverse: Array) -> LogRatios:
 
 
 def _solved(f: Array, r: Array) -> float:
-    """Solve for C by bisection; the difference of both sums falls as C rises."""
+    """Solve for C; the difference of both sums falls as C rises."""
+    from scipy.optimize import brentq  # takes a fifth of a second to import
+
     low, high = float(min(-f.max(), r.min())) - 1, float(max(-f.min(), r.max())) + 1
-    while high - low > _TOLERANCE * max(1.0, abs(low)):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if _sigmoid(-f - middle).sum() > _sigmoid(-r + middle).sum():
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    solution: float = brentq(
+        lambda c: _sigmoid(-f - c).sum() - _sigmoid(-r + c).sum(), low, high, xtol=_TOLERANCE
+    )
+    return solution
 
 
 def _relative(values: Array) -> Array:

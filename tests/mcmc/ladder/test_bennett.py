@@ -55,7 +55,7 @@ def test_error_of_bennetts_ratio_is_what_it_says(persistence: float) -> None:
 @pytest.mark.parametrize(
     "old, new",
     [
-        ("_sigmoid(-f - middle).sum()", "_sigmoid(-f + middle).sum()"),
+        ("- _sigmoid(-r + c).sum()", "- 2 * _sigmoid(-r + c).sum()"),
         ("2 * float(pairs.sum()) - float(covariance[0])", "float(covariance[0])"),
     ],
 )
