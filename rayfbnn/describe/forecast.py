@@ -42,6 +42,12 @@ def describe_forecast(forecast: Forecast, *, has_early_states: bool = True) -> s
             f" for such a network; the longest trajectories would take {duration(forecast.longest)};"
             " sample updates the time left as it runs"
         )
+    if forecast.levels:
+        lines.append(
+            f"  the ladders find their levels themselves: this assumes {forecast.levels}, as hard posteriors"
+            " need; an easy one needs about 5, with short trajectories, and much less time; sample updates"
+            " the time left as it runs"
+        )
     options = [*_limit_of_time(forecast), *((change, "") for change in forecast.changes)]
     if options:
         lines.append("  options for `rayfbnn sample` that save time (the number of draws needed may differ):")

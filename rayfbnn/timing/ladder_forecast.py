@@ -44,7 +44,9 @@ def ladder_forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecas
     if whole < LEAST_SECONDS:
         return None
     first = first_verdict(spec, before, whole)
-    return Forecast(min(workers, measured.n_batches), whole, before, first_verdict=first)
+    assert spec.ladder is not None
+    levels = usual_settings(spec).n_levels if spec.ladder.levels == "auto" else 0
+    return Forecast(min(workers, measured.n_batches), whole, before, first_verdict=first, levels=levels)
 
 
 def ladder_estimate(spec: RunSpec, posterior: SampledPosterior, *, workers: int) -> RunEstimate:

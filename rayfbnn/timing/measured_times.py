@@ -84,6 +84,7 @@ class Forecast:
     changes         changes that would make the run faster, the fastest first
     start           the part of all these times for starting workers, which is not measured
     first_verdict   time before the first verdict if the run ends when it is ok; None for a fixed length
+    levels          number of levels assumed for ladders that find it themselves; 0 if it is given
     """
 
     workers: int
@@ -94,6 +95,7 @@ class Forecast:
     changes: tuple[Change, ...] = ()
     start: float = 0.0
     first_verdict: float | None = None
+    levels: int = 0
 
     def after(self, start: float) -> Forecast:
         """Return the forecast if workers take `start` seconds before they begin to sample."""

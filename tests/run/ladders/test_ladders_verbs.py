@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rayfbnn import api
+from rayfbnn.describe.forecast import describe_forecast
 from rayfbnn.describe.status import status_text
 from rayfbnn.describe.verb_results import bench_text
 from rayfbnn.errors import StoreError
@@ -55,8 +56,13 @@ def test_a_forecast_times_levels_and_chains(tmp_path: Path) -> None:
     spec = ladder_spec(tmp_path, iterations=10**6)
     made = make_store(tmp_path / "run.zarr", spec)
     forecast = ladder_forecast(spec, made.data, workers=2)
-    assert forecast is not None and forecast.workers == 2
+    assert forecast is not None and forecast.workers == 2 and forecast.levels == 0
     assert forecast.before_draws < forecast.seconds / 1000  # 60 iterations against a million
+    assert "find their levels themselves" not in describe_forecast(forecast)
+    automatic = ladder_spec(tmp_path, iterations=10**6, settings={"levels": "auto"})
+    forecast = ladder_forecast(automatic, made.data, workers=2)
+    assert forecast is not None
+    assert "the ladders find their levels themselves: this assumes 24, " in describe_forecast(forecast)
 
 
 def test_the_prior_of_a_configuration_with_ladders_is_drawn_as_usual(tmp_path: Path) -> None:
