@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
 
+FEWEST_EFFECTIVE_RUNS = 10.0  # an estimate from fewer is not to be trusted
 _FILE = "evidence.json"
 _TEMPERATURES, _POWER = 1000, 4.0  # the defaults of `evidence`
 

@@ -16,6 +16,7 @@ from rayfbnn.errors import ConfigError, SamplingError
 from rayfbnn.memory import check_memory
 from rayfbnn.store.storage.places import Place, is_address
 from rayfbnn.store.store import Store
+from rayfbnn.verbs.annealed_evidence import FEWEST_EFFECTIVE_RUNS
 from rayfbnn.verbs.arguments import (
     Spec,
     check_counts,
@@ -246,9 +247,10 @@ def evidence(
     spec.check_data(dataset.n_cases)
     check_memory("temperatures", temperatures, _BYTES_OF_TEMPERATURE + _COPIES * 8 * (runs or spec.chains))
     with show_share(show=progress) as on_progress:
-        return estimate(
+        result = estimate(
             spec, dataset, runs=runs, temperatures=temperatures, power=power or 4.0, on_progress=on_progress
         )
+    return _with_warning(result, "use more temperatures or chains")
 
 
 def _evidence_of_ladders(
@@ -281,7 +283,7 @@ def _evidence_of_ladders(
         )
     ladders = FromLadders(found.name_of(found.common), *found.of_heaviest, found.phases[0].ladders)
     with show_share(show=progress) as on_progress:
-        return evidence_of_ladders(
+        result = evidence_of_ladders(
             store,
             ladders,
             level=found.common,
@@ -290,6 +292,20 @@ def _evidence_of_ladders(
             power=power,
             on_progress=on_progress,
         )
+    hotter = "larger ladder.hot, such as 1" if found.kind == "noise" else "smaller ladder.hot, such as 0.01"
+    return _with_warning(result, f"use more temperatures, or sample ladders with a {hotter}")
+
+
+def _with_warning(result: Evidence, way: str) -> Evidence:
+    """Return the estimate, with a warning if it is not to be trusted."""
+    if result.effective_runs < FEWEST_EFFECTIVE_RUNS:
+        _log.warning(
+            "the log evidence is not to be trusted: %d runs are worth %.1f equally weighted ones; %s",
+            result.runs,
+            result.effective_runs,
+            way,
+        )
+    return result
 
 
 def _store_independent_draws(

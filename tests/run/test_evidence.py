@@ -169,6 +169,10 @@ def test_evidence_of_phases_is_that_of_the_heaviest(tmp_path: Path, caplog: pyte
     assert estimate.ladders is not None and estimate.ladders.ladders == (0, 2)
     assert abs(estimate.ladders.log_ratio) < 1  # made up: 0 in these, and -30 in the others
     assert "the estimate is that of the heaviest phase: ladders 0 and 2" in caplog.text
+    caplog.clear()
+    assert rayfbnn.evidence(path, runs=2, temperatures=1, progress=False).effective_runs <= 2
+    assert "not to be trusted: 2 runs are worth" in caplog.text
+    assert "ladders with a larger ladder.hot, such as 1" in caplog.text
 
 
 def test_stores_without_ladders_and_settings_of_a_store_are_refused(tmp_path: Path) -> None:

@@ -106,6 +106,9 @@ def _stepsize_ways(spec: RunSpec) -> Iterator[str]:
         if stepsize != AUTO:
             yield f"a smaller stepsize of {operation.op} (phase[{last}], currently {stepsize:g})"
     if automatic(spec.phase[last].operations):
+        if spec.ladder is not None:
+            yield f"a longer ladder.adaptation (currently {spec.ladder.adaptation})"
+            return
         tuning = max(number for number in spec.tuning_phases if automatic(spec.phase[number].operations))
         yield (
             "a longer tuning phase for the automatic settings"

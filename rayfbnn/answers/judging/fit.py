@@ -113,7 +113,8 @@ def judge_fit(
 
 def _of_chains_in_doubt(verdict: FitVerdict, predictions: Verdict) -> FitVerdict:
     """Return a verdict that leaves open whether a misfit is that of the model or of the chains."""
-    doubt = f"a misfit could be that of the chains, whose predictions are {predictions.grade}"
+    grade = "cannot be judged yet" if predictions.grade == "cannot tell" else f"are {predictions.grade}"
+    doubt = f"a misfit could be that of the chains, whose predictions {grade}"
     return replace(
         verdict,
         grade="cannot tell",

@@ -149,9 +149,10 @@ def _disagreement(evidence: LadderEvidence) -> list[str]:
         spreads.append((evidence.between, of_means * float(-ndtri(_CHANCE / 2))))
     if not any(spread > max(MAX_SPREAD, limit * evidence.error) for spread, limit in spreads):
         return []
+    missed = "have missed" if len(evidence.phases) > 1 else "may have missed"
     return [
         f"log Z of the ladders differs by {evidence.within:.2g} nats within families and"
-        f" {evidence.between:.2g} between them (at most {MAX_SPREAD:g}), so that some ladders have missed a"
+        f" {evidence.between:.2g} between them (at most {MAX_SPREAD:g}), so that some ladders {missed} a"
         " part of the posterior"
     ]
 

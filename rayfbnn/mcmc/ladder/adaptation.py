@@ -13,7 +13,7 @@ from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.path import Path
 from rayfbnn.mcmc.ladder.records import LadderSettings, LadderState, started
 from rayfbnn.mcmc.operation import Settings
-from rayfbnn.mcmc.tuning.choosing import TARGET_ACCEPTANCE
+from rayfbnn.mcmc.tuning.choosing import DIVERGED_COST, TARGET_ACCEPTANCE
 from rayfbnn.mcmc.tuning.measuring import ratio
 from rayfbnn.state import ChainState, LadderEnds
 
@@ -141,11 +141,16 @@ def moved(state: LadderState, before: LadderSettings, after: LadderSettings, pat
 
 
 def _stepsizes(settings: LadderSettings, measured: Measured, number: int) -> tuple[float, ...]:
-    gain = _GAIN / math.sqrt(1 + number / 3)
-    return tuple(
-        min(max(stepsize * math.exp(gain * (accepted - TARGET_ACCEPTANCE)), 1e-3), 32.0)
-        for stepsize, accepted in zip(settings.stepsizes, measured.mean_accepted, strict=True)
-    )
+    """Return stepsizes that approach the wanted acceptance, with fewer divergences where there are many.
+
+    A share d of diverged trajectories counts as an acceptance that is lower by 20 d, as for chains.
+    """
+    gain, stepsizes = _GAIN / math.sqrt(1 + number / 3), []
+    shares = zip(settings.stepsizes, measured.mean_accepted, measured.mean_diverged, strict=True)
+    for stepsize, accepted, diverged in shares:
+        excess = accepted - min(1.0, DIVERGED_COST * diverged) - TARGET_ACCEPTANCE
+        stepsizes.append(min(max(stepsize * math.exp(gain * excess), 1e-3), 32.0))
+    return tuple(stepsizes)
 
 
 def _coordinates(settings: LadderSettings, ends: LadderEnds) -> np.ndarray:

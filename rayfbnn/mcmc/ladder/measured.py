@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -24,6 +26,7 @@ class Measured:
     top         (n_targets,) sum over ladders of the log noise precisions at the top; () without noise
     measure     for each ladder (K,): the sum of the misfits of its states (path.py)
     squares     for each ladder (K,): the sum of its squares
+    diverged    (K,) sum over ladders of the trajectories of each level that diverged; () in old stores
     """
 
     iterations: int
@@ -33,22 +36,25 @@ class Measured:
     top: tuple[int, ...]
     measure: tuple[tuple[int, ...], ...]
     squares: tuple[tuple[int, ...], ...]
+    diverged: tuple[int, ...] = ()
 
     @staticmethod
     def of(info: LadderInfo) -> Measured:
         """Return the sums of one iteration. A device is asked for two arrays, for any number of ladders."""
         xp, (n_ladders, n_levels) = array_namespace(info.measure), info.measure.shape
-        averaged = info.rejection, info.accepted.astype(np.float64), info.top
-        sums = fixed_point_sums(xp.concatenate(averaged, axis=1))
+        moves = info.accepted.astype(np.float64), info.diverged.astype(np.float64)
+        sums = fixed_point_sums(xp.concatenate([info.rejection, *moves, info.top], axis=1))
+        rejection, accepted, diverged, top = _split(sums, n_levels - 1, n_levels, n_levels)
         rows = fixed_point(xp.concatenate([info.measure, info.measure**2], axis=1))
         return Measured(
             1,
             n_ladders,
-            sums[: n_levels - 1],
-            sums[n_levels - 1 : 2 * n_levels - 1],
-            sums[2 * n_levels - 1 :],
+            rejection,
+            accepted,
+            top,
             tuple(row[:n_levels] for row in rows),
             tuple(row[n_levels:] for row in rows),
+            diverged,
         )
 
     def __add__(self, other: Measured) -> Measured:
@@ -61,25 +67,25 @@ class Measured:
             _added(self.top, other.top),
             tuple(_added(*pair) for pair in zip(self.measure, other.measure, strict=True)),
             tuple(_added(*pair) for pair in zip(self.squares, other.squares, strict=True)),
+            _added(self.diverged, other.diverged),
         )
 
     @staticmethod
     def joined(batches: Sequence[Measured]) -> Measured:
         """Join the measurements of one round of all batches, in the order of their ladders."""
-        first = batches[0]
-        total = [0] * len(first.rejection), [0] * len(first.accepted), [0] * len(first.top)
-        for batch in batches:
-            for sums, more in zip(total, (batch.rejection, batch.accepted, batch.top), strict=True):
-                sums[:] = _added(sums, more)
-        rejection, accepted, top = (tuple(sums) for sums in total)
+
+        def total(name: str) -> tuple[int, ...]:
+            return reduce(_added, [getattr(batch, name) for batch in batches])
+
         return Measured(
-            first.iterations,
+            batches[0].iterations,
             sum(batch.ladders for batch in batches),
-            rejection,
-            accepted,
-            top,
+            total("rejection"),
+            total("accepted"),
+            total("top"),
             tuple(row for batch in batches for row in batch.measure),
             tuple(row for batch in batches for row in batch.squares),
+            total("diverged"),
         )
 
     @property
@@ -91,6 +97,11 @@ class Measured:
     def mean_accepted(self) -> tuple[float, ...]:
         """The share of accepted trajectories of each level, (K,)."""
         return self._means(self.accepted)
+
+    @property
+    def mean_diverged(self) -> tuple[float, ...]:
+        """The share of trajectories of each level that diverged, (K,)."""
+        return self._means(self.diverged) or (0.0,) * len(self.accepted)
 
     @property
     def mean_top(self) -> tuple[float, ...]:
@@ -129,6 +140,12 @@ class Measured:
 def top_sums(log_precisions: Array) -> tuple[int, ...]:
     """Sum the log noise precisions (n_chains, n_targets) of starts over chains, in units of 2**-40."""
     return fixed_point_sums(log_precisions)
+
+
+def _split(values: Sequence[int], *lengths: int) -> list[tuple[int, ...]]:
+    """Return the first values in pieces of these lengths, and the rest as the last piece."""
+    ends = [0, *accumulate(lengths), len(values)]
+    return [tuple(values[first:last]) for first, last in pairwise(ends)]
 
 
 def _added(ours: Sequence[int], theirs: Sequence[int]) -> tuple[int, ...]:

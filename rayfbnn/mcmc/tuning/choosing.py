@@ -18,7 +18,7 @@ TARGET_ACCEPTANCE = 0.8
 _GAMMA, _T0, _KAPPA = 0.1, 10, 0.75
 # If a share d of trajectories diverges, stepsizes settle where the acceptance is 0.8 + 20 d. At most 1 % then
 # diverge, which `diagnose` allows. Windows accept often even where steps are unstable.
-_DIVERGED_COST = 20.0
+DIVERGED_COST = 20.0
 # The cost of the rest of an iteration, in gradients: Gibbs draws and energies of small networks. Without it,
 # short trajectories that hardly move the slowest quantity appear cheapest (docs/decisions/0017).
 _OVERHEAD = 16
@@ -52,7 +52,7 @@ def settings_after(rounds: Sequence[Measured], operation: Tunable, *, n_rounds: 
     for number, measured in enumerate(rounds):
         if number in restarts:
             average = _DualAveraging(average.averaged)
-        penalty = min(1.0, _DIVERGED_COST * measured.diverged_share)
+        penalty = min(1.0, DIVERGED_COST * measured.diverged_share)
         average = average.after(measured.mean_acceptance(settings.steps) - penalty)
         stepsize, steps, scales = settings.stepsize, settings.steps, settings.scales
         if operation.scaling == AUTO and number + 1 in restarts:

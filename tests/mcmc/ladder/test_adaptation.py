@@ -65,7 +65,9 @@ def test_r_hat_shows_a_ladder_that_disagrees() -> None:
     assert r_hat[0] < 1.05 and r_hat[1] < 1.05 and r_hat[2] > 1.5
 
 
-def _measured(rejection: list[float], *, means: list[list[float]], top: float = 6.0) -> Measured:
+def _measured(
+    rejection: list[float], *, means: list[list[float]], top: float = 6.0, diverged: float = 0.0
+) -> Measured:
     """Measurements of a round of 100 iterations, with a standard deviation of one within each ladder."""
     n, n_ladders = 100, len(means)
 
@@ -80,6 +82,7 @@ def _measured(rejection: list[float], *, means: list[list[float]], top: float = 
         (whole(top, n * n_ladders),),
         tuple(tuple(whole(value, n) for value in row) for row in means),
         tuple(tuple(whole(value**2 + 1, n) for value in row) for row in means),
+        tuple(whole(diverged, n * n_ladders) for _ in means[0]),
     )
 
 
@@ -91,6 +94,22 @@ def test_levels_go_where_rejection_was_and_end_at_the_noise_of_the_top() -> None
     gaps = np.diff(after.levels)
     assert gaps[0] > 2 * gaps[-1]  # most of the barrier is between the coldest held levels
     assert after.steps == tuple(sorted(after.steps)) and after.steps[-1] == 128
+
+
+def test_divergences_shorten_the_steps() -> None:
+    """With the wanted acceptance, stepsizes stay; a share of divergences of 1 % shortens them by a third."""
+    settings = LadderSettings((0.0, 2.0, 4.0, 5.0), (0.5,) * 5, (16,) * 5)
+    stepsizes = [
+        adapted(
+            settings,
+            _measured([0.5] * 4, means=[[0.0] * 5] * 3, diverged=share),
+            ends=_NOISE,
+            plan=Plan(hot=0.0),
+            number=0,
+        ).stepsizes[-1]
+        for share in (0.0, 0.01, 0.5)
+    ]
+    assert stepsizes == pytest.approx([0.5, 0.5 * math.exp(-2 * 0.2), 0.5 * math.exp(-2)])
 
 
 def test_number_of_levels_follows_the_barrier() -> None:

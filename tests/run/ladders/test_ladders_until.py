@@ -20,12 +20,12 @@ SETTINGS = {"annealing": 20, "adaptation": 40}
 def test_rounds_end_when_predictions_and_ladders_are_ok(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = ladder_spec(tmp_path, settings=SETTINGS, iterations=20)
+    spec = ladder_spec(tmp_path, settings=SETTINGS, iterations=28)
     summary = api.sample(spec, tmp_path / "run.zarr", until="ok", max_time=60, workers=0)
-    assert summary.ok is True and summary.word == "ladders" and summary.draws > 20
+    assert summary.ok is True and summary.word == "ladders" and summary.draws > 28
     rounds = [line for line in capsys.readouterr().err.splitlines() if line.startswith("round ")]
     # Usable predictions are not enough while a ladder has made no round trip.
-    assert "20 draws in each ladder" in rounds[0] and "predictions usable" in rounds[0]
+    assert "28 draws in each ladder" in rounds[0] and "predictions usable" in rounds[0]
     assert "ladders not converged: going on to " in rounds[0]
     assert rounds[-1].endswith("ladders converged: ok")
     whole = spec.with_iterations(summary.draws)
