@@ -27,6 +27,7 @@ from rayfbnn.store.ladder_words import MEASURES
 from rayfbnn.store.storage.places import as_typed
 
 MAX_SPREAD = 0.3  # nats, within families and between them
+_LARGE_SPREAD = 1.0  # nats; ladders that have not run long enough may differ by less
 _CHANCE = (
     0.005  # the probability that a spread within a family, or the difference of both, is too large by chance
 )
@@ -149,7 +150,7 @@ def _disagreement(evidence: LadderEvidence) -> list[str]:
         spreads.append((evidence.between, of_means * float(-ndtri(_CHANCE / 2))))
     if not any(spread > max(MAX_SPREAD, limit * evidence.error) for spread, limit in spreads):
         return []
-    missed = "have missed" if len(evidence.phases) > 1 else "may have missed"
+    missed = "may have missed" if max(evidence.within, evidence.between) < _LARGE_SPREAD else "have missed"
     return [
         f"log Z of the ladders differs by {evidence.within:.2g} nats within families and"
         f" {evidence.between:.2g} between them (at most {MAX_SPREAD:g}), so that some ladders {missed} a"
