@@ -29,8 +29,9 @@ def describe_forecast(forecast: Forecast, *, has_early_states: bool = True) -> s
         f" {duration(forecast.before_draws)} of it before the first draw is kept ({_basis(forecast)})"
     ]
     if forecast.first_verdict is not None:
+        judged = "predictions and ladders" if forecast.is_of_ladders else "predictions"
         lines.append(
-            "  the run ends when its predictions are ok; the first verdict comes after about"
+            f"  the run ends when its {judged} are ok; the first verdict comes after about"
             f" {duration(forecast.first_verdict)}"
         )
     if forecast.before_draws >= _LONG_TO_WAIT and has_early_states:

@@ -161,3 +161,15 @@ def check_free_noise(noise: PriorSpec | None, written: str | None) -> None:
             f'model.noise: a ladder holds the noise at its levels, so it must be free, got "{written}", which'
             ' is fixed; give it an alpha, such as "0.2:0.5"'
         )
+
+
+def check_power(hot: float | str, kind: str) -> None:
+    """Raise ConfigError for a hottest level that is no hotter than the posterior, whose power is 1.
+
+    kind  of the levels: "noise" or "powers"
+    """
+    if kind == "powers" and isinstance(hot, float) and hot >= 1:
+        raise ConfigError(
+            f"ladder.hot: levels of this model are powers of the likelihood, below 1, got {hot:g}; give a"
+            ' small one, such as 0.01, or "auto"'
+        )

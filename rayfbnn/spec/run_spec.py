@@ -40,6 +40,7 @@ from rayfbnn.spec.ladder import (
     LadderSpec,
     check_free_noise,
     check_ladder,
+    check_power,
     even_batch,
     ladder_phases,
     ladders_on_device,
@@ -578,6 +579,7 @@ class RunSpec(StrictModel):
                 object.__setattr__(self, "iterations", None)
             else:
                 check_free_noise(self.model.noise, self.model_keys.noise)
+                check_power(self.ladder.hot, self.ladder_ends.kind)
                 phases = ladder_phases(self.ladder, phases, self.iterations)
                 filled = self.ladder.model_copy(update={"warmup": phases[-4].iterations})
                 object.__setattr__(self, "ladder", filled)

@@ -46,7 +46,14 @@ def ladder_forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecas
     first = first_verdict(spec, before, whole)
     assert spec.ladder is not None
     levels = usual_settings(spec).n_levels if spec.ladder.levels == "auto" else 0
-    return Forecast(min(workers, measured.n_batches), whole, before, first_verdict=first, levels=levels)
+    return Forecast(
+        min(workers, measured.n_batches),
+        whole,
+        before,
+        first_verdict=first,
+        levels=levels,
+        is_of_ladders=True,
+    )
 
 
 def ladder_estimate(spec: RunSpec, posterior: SampledPosterior, *, workers: int) -> RunEstimate:

@@ -85,6 +85,7 @@ class Forecast:
     start           the part of all these times for starting workers, which is not measured
     first_verdict   time before the first verdict if the run ends when it is ok; None for a fixed length
     levels          number of levels assumed for ladders that find it themselves; 0 if it is given
+    is_of_ladders   whether the run has ladders
     """
 
     workers: int
@@ -96,6 +97,7 @@ class Forecast:
     start: float = 0.0
     first_verdict: float | None = None
     levels: int = 0
+    is_of_ladders: bool = False
 
     def after(self, start: float) -> Forecast:
         """Return the forecast if workers take `start` seconds before they begin to sample."""

@@ -186,7 +186,7 @@ def evidence(
     runs' weights is an unbiased estimate of the marginal likelihood, Neal (2001), "Annealed importance
     sampling". With more temperatures the weights differ less; with more chains their mean is more accurate.
 
-    For the store of a run with [ladder], the runs end at the hottest level at which all ladders agree, and
+    For the store of a run of ladders, the runs end at the hottest level at which all ladders agree, and
     Bennett's ratio between the levels gives the rest. If phases remain, the estimate is that of the heaviest,
     and a warning says so.
 
@@ -272,15 +272,11 @@ def _evidence_of_ladders(
     found = verdict.evidence
     if found is None or found.common is None or not found.is_known:
         raise SamplingError(f"{path}: the ladders do not give log Z: {'; '.join(verdict.reasons)}")
-    if not verdict.is_sound:
-        phases = "; ".join(phase_sentences(found))
-        _log.warning(
-            "%s: the evidence of the ladders does not agree (%s); the estimate is that of the heaviest"
-            " phase%s",
-            path,
-            verdict.reasons[0],
-            f": {phases}" if phases else "",
-        )
+    if phases := phase_sentences(found):
+        words = "phases remain, and the estimate is that of the heaviest"
+        _log.warning("%s: %s: %s", path, words, "; ".join(phases))
+    elif not verdict.is_sound:
+        _log.warning("%s: the ladders may not give the whole evidence: %s", path, verdict.reasons[0])
     ladders = FromLadders(found.name_of(found.common), *found.of_heaviest, found.phases[0].ladders)
     with show_share(show=progress) as on_progress:
         result = evidence_of_ladders(

@@ -85,6 +85,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"dtype": "float16"}, 'dtype: must be "float32" or "float64", got "float16"'),
     ({"ladder__levels": 2}, 'ladder.levels: must be a whole number from 3 to 500, or "auto", got 2'),
     ({"ladder__hot": 0}, 'ladder.hot: must be a positive number, such as 0.5, or "auto", got 0'),
+    (
+        {"model": {"kind": "binary"}, "ladder__hot": 1.0},
+        "ladder.hot: levels of this model are powers of the likelihood, below 1, got 1; give a small one",
+    ),
     ({"ladder__adaptation": 7}, "ladder.adaptation: must be a whole number from 8 to"),
     (
         {"ladder__level": 9},

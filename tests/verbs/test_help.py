@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -54,6 +55,12 @@ def test_every_verb_but_those_that_give_objects_is_a_command() -> None:
 def test_every_parameter_of_a_command_has_help(parameter: Any) -> None:
     assert parameter.help.endswith(".")
     assert not any(other in parameter.help for other in ("From Python", "See `"))
+
+
+def test_no_help_has_brackets_that_the_shell_would_take_for_markup() -> None:
+    texts = {parameter.values[0].name: parameter.values[0].help for parameter in PARAMETERS}
+    texts |= {name: command.help for name, command in (COMMANDS | STUDY_COMMANDS).items()}
+    assert {name for name, text in texts.items() if re.search(r"\[/?[a-z][^\]]*\]", text or "")} == set()
 
 
 @pytest.mark.parametrize("name", VERB_NAMES)

@@ -54,6 +54,9 @@ def iterations_that_would_do(
     return float(rounded_up(needed)) if needed < _MOST_ITERATIONS else math.nan
 
 
+LONGER = "continue with:"  # begins the advice to make a run longer
+
+
 def rounded_up(value: float) -> int:
     """Round up to two significant digits."""
     unit: int = 10 ** max(0, math.floor(math.log10(value)) - 1)
@@ -62,7 +65,7 @@ def rounded_up(value: float) -> int:
 
 def resume_advice(path: str, iterations: int) -> str:
     """Say how to make the run long enough."""
-    return f"continue with: rayfbnn resume {path} --iterations {iterations}"
+    return f"{LONGER} rayfbnn resume {path} --iterations {iterations}"
 
 
 def stepsize_advice(spec: RunSpec) -> str:
@@ -78,8 +81,8 @@ def mode_advice(spec: RunSpec) -> str:
     """Say what may help the chains to move between modes."""
     ways = [*_more_units(spec), *_longer_trajectories(spec), *_less_vague(spec)]
     return (
-        "no number of iterations can be promised while chains stay in different modes; to help them move"
-        f" between modes, sample again with {_either(ways)}"
+        f"no number of iterations can be promised while {_word(spec)} stay in different modes; to help them"
+        f" move between modes, sample again with {_either(ways)}"
     )
 
 
@@ -88,7 +91,7 @@ def chains_advice(spec: RunSpec, n_chains: int, n_needed: int | None) -> str:
 
     n_needed  an even number, which stays even when it is rounded up
     """
-    word = "chains" if spec.ladder is None else "ladders"
+    word = _word(spec)
     enough = (
         f"more {word}" if n_needed is None else f"about {rounded_up(n_needed)} {word} instead of {n_chains}"
     )
@@ -96,6 +99,10 @@ def chains_advice(spec: RunSpec, n_chains: int, n_needed: int | None) -> str:
         f"average over {enough}: sample again, or sample the additional {word} into a second store with"
         " another seed and pass both stores to predict"
     )
+
+
+def _word(spec: RunSpec) -> str:
+    return "chains" if spec.ladder is None else "ladders"
 
 
 def _stepsize_ways(spec: RunSpec) -> Iterator[str]:
@@ -123,9 +130,9 @@ def _with_stepsizes(spec: RunSpec) -> list[Operation]:
 
 
 def _longer_trajectories(spec: RunSpec) -> Iterator[str]:
-    """Name the trajectories of fixed length."""
+    """Name the trajectories of fixed length; those of ladders are not configured."""
     last = len(spec.phase) - 1
-    for operation in _with_stepsizes(spec):
+    for operation in _with_stepsizes(spec) if spec.ladder is None else ():
         steps = getattr(operation, "steps", AUTO)
         if steps != AUTO:
             yield f"longer trajectories (steps of {operation.op} in phase[{last}], currently {steps})"

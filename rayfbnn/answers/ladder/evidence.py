@@ -17,6 +17,7 @@ from rayfbnn.reduce.effective import rhat
 from rayfbnn.store.catalogue import FAMILIES
 
 AGREES = 1.05  # R-hat of a level that ladders have in common
+_UNKNOWN = 1.0  # nats: the least error of log Z from halves without a common draw
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,17 @@ class LadderEvidence:
         """The root mean square of the standard errors of log Z of a ladder."""
         return math.sqrt(sum(error**2 for error in self.errors) / len(self.errors))
 
+    @property
+    def span(self) -> float:
+        """The coordinate of the coldest level below the posterior less that of the hottest (path.py).
+
+        For powers it is that of the posterior less that of the hottest. It is infinite for pooled ladders,
+        which have one level below the posterior.
+        """
+        if self.kind == "powers":
+            return -math.log(self.held[0])
+        return 2 * math.log(self.held[0] / self.held[-1]) if len(self.held) > 1 else math.inf
+
     def name_of(self, level: int) -> str:
         """Return a level in words, such as "noise 0.05", or "the posterior" for the last."""
         return level_name(self.kind, self.held, level)
@@ -186,14 +198,15 @@ def _ratios(levels: LadderDraws, ladder: int, common: int, draws: slice = slice(
 def error_by_halves(levels: LadderDraws, common: int) -> float:
     """Return the standard error of log Z that its difference between the halves of ladders implies.
 
-    It is the root mean square over ladders of half the difference.
+    It is the root mean square over ladders of half the difference. For a ladder that has hardly a draw in
+    common to two neighbouring levels in one half, the difference is at least 2 nats, because it is not known.
     """
-    middle, differences = levels.forward.shape[1] // 2, []
+    middle, halved = levels.forward.shape[1] // 2, []
     for ladder in range(len(levels.ladders)):
         halves = [_ratios(levels, ladder, common, part) for part in (slice(middle), slice(middle, None))]
-        if all(math.isfinite(half.standard_error) for half in halves):
-            differences.append((halves[0].total - halves[1].total) / 2)
-    return math.sqrt(sum(one**2 for one in differences) / max(1, len(differences)))
+        is_known = all(math.isfinite(half.standard_error) for half in halves)
+        halved.append(max(abs(halves[0].total - halves[1].total) / 2, 0.0 if is_known else _UNKNOWN))
+    return math.sqrt(sum(one**2 for one in halved) / len(halved))
 
 
 def common_level(of_levels: tuple[float, ...]) -> int | None:

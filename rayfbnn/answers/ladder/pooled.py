@@ -53,10 +53,14 @@ def _why_not_comparable(
     values = sorted({held for held, _ in starts})
     reason = "log Z of their ladders is counted from different levels, so that it cannot be compared"
     if len(values) == 1:
-        return f"{reason}: the ratios of the noise of the targets differ", ()
+        way = (
+            "sample all ladders in one store, because each store finds its own ratios of the noise of targets"
+        )
+        return f"{reason}: the ratios of the noise of the targets differ", (way,)
     kind = runs[0].spec.ladder_ends.kind
     name, first, last = "noise" if kind == "noise" else "power", plain(values[0], 2), plain(values[-1], 2)
-    way = f"sample with the same ladder.hot in all of them, such as ladder.hot={last}"
+    hottest = last if kind == "noise" else first
+    way = f"sample with the same ladder.hot in all of them, such as ladder.hot={hottest}"
     return f"{reason}: {name} {first} to {last}", (way,)
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtri, ndtri
+from scipy.special import fdtri, stdtrit
 
-from rayfbnn.answers.judging.advice import resume_advice, rounded_up
+from rayfbnn.answers.judging.advice import LONGER, resume_advice, rounded_up
 from rayfbnn.answers.judging.verdicts import Grade, Verdict
 from rayfbnn.answers.ladder.evidence import AGREES, LadderEvidence, ladder_evidence
 from rayfbnn.answers.ladder.obstacle import lasting_obstacle
@@ -28,10 +28,9 @@ from rayfbnn.store.storage.places import as_typed
 
 MAX_SPREAD = 0.3  # nats, within families and between them
 _LARGE_SPREAD = 1.0  # nats; ladders that have not run long enough may differ by less
-_CHANCE = (
-    0.005  # the probability that a spread within a family, or the difference of both, is too large by chance
-)
+_CHANCE = 0.01  # the probability of such a spread in a family, or of such a difference of both, by chance
 _MOST_VALUES, _MOST_PHASES = 16, 6  # that are listed one by one
+_LEAST_SPAN = 0.5  # of the coordinate; the adaptation aims at 1 or more, and a given ladder.hot at anything
 _HIGH_REJECTION = 0.8  # beyond it neighbours hardly exchange; the adaptation aims at 0.6
 
 _CHAINS = re.compile(
@@ -98,10 +97,11 @@ def verdict_on_ladders(run: Draws, *, max_rhat: float = 1.01) -> LadderVerdict |
     if run.n_draws < MIN_DRAWS:
         reason = f"only {run.n_draws} draws in each ladder; at least {MIN_DRAWS} are needed"
         return LadderVerdict("ladders", "cannot tell", (reason,), decided_by=reason)
-    verdict = judge_ladders(ladder_evidence(run), max_rhat=max_rhat)
+    evidence = ladder_evidence(run)
+    verdict = judge_ladders(evidence, max_rhat=max_rhat)
     if verdict.ok:
         return verdict
-    if obstacle := lasting_obstacle(ladder_draws(run)):
+    if obstacle := _too_short(evidence) or lasting_obstacle(ladder_draws(run)):
         why = f"more iterations would not help, because {obstacle}"
         return replace(verdict, obstacle=obstacle, advice=(why, *(verdict.advice or (_OTHER_LEVELS,))))
     way = resume_advice(as_typed(run.path), rounded_up(2 * run.spec.phase[-1].iterations))
@@ -141,13 +141,12 @@ def _disagreement(evidence: LadderEvidence) -> list[str]:
     """Return why the evidence of the ladders contradicts itself, beyond the errors of log Z."""
     if not evidence.is_known:
         return []
-    first, second = evidence.by_family()
-    spreads = [
-        (float(np.std(one, ddof=1)), _largest_spread(len(one))) for one in (first, second) if len(one) > 1
-    ]
+    n_ladders, (first, second) = len(evidence.ladders), evidence.by_family()
+    families = [one for one in (first, second) if len(one) > 1]
+    spreads = [(float(np.std(one, ddof=1)), _largest_spread(len(one), n_ladders)) for one in families]
     if first and second:
         of_means = math.sqrt(1 / len(first) + 1 / len(second))
-        spreads.append((evidence.between, of_means * float(-ndtri(_CHANCE / 2))))
+        spreads.append((evidence.between, of_means * float(stdtrit(n_ladders, 1 - _CHANCE / 2))))
     if not any(spread > max(MAX_SPREAD, limit * evidence.error) for spread, limit in spreads):
         return []
     missed = "may have missed" if max(evidence.within, evidence.between) < _LARGE_SPREAD else "have missed"
@@ -158,13 +157,28 @@ def _disagreement(evidence: LadderEvidence) -> list[str]:
     ]
 
 
-def _largest_spread(n: int) -> float:
-    """Return the standard deviation that n normal values of variance one exceed with the chance above."""
-    return math.sqrt(float(chdtri(n - 1, _CHANCE)) / (n - 1))
+def _largest_spread(n: int, n_ladders: int) -> float:
+    """Return the ratio of the standard deviation of n normal values to their error that chance exceeds.
+
+    The error is known from halves of `n_ladders` ladders, so that the squared ratio has an F distribution.
+    """
+    return math.sqrt(float(fdtri(n - 1, n_ladders, 1 - _CHANCE)))
+
+
+def _too_short(evidence: LadderEvidence) -> str:
+    """Say that there is hardly anything to climb, as a given ladder.hot may have it; "" if there is."""
+    if evidence.span >= _LEAST_SPAN:
+        return ""
+    return (
+        f"the hottest level, {evidence.name_of(0)}, is hardly hotter than the coldest, so that ladders show"
+        " no more than chains would"
+    )
 
 
 def _unknown(evidence: LadderEvidence) -> list[str]:
     """Return why the evidence cannot decide."""
+    if too_short := _too_short(evidence):
+        return [too_short]
     if evidence.common is None:
         least = min(map(_or_infinite, evidence.rhat[: len(evidence.rhat) // 2]))
         return [
@@ -288,10 +302,11 @@ def ladders_named(numbers: Sequence[int]) -> str:
 
 def _advice(evidence: LadderEvidence, *, disagreement: bool) -> tuple[str, ...]:
     advice = []
-    if evidence.common is None:
-        advice.append(
-            "sample again with more ladder.annealing and ladder.adaptation, or with a larger ladder.hot"
-        )
+    hotter = "a larger ladder.hot" if evidence.kind == "noise" else "a smaller ladder.hot"
+    if evidence.span < _LEAST_SPAN:
+        advice.append(f"sample again with {hotter}, or without one")
+    elif evidence.common is None:
+        advice.append(f"sample again with more ladder.annealing and ladder.adaptation, or with {hotter}")
     elif max(evidence.rejection) > _HIGH_REJECTION or not evidence.is_known:
         pair = max(range(len(evidence.rejection)), key=evidence.rejection.__getitem__)
         advice.append(
@@ -321,12 +336,15 @@ def _of_ladders(sentence: str) -> str:
 def overruled(verdict: Verdict, ladders: LadderVerdict | None) -> Verdict:
     """Return the verdict on the last levels of ladders: it cannot be good unless their evidence is sound.
 
-    Its sentences call chains ladders.
+    Its sentences call chains ladders. The ladders alone say how long the run should be, if they say it.
     """
     if ladders is None:
         return verdict
+    decide = bool(ladders.obstacle) or (verdict.ok and not ladders.is_sound)
+    advice = [one for one in verdict.advice if not (decide and one.startswith(LONGER))]
     verdict = replace(
         verdict,
+        advice=tuple(advice),
         reasons=tuple(map(_of_ladders, verdict.reasons)),
         remarks=tuple(map(_of_ladders, verdict.remarks)),
         decided_by=_of_ladders(verdict.decided_by),

@@ -52,17 +52,21 @@ def bennett(forward: Array, reverse: Array) -> LogRatios:
 
     forward, reverse  (n, K-1) of one ladder, on the host
     """
-    f = np.clip(np.asarray(forward, dtype=np.float64), -_LARGEST, _LARGEST)
-    r = np.clip(np.asarray(reverse, dtype=np.float64), -_LARGEST, _LARGEST)
+    f, r = _limited(forward), _limited(reverse)
     increments = [_solved(f[:, k], r[:, k]) for k in range(f.shape[1])]
-    influence, overlaps = np.zeros(len(f)), []
-    for k, c in enumerate(increments):
-        of_f, of_r = _sigmoid(-f[:, k] - c), _sigmoid(-r[:, k] + c)
-        influence += _relative(of_f) - _relative(of_r)
-        overlaps.append(float(of_f.mean()))
-    is_joined = len(f) * min(overlaps) >= _LEAST_DRAWS
-    error = standard_error_of_mean(influence) if is_joined else math.inf
-    return LogRatios(tuple(increments), tuple(overlaps), error)
+    of_f, of_r = _sigmoid(-f - np.array(increments)), _sigmoid(-r + np.array(increments))
+    overlaps = of_f.mean(axis=0)
+    error = math.inf
+    if len(f) * overlaps.min() >= _LEAST_DRAWS:
+        influence = of_f / overlaps - of_r / of_r.mean(axis=0)
+        error = standard_error_of_mean(influence.sum(axis=1))
+    return LogRatios(tuple(increments), tuple(overlaps.tolist()), error)
+
+
+def _limited(differences: Array) -> Array:
+    """Return differences of energies as float64; of two infinite energies the difference is large."""
+    values = np.nan_to_num(np.asarray(differences, dtype=np.float64), nan=_LARGEST)
+    return np.clip(values, -_LARGEST, _LARGEST)
 
 
 def _solved(f: Array, r: Array) -> float:
@@ -74,11 +78,6 @@ def _solved(f: Array, r: Array) -> float:
         lambda c: _sigmoid(-f - c).sum() - _sigmoid(-r + c).sum(), low, high, xtol=_TOLERANCE
     )
     return solution
-
-
-def _relative(values: Array) -> Array:
-    mean = values.mean()
-    return values / mean - 1 if mean > 0 else np.full_like(values, np.inf)
 
 
 def _sigmoid(t: Array) -> Array:

@@ -67,7 +67,7 @@ class Measured:
             _added(self.top, other.top),
             tuple(_added(*pair) for pair in zip(self.measure, other.measure, strict=True)),
             tuple(_added(*pair) for pair in zip(self.squares, other.squares, strict=True)),
-            _added(self.diverged, other.diverged),
+            _added(self.diverged, other.diverged) if self.diverged and other.diverged else (),
         )
 
     @staticmethod

@@ -72,6 +72,19 @@ def test_differences_that_overflow_count_as_impossible() -> None:
     assert math.isfinite(changed) and abs(changed - whole) < 0.01
 
 
+def test_differences_of_two_infinite_energies_count_as_impossible() -> None:
+    forward, reverse = _differences(500, 1)
+    spoilt = forward.copy()
+    spoilt[0, 0] = np.nan
+    assert abs(bennett(spoilt, reverse).total - bennett(forward, reverse).total) < 0.01
+
+
+@pytest.mark.filterwarnings("error")
+def test_levels_without_any_overlap_have_an_infinite_error() -> None:
+    found = bennett(np.full((50, 1), 1e5), np.full((50, 1), 1e5))
+    assert math.isinf(found.standard_error) and found.overlaps == (0.0,)
+
+
 def test_levels_that_hardly_overlap_have_an_infinite_error() -> None:
     """Two normal distributions of standard deviation one, 12 apart; then 1 apart."""
     z = Streams(1, np.arange(1000, dtype=np.uint64)).normal(Purpose.PROPOSAL, (2,))
