@@ -18,11 +18,8 @@ _LONG_TO_WAIT = 30.0  # seconds before the first draw
 _LARGE_STORE = 100e6  # bytes
 
 
-def describe_forecast(forecast: Forecast, *, has_early_states: bool = True) -> str:
-    """Describe the time of a run, the basis of the forecast, and options that change it, one item a line.
-
-    has_early_states  whether `predict` can use the states of earlier phases
-    """
+def describe_forecast(forecast: Forecast) -> str:
+    """Describe the time of a run, the basis of the forecast, and options that change it, one item a line."""
     at_most = "at most " if forecast.first_verdict is not None else ""
     lines = [
         f"Time: {at_most}about {duration(forecast.seconds)} {_with_workers(forecast)},"
@@ -34,7 +31,7 @@ def describe_forecast(forecast: Forecast, *, has_early_states: bool = True) -> s
             f"  the run ends when its {judged} are ok; the first verdict comes after about"
             f" {duration(forecast.first_verdict)}"
         )
-    if forecast.before_draws >= _LONG_TO_WAIT and has_early_states:
+    if forecast.before_draws >= _LONG_TO_WAIT and not forecast.is_of_ladders:
         lines.append("  until then `rayfbnn predict` answers from the earlier phases, and marks the answers")
     if forecast.lengths:
         steps = " and ".join(str(length) for length in forecast.lengths)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.model.architecture import PriorSpec
+from rayfbnn.model.architecture import NetworkSpec, PriorSpec
 from rayfbnn.spec.messages import MAX_WORD, short
 from rayfbnn.spec.operations import StrictModel
 from rayfbnn.spec.sections import Count, PhaseSpec, Positive
@@ -86,11 +86,17 @@ def ladder_phases(
     return (*held, tuned, annealed, adapted, kept)
 
 
-def ladders_on_device(ladders: int, *, most_levels: int, bytes_of_level: int) -> int:
+def ladders_on_device(
+    ladders: int, network: NetworkSpec, *, most_levels: int, n_cases: int, bytes_of_number: int
+) -> int:
     """Return the default size of a batch on a device: all ladders, or as many as take 8 GiB at all levels.
 
-    bytes_of_level  memory that a device needs for one level of one ladder
+    The memory of a level is an estimate: an update has about 16 vectors as long as the parameters, and a pass
+    through the network two arrays of the units at all cases and three of the residuals in float64.
     """
+    units = sum(layer.units for layer in network.hidden)
+    of_cases = n_cases * (2 * bytes_of_number * units + 3 * 8 * network.outputs)
+    bytes_of_level = 16 * bytes_of_number * sum(group.size for group in network.groups()) + of_cases
     most = _BYTES_ON_DEVICE // (most_levels * bytes_of_level) // 2 * 2
     return min(ladders, max(LADDERS_PER_BATCH, most))
 

@@ -525,18 +525,6 @@ class RunSpec(StrictModel):
         return self.chains * (of_parameters + 8 * n_sigmas(self.network))
 
     @property
-    def _bytes_on_device(self) -> int:
-        """Approximate memory that a device needs for a chain: its vectors, and a pass through the network.
-
-        An update has about 16 vectors as long as the parameters. A pass has two arrays of the units at all
-        cases, and three of the residuals in float64.
-        """
-        size = 4 if self.dtype == "float32" else 8
-        units = sum(layer.units for layer in self.network.hidden)
-        of_cases = self._n_cases * (2 * size * units + 3 * 8 * self.network.outputs)
-        return 16 * size * sum(group.size for group in self.network.groups()) + of_cases
-
-    @property
     def _is_large(self) -> bool:
         return self._size >= 1
 
@@ -557,7 +545,11 @@ class RunSpec(StrictModel):
         check_network(self.network, self.network_keys.priors)
         if self.ladder is not None and self.device == "gpu" and self.has_default_batches:
             size = ladders_on_device(
-                self.chains, most_levels=self.ladder.most_levels, bytes_of_level=self._bytes_on_device
+                self.chains,
+                self.network,
+                most_levels=self.ladder.most_levels,
+                n_cases=self._n_cases,
+                bytes_of_number=4 if self.dtype == "float32" else 8,
             )
             object.__setattr__(self, "chains_per_batch", size)
         if not self.phase:

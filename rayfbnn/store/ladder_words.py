@@ -25,7 +25,12 @@ _NAMES = {"operations": "tuning", "starts": "first levels", "ladders": "levels"}
 
 def word_for_chains(store: Store) -> str:
     """Return "ladders" for a run of ladders, whose chains these are, and "chains" for any other store."""
-    return "ladders" if store.kind == "mcmc" and store.spec.ladder is not None else "chains"
+    return word_of_run(store.spec) if store.kind == "mcmc" else "chains"
+
+
+def word_of_run(spec: RunSpec) -> str:
+    """Return "ladders" if the chains of a run are ladders, or "chains"."""
+    return "chains" if spec.ladder is None else "ladders"
 
 
 def value_of_level(spec: RunSpec, coordinate: float) -> float:

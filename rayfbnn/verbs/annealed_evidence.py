@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
 
-FEWEST_EFFECTIVE_RUNS = 10.0  # an estimate from fewer is not to be trusted
+_log = logging.getLogger(__name__)
+
+_FEWEST_EFFECTIVE_RUNS = 10.0
 _FILE = "evidence.json"
 _TEMPERATURES, _POWER = 1000, 4.0  # the defaults of `evidence`
 
@@ -53,6 +56,17 @@ def check_annealing(spec: RunSpec, runs: int) -> None:
         raise ConfigError(
             f"annealing_runs: the evidence needs all cases in one place, got data.parts = {spec.n_parts};"
             " leave one of them out"
+        )
+
+
+def warn_of_few_runs(runs: int, effective_runs: float, way: str) -> None:
+    """Log a warning if an estimate is not to be trusted; `way` says what would be better."""
+    if effective_runs < _FEWEST_EFFECTIVE_RUNS:
+        _log.warning(
+            "the log evidence is not to be trusted: %d runs are worth %.1f equally weighted ones; %s",
+            runs,
+            effective_runs,
+            way,
         )
 
 

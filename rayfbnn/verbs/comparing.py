@@ -23,7 +23,7 @@ from rayfbnn.run.fitting.fits import checked_state_shapes
 from rayfbnn.run.progress import show_share, show_text
 from rayfbnn.spec.methods import METHODS
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.annealed_evidence import FEWEST_EFFECTIVE_RUNS, annealed, check_annealing
+from rayfbnn.verbs.annealed_evidence import annealed, check_annealing, warn_of_few_runs
 from rayfbnn.verbs.arguments import (
     Spec,
     check_decisive,
@@ -267,13 +267,8 @@ def _with_costs(row: Compared, store: Store) -> Compared:
 
 def _with_evidence(row: Compared, estimate: Annealed) -> Compared:
     """Return a row with the log evidence by annealed importance sampling, its error, and the runs' worth."""
-    if estimate.effective_runs < FEWEST_EFFECTIVE_RUNS:
-        _log.warning(
-            "the log evidence by annealed importance sampling is not to be trusted: %d runs are worth %.1f"
-            " equally weighted ones; ask for more annealing runs, or use `evidence` with more temperatures",
-            estimate.runs,
-            estimate.effective_runs,
-        )
+    way = "ask for more annealing runs, or use `evidence` with more temperatures"
+    warn_of_few_runs(estimate.runs, estimate.effective_runs, way)
     known = {"log_evidence": estimate.log_evidence, "log_evidence_se": estimate.standard_error}
     return replace(row, values=row.values | known)
 

@@ -36,5 +36,4 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
     result = result.after(START_OF_WORKERS if workers else 0.0)
     if spec.fit is not None:
         return f"\n{describe_fit_forecast(spec, result)}\n"
-    times = describe_forecast(result, has_early_states=spec.ladder is None)
-    return f"\n{times}\n{describe_large_store(spec)}"
+    return f"\n{describe_forecast(result)}\n{describe_large_store(spec)}"

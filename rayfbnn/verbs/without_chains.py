@@ -16,7 +16,7 @@ from rayfbnn.errors import ConfigError, SamplingError
 from rayfbnn.memory import check_memory
 from rayfbnn.store.storage.places import Place, is_address
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.annealed_evidence import FEWEST_EFFECTIVE_RUNS
+from rayfbnn.verbs.annealed_evidence import warn_of_few_runs
 from rayfbnn.verbs.arguments import (
     Spec,
     check_counts,
@@ -250,7 +250,8 @@ def evidence(
         result = estimate(
             spec, dataset, runs=runs, temperatures=temperatures, power=power or 4.0, on_progress=on_progress
         )
-    return _with_warning(result, "use more temperatures or chains")
+    warn_of_few_runs(result.runs, result.effective_runs, "use more temperatures or chains")
+    return result
 
 
 def _evidence_of_ladders(
@@ -289,18 +290,8 @@ def _evidence_of_ladders(
             on_progress=on_progress,
         )
     hotter = "larger ladder.hot, such as 1" if found.kind == "noise" else "smaller ladder.hot, such as 0.01"
-    return _with_warning(result, f"use more temperatures, or sample ladders with a {hotter}")
-
-
-def _with_warning(result: Evidence, way: str) -> Evidence:
-    """Return the estimate, with a warning if it is not to be trusted."""
-    if result.effective_runs < FEWEST_EFFECTIVE_RUNS:
-        _log.warning(
-            "the log evidence is not to be trusted: %d runs are worth %.1f equally weighted ones; %s",
-            result.runs,
-            result.effective_runs,
-            way,
-        )
+    way = f"use more temperatures, or sample ladders with a {hotter}"
+    warn_of_few_runs(result.runs, result.effective_runs, way)
     return result
 
 

@@ -12,6 +12,7 @@ from rayfbnn.mcmc.heatbath import Heatbath
 from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.operation import AUTO, Operation, automatic, unrolled, with_inner
 from rayfbnn.mcmc.sghmc import Sghmc
+from rayfbnn.store.ladder_words import word_of_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,8 +82,8 @@ def mode_advice(spec: RunSpec) -> str:
     """Say what may help the chains to move between modes."""
     ways = [*_more_units(spec), *_longer_trajectories(spec), *_less_vague(spec)]
     return (
-        f"no number of iterations can be promised while {_word(spec)} stay in different modes; to help them"
-        f" move between modes, sample again with {_either(ways)}"
+        f"no number of iterations can be promised while {word_of_run(spec)} stay in different modes; to help"
+        f" them move between modes, sample again with {_either(ways)}"
     )
 
 
@@ -91,7 +92,7 @@ def chains_advice(spec: RunSpec, n_chains: int, n_needed: int | None) -> str:
 
     n_needed  an even number, which stays even when it is rounded up
     """
-    word = _word(spec)
+    word = word_of_run(spec)
     enough = (
         f"more {word}" if n_needed is None else f"about {rounded_up(n_needed)} {word} instead of {n_chains}"
     )
@@ -99,10 +100,6 @@ def chains_advice(spec: RunSpec, n_chains: int, n_needed: int | None) -> str:
         f"average over {enough}: sample again, or sample the additional {word} into a second store with"
         " another seed and pass both stores to predict"
     )
-
-
-def _word(spec: RunSpec) -> str:
-    return "chains" if spec.ladder is None else "ladders"
 
 
 def _stepsize_ways(spec: RunSpec) -> Iterator[str]:

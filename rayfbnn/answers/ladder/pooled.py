@@ -22,7 +22,7 @@ def verdict_on_pooled_ladders(runs: Sequence[Draws]) -> LadderVerdict | None:
     Ladders are numbered through the stores. Log Z of two stores can be compared if both count it from the
     same noise (or power), which a fixed `ladder.hot` achieves. Its hottest level and the posterior are then
     judged over all ladders. Otherwise the grade is "cannot tell" if the ladders of all stores are in separate
-    groups of log likelihoods, and there is no verdict if they are not, because no weights are needed.
+    groups of log likelihoods. If they are not, no weights are needed, and the verdict is None.
     """
     if not any(map(is_of_ladders, runs)):
         return None

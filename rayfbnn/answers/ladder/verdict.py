@@ -30,7 +30,7 @@ MAX_SPREAD = 0.3  # nats, within families and between them
 _LARGE_SPREAD = 1.0  # nats; ladders that have not run long enough may differ by less
 _CHANCE = 0.01  # the probability of such a spread in a family, or of such a difference of both, by chance
 _MOST_VALUES, _MOST_PHASES = 16, 6  # that are listed one by one
-_LEAST_SPAN = 0.5  # of the coordinate; the adaptation aims at 1 or more, and a given ladder.hot at anything
+_SHORT = 0.5  # span of the coordinate; the adaptation leaves 1 or more, a given ladder.hot any
 _HIGH_REJECTION = 0.8  # beyond it neighbours hardly exchange; the adaptation aims at 0.6
 
 _CHAINS = re.compile(
@@ -167,7 +167,7 @@ def _largest_spread(n: int, n_ladders: int) -> float:
 
 def _too_short(evidence: LadderEvidence) -> str:
     """Say that there is hardly anything to climb, as a given ladder.hot may have it; "" if there is."""
-    if evidence.span >= _LEAST_SPAN:
+    if evidence.span >= _SHORT:
         return ""
     return (
         f"the hottest level, {evidence.name_of(0)}, is hardly hotter than the coldest, so that ladders show"
@@ -303,7 +303,7 @@ def ladders_named(numbers: Sequence[int]) -> str:
 def _advice(evidence: LadderEvidence, *, disagreement: bool) -> tuple[str, ...]:
     advice = []
     hotter = "a larger ladder.hot" if evidence.kind == "noise" else "a smaller ladder.hot"
-    if evidence.span < _LEAST_SPAN:
+    if evidence.span < _SHORT:
         advice.append(f"sample again with {hotter}, or without one")
     elif evidence.common is None:
         advice.append(f"sample again with more ladder.annealing and ladder.adaptation, or with {hotter}")

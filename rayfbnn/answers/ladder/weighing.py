@@ -1,4 +1,4 @@
-"""Weighs the draws of ladders by their evidence where phases remain."""
+"""Weighs the draws of ladders by their evidence if phases remain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BESIDE = "; the same with equal weights is given beside it"  # where both are
 
 
 def weighed_by_evidence(run: Draws, verdict: LadderVerdict | None) -> tuple[Draws, str]:
-    """Return draws in which ladders count by exp(log Z), and a sentence about it with the phases.
+    """Weigh ladders by exp(log Z); return the weighed draws, and a sentence that names the phases.
 
     The run itself and "" are returned if all ladders count alike: there are none, no phases remain, or log Z
     of different ladders cannot be compared.
@@ -41,7 +41,7 @@ def _phases(evidence: LadderEvidence) -> str:
 
 
 def note_on_equal_weights(run: Draws) -> str:
-    """Return a sentence for answers in which all ladders count alike; "" if `predict` does the same."""
+    """Say that an answer counts all ladders alike, although `predict` weighs them; "" if it does not."""
     verdict = verdict_on_ladders(run)
     weighed, _ = weighed_by_evidence(run, verdict)
     if weighed is run or verdict is None or verdict.evidence is None:
@@ -53,11 +53,11 @@ def note_on_equal_weights(run: Draws) -> str:
 
 
 def pooled_by_evidence(runs: Sequence[Draws]) -> tuple[list[Draws], str]:
-    """Return the draws of several stores in which ladders count by exp(log Z), and a sentence about it.
+    """Weigh the ladders of several stores by exp(log Z); return their draws, and a sentence about it.
 
     If phases remain and log Z of the stores can be compared, all ladders together are a single chain.
-    Otherwise the runs themselves are returned, so that all ladders count alike; the sentence then gives the
-    reason, and is "" if no phases remain.
+    Otherwise the runs themselves are returned, and all ladders count alike. The sentence then gives the
+    reason; it is "" if no phases remain.
     """
     verdict = verdict_on_pooled_ladders(runs)
     if verdict is None:

@@ -52,7 +52,7 @@ class Plan:
         return () if self.hot is not None else tuple(range(n // 2, n - 1))
 
     def is_hot_known_after(self, number: int) -> bool:
-        """Return True after the first half of the rounds, from which on the hot end may move."""
+        """Return True after the first half of the rounds; the hot end may move from then on."""
         return self.hot is not None or number >= len(self.rounds) // 2
 
 
@@ -67,8 +67,8 @@ def first_settings(
     """Return the settings before the first round.
 
     top    `measured.top_sums` of the chains that ladders start from; () for powers
-    tuned  the settings that the warm-up of these chains found: the length of their trajectories is that of
-           the top, and scales are those of all levels. None if nothing was tuned
+    tuned  the settings that the warm-up of these chains found, or None. The top gets the length of their
+           trajectories, and all levels get their scales
     """
     longest = _LONGEST[ends.kind] if tuned is None else min(tuned.steps, _LONGEST[ends.kind])
     means = [ratio(value, n_chains) for value in top]
@@ -163,7 +163,7 @@ def _hot(settings: LadderSettings, measured: Measured) -> float:
 
     If there is none, it is the level at which they disagree least: levels that are hot can be slow too. If
     this is the hottest level, the hot end becomes hotter. It stays at least _LEAST_SPAN hotter than the
-    coldest held level, so that there is always something to climb.
+    coldest held level, because without a climb ladders would show no more than chains.
     """
     r_hat = measured.r_hat()[:-1]
     agrees = [value < _AGREE for value in r_hat]

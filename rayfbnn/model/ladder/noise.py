@@ -119,7 +119,7 @@ class NoisePath:
         energies = NoiseEnergies(squares, squares.log_total(), self._ratios(xp), of_top)
         if group.is_fixed:
             return state, energies
-        # Of all rows, because a device would have to be asked how many there are below the top.
+        # All rows are drawn: to choose some, the host would have to wait for a device.
         drawn, columns, precisions = self._drawn(squares, streams), self._columns(), state.precisions.copy()
         precisions[:, columns] = xp.where(is_below[:, None], drawn, precisions[:, columns])
         return replace(state, precisions=precisions), energies

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _USUAL_LEVELS = 24  # what the adaptation found for yacht and energy
 _USUAL_NOISE = 0.1  # of the coldest level; it changes the lengths of trajectories little
 # Seconds of compiled code on one core of an AMD EPYC, for networks of 3 to 64 units with 12 to 5,000 cases.
-# Only their ratios matter, so that slower machines have the same relative times.
+# Only their ratios matter, which are similar on slower machines.
 _OF_CHAINS, _OF_ANNEALING, _OF_EXCHANGES = 2.0e-3, 3.4e-3, 2.8e-3  # an iteration without gradients
 _OF_WEIGHT, _OF_UNIT = 0.07e-9, 1e-9  # at a case, in a gradient
 
@@ -35,8 +35,8 @@ def usual_settings(spec: RunSpec, *, levels: int = _USUAL_LEVELS) -> LadderSetti
 def times_of_ladders(store: Store, gradients: Sequence[int]) -> list[float]:
     """Return the relative time of an iteration of a batch of ladders in each phase.
 
-    A gradient of a small network takes less time than everything else that an iteration does, of which most
-    does not depend on the number of levels.
+    In a small network a gradient takes less time than the rest of an iteration. Most of this rest does not
+    depend on the number of levels.
 
     gradients  of the chain that each second ladder starts from, in an iteration of each phase
     """

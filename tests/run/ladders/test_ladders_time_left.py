@@ -31,7 +31,7 @@ def test_gradients_count_for_more_in_larger_tables(tmp_path: Path) -> None:
     of_small = relative_times(made(small))
     assert of_small[-1] < 2 * of_small[0]  # what is not gradients takes as long with one chain as with levels
     of_large = relative_times(made(large, n_cases=20_000))
-    # Of 704 gradients and more of a pair of ladders against 16 of the chain.
+    # A pair of ladders takes 704 gradients or more, the chain takes 16.
     assert of_large[-1] > 10 * of_large[0] and of_large[-1] == of_large[-2]
 
 
