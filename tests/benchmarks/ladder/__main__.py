@@ -1,5 +1,6 @@
 """The gates of ladders by problem: ladders and chains of the default schedule at equal processor time.
 
+    python -m tests.benchmarks.ladder
     python -m tests.benchmarks.ladder robot_arm --evidence 16 --temperatures 60000
     python -m tests.benchmarks.ladder boston --units 8 --evidence 100
     python -m tests.benchmarks.ladder diabetes --units 8 --evidence 100
@@ -9,7 +10,8 @@
     python -m tests.benchmarks.ladder diabetes --device gpu --ladders 64 --evidence 1000
 
 Seconds are those of the processor, and on a device those of the clock.
-The first three come with the examples and with scikit-learn. Any other name is a folder in FOLDER, with
+Without a name the problems are robot_arm, boston and diabetes with eight units, some six minutes in all. They
+come with the examples and with scikit-learn. Any other name is a folder in FOLDER, with
 data/data.txt, index_features.txt, index_target.txt, and index_train_K.txt or index_test_K.txt. Priors are
 the default ones, and so is the network without --units.
 
@@ -51,6 +53,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.spec.defaults import default_annealing
 from rayfbnn.store.store import Store
 
+_WITH_THE_PROJECT = ("robot_arm", "boston", "diabetes")
 _EXAMPLES = Path(__file__).parents[3] / "examples"
 _MANY = 100_000  # iterations, more than the time allows
 _LOOK = 2.0  # seconds between looks at the clock
@@ -63,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("problem", help="robot_arm, boston, diabetes, or a folder in --uci")
+    parser.add_argument("problem", nargs="*", help="robot_arm, boston, diabetes, or a folder in --uci")
     parser.add_argument("--uci", type=Path, default=Path(), help="the folder of the published splits")
     parser.add_argument("--split", type=int, default=0)
     parser.add_argument("--units", type=int, help="units of a single layer; the default network without it")
@@ -78,7 +81,16 @@ def main() -> None:
     parser.add_argument("--evidence", type=int, default=0, help="annealing runs for log evidence")
     parser.add_argument("--temperatures", type=int, default=5000, help="of these runs")
     given = parser.parse_args()
-    frame, targets = _table(given)
+    if not given.problem:
+        given.problem, given.units = _WITH_THE_PROJECT, given.units or 8
+    for problem in given.problem:
+        print(f"== {problem}", flush=True)
+        _run(problem, given)
+
+
+def _run(problem: str, given: argparse.Namespace) -> None:
+    """Run one problem."""
+    frame, targets = _table(problem, given)
     keys: dict[str, Any] = {
         "seed": given.seed,
         "device": given.device,
@@ -107,16 +119,16 @@ def main() -> None:
             _show_evidence(ladders.draws, keys, frame, given.evidence, given.temperatures)
 
 
-def _table(given: argparse.Namespace) -> tuple[pd.DataFrame, list[str]]:
+def _table(problem: str, given: argparse.Namespace) -> tuple[pd.DataFrame, list[str]]:
     """Return the training cases of a problem, and the names of the targets."""
-    if given.problem == "diabetes":
+    if problem == "diabetes":
         from sklearn.datasets import load_diabetes
 
         return load_diabetes(as_frame=True).frame, ["target"]
     examples = {"robot_arm": ["y1", "y2"], "boston": ["MEDV"]}
-    if given.problem in examples:
-        return pd.read_csv(_EXAMPLES / given.problem / "train.csv"), examples[given.problem]
-    data = given.uci / given.problem / "data"
+    if problem in examples:
+        return pd.read_csv(_EXAMPLES / problem / "train.csv"), examples[problem]
+    data = given.uci / problem / "data"
     table = np.loadtxt(data / "data.txt")
     inputs, target = (np.loadtxt(data / f"index_{name}.txt", dtype=int) for name in ("features", "target"))
     train = data / f"index_train_{given.split}.txt"
