@@ -19,7 +19,7 @@ from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
 from rayfbnn.study.grid import TRAIN, grid
 from rayfbnn.study.members import FOLDER, Member
-from rayfbnn.study.plan import FILE, Configuration, first_with_cases, lengths, write_plan
+from rayfbnn.study.plan import FILE, Configuration, check_size, first_with_cases, lengths, write_plan
 from rayfbnn.study.rule import Rule
 from rayfbnn.verbs.arguments import Spec, check_device, read_run_data, read_spec
 
@@ -43,6 +43,7 @@ def create_study(
     is not a study. A second call completes it.
     """
     combinations = grid(vary)
+    check_size(len(combinations), len(seeds))
     storage = storage_of(place)
     if storage.exists(place / FILE):
         raise StoreExistsError(f"{place}: is already a study; run it, or choose a new folder")

@@ -12,8 +12,16 @@ from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, as_typed, place_of
 from rayfbnn.study.looks import Due, Look, due_look, take_look
 from rayfbnn.study.members import FAILURES, FOLDER, Member, Members
-from rayfbnn.study.plan import FILE, Configuration, Plan, checked_seeds, lengths, numbered_seeds
-from rayfbnn.study.sealed import AdditionDocument, LookDocument, RecordLog
+from rayfbnn.study.plan import (
+    FILE,
+    Configuration,
+    Plan,
+    check_size,
+    checked_seeds,
+    lengths,
+    numbered_seeds,
+)
+from rayfbnn.study.sealed import MOST_MEMBERS, AdditionDocument, LookDocument, RecordLog
 
 _ADDITIONS, _LOOKS = "additions", "looks"
 _OURS = (FILE, FOLDER, FAILURES, _ADDITIONS, _LOOKS)
@@ -75,15 +83,33 @@ class StudyFiles:
 
     def seeds(self, configuration: int = 0, *, look: int | None = None) -> tuple[int, ...]:
         """Return the seeds of a configuration's members, or of the members at one of its looks."""
+        return self._seeds_of(self._checked_additions(), configuration, look)
+
+    def _seeds_of(
+        self, additions: Sequence[AdditionDocument], configuration: int, look: int | None
+    ) -> tuple[int, ...]:
         seeds = list(self.plan.seeds)
-        for record in self._additions.all():
-            if len(record.after_looks) != len(self.configurations):
-                raise StoreCorruptError(f"{self.place}: addition {record.number} has other configurations")
+        for record in additions:
             if look is None or record.after_looks[configuration] < look:
                 seeds += record.seeds
-        if len(set(seeds)) < len(seeds):
-            raise StoreCorruptError(f"{self.place}: a seed was added that the study already has")
         return tuple(seeds)
+
+    def _checked_additions(self) -> list[AdditionDocument]:
+        """Read the records of added seeds; StoreCorruptError if a study cannot have them."""
+        additions, n_configurations = self._additions.all(), len(self.configurations)
+        seeds = set(self.plan.seeds)
+        for record in additions:
+            if len(record.after_looks) != n_configurations:
+                raise StoreCorruptError(f"{self.place}: addition {record.number} has other configurations")
+            if len(set(record.seeds) - seeds) < len(record.seeds):
+                raise StoreCorruptError(f"{self.place}: a seed was added that the study already has")
+            seeds.update(record.seeds)
+        n_members = n_configurations * len(seeds)
+        if n_members > MOST_MEMBERS:
+            raise StoreCorruptError(
+                f"{self.place}: has {n_members} members with added seeds, more than {MOST_MEMBERS}"
+            )
+        return additions
 
     def looks(self, configuration: int = 0) -> list[Look]:
         """Return the looks taken at a configuration, in order."""
@@ -105,10 +131,10 @@ class StudyFiles:
 
     def due(self) -> dict[int, Due]:
         """Return the look that is due at each incomplete configuration, by the configuration's number."""
-        result = {}
+        result, additions = {}, self._checked_additions()
         for configuration in self.configurations:
             looks = self.looks(configuration.number)
-            seeds = self.seeds(configuration.number, look=len(looks) + 1)
+            seeds = self._seeds_of(additions, configuration.number, len(looks) + 1)
             due = due_look(looks, lengths(configuration, self.plan.rule.looks), seeds)
             if due is not None:
                 result[configuration.number] = due
@@ -133,7 +159,8 @@ class StudyFiles:
         present = self.seeds()
         if isinstance(seeds, int):
             seeds = numbered_seeds(seeds, after=max(present))
-        new = checked_seeds(list(seeds))
+        new = checked_seeds(seeds)
+        check_size(len(self.configurations), len(present) + len(new))
         taken = [seed for seed in new if seed in present]
         if taken:
             raise ConfigError(
@@ -157,7 +184,7 @@ class StudyFiles:
     def needed_iterations(self, member: Member, due: Due) -> int:
         """Return the number of iterations, of all phases together, that a look needs of a member."""
         missing = self.configurations[member.configuration].iterations - due.iterations
-        return self.members.spec(member).total_iterations - missing
+        return self.members.total_iterations(member.configuration) - missing
 
     def decide(self, configuration: int, due: Due) -> Look | None:
         """Look at the draws of all members and record the decision; return None if another driver has."""

@@ -45,6 +45,7 @@ class Members:
     def __init__(self, storage: Storage, folder: Place, plan: Plan) -> None:
         self._storage, self._folder, self._plan = storage, folder, plan
         self._with_cases: dict[int, Store] = {}  # by the number of the first configuration with the cases
+        self._total_iterations: dict[int, int] = {}  # by the number of the configuration
         self._loaded: Store | None = None  # one of these, whose cases are in memory
 
     def place(self, member: Member) -> Place:
@@ -69,6 +70,13 @@ class Members:
         configuration = self._plan.configurations[member.configuration]
         encoding = self.with_cases(member.configuration).spec.encoding
         return configuration.spec(member.seed).resolved(encoding)
+
+    def total_iterations(self, configuration: int) -> int:
+        """Return the iterations of all phases of a configuration, with all looks; seeds do not change it."""
+        if configuration not in self._total_iterations:
+            first = Member(configuration, self._plan.seeds[0])
+            self._total_iterations[configuration] = self.spec(first).total_iterations
+        return self._total_iterations[configuration]
 
     def is_there(self, member: Member) -> bool:
         """Return True if the member's store has been made."""

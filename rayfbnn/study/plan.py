@@ -17,7 +17,7 @@ from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.study.grid import TRAIN
 from rayfbnn.study.rule import Rule
-from rayfbnn.study.sealed import FORMAT_VERSION, LARGEST_SEED, MOST_SEEDS, PlanDocument
+from rayfbnn.study.sealed import FORMAT_VERSION, LARGEST_SEED, MOST_MEMBERS, MOST_SEEDS, PlanDocument
 from rayfbnn.version import __version__
 
 FILE = "study.json"
@@ -111,6 +111,7 @@ class Plan:
             for number, entry in enumerate(parsed.configurations)
         )
         try:
+            check_size(len(configurations), len(parsed.seeds))
             for configuration in configurations:
                 configuration.spec(parsed.seeds[0])
             return Plan(
@@ -178,6 +179,16 @@ def numbered_seeds(count: int, *, after: int = 0) -> range:
     if count > MOST_SEEDS:
         raise ConfigError(f"seeds: a study has at most {MOST_SEEDS}, got {count}")
     return range(after + 1, after + 1 + count)
+
+
+def check_size(n_configurations: int, n_seeds: int) -> None:
+    """Raise ConfigError for more members than a study can have."""
+    if n_configurations * n_seeds > MOST_MEMBERS:
+        raise ConfigError(
+            f"seeds: a study has at most {MOST_MEMBERS} members, got {n_configurations} configurations with"
+            f" {n_seeds} seeds each, {n_configurations * n_seeds} in all; give at most"
+            f" {MOST_MEMBERS // n_configurations} seeds"
+        )
 
 
 def checked_seeds(seeds: Sequence[Any]) -> tuple[int, ...]:

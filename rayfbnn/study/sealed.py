@@ -26,7 +26,8 @@ from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.study.grid import MOST_CONFIGURATIONS
 
 FORMAT_VERSION = 3
-MOST_SEEDS = 10_000
+MOST_SEEDS = 10_000  # given at once
+MOST_MEMBERS = 100_000  # of all configurations together; a status looks at each
 LARGEST_SEED = 2**32 - 1
 
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]

@@ -87,7 +87,7 @@ class Study(StudyFiles):
         create_study(
             place,
             spec,
-            checked_seeds(list(numbers)),
+            checked_seeds(numbers),
             data=data,
             vary=vary,
             overrides=[*set, *shared],

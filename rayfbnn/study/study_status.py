@@ -128,7 +128,7 @@ def verdict_of(configurations: Sequence[ConfigurationStatus]) -> bool | None:
 
 def status_of_study(study: StudyFiles) -> StudyStatus:
     """Return the status of a study. Nothing is locked or changed."""
-    due = study.due()
+    due, seeds = study.due(), study.seeds()
     configurations = []
     for configuration in study.configurations:
         number = configuration.number
@@ -136,7 +136,7 @@ def status_of_study(study: StudyFiles) -> StudyStatus:
         configurations.append(
             ConfigurationStatus(
                 label=configuration.label,
-                members=tuple(_member(study, Member(number, seed), look) for seed in study.seeds(number)),
+                members=tuple(_member(study, Member(number, seed), look) for seed in seeds),
                 looks=tuple(study.looks(number)),
                 next_iterations=None if look is None else look.iterations,
             )

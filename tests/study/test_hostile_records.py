@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rayfbnn.errors import RayFBNNError
+from rayfbnn.errors import ConfigError, RayFBNNError, StoreCorruptError
 from rayfbnn.store.records import SEAL, seal_of
 from rayfbnn.study import Rule, Study
 from rayfbnn.study.members import Member
@@ -119,3 +120,89 @@ def test_hostile_values_in_a_record_do_no_harm(file: str, original: Path, tmp_pa
             if happens(study) == "used":
                 used.setdefault(".".join(map(str, path)), []).append(value)
     assert used == HARMLESS.get(file, {})
+
+
+def _larger(study: Path, *, configurations: int, seeds: int) -> None:
+    """Let the plan have more configurations, whose temperatures differ, and more seeds."""
+    plan = document(study / PLAN)
+    (one,) = plan["configurations"]
+    plan["configurations"] = [
+        one | {"varied": [f"a={number}"], "keys": one["keys"] | {"temperature": 1 + number / 10_000}}
+        for number in range(configurations)
+    ]
+    plan["seeds"] = list(range(1, seeds + 1))
+    for folder in ("looks", "additions", "failures"):
+        shutil.rmtree(study / folder)
+    forge(study, PLAN, plan)
+
+
+def _with_additions(study: Path, *, configurations: int, seeds: int) -> None:
+    """Let additions of at most 10,000 seeds, each small enough for one call, give that many seeds."""
+    _larger(study, configurations=configurations, seeds=10)
+    (study / "additions").mkdir()
+    identity = seal_of((study / PLAN).read_bytes(), study)
+    for number, first in enumerate(range(11, seeds + 1, 10_000), 1):
+        record = {
+            "study": identity,
+            "number": number,
+            "seeds": list(range(first, min(first + 10_000, seeds + 1))),
+            "after_looks": [0] * configurations,
+        }
+        (study / f"additions/{number:06d}.json").write_bytes(sealed(record))
+
+
+@pytest.mark.parametrize("make", [_larger, _with_additions])
+@pytest.mark.parametrize(
+    ("configurations", "seeds", "is_used"),
+    [
+        (1, 10_000, True),
+        (11, 10_000, False),
+        pytest.param(1000, 100, True, marks=pytest.mark.long),
+        pytest.param(1000, 101, False, marks=pytest.mark.long),
+        pytest.param(10, 10_000, True, marks=pytest.mark.long),
+        (1000, 10_000, False),
+    ],
+)
+def test_a_small_plan_does_not_stand_for_millions_of_members(
+    make: Callable[..., None],
+    configurations: int,
+    seeds: int,
+    is_used: bool,
+    original: Path,
+    tmp_path: Path,
+) -> None:
+    study = Path(shutil.copytree(original, tmp_path / "study"))
+    make(study, configurations=configurations, seeds=seeds)
+    begun = time.process_time()
+    if is_used:
+        status = Study.open(study).status()
+        assert sum(len(one.members) for one in status.configurations) == configurations * seeds
+    else:
+        with pytest.raises(StoreCorruptError, match="at most 100000"):
+            Study.open(study)
+    assert time.process_time() - begun < 30
+
+
+@pytest.mark.parametrize(
+    ("seeds", "vary", "message"),
+    [
+        (100_000_000, [], "seeds: a study has at most 10000, got 100000000"),
+        (range(10**9), [], "seeds: a study has at most 10000, got 1000000000"),
+        (10_000, ["iterations={1..11}"], "at most 100000 members, got 11 configurations with 10000 seeds"),
+        (2, ["iterations={0..999999999}"], "must be a range of 1 to 1000 numbers"),
+        (2, ["iterations={1..1000}", "seed_of_y={1..1000}"], "at most 1000 configurations, got 1000000"),
+    ],
+)
+def test_a_study_of_too_many_members_is_not_created(
+    seeds: Any, vary: list[str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Study.create(tmp_path / "study", small_spec(tmp_path), seeds=seeds, vary=vary)
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("seeds", [100_000_000, range(10, 10**9)])
+def test_too_many_seeds_are_not_added(seeds: Any, original: Path) -> None:
+    with pytest.raises(ConfigError, match="at most 10000"):
+        Study.open(original).add(seeds)
+    assert Study.open(original).seeds() == (1, 2, 3, 4)
