@@ -20,12 +20,13 @@ _log = logging.getLogger(__name__)
 def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> int | None:
     """Return the length requested for the last phase. StoreMismatchError lists all other differences.
 
-    A configuration that leaves the length open asks for none.
+    A configuration that leaves the length open asks for none. Default tuning, whose length follows from that
+    of the last phase, stays as in the store.
     """
-    asked = asked.resolved(store.spec.encoding)
+    is_open = asked.has_open_length
+    asked = asked.resolved(store.spec.encoding).with_tuning_of(store.spec)
     last = store.spec.length_key
     planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
-    is_open = asked.has_open_length
     # The cases themselves are compared.
     allowed = {"data.train"} | ({last} if wanted >= planned or is_open else set())
     if asked.has_default_batches:

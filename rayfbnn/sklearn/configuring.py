@@ -197,6 +197,8 @@ def configuration_to_resume(
     keys, base = spec.to_dict(), _base_keys(parameters["spec"])
     if stored.ladder is not None:
         keys["iterations"] = stored.phase[-1].iterations
+        if "warmup" not in base.get("ladder", {"warmup": None}):
+            keys["ladder"]["warmup"] = stored.ladder.warmup
     else:
         if "phase" not in base:
             keys["phase"] = stored.to_dict()["phase"]

@@ -334,6 +334,19 @@ class RunSpec(StrictModel):
             raw.pop("chains_per_batch", None)
         return RunSpec._from_keys(raw, self._base_dir, self._encoding)
 
+    def with_tuning_of(self, stored: RunSpec) -> RunSpec:
+        """Return the same run with the default tuning of `stored`, if some length gives it.
+
+        Default tuning is half as long as the run was planned to be when its store was created. Phases that
+        are written stay as they are.
+        """
+        if self.fit is not None or "phase" in self._as_written or len(stored.phase) != len(self.phase):
+            return self
+        of_tuning = stored.phase[-2 if self.ladder is None else -4].iterations
+        keys = {**self._as_written, "iterations": min(2 * of_tuning, MAX_WORD)}
+        alike = RunSpec._from_keys(keys, self._base_dir, self._encoding)
+        return alike.with_iterations(self.phase[-1].iterations)
+
     def with_train(self, path: Path | None) -> RunSpec:
         """Return the same run with another file of training cases, or none."""
         data = {key: value for key, value in self._as_written["data"].items() if key != "train"}

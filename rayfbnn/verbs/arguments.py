@@ -38,7 +38,7 @@ def read_spec(spec: Spec, overrides: Sequence[str]) -> RunSpec:
         if not overrides:
             return spec
         path = spec.train_path
-        return RunSpec.from_dict(spec.with_train(path and path.resolve()).to_dict(), overrides)
+        return RunSpec.from_dict(spec.with_train(path and path.resolve()).written(), overrides)
     if isinstance(spec, Mapping):
         return RunSpec.from_dict(spec, overrides)
     return RunSpec.from_toml(spec, overrides)

@@ -95,9 +95,9 @@ def _is_ok(store: Store) -> bool:
 
 def _at_least_as_long(asked: RunSpec, place: Place) -> RunSpec:
     """Return the configuration, with the length of the store at `place` if the store is longer."""
-    planned = Store.open(place).spec
-    asked = asked.resolved(planned.encoding)
     if asked.fit is not None or asked.has_open_length:
         return asked
+    planned = Store.open(place).spec
+    asked = asked.resolved(planned.encoding).with_tuning_of(planned)
     longest = max(asked.phase[-1].iterations, planned.phase[-1].iterations)
     return asked.with_iterations(longest)

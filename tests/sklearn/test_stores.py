@@ -98,6 +98,19 @@ def test_warm_start_goes_on_to_the_draws_of_a_longer_run(tmp_path: Path) -> None
         grown.set_params(hidden_layer_sizes=(3,)).fit(X, Y)
 
 
+def test_warm_start_keeps_the_warm_up_of_ladders(tmp_path: Path) -> None:
+    """By default it is half as long as the run; a written one must be that of the store."""
+    ladder = {"levels": 3, "annealing": 5, "adaptation": 12}
+    settings = {"spec": {"ladder": ladder}, "chains": 4, "store": tmp_path / "run.zarr", "random_state": 1}
+    regressor(**settings, iterations=84).fit(X, Y)
+    regressor(**settings, iterations=90, warm_start=True).fit(X, Y)
+    stored = Store.open(tmp_path / "run.zarr").spec
+    assert [phase.iterations for phase in stored.phase] == [40, 42, 5, 12, 90]
+    settings["spec"] = {"ladder": ladder | {"warmup": 45}}
+    with pytest.raises(ValueError, match=r"ladder\.warmup: was 42, now 45"):
+        regressor(**settings, iterations=90, warm_start=True).fit(X, Y)
+
+
 def test_warm_start_goes_on_with_a_temporary_store_and_after_an_interruption(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
