@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from rayfbnn.data.forms.row_labels import check_paired, without_labels
 from rayfbnn.data.raw_table import Table, TableForm, listed
 from rayfbnn.data.table_files import read_table
 from rayfbnn.errors import DataError
@@ -47,46 +48,45 @@ def as_table(
     if isinstance(data, tuple):
         if len(data) != 2:
             raise DataError(f"{SOURCE}: a tuple must be a pair (X, y), got {len(data)} elements")
-        inputs = _frame(data[0], input_names, "X")
+        inputs, labels = _frame(data[0], input_names, "X")
         names = [list(target_names)] + ([[*target_names, censored]] if censored else [])
-        targets = _frame(_as_columns(data[1]), names, "y")
+        y, target_labels = without_labels(data[1])
+        targets, _ = _frame(_as_columns(y), names, "y")
         if len(inputs) != len(targets):
             raise DataError(f"{SOURCE}: X has {len(inputs)} rows and y has {len(targets)}")
+        check_paired(labels, target_labels, "X", "y")
         import pandas as pd
 
         return Table(pd.concat([inputs, targets], axis=1), SOURCE, form=form)
-    return Table(_frame(data, input_names, SOURCE), SOURCE, form=form)
+    return Table(_frame(data, input_names, SOURCE)[0], SOURCE, form=form)
 
 
 def _as_columns(targets: Source) -> Source:
     """Return targets with an axis of columns; a Series loses its name, unless it holds categories."""
     if not hasattr(targets, "columns") and not isinstance(targets, Mapping):
-        values = targets.to_numpy() if hasattr(targets, "to_numpy") else np.asarray(targets)
-        if getattr(targets, "dtype", None) is not None and str(targets.dtype) == "category":
+        if str(getattr(targets, "dtype", "")) == "category":
             return targets.to_frame()  # keeps the order of the labels
+        values = np.asarray(targets)
         return values.reshape(-1, 1) if values.ndim == 1 else values
     return targets
 
 
-def _frame(data: Source, names: Sequence[Sequence[str]], what: str) -> pd.DataFrame:
-    """Return a DataFrame with column names as text and rows numbered from 0."""
+def _frame(
+    data: Source, names: Sequence[Sequence[str]], what: str
+) -> tuple[pd.DataFrame, pd.Index[Any] | None]:
+    """Return a DataFrame with column names as text and rows numbered from 0, and the labels of its rows."""
     import pandas as pd
 
-    if isinstance(data, pd.DataFrame):
-        frame = data.reset_index(drop=True)
-    elif isinstance(data, Mapping):
-        frame = pd.DataFrame(dict(data))
-    elif hasattr(data, "to_pandas"):
-        frame = data.to_pandas()
-    else:
-        return _frame_of_array(data, names, what)
+    frame, labels = without_labels(data)
+    if not isinstance(frame, pd.DataFrame):
+        return _frame_of_array(data, names, what), None
     frame.columns = pd.Index([str(name).strip() for name in frame.columns])
     is_y = what == "y"
     if is_y and not any(set(wanted) <= set(frame.columns) for wanted in names):
         for wanted in names:
             if len(wanted) == len(frame.columns):
                 frame.columns = pd.Index(list(wanted))
-    return frame
+    return frame, labels
 
 
 def _frame_of_array(data: Source, names: Sequence[Sequence[str]], what: str) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.data.csv_files import NEEDED, advice_on_name, is_gzip, read_csv
 from rayfbnn.data.file_sizes import check_parquet_size
+from rayfbnn.data.forms.row_labels import without_labels
 from rayfbnn.data.paths import check_on_disk, near_paths, open_ordinary
 from rayfbnn.data.raw_table import Table, TableForm
 from rayfbnn.errors import DataError
@@ -87,5 +88,5 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     check_parquet_size(path)
-    table: pd.DataFrame = pd.read_parquet(path)
+    table: pd.DataFrame = without_labels(pd.read_parquet(path))[0]
     return table

@@ -12,7 +12,7 @@ from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from rayfbnn import api
 from rayfbnn.answers.judging.chain_average import MIN_CHAINS
@@ -22,7 +22,13 @@ from rayfbnn.answers.serving.predictor import Predictor
 from rayfbnn.draws.early import committed_or_early, early_warning
 from rayfbnn.errors import ConfigError
 from rayfbnn.sklearn.configuring import configuration, configuration_to_resume
-from rayfbnn.sklearn.conversions import as_value_errors, inputs_table, refuse_parameters, training_table
+from rayfbnn.sklearn.conversions import (
+    as_value_errors,
+    inputs_table,
+    paired_targets,
+    refuse_parameters,
+    training_table,
+)
 from rayfbnn.sklearn.stores import TemporaryStore
 from rayfbnn.store.storage.places import is_address, place_of
 from rayfbnn.store.store import Store
@@ -113,9 +119,9 @@ class BayesianNetwork(BaseEstimator):
         """
         refuse_parameters(refused)
         inputs = inputs_table(self, X, is_training=True, requires_y=y is None)
-        check_consistent_length(inputs, y)
+        targets = paired_targets(X, y)
         with as_value_errors():
-            targets = self._read_targets(y, taken=list(inputs.columns))
+            targets = self._read_targets(targets, taken=list(inputs.columns))
             self._sample(training_table(inputs, targets), list(targets))
         return self
 

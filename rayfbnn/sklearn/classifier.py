@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.sklearn.base import BayesianNetwork
-from rayfbnn.sklearn.conversions import as_value_errors, inputs_table, target_names
+from rayfbnn.sklearn.conversions import as_value_errors, inputs_table, paired_targets, target_names
 
 if TYPE_CHECKING:
     from rayfbnn.arrays import Array
@@ -124,6 +124,10 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
         """Return the natural logarithm of `predict_proba`."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of cases whose most probable label is right."""
+        return float(super().score(X, paired_targets(X, y), sample_weight))
 
     @property
     def _kinds(self) -> tuple[str, ...]:

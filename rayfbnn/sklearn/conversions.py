@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_consistent_length, validate_data
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.forms.row_labels import check_paired, without_labels
 from rayfbnn.errors import RayFBNNError
 from rayfbnn.spec.messages import WEIGHTS_REFUSED
 
@@ -28,6 +29,7 @@ def inputs_table(estimator: Any, X: Any, *, is_training: bool, requires_y: bool 
     """
     import pandas as pd
 
+    X, _ = (X, None) if isinstance(X, Mapping) else without_labels(X)
     y = None if requires_y else "no_validation"
     frame = _frame_with_text(X)
     if frame is not None:
@@ -46,22 +48,27 @@ def inputs_table(estimator: Any, X: Any, *, is_training: bool, requires_y: bool 
     return pd.DataFrame(values, columns=list(getattr(estimator, "feature_names_in_", numbered)))
 
 
+def paired_targets(X: Any, y: Any) -> Any:
+    """Return y without row labels; raise ValueError if they differ from those of X, or the lengths differ."""
+    targets, labels = without_labels(y)
+    check_consistent_length(X, targets)
+    with as_value_errors():
+        check_paired(without_labels(X)[1], labels, "X", "y")
+    return targets
+
+
 def _frame_with_text(X: Any) -> pd.DataFrame | None:
-    """Return X as a pandas DataFrame if it is a DataFrame with columns that are not numeric, or None."""
+    """Return X with its names as text if it is a DataFrame with columns that are not numeric, or None."""
     import pandas as pd
 
-    if isinstance(X, pd.DataFrame):
-        frame = X.reset_index(drop=True)
-    elif hasattr(X, "columns") and hasattr(X, "to_pandas"):
-        frame = X.to_pandas()
-    else:
+    if not isinstance(X, pd.DataFrame):
         return None
     are_numbers = [
-        pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
-        for dtype in frame.dtypes
+        pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype) for dtype in X.dtypes
     ]
-    if all(are_numbers) or len(frame) == 0:
+    if all(are_numbers) or len(X) == 0:
         return None
+    frame = X.copy(deep=False)
     frame.columns = pd.Index([str(name).strip() for name in frame.columns])
     return frame
 

@@ -13,7 +13,7 @@ from sklearn.utils import check_array, check_random_state
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.sklearn.base import BayesianNetwork
-from rayfbnn.sklearn.conversions import as_value_errors, inputs_table, target_names
+from rayfbnn.sklearn.conversions import as_value_errors, inputs_table, paired_targets, target_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,6 +207,10 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
                     " ask for quantiles"
                 )
         return table[[f"{name}_sd" for name in predictor.target_names]].to_numpy()
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination, R squared, of the predictive means."""
+        return float(super().score(X, paired_targets(X, y), sample_weight))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw targets from the predictive distribution, including noise.

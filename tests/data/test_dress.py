@@ -70,6 +70,10 @@ DRESSED: dict[str, tuple[list[str], str, str]] = {
     "dates with strokes": (["2026/01/31", "2026/02/28"], "is a date", "days since"),
     "dates in words": (["31 Jan 2026", "28 Feb 2026"], "is a date", "days since"),
     "months of years": (["2026-01", "2026-02"], "is a date", "days since"),
+    "years and months": (["2024-2", "2024-11"], "is a date", "days since"),
+    "quarters of years": (["2024Q1", "2023Q4"], "is a date", "days since"),
+    "weeks of years": (["2024-W07", "2023-W41"], "is a date", "days since"),
+    "days of months": (["2-Feb", "13-Mar"], "is a date", "days since"),
     "times": (["12:30", "13:45"], "is a time", "minutes"),
     "times in America": (["12:30 PM", "1:45 AM"], "is a time", "minutes"),
     "blood pressures": (["120/80", "130/85"], "is two numbers", "a column of its own"),
@@ -155,6 +159,57 @@ def test_a_cell_that_is_no_number_gets_advice_for_its_place(tmp_path: Path) -> N
     }.items():
         path.write_text(text)
         assert advice in refusal(path, targets=["y"])
+
+
+PERIODS = (
+    """
+2024-02|2024/02|2024/2|02/2024|2-2024|2024年2月|2024年|2024年12月31日
+Feb 2024|Feb-24|Feb-2024|February 2024|Feb2024|FEB24|Feb'24|Feb. 2024|Feb, 2024|Feb/2024|Feb_2024|Februar 2024
+2024-Feb|2024 Feb|2024Feb|2024/Feb|2024-Feb-15|24-Feb|15Feb2024|15-Feb-24|15/Feb/2024|Feb 15, 2024|Feb 15 2024
+2-Feb|2 Feb|Feb 2|Feb-2|02Feb|2. Feb|2nd Feb|Feb 2nd|2 February|February 2|Thu 15 Feb 2024|Thursday, Feb 15
+5th of May
+2024Q1|2024-Q1|2024 Q1|2024/Q1|2024.Q1|2024_Q1|2024:Q1|2024q1|Q1 2024|Q1-2024|Q1/2024|Q12024|Q1'24|Q1 '24
+Q1 24|Q1-24
+1Q24|1Q2024|1Q 2024|1Q'24|4Q-24|2024 1Q|Q1, 2024|Quarter 1 2024|2024 quarter 1|1st quarter 2024
+first quarter of 2024
+2024H1|2024-H1|H1 2024|H1-2024|H1'24|1H24|1H 2024|2024 S2|S2 2024|T3 2024|2024-P05
+2024-W07|2024W07|2024-W07-3|2024-W7|W07 2024|W7/2024|week 7 2024|Week 7, 2024|2024 week 07|KW 7/2024|wk 7 2024
+2024M02|2024-M02|2024m2|M02 2024|M2-2024
+FY2024|FY24|FY 2024|FY'24|CY2024|FY2023/24|FY2023-24|FY24 Q1|FY24Q1|Q1 FY24|Q1FY2024|H1 FY2024|2023/24
+2023-24|2023-2024
+Spring 2024|summer 2024|Winter 2023/24|2024 Autumn|1999-00
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
+
+
+@pytest.mark.parametrize("text", PERIODS)
+def test_a_period_is_a_date_in_every_usual_form(text: str) -> None:
+    for written in (text, text.upper(), text.lower(), f" {text} "):
+        assert (one := undress(written)) is not None and one.seen == ("a date",), written
+
+
+NO_PERIODS = (
+    """
+Q1|A1|H1|W07|M02|S1|T1|Feb|February|Mon|Monday|May|Mar|Spring|summer|week|week 7|1st|first|1st quarter
+Quarter 1|day 1
+M2000|T1000|S2000|A2024|X-2024|W1000|P2024|2000A|2024A|2024-A|3000M5|M12000|P12000|H12024x|R2-2024|Q5 2024
+Q1 1|H3 2024
+Jan Smith|Marble|May Lee|August Wilson|Deck 12A|MARCH1a|1990-1999|2023-25|2024-2023|20-29|1-2-1-2|2024-130|FY
+CY1|FY1
+1Q|2H|1Q5|H2O|H1N1|B12|C3PO|Q10|5Q24|3H24|M&S 2024|Route 66|Windows 10|Model 3|Area 51|Section 8|Term 1|Half 2
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
+
+
+@pytest.mark.parametrize("text", NO_PERIODS)
+def test_a_name_or_code_is_no_date(text: str) -> None:
+    for written in (text, text.upper(), text.lower()):
+        one = undress(written)
+        assert one is None or one.seen != ("a date",), written
 
 
 @pytest.mark.parametrize("text", ["3", "-3.5", "+5", "1e5", "", "-", "x" * 1000, "$", "%", "kg 5", "1,2,3"])

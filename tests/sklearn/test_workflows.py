@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import ConvergenceWarning
@@ -88,3 +89,37 @@ def test_scores_by_cross_validation() -> None:
     labels = np.where(X[:, 0] > 0, "high", "low")
     scores = cross_val_score(classifier(), X, labels, cv=2)
     assert scores.shape == (2,) and scores.mean() > 0.7
+
+
+def test_rows_of_an_estimator_are_paired_by_position() -> None:
+    frame, price = houses()
+    order = np.random.default_rng(3).permutation(len(price))
+    expected = regressor().fit(frame.iloc[order].reset_index(drop=True), price.to_numpy()[order])
+    shuffled, target = frame.iloc[order], price.iloc[order]
+    for X in (shuffled, pa.Table.from_pandas(shuffled)):
+        for y in (
+            target,
+            target.to_frame()["price"],
+            pa.array(target),
+            pa.Table.from_pandas(target.to_frame()),
+        ):
+            model = regressor().fit(X, y)
+            assert list(model.feature_names_in_) == ["area", "town"]
+            assert model.predict(X).reshape(-1).tolist() == expected.predict(shuffled).tolist()
+            assert model.score(X, y) == expected.score(shuffled, target)
+    for act in (regressor().fit, expected.score):
+        with pytest.raises(ValueError, match="the rows of X and y have different labels, first in row 1"):
+            act(shuffled, price)
+    with pytest.raises(ValueError, match="different labels"):
+        classifier().fit(shuffled[["area"]], price.sort_values() > 200)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        regressor().fit(shuffled, target[:-1])
+
+
+def test_an_arrow_table_of_numbers_keeps_the_names_of_its_columns() -> None:
+    frame = pd.DataFrame(X, columns=["b", "a"], index=np.arange(len(X))[::-1])
+    model = regressor().fit(pa.Table.from_pandas(frame), Y)
+    assert model.n_features_in_ == 2 and list(model.feature_names_in_) == ["b", "a"]
+    assert model.predict(frame).tolist() == model.predict(pa.Table.from_pandas(frame)).tolist()
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(pa.Table.from_pandas(frame[["a", "b"]]))

@@ -7,20 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rayfbnn.data.forms.dates import is_date
 from rayfbnn.data.forms.levels import plain_number
 from rayfbnn.numerals import has_other_digits
 
 _MOSTLY = 0.9  # a column with this share of numbers in dress is a column of numbers
 _LONGEST = 60  # characters
-_DATES = (
-    re.compile(r"\d{4}([-/.])\d\d?\1\d\d?([T ].*)?"),
-    re.compile(r"\d\d?([./-])\d\d?\1(\d{4}|\d{2})( .*)?"),
-    re.compile(r"\d{4}-(0[1-9]|1[0-2])"),
-    re.compile(
-        r"(\d\d?\.? |\d\d?-)?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?( \d\d?,)?[ -]\d{2,4}",
-        re.IGNORECASE,
-    ),
-)
 _TIME = re.compile(r"\d{1,3}:\d\d(:\d\d(\.\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
 _TWO_NUMBERS = re.compile(r"[\d.]+ ?(/|±|\+/-) ?[\d.]+")
 _MIXED = re.compile(
@@ -74,7 +66,7 @@ def undress(text: str) -> Undressed | None:
         return None
     if has_other_digits(text):
         return Undressed("", ("in digits of another script",))
-    if any(date.fullmatch(text) for date in _DATES):
+    if is_date(text):
         return Undressed("", ("a date",))
     if _TIME.fullmatch(text):
         return Undressed("", ("a time",))
