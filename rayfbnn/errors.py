@@ -26,9 +26,19 @@ later"); 1 for everything else.
 """
 
 import errno
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The numbers of the errors of a disk that is full, and of a quota or limit that is reached."""
+
+
+def at_most_ten(parts: Iterable[object]) -> Iterator[str]:
+    """Yield the first ten parts of a message, and "and 250 more" for the others."""
+    rest = iter(parts)
+    yield from map(str, islice(rest, 10))
+    if more := sum(1 for _ in rest):
+        yield f"and {more:,} more"
 
 
 class RayFBNNError(Exception):

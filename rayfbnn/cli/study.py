@@ -16,7 +16,7 @@ from rayfbnn.cli.jobs import start_again
 from rayfbnn.cli.parameters import AsJson, LogFormat, Set, SpecFile, utf8
 from rayfbnn.cli.program import NOT_CONVERGED, app
 from rayfbnn.cli.program import command as command_of
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.output.lines import terminal_height
 from rayfbnn.output.printing import Redrawn, answer, tell
 
@@ -108,7 +108,7 @@ def add(path: Folder, seeds: Seeds) -> None:
     from rayfbnn.study import Study
 
     study = Study.open(path)
-    added = ", ".join(map(str, study.add(_seeds(seeds))))
+    added = ", ".join(at_most_ten(study.add(_seeds(seeds))))
     tell(f"{study.typed}: added the seeds {added}; continue with: rayfbnn study run {study.typed}")
 
 

@@ -8,12 +8,13 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import zip_longest
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.transforms import TargetUnits, is_log_of, logs_of
-from rayfbnn.errors import DataError
+from rayfbnn.errors import DataError, at_most_ten
 from rayfbnn.model.inputs import pieces_of, slices_of_cases
 from rayfbnn.streams import SHARED, Purpose, Streams
 
@@ -201,12 +202,13 @@ def make_dataset(
 def first_difference(ours: Dataset, other: Dataset) -> str | None:
     """Describe the first difference of two data sets: names, number of cases, or a cell; None if equal."""
     for what, in_store, in_file in (
-        ("inputs", ", ".join(ours.input_names), ", ".join(other.input_names)),
-        ("targets", ", ".join(ours.target_names), ", ".join(other.target_names)),
-        ("number of rows", str(ours.n_cases), str(other.n_cases)),
+        ("inputs", ours.input_names, other.input_names),
+        ("targets", ours.target_names, other.target_names),
+        ("number of rows", (str(ours.n_cases),), (str(other.n_cases),)),
     ):
         if in_store != in_file:
-            return f"{what}: {in_store} in the store, {in_file} in the file"
+            store_words, file_words = names_that_differ(in_store, in_file)
+            return f"{what}: {store_words} in the store, {file_words} in the file"
     names = ours.input_names + ours.target_names
     a, b = np.hstack([ours.inputs, ours.targets]), np.hstack([other.inputs, other.targets])
     differing = np.argwhere((a != b) & ~(np.isnan(a) & np.isnan(b)))
@@ -215,6 +217,14 @@ def first_difference(ours: Dataset, other: Dataset) -> str | None:
     row, column = (int(index) for index in differing[0])
     values = f"{float(a[row, column])!r} in the store, {float(b[row, column])!r} in the file"
     return f"row {row + 1}, column {names[column]}: {values} ({len(differing)} values differ in all)"
+
+
+def names_that_differ(ours: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
+    """Return two different lists of names as text; if they are long, from the first name that differs."""
+    if max(len(ours), len(other)) > 10:
+        first = next(place for place, (a, b) in enumerate(zip_longest(ours, other)) if a != b)
+        ours, other = ours[first:], other[first:]
+    return ", ".join(at_most_ten(ours)) or "none", ", ".join(at_most_ten(other)) or "none"
 
 
 def _standardization(

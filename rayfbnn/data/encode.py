@@ -20,7 +20,7 @@ from rayfbnn.data.problems import Problems
 from rayfbnn.data.raw_table import Table, listed, short
 from rayfbnn.data.roles.censoring import CensoringColumn
 from rayfbnn.data.roles.exposure import log_exposures
-from rayfbnn.errors import DataError
+from rayfbnn.errors import DataError, at_most_ten
 
 if TYPE_CHECKING:
     from rayfbnn.data.dataset import Dataset
@@ -103,7 +103,11 @@ def _check_unknown(placed: Sequence[tuple[Cells, InputColumn, Array]]) -> None:
     advice = [_IGNORE] if kinds == {"levels"} else []
     if len(messages) == 1:
         raise DataError(f"{placed[0][0].table.source}: {'; '.join(messages + advice)}")
-    lines = [f"{placed[0][0].table.source}: unknown levels in {len(messages)} columns", *messages, *advice]
+    lines = [
+        f"{placed[0][0].table.source}: unknown levels in {len(messages)} columns",
+        *at_most_ten(messages),
+        *advice,
+    ]
     raise DataError("\n  ".join(lines))
 
 
@@ -118,7 +122,7 @@ def _warn_of_unknown(placed: Sequence[tuple[Cells, InputColumn, Array]]) -> None
         _log.warning(
             "%s: unknown levels are ignored, and all inputs of their columns are 0: %s",
             placed[0][0].table.source,
-            "; ".join(counted),
+            "; ".join(at_most_ten(counted)),
         )
 
 

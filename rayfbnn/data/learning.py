@@ -17,7 +17,7 @@ from rayfbnn.data.problems import Problems, toml_value
 from rayfbnn.data.raw_table import Table, short
 from rayfbnn.data.roles.exposure import learn_exposure
 from rayfbnn.data.spec_protocols import TableConfiguration
-from rayfbnn.errors import DataError
+from rayfbnn.errors import DataError, at_most_ten
 
 # A column of text with more levels than this, and more than one for every two cases, is free text or an
 # identifier.
@@ -49,9 +49,8 @@ def learn_encoding(table: Table, spec: TableConfiguration) -> Encoding:
             inputs.append(_learn_column(cells, spec, selection))
             varying.append(cells)
     if not inputs and not problems:
-        listed = "; ".join(
-            f"column {name}: the value is {value} in every row" for name, value in constant.items()
-        )
+        lines = (f"column {name}: the value is {value} in every row" for name, value in constant.items())
+        listed = "; ".join(at_most_ten(lines))
         raise DataError(f"{table.source}: no input varies: {listed}")
     have_one_unit = _have_one_unit(varying, spec, selection) if inputs else False
     with problems.gathered():

@@ -11,6 +11,7 @@ from rayfbnn.data.cells import Cells
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.data.problems import ColumnError
 from rayfbnn.data.raw_table import short
+from rayfbnn.errors import at_most_ten
 
 
 def missing_rows(cells: Cells, column: InputColumn) -> Array:
@@ -47,6 +48,6 @@ def check_none_missing(columns: Sequence[tuple[Cells, InputColumn]], *, is_train
         ways = "they were never missing in training cases, so drop these rows or fill in the values"
     raise ColumnError(
         f"{table.source}: inputs are missing in {int(rows.sum())} of {len(rows)} rows:"
-        f" {'; '.join(counts)}; {ways}",
+        f" {'; '.join(at_most_ten(counts))}; {ways}",
         {"missing": "indicator"},
     )

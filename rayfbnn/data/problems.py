@@ -9,7 +9,7 @@ from typing import Any
 
 from rayfbnn.data.raw_table import Table
 from rayfbnn.data.spec_protocols import ColumnKeys
-from rayfbnn.errors import DataError
+from rayfbnn.errors import DataError, at_most_ten
 
 PAGE = "docs/data.md"
 _MOST_SHOWN = 50
@@ -95,7 +95,7 @@ class Problems:
                 keys[key] = [name for name in keys[key] if name not in excluded]
         if set(self._inputs) <= set(excluded):
             return []
-        what = f", without {', '.join(excluded)}" if excluded else ""
+        what = f", without {', '.join(at_most_ten(excluded))}" if excluded else ""
         lines = [f"{key} = {toml_value(value)}" for key, value in keys.items()]
         return [f"with this section the table can be read{what}:", "[data]", *lines]
 

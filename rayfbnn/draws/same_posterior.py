@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.data.dataset import unshuffled
+from rayfbnn.data.dataset import names_that_differ, unshuffled
 from rayfbnn.draws.view import Draws
-from rayfbnn.errors import ConfigError, StoreMismatchError
+from rayfbnn.errors import ConfigError, StoreMismatchError, at_most_ten
 from rayfbnn.spec import differences
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def check_same_posterior(
             reasons.append("data: the training cases differ")
         if reasons:
             raise StoreMismatchError(
-                f"{other.path}: is not from the posterior of {first.path}: {'; '.join(reasons)}"
+                f"{other.path}: is not from the posterior of {first.path}: {'; '.join(at_most_ten(reasons))}"
             )
 
 
@@ -115,7 +115,7 @@ def _difference_of_targets(first: Draws, other: Draws) -> str:
     """Return why densities of the training targets cannot be compared, or "" if they can."""
     data, other_data = _in_order_of_table(first), _in_order_of_table(other)
     if data.target_names != other_data.target_names:
-        names = (", ".join(cases.target_names) for cases in (data, other_data))
+        names = names_that_differ(data.target_names, other_data.target_names)
         return f"the targets differ: {' and '.join(names)}"
     if data.n_cases != other_data.n_cases:
         return f"the numbers of training cases differ: {data.n_cases:,} and {other_data.n_cases:,}"

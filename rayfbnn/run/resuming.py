@@ -7,7 +7,7 @@ from socket import gethostname
 
 from rayfbnn.data import Source, first_difference, is_path, read_training_file
 from rayfbnn.data.dataset import unshuffled
-from rayfbnn.errors import ConfigError, StoreMismatchError
+from rayfbnn.errors import ConfigError, StoreMismatchError, at_most_ten
 from rayfbnn.kernels import choose
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec, differences
@@ -33,7 +33,7 @@ def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> i
         allowed.add("chains_per_batch")  # its default depends on the number of cores or GPUs
     disagreements = [line for line in differences(store.spec, asked) if line.split(": ")[0] not in allowed]
     if disagreements:
-        listed = "".join(f"\n  {line}" for line in disagreements)
+        listed = "".join(f"\n  {line}" for line in at_most_ten(disagreements))
         raise StoreMismatchError(f"{store.path}: the store has a different configuration:{listed}")
     return wanted if iterations is None and wanted > planned and not is_open else iterations
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rayfbnn.data.file_sizes import check_parquet_size
 from rayfbnn.data.paths import check_on_disk, read_at_most
-from rayfbnn.errors import ConfigError, DataError
+from rayfbnn.errors import ConfigError, DataError, at_most_ten
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import NetworkSpec, destination
 from rayfbnn.model.connections import Connections, Generated, Table
@@ -85,7 +85,7 @@ def _read(path: Path, *, key: str) -> dict[str, list[int]]:
         columns = {name: [row[place] for row in rows[1:]] for place, name in enumerate(header)}
     wrong = [name for name in columns if name not in _COLUMNS]
     if wrong or not {"destination", "weight"} <= set(columns):
-        names = ", ".join(columns) or "none"
+        names = ", ".join(at_most_ten(columns)) or "none"
         raise ConfigError(f"{key}: {path}: columns must be source, destination and weight, got {names}")
     return {
         name: [_whole(value, f"{key}: {path}: column {name}") for value in columns[name]] for name in columns
@@ -191,7 +191,9 @@ def check_connections(network: NetworkSpec, full: Mapping[str, tuple[int, ...]])
         key = f"network.connections.{name}"
         if name not in full or name[0] == "t":
             groups = [group for group in full if group[0] != "t"]
-            raise ConfigError(f"{key}: no such group{nearest(name, groups)}; it may be {', '.join(groups)}")
+            raise ConfigError(
+                f"{key}: no such group{nearest(name, groups)}; it may be {', '.join(at_most_ten(groups))}"
+            )
         if name not in network.priors:
             raise ConfigError(f"{key}: the group has no prior; give one in network.priors.{name}")
         prior, prior_key = network.priors[name], f"network.priors.{name}"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import DATA_MODELS, ModelKind
 from rayfbnn.spec.messages import RIGHT, short
@@ -78,7 +78,7 @@ def check_model(keys: ModelKeys, data: DataSpec, inputs: Sequence[str]) -> None:
                     f"model.{name}: only {owner.kind} targets have {words}, got {short(value)}; leave it out"
                 )
     if chosen.has_single_target and len(data.targets) != 1:
-        names = ", ".join(data.targets)
+        names = ", ".join(at_most_ten(data.targets))
         raise ConfigError(f"data.targets: {chosen.kind} models have exactly one target, got {names}")
     for key, column in (("censored", data.censored), ("event", data.event)):
         if column is not None and not chosen.are_times:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from rayfbnn.data.dataset import INPUTS_TOGETHER
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.model.architecture import LayerSpec
 from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.spec.ladder import LadderSpec
@@ -87,9 +87,8 @@ def _check_transform(data: DataSpec, model: ModelKeys) -> None:
     """Raise ConfigError unless data.transform names real targets."""
     for name in data.transform or {}:
         if name not in data.targets:
-            raise ConfigError(
-                f'data.transform: "{name}" is not a target; name one of {", ".join(data.targets)}'
-            )
+            possible = ", ".join(at_most_ten(data.targets))
+            raise ConfigError(f'data.transform: "{name}" is not a target; name one of {possible}')
         if not DATA_MODELS[model.kind].is_real:
             raise ConfigError(
                 f'data.transform: only real targets have a log scale, got "{name}" with model.kind ='

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.model.architecture import PRIOR_ACTIVATIONS, LayerSpec, NetworkSpec, PriorSpec
 from rayfbnn.spec.connections import check_connections, connections_of
 from rayfbnn.spec.defaults import DEFAULT_HIDDEN
@@ -140,7 +140,7 @@ def _input_numbers(names: tuple[str, ...], inputs: tuple[str, ...], *, key: str)
     for place, name in enumerate(names):
         if name not in inputs or name in names[:place]:
             problem = "is listed twice" if name in inputs else f"is not an input{nearest(name, inputs)}"
-            raise ConfigError(f'{key}: "{name}" {problem}; the inputs are {", ".join(inputs)}')
+            raise ConfigError(f'{key}: "{name}" {problem}; the inputs are {", ".join(at_most_ten(inputs))}')
     return tuple(sorted(inputs.index(name) for name in names))
 
 
@@ -205,7 +205,9 @@ def _check_omitted(network: NetworkSpec, full: Mapping[str, tuple[int, ...]]) ->
         key = f"network.omit.{name}"
         possible = [group for group in full if group == "io" or group.startswith("ih")]
         if name not in possible:
-            raise ConfigError(f"{key}: only weights from the inputs can omit inputs: {', '.join(possible)}")
+            raise ConfigError(
+                f"{key}: only weights from the inputs can omit inputs: {', '.join(at_most_ten(possible))}"
+            )
         if name not in network.priors:
             raise ConfigError(f"{key}: the group has no prior; give one in network.priors.{name}")
         if len(omitted) == network.inputs:
@@ -220,7 +222,7 @@ def _check_priors(network: NetworkSpec, prior_texts: Mapping[str, str]) -> None:
         if name not in possible:
             raise ConfigError(
                 f'{key}: no such group in this network, got "{text}"{nearest(name, possible)}; '
-                f"the possible groups are {', '.join(possible)}"
+                f"the possible groups are {', '.join(at_most_ten(possible))}"
             )
         if name in groups:
             check_prior(key, text, network.priors[name], n_sources=groups[name][0])
@@ -257,4 +259,4 @@ def _check_paths(network: NetworkSpec) -> None:
 
 def _need_one(network: NetworkSpec, groups: list[str], problem: str) -> None:
     if not any(group in network.priors for group in groups):
-        raise ConfigError(f"network.priors: {problem}; give a prior for {' or '.join(groups)}")
+        raise ConfigError(f"network.priors: {problem}; give a prior for {' or '.join(at_most_ten(groups))}")

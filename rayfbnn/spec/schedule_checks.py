@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.model_updates import RandomGrid, SampleSigmas
 from rayfbnn.mcmc.operation import AUTO, Operation, TrajectoryOperation, automatic
@@ -84,7 +84,7 @@ def _check_groups(phases: Sequence[PhaseSpec], network: NetworkSpec, model: Data
             if name not in known:
                 raise ConfigError(
                     f'{key}.groups: {operation.op} finds no precisions in "{name}"{nearest(name, known)};'
-                    f" the groups here are {', '.join(known)}"
+                    f" the groups here are {', '.join(at_most_ten(known))}"
                 )
 
 

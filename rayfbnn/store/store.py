@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
-from rayfbnn.errors import StoreMismatchError
+from rayfbnn.errors import StoreMismatchError, at_most_ten
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
@@ -426,7 +426,9 @@ class Store:
                     f"draws: {sampled} iterations are sampled, but {n_draws} draws would be fewer"
                 )
             if problems:
-                raise StoreMismatchError(f"{self.path}: cannot be extended:\n  " + "\n  ".join(problems))
+                raise StoreMismatchError(
+                    f"{self.path}: cannot be extended:\n  " + "\n  ".join(at_most_ten(problems))
+                )
             if n_draws == self.root.header.n_draws and spec == self.spec:
                 return
             extension.check_longer(self.fs, self.path, self.root, spec, n_draws)

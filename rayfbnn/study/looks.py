@@ -13,7 +13,7 @@ from rayfbnn.answers.ladder.pooled import verdict_on_pooled_ladders
 from rayfbnn.answers.ladder.verdict import verdict_on_ladders
 from rayfbnn.draws.quantities import DENSITIES, Quantities
 from rayfbnn.draws.view import Draws, of_store
-from rayfbnn.errors import StoreCorruptError
+from rayfbnn.errors import StoreCorruptError, at_most_ten
 from rayfbnn.store.store import Store
 from rayfbnn.study.rule import Judged, Rule, judge, reasons
 from rayfbnn.study.sealed import LookDocument
@@ -188,7 +188,7 @@ def _reasons_of_ladders(runs: Mapping[int, Draws]) -> list[str]:
         if verdict is not None and not verdict.is_sound:
             unsound.setdefault(verdict.grade, []).append(str(seed))
     sentences = [
-        f"the evidence of the ladders of these seeds is {grade!r}: {', '.join(seeds)}"
+        f"the evidence of the ladders of these seeds is {grade!r}: {', '.join(at_most_ten(seeds))}"
         for grade, seeds in sorted(unsound.items())
     ]
     if unsound or len(runs) < 2:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rayfbnn.data import Dataset
-from rayfbnn.errors import ConfigError, StoreCorruptError, StoreExistsError, StoreMismatchError
+from rayfbnn.errors import ConfigError, StoreCorruptError, StoreExistsError, StoreMismatchError, at_most_ten
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.store.checking.documents import as_document
@@ -97,7 +97,7 @@ class Members:
         if store.root.header.data_hash != self._plan.configurations[member.configuration].data_hash:
             lines.append("data: the training cases differ")
         if lines:
-            listed = "".join(f"\n  {line}" for line in lines)
+            listed = "".join(f"\n  {line}" for line in at_most_ten(lines))
             raise StoreMismatchError(f"{store.path}: is not a member of this study:{listed}")
         return store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from rayfbnn.errors import ConfigError, StoreError, StoreMismatchError
+from rayfbnn.errors import ConfigError, StoreError, StoreMismatchError, at_most_ten
 from rayfbnn.store.store import Store
 from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.looks import Due, Look, take_look
@@ -79,7 +79,7 @@ def _different_lengths(lengths: Mapping[int, int]) -> str:
         f"{length} draws in each chain of {_seeds([seed for seed in lengths if lengths[seed] == length])}"
         for length in different
     ]
-    return f"members have different lengths: {', '.join(parts)}"
+    return f"members have different lengths: {', '.join(at_most_ten(parts))}"
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rayfbnn.errors import RayFBNNError, WorkerError
+from rayfbnn.errors import RayFBNNError, WorkerError, at_most_ten
 from rayfbnn.output.printing import say_from_handler
 from rayfbnn.run.executor import worker_name
 from rayfbnn.run.on_ray.actors import current_node
@@ -169,7 +169,7 @@ class ClusterDrivers:
         """Kill the tasks that have not ended, because one that is stopped or hangs would never end."""
         begun = [(task.worker, task.node) for task in list(self._tasks.values()) if task.worker]
         if begun:
-            names = ", ".join(worker for worker, _ in begun)
+            names = ", ".join(at_most_ten(worker for worker, _ in begun))
             say_from_handler(f"{names}: did not end in time after the signal, killed")
             kill_processes(self._ray, begun)
 

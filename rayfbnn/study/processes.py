@@ -12,7 +12,7 @@ import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from rayfbnn import errors
 from rayfbnn.errors import RayFBNNError, WorkerError
@@ -38,6 +38,7 @@ class Drivers:
         self._is_stopping = self._is_stopped = False
         self._stop_by = math.inf  # on the monotonic clock
         self._processes: list[subprocess.Popen[str]] = []
+        self._inputs: dict[int, IO[str] | None] = {}  # standard input of each process, kept open
 
     def run(self) -> None:
         """Run the processes to their end.
@@ -52,12 +53,13 @@ class Drivers:
                 while self._processes and time.monotonic() < self._stop_by:
                     process = self._processes[0]
                     try:
-                        process.wait(_LOOK_SECONDS)
+                        # This also reads, because a process waits while its pipe is full.
+                        output, _ = process.communicate(timeout=_LOOK_SECONDS)
                     except subprocess.TimeoutExpired:
                         self._processes.append(self._processes.pop(0))
                         continue
                     self._processes.remove(process)
-                    failures += self._ended(process)
+                    failures += self._ended(process, output)
                     if failures > self._max_failures:
                         raise WorkerError(
                             f"{failures} drivers of the study died, more than max_failures ="
@@ -73,13 +75,15 @@ class Drivers:
         # -P: nothing is imported from the current folder. The folder of this package is searched last, in
         # case Python does not find the package elsewhere.
         code = f"import sys; sys.path.append({_ROOT!r}); from rayfbnn.study.processes import main; main()"
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-c", code, self._arguments],
             stdin=subprocess.PIPE,  # ends with this process
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **ONE_THREAD},
         )
+        self._inputs[process.pid], process.stdin = process.stdin, None  # communicate() would close it
+        return process
 
     def _stop(self) -> None:
         """Ask the processes to commit their current work, and to end. A signal handler may call this."""
@@ -93,16 +97,16 @@ class Drivers:
         """Wait for the processes, and kill any that do not end in time because they are stopped or hang."""
         for process in self._processes:
             try:
-                process.wait(max(0.0, self._stop_by - time.monotonic()))
+                process.communicate(timeout=max(0.0, self._stop_by - time.monotonic()))
             except subprocess.TimeoutExpired:
                 self._is_stopped = True
                 process.kill()
-                process.wait()
+                process.communicate()
                 say(f"driver {process.pid} of the study: did not end in time after the signal, killed")
 
-    def _ended(self, process: subprocess.Popen[str]) -> int:
+    def _ended(self, process: subprocess.Popen[str], output: str) -> int:
         """Handle the end of a process. Return 1 if it died and was replaced, otherwise 0."""
-        output, _ = process.communicate()
+        del self._inputs[process.pid]
         if process.returncode == 0:
             return 0
         if process.returncode == START_AGAIN or self._is_stopping:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.study.agreement import LEAST_DRAWS, agreement
 
 _MOST_LOOKS = 1000
@@ -195,4 +195,4 @@ def _drift(one: Judged, rule: Rule) -> Iterator[str]:
 
 
 def _listed(seeds: tuple[int, ...]) -> str:
-    return ", ".join(map(str, seeds))
+    return ", ".join(at_most_ten(seeds))

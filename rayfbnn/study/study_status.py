@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rayfbnn.errors import at_most_ten
 from rayfbnn.run.status import status_if_driven
 from rayfbnn.study.members import Member
 
@@ -190,7 +191,7 @@ def counted_drivers(drivers: list[str]) -> str:
     """Return the number of drivers and their names."""
     if not drivers:
         return "no driver"
-    return f"{len(drivers)} driver{'s' if len(drivers) > 1 else ''}: {', '.join(drivers)}"
+    return f"{len(drivers)} driver{'s' if len(drivers) > 1 else ''}: {', '.join(at_most_ten(drivers))}"
 
 
 def _paragraph(configuration: ConfigurationStatus) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.data import Dataset, Source, is_path, read_training
 from rayfbnn.data.paths import check_on_disk
-from rayfbnn.errors import ConfigError, StoreError, StoreExistsError, StoreFormatError
+from rayfbnn.errors import ConfigError, StoreError, StoreExistsError, StoreFormatError, at_most_ten
 from rayfbnn.output.whole_file import check_takes_files
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.root import root_document, store_around
@@ -57,9 +57,9 @@ def read_run_data(spec: RunSpec, data: Source | None) -> tuple[RunSpec, Dataset]
 
     spec, dataset = read_training(spec, data)
     if spec.encoding is not None and spec.encoding.constant:
-        listed = ", ".join(f"{name} ({value})" for name, value in spec.encoding.constant.items())
+        listed = ", ".join(at_most_ten(f"{name} ({value})" for name, value in spec.encoding.constant.items()))
         _log.warning("constant columns are left out of the inputs: %s", listed)
-    for remark in remarks(spec, dataset):
+    for remark in at_most_ten(remarks(spec, dataset)):
         _log.warning("%s", remark)
     path = spec.train_path if data is None else Path(data) if is_path(data) else None
     return spec.with_train(path and path.resolve()), dataset

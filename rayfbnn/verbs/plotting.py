@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source, is_path, read_cases
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.output.whole_file import whole_files
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
@@ -165,7 +165,7 @@ def _check_plot_arguments(store: Store, folder: Path, data: Source | None, input
     for path in (folder, *folder.glob("*.png")):  # an old picture may be a link
         check_output(path, inputs=inputs)
     if input_name is not None and input_name not in store.data.input_names:
-        names = ", ".join(store.data.input_names)
+        names = ", ".join(at_most_ten(store.data.input_names))
         raise ConfigError(f"input_name: the store has no input {input_name}; its inputs are {names}")
     if data is not None and store.kind == "prior":
         named = data if is_path(data) else "data"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source, read_cases
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.store.storage.places import as_typed
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
@@ -172,7 +172,7 @@ def _weighed(runs: list[Draws]) -> list[Draws]:
     weighed, sentence = pooled_by_evidence(runs)
     is_equal = all(one is other for one, other in zip(weighed, runs, strict=False))
     if sentence:
-        paths = ", ".join(as_typed(run.path) for run in runs)
+        paths = ", ".join(at_most_ten(as_typed(run.path) for run in runs))
         _log.warning("%s: %s%s", paths, sentence, "" if is_equal else BESIDE)
     return runs if is_equal else weighed
 

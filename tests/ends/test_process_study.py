@@ -7,13 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from rayfbnn.errors import ConfigError, WorkerError
+from rayfbnn.run.running import RunOptions
 from rayfbnn.study import Rule, Study
+from rayfbnn.study.processes import Drivers
 from tests.ends.command import LONG_PATIENCE, is_alive
 from tests.support.drivers import PATIENCE, descendants, finish, slow_spec, start, wait_until
 from tests.support.small import small_spec
@@ -102,3 +106,23 @@ def test_workers_on_ray_import_nothing_from_the_current_folder(tmp_path: Path) -
     done = _rayfbnn(tmp_path, "sample", "run.toml", "run.zarr", "--workers", 2)
     assert done.returncode == 0, done.stderr
     assert not list(tmp_path.glob("ran_*"))
+
+
+@pytest.mark.parametrize(("workers", "length"), [(1, 2**16), (2, 2**20)])
+@pytest.mark.parametrize("prints", [False, True])
+def test_an_error_longer_than_a_pipe_arrives_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, length: int, prints: bool
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import rayfbnn.errors as errors, rayfbnn.study.files as files\n"
+        "def fail(place):\n"
+        f"    if {prints}: print('x' * {length}, flush=True)\n"
+        f"    raise errors.ConfigError('x' * {length} + '.')\n"
+        "files.StudyFiles.open = fail\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
+    began = time.monotonic()
+    with pytest.raises(WorkerError if prints else ConfigError) as raised:
+        Drivers(str(tmp_path), RunOptions(), count=workers).run()
+    assert time.monotonic() - began < PATIENCE
+    assert prints or str(raised.value) == "x" * length + "."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.output.whole_file import whole_file
 from rayfbnn.spec.messages import nearest
 
@@ -42,7 +42,7 @@ def variables_of(tree: xr.DataTree, patterns: Sequence[str] = ()) -> Variables:
         if not any(fnmatchcase(name, pattern) for name in every):
             raise ConfigError(
                 f"variables: no variable is called {pattern}{nearest(pattern, every)};"
-                f" there are {', '.join(every)}"
+                f" there are {', '.join(at_most_ten(every))}"
             )
     return {
         name: variable

@@ -13,7 +13,7 @@ from rayfbnn.answers.serving.monte_carlo import Thinning, thin
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases
 from rayfbnn.draws.held import hold
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, at_most_ten
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
@@ -154,7 +154,7 @@ class Predictor:
         return predictive_sample(self._held, inputs, n_samples, seed=seed)
 
     def __repr__(self) -> str:
-        names = ", ".join(self.target_names)
+        names = ", ".join(at_most_ten(self.target_names))
         early = "" if self.early_phase is None else f", NOT FROM THE POSTERIOR: phase {self.early_phase}"
         return f"Predictor({names}: {self.n_draws} draws, Monte Carlo error {self.mcse:.2g} sd{early})"
 

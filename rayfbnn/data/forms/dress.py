@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rayfbnn.data.forms.dates import is_date
 from rayfbnn.data.forms.levels import plain_number
+from rayfbnn.errors import at_most_ten
 from rayfbnn.numerals import has_other_digits
 
 _MOSTLY = 0.9  # a column with this share of numbers in dress is a column of numbers
@@ -203,7 +204,8 @@ def dress_of(text: str, others: Sequence[str]) -> Dress | None:
             f"write all numbers in one way, as shares or in percent ({text} is {float(one.plain) / 100:g})"
         )
     elif len({unit.rstrip("s.") for unit in units}) > 1:
-        advice = f"convert all to one unit ({', '.join(sorted(units))} occur) and write the number alone"
+        listed = ", ".join(at_most_ten(sorted(units)))
+        advice = f"convert all to one unit ({listed} occur) and write the number alone"
     return Dress(f"has {' and '.join(one.seen)}", advice)
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
+from rayfbnn.errors import at_most_ten
 from rayfbnn.model.approximation.log_concave import PrecisionMoments, precision_moments
 from rayfbnn.model.architecture import DISPERSION, NOISE, NetworkSpec
 from rayfbnn.model.layout import ParameterLayout, PrecisionGroup, PrecisionLayout
@@ -45,7 +46,7 @@ def why_not_expected(network: NetworkSpec, layout: PrecisionLayout) -> str | Non
                 " fix its other levels, or leave out its last alpha"
             )
     if network.adjustments:
-        names = ", ".join(network.adjustments)
+        names = ", ".join(at_most_ten(network.adjustments))
         return f"adjustments ({names}) are not covered; leave them out"
     return None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
-from rayfbnn.errors import RayFBNNError, WorkerError
+from rayfbnn.errors import RayFBNNError, WorkerError, at_most_ten
 from rayfbnn.run.on_ray.actors import Actor, Actors, Question
 from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, cause_of, connect, stop_ray
 from rayfbnn.run.on_ray.killing import Deadline, kill_processes
@@ -136,7 +136,7 @@ class RayExecutor:
         """Kill the workers that have not ended, because one that is stopped or hangs would never end."""
         busy = [actor for actor in self._actors if actor.batch is not None]
         if busy:
-            names = ", ".join(actor.name for actor in busy)
+            names = ", ".join(at_most_ten(actor.name for actor in busy))
             _log.warning("%s: did not end in time after the signal, killed; committed work is kept", names)
             kill_processes(self._ray, [(actor.name, actor.node) for actor in busy])
 

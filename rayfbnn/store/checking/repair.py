@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rayfbnn.errors import StoreCorruptError, StoreMismatchError
+from rayfbnn.errors import StoreCorruptError, StoreMismatchError, at_most_ten
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING, VERDICTS
 from rayfbnn.store.checking.heads import HEAD
 from rayfbnn.store.checking.verify import verify
@@ -75,7 +75,7 @@ def _planned(store: OpenStore, report: VerifyReport) -> _Repair:
     """Return the steps of a repair; StoreCorruptError if it cannot mend everything."""
     of_tuning, of_heads, of_blocks, of_verdicts, lost = _by_kind(report.damage)
     if lost:
-        listed = "\n  ".join(f"{problem.file}: {problem.what}" for problem in lost)
+        listed = "\n  ".join(at_most_ten(f"{problem.file}: {problem.what}" for problem in lost))
         raise StoreCorruptError(
             f"{store.path}: cannot be repaired; restore these files from a copy:\n  {listed}"
         )
