@@ -13,7 +13,7 @@ from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.stored_fit import FitSummary, fit_summary
 from rayfbnn.markup import tables
-from rayfbnn.reduce.effective import pareto_k
+from rayfbnn.reduce.importance import pareto_k
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,8 +18,9 @@ from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
 from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.reduce.blocks import KEPT_BYTES, Reader, Unit, bytes_of, units_of
-from rayfbnn.reduce.effective import MIN_DRAWS, ess_mean, pareto_k
+from rayfbnn.reduce.effective import MIN_DRAWS, ess_mean
 from rayfbnn.reduce.executors import Executor, InProcess
+from rayfbnn.reduce.importance import is_unreliable, pareto_k
 from rayfbnn.reduce.tile import Tile
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class LeftOut:
 
     elpd      log density of the case's targets given all other cases, per unit of the data file
     p         log density given all cases minus elpd; the sum over cases is the effective number of parameters
-    pareto_k  shape of the distribution of the largest importance weights; NaN if these weights are equal
+    pareto_k  shape of the distribution of the largest importance weights; infinite if it cannot be estimated,
+              and minus infinity if all weights are nearly equal
     n_draws   number of draws of all chains together
     """
 
@@ -128,8 +130,8 @@ def leave_out_tile(reader: Reader, job: TileJob) -> Array:
 def leave_out_one(log_densities: Array) -> tuple[float, float, float]:
     """Return elpd, p and Pareto k of a case, given its log density in every draw, (n_chains, n_draws).
 
-    The weights are not smoothed if no Pareto distribution can be fitted to the largest. Then k is NaN if
-    these are all equal, and infinite if they are too different, or if the density is zero in a draw.
+    The weights are not smoothed if no Pareto distribution can be fitted to the largest. Then k is minus
+    infinity if all weights are nearly equal, and else infinite, so that the case counts as unreliable.
     """
     from arviz_stats import base
 
@@ -142,8 +144,8 @@ def leave_out_one(log_densities: Array) -> tuple[float, float, float]:
         elpd, k, p = map(float, statistics.loo(log_densities, r_eff=efficiency))
     if math.isfinite(elpd) and math.isfinite(k):
         return elpd, p, k
-    elpd = -_log_mean(-log_densities)
-    return elpd, _log_mean(log_densities) - elpd, pareto_k(-log_densities.ravel())
+    elpd, k = -_log_mean(-log_densities), pareto_k(-log_densities.ravel())
+    return elpd, _log_mean(log_densities) - elpd, math.inf if math.isnan(k) else k
 
 
 def _log_mean(logs: Array) -> float:
@@ -191,7 +193,7 @@ def elpd_data(left_out: LeftOut) -> ELPDData:
         n_samples=left_out.n_draws,
         n_data_points=len(case),
         scale="log",
-        warning=bool((pareto_k > good_k).any()),
+        warning=bool(is_unreliable(left_out.pareto_k[case], good_k).any()),
         good_k=good_k,
         elpd_i=elpd_i,
         pareto_k=pareto_k,

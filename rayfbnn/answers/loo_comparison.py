@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.answers.wording import known
+from rayfbnn.reduce.importance import is_unreliable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,8 +57,8 @@ def elpd_dict(elpd: ELPDData) -> dict[str, Any]:
 
 
 def n_unreliable(elpd: ELPDData) -> int:
-    """Return the number of cases whose Pareto k is too large for their density to be trusted."""
-    return int((elpd.pareto_k > elpd.good_k).sum())
+    """Return the number of cases whose Pareto k is too large, or unknown, for their density to be trusted."""
+    return int(is_unreliable(elpd.pareto_k.values, elpd.good_k).sum())
 
 
 def compare_elpds(elpds: Mapping[str, ELPDData]) -> LooComparison:

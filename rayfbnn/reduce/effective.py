@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.fft
@@ -17,8 +17,6 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 
-_UNDERFLOW = 600.0  # exp(-708) is the smallest normal number
-_LEAST_TAIL = 5  # fewest weights for a fit of a Pareto distribution
 _BLOCK_BYTES = 4e6  # of chains that are transformed at once; more only wait for memory
 _TOGETHER_BYTES = 250e3  # of quantities of few draws that are computed together
 _RESOLUTION = 1e-15  # values that differ by less are one value
@@ -219,27 +217,3 @@ def _autocovariances(chains: Array) -> tuple[Array, Array]:
         spectra = scipy.fft.rfft(some, length, axis=2)
         power += (spectra.real**2 + spectra.imag**2).sum(axis=1)
     return scipy.fft.irfft(power, length, axis=1)[:, :n_draws] / (n_chains * n_draws), means
-
-
-def pareto_k(log_weights: Array) -> float:
-    """Return the shape k of the Pareto distribution of the largest weights, given their logs (n_draws,).
-
-    The result is NaN if a weight is not finite, if there are too few weights, or if the largest are all
-    equal. It is infinite if the largest weight exceeds others in the tail by so much that they underflow to
-    zero, because no shape can be fitted then.
-    """
-    from arviz_stats import base
-
-    if not np.isfinite(log_weights).all() or np.ptp(log_weights) == 0:
-        return math.nan
-    n = len(log_weights)
-    tail = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))  # number of weights in the fit
-    largest = np.sort(log_weights)[-tail:]
-    if tail < _LEAST_TAIL or np.ptp(largest) == 0:
-        return math.nan
-    if np.ptp(largest) > _UNDERFLOW:
-        return math.inf
-    statistics: Any = base.array_stats  # type: ignore[attr-defined]
-    with np.errstate(all="ignore"):
-        k = float(statistics.psislw(-np.asarray(log_weights))[1])  # it takes minus the logs
-    return k if math.isfinite(k) else math.nan

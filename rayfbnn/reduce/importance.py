@@ -10,63 +10,91 @@ from rayfbnn.arrays import Array
 
 _LEAST_TAIL = 5  # weights in a fit
 _PRIOR_DRAWS, _PRIOR_K, _PRIOR_QUARTILE = 10, 0.5, 3  # of Zhang and Stephens, and of Vehtari and others
-_TINY = math.log(np.finfo(np.float64).tiny)
+_NEGLIGIBLE = 10 * np.finfo(np.float64).eps  # share of a point in the fit, below which it is left out
+_UNDERFLOW = 600.0  # exp(-708) is the smallest normal number
+_NEARLY_EQUAL = 1.01  # the largest weight over the mean; no probability by such weights is off by more
 
 
 def smoothed(log_weights: Array) -> tuple[Array, Array]:
     """Return weights that add up to one, and the Pareto k of each case.
 
     The largest weights of a case are replaced by quantiles of a Pareto distribution that is fitted to them:
-    Vehtari, Simpson, Gelman, Yao and Gabry, JMLR 25 (2024). If the largest weights are all equal, or too
-    few for a fit, all weights stay unchanged and k is NaN.
+    Vehtari, Simpson, Gelman, Yao and Gabry, JMLR 25 (2024). The weights are those of arviz-stats, also where
+    draws are repeated. If no distribution can be fitted, because the largest weights are equal, or too few,
+    or too many of them are equal to the largest of the others, all weights stay unchanged. Then k is minus
+    infinity if the weights of all draws are nearly equal, and NaN if not: such weights are not reliable.
 
     Parameters
     ----------
     log_weights : (n_cases, n_draws)   finite, up to a constant of each case
     """
     n_draws = log_weights.shape[1]
-    n_tail = int(min(0.2 * n_draws, 3 * math.sqrt(n_draws)))
+    n_tail = _tail(n_draws)
     logs = log_weights - log_weights.max(axis=1, keepdims=True)
     k = np.full(len(logs), np.nan)
     if n_draws > n_tail >= _LEAST_TAIL:
-        order = np.argpartition(logs, n_draws - n_tail - 1, axis=1)[:, n_draws - n_tail - 1 :]
-        largest = np.take_along_axis(logs, order, axis=1)
-        order = np.take_along_axis(order, np.argsort(largest, axis=1), axis=1)
-        largest = np.take_along_axis(logs, order, axis=1)
-        bound = np.exp(np.maximum(largest[:, :1], _TINY))
-        excess = np.exp(largest[:, 1:]) - bound
-        can_fit = excess[:, 0] > 0
-        k[can_fit], sigma = _pareto_fit(excess[can_fit])
+        order = np.argsort(logs, axis=1)[:, n_draws - n_tail - 1 :]
+        largest = np.exp(np.take_along_axis(logs, order, axis=1))
+        bound, tail = largest[:, :1], largest[:, 1:]
+        k, sigma = _pareto_fit(tail - bound)
+        is_fitted = np.isfinite(k) & (sigma > 0) & (tail[:, 0] < tail[:, -1])
+        k = np.where(is_fitted, k, np.nan)
         share = (np.arange(n_tail) + 0.5) / n_tail
-        tail = np.log(_pareto_quantiles(share, k[can_fit], sigma) + bound[can_fit])
-        rows = np.flatnonzero(can_fit)[:, None]
-        logs[rows, order[can_fit, 1:]] = np.minimum(tail, 0.0)
+        quantiles = np.log(_pareto_quantiles(share, k[is_fitted], sigma[is_fitted]) + bound[is_fitted])
+        rows = np.flatnonzero(is_fitted)[:, None]
+        logs[rows, order[is_fitted, 1:]] = np.minimum(quantiles, 0.0)
     weights = np.exp(logs)
     weights /= weights.sum(axis=1, keepdims=True)
-    return weights, k
+    is_flat = np.isnan(k) & (weights.max(axis=1) * n_draws <= _NEARLY_EQUAL)
+    return weights, np.where(is_flat, -np.inf, k)
+
+
+def pareto_k(log_weights: Array) -> float:
+    """Return the Pareto k of weights, given their logs (n_draws,); see `smoothed`.
+
+    It is NaN if a weight is not finite. It is infinite if the largest weight exceeds others in the tail by so
+    much that they underflow to zero, because no shape can be fitted then.
+    """
+    if not np.isfinite(log_weights).all():
+        return math.nan
+    n_tail = _tail(len(log_weights))
+    if n_tail >= _LEAST_TAIL and np.ptp(np.sort(log_weights)[-n_tail:]) > _UNDERFLOW:
+        return math.inf
+    return float(smoothed(log_weights[None])[1][0])
+
+
+def is_unreliable(k: Array, limit: float) -> Array:
+    """Return True where means by importance weights of Pareto k are unreliable: it is too large, or NaN."""
+    return np.asarray(~(k <= limit))
+
+
+def _tail(n_draws: int) -> int:
+    """Return the number of the largest weights that a Pareto distribution is fitted to."""
+    return int(min(0.2 * n_draws, 3 * math.sqrt(n_draws)))
 
 
 def _pareto_fit(excess: Array) -> tuple[Array, Array]:
     """Return the shape k and the scale of a generalised Pareto distribution, (n_cases,) each.
 
     Zhang and Stephens (2009), "A new and efficient estimation method for the generalized Pareto
-    distribution".
+    distribution". Both are NaN where a quarter of the numbers is zero.
 
-    excess  (n_cases, n) increasing positive numbers
+    excess  (n_cases, n) increasing numbers, zero or more
     """
     n = excess.shape[1]
     n_points = 30 + int(math.sqrt(n))
     points = 1 - np.sqrt(n_points / (np.arange(n_points) + 0.5))
     quartile = excess[:, int(n / 4 + 0.5) - 1, None]
-    b = points / (_PRIOR_QUARTILE * quartile) + 1 / excess[:, -1:]  # (n_cases, n_points)
-    shapes = np.log1p(-b[:, :, None] * excess[:, None]).mean(axis=2)
     with np.errstate(all="ignore"):
+        b = points / (_PRIOR_QUARTILE * quartile) + 1 / excess[:, -1:]  # (n_cases, n_points)
+        shapes = np.log1p(-b[:, :, None] * excess[:, None]).mean(axis=2)
         logs = n * (np.log(-b / shapes) - shapes - 1)
-    logs = np.where(np.isfinite(logs), logs, -np.inf)
-    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-    best = (b * weights).sum(axis=1) / weights.sum(axis=1)
-    k = np.log1p(-best[:, None] * excess).mean(axis=1)
-    scale = -k / best
+        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        weights = np.where(weights < _NEGLIGIBLE, 0.0, weights)
+        best = (b * weights).sum(axis=1) / weights.sum(axis=1)
+        k = np.log1p(-best[:, None] * excess).mean(axis=1)
+        scale = -k / best
     return (n * k + _PRIOR_DRAWS * _PRIOR_K) / (n + _PRIOR_DRAWS), scale
 
 

@@ -31,7 +31,7 @@ class Placed:
     probability  (n_cases, n_labels) of each label; no labels for numbers
     mean, sd     (n_cases, n_values) of the targets by all draws, on the scale of `DataModel.moments`
     p            (n_cases,) effective number of parameters that a case takes; zero if none is left out
-    pareto_k     (n_cases,) of the weights; NaN if none is left out, or if the largest weights are equal
+    pareto_k     (n_cases,) of the weights, as in `importance.smoothed`; NaN if none is left out
     is_finite    (n_cases,) whether the outputs of all networks are finite; other fields say nothing if not
     """
 

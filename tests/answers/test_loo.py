@@ -24,6 +24,7 @@ from rayfbnn.answers.loo import (
     leave_out_tile,
     relative_efficiency,
 )
+from rayfbnn.answers.loo_comparison import n_unreliable
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Source, committed
 from rayfbnn.errors import StoreError
@@ -203,7 +204,7 @@ def peak_bytes(n_draws: int, n_cases: int, memory_bytes: float, **changes: int) 
 
 def test_equal_densities_need_no_weights() -> None:
     found = leave_out_one(np.full((4, 30), -2.0))
-    np.testing.assert_allclose(found, (-2, 0, math.nan), atol=1e-12)
+    np.testing.assert_allclose(found, (-2, 0, -math.inf), atol=1e-12)
 
 
 def test_the_mean_is_harmonic_if_the_largest_weights_are_equal() -> None:
@@ -211,7 +212,14 @@ def test_the_mean_is_harmonic_if_the_largest_weights_are_equal() -> None:
     values[0] = values.min() - 1  # a chain that stands still
     elpd, p, k = leave_out_one(values)
     assert elpd == pytest.approx(math.log(200) - logsumexp(-values))
-    assert p == pytest.approx(logsumexp(values) - math.log(200) - elpd) and math.isnan(k)
+    assert p == pytest.approx(logsumexp(values) - math.log(200) - elpd) and k == math.inf
+
+
+def test_a_draw_that_most_of_the_tail_repeats_leaves_k_unknown() -> None:
+    values = normal(5, (4, 50))
+    values[0] = np.sort(values[1:].ravel())[5]  # five weights are larger
+    elpd, p, k = leave_out_one(values)
+    assert elpd == pytest.approx(math.log(200) - logsumexp(-values)) and math.isfinite(p) and k == math.inf
 
 
 def test_a_draw_in_which_a_case_is_impossible_makes_it_impossible() -> None:
@@ -240,8 +248,11 @@ def test_unreliable_cases_are_marked(linear: Path) -> None:
     left_out = leave_out(committed(Store.open(linear)))
     left_out.pareto_k[[3, 8]] = 0.71, math.nan
     assert elpd_data(left_out).warning
+    assert n_unreliable(elpd_data(left_out)) == 2
     left_out.pareto_k[3] = 0.69
-    assert not elpd_data(left_out).warning
+    assert elpd_data(left_out).warning and n_unreliable(elpd_data(left_out)) == 1
+    left_out.pareto_k[8] = -math.inf
+    assert not elpd_data(left_out).warning and n_unreliable(elpd_data(left_out)) == 0
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")

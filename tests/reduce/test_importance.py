@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 from arviz_stats import base
 
-from rayfbnn.reduce.importance import smoothed
+from rayfbnn.arrays import Array
+from rayfbnn.reduce.importance import is_unreliable, pareto_k, smoothed
 from tests.support.store.standin_store import normal
 
 
@@ -25,10 +28,69 @@ def test_weights_are_those_of_arviz(n_draws: int) -> None:
     assert k[-1] > 0.7
 
 
-def test_equal_weights_stay_equal() -> None:
-    weights, k = smoothed(np.full((2, 100), -3.0))
-    np.testing.assert_allclose(weights, 0.01)
-    assert np.isnan(k).all()
+def _tied(n: int) -> Iterator[tuple[str, Array]]:
+    """Yield log weights of n draws in which rejected trajectories, or rounding, repeat values."""
+    values, tail = normal(5, (1, n))[0], int(min(0.2 * n, 3 * np.sqrt(n)))
+    for length in (2, 3, 10, n // 2):
+        repeated: Array = np.resize(np.repeat(values, length), n)
+        for scale in (0.1, 1, 10):
+            yield f"blocks of {length}, {scale}", scale * repeated
+        yield f"blocks of {length}, in another order", repeated[np.argsort(normal(6, (1, n))[0])]
+    for n_equal in range(tail + 2):
+        ordered = np.sort(values)
+        ordered[n - tail - 1 : n - tail - 1 + n_equal] = ordered[n - tail - 1]
+        yield f"{n_equal} at the cutoff", ordered[np.argsort(normal(7, (1, n))[0])]
+    yield "two values", (values > 1).astype(float)
+    yield "two values, more of the larger", (values > -1).astype(float)
+    yield "two values far apart", 1000.0 * (values > 1)
+    yield "rounded", np.round(values, 1)
+    yield "one is huge", np.where(np.arange(n) == 3, 50, values)
+    yield "one is beyond numbers", np.where(np.arange(n) == 3, 5000, values)
+    yield "half are zero", np.where(np.arange(n) < n // 2, -np.inf, values)
+    yield "most are zero", np.where(np.arange(n) < n - 3, -np.inf, values)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("n_draws", [25, 26, 60, 200, 225, 226, 1001])
+def test_weights_of_repeated_draws_are_those_of_arviz(n_draws: int) -> None:
+    """Where ArviZ fits nothing (NaN, or an error), the weights stay unchanged and k is NaN."""
+    statistics: Any = base.array_stats  # type: ignore[attr-defined]
+    n_unknown = 0
+    for name, logs in _tied(n_draws):
+        (weights,), (k,) = smoothed(logs[None])
+        expected, expected_k = np.full(n_draws, np.nan), np.nan
+        with suppress(ValueError):  # the largest weights are all equal
+            expected, expected_k = statistics.psislw(-logs)
+        if np.isfinite(expected_k) and not np.isnan(expected).any():
+            np.testing.assert_allclose(weights, np.exp(expected), rtol=1e-11, atol=1e-300, err_msg=name)
+            assert k == pytest.approx(float(expected_k), rel=1e-12, abs=1e-12), name
+        else:
+            plain = np.exp(logs - logs.max())
+            np.testing.assert_allclose(weights, plain / plain.sum(), rtol=1e-12, err_msg=name)
+            assert np.isnan(k) and is_unreliable(k, 0.7), name
+            assert np.isnan(pareto_k(logs)) or pareto_k(logs) == np.inf, name
+            n_unknown += 1
+    assert n_unknown >= 5
+
+
+@pytest.mark.parametrize("n_draws", [20, 100])
+@pytest.mark.parametrize("share", [0, 1e-7, 1e-3])
+def test_draws_that_nearly_agree_need_no_fit(n_draws: int, share: float) -> None:
+    """Probabilities near one are a number of float32, or a few: the weights are reliable as they are."""
+    logs = np.full((2, n_draws), -3.0)
+    logs[:, :4] += share
+    weights, k = smoothed(logs)
+    np.testing.assert_allclose(weights, 1 / n_draws, rtol=2e-3)
+    assert (k == -np.inf).all() and pareto_k(logs[0]) == -np.inf and not is_unreliable(k, 0.7).any()
+
+
+def test_weights_that_are_not_finite_have_no_k() -> None:
+    logs = normal(3, (2, 100))
+    logs[0, 3], logs[1, 4] = np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        _, k = smoothed(logs)
+    assert np.isnan(k).all() and is_unreliable(k, 0.7).all()
+    assert np.isnan([pareto_k(one) for one in logs]).all()
 
 
 def test_a_few_draws_are_not_smoothed() -> None:

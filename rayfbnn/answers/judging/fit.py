@@ -176,7 +176,7 @@ def _doubt(evidences: Sequence[FitEvidence], every: list[_Tested]) -> str:
     if len(evidences) == 1 and first.n_large_k > _MOST_LARGE_K * first.n_used:
         return (
             f"{first.n_large_k} of {first.n_used} training cases cannot be left out by importance weights"
-            " (Pareto k above 0.7); give other cases with known targets (data)"
+            " (Pareto k above 0.7, or unknown); give other cases with known targets (data)"
         )
     return ""
 

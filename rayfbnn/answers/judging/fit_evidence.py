@@ -16,6 +16,7 @@ from rayfbnn.draws.subsets import evenly_spaced, thinned, with_chains
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.blocks import KEPT_BYTES, Block, Reader, Unit, bytes_of
 from rayfbnn.reduce.executors import Executor, InProcess
+from rayfbnn.reduce.importance import is_unreliable
 from rayfbnn.reduce.passes import Passes, distribution_sums
 from rayfbnn.reduce.placing import Placed, place
 from rayfbnn.reduce.tile import Tile
@@ -232,7 +233,7 @@ def _evidence(
         some.n_all,
         len(inputs),
         sum(run.total for run in runs),
-        int((placed.pareto_k > _LARGE_K).sum()),
+        int(is_unreliable(placed.pareto_k, _LARGE_K).sum()) if is_left_out else 0,
         some.n_infinite,
         tuple(judged),
         int((rows[0] < 0).sum()) if run.spec.data_model.are_times else 0,

@@ -18,7 +18,7 @@ from rayfbnn.draws.stored_fit import fit_summary
 from rayfbnn.draws.view import committed
 from rayfbnn.draws.weighted_starts import with_members
 from rayfbnn.errors import StoreError, StoreMismatchError
-from rayfbnn.reduce.effective import pareto_k
+from rayfbnn.reduce.importance import pareto_k
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
