@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rayfbnn.errors import StoreCorruptError
 from rayfbnn.mcmc.ladder.adaptation import Plan, adapted, first_settings
 from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.records import LadderSettings
@@ -101,14 +100,8 @@ def ladder_body(record: LadderRound) -> dict[str, Any]:
     return body
 
 
-def ladder_from(document: Mapping[str, Any], path: object) -> LadderRound:
-    """Read what `ladder_body` returned; StoreCorruptError, naming `path`, if it is not a round of ladders.
-
-    document  of the type `documents.LadderDocument`
-    """
+def ladder_from(document: Mapping[str, Any]) -> LadderRound:
+    """Read what `ladder_body` returned, of the type `documents.LadderDocument`."""
     measured = document["measured"]
     read = starts_from if "n_starts" in measured else ladder_measured_from
-    try:
-        return LadderRound(read(measured), LadderSettings(**as_tuples(document["settings"])))
-    except (TypeError, ValueError) as exc:
-        raise StoreCorruptError(f"{path}: does not have the measurements of ladders ({exc})") from exc
+    return LadderRound(read(measured), LadderSettings(**as_tuples(document["settings"])))

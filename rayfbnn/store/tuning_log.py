@@ -19,6 +19,7 @@ from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.mcmc.tuning.settings import first_settings, lengths, with_steps
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING
 from rayfbnn.store.checking.documents import TuningDocument, as_document
+from rayfbnn.store.checking.measurements import measurements_problem, settings_problem
 from rayfbnn.store.ladder_rounds import (
     LadderRound,
     adapting_round,
@@ -26,7 +27,7 @@ from rayfbnn.store.ladder_rounds import (
     ladder_from,
     starting_round,
 )
-from rayfbnn.store.measurements import measured_from, to_document
+from rayfbnn.store.measurements import as_lists, measured_from, to_document
 from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
 from rayfbnn.store.segments.known import Seen
 from rayfbnn.store.segments.log import CommitLog
@@ -152,13 +153,35 @@ class TuningLog:
             parsed = as_document(TuningDocument, raw, path, "a record of tuning")
             if (parsed.store, parsed.round) != (self._store, number):
                 raise StoreCorruptError(f"{path}: belongs to another store or round")
-            if (parsed.ladder is None) != (self.rounds[number].of == "operations"):
-                raise StoreCorruptError(f"{path}: is not of the kind of round {number}")
+            problem = self._problem(parsed.model_dump(), self.rounds[number])
+            if problem:
+                raise StoreCorruptError(f"{path}: damaged: {problem}")
             if parsed.ladder is not None:
-                self._cache[number] = parsed, ladder_from(parsed.ladder.model_dump(), path)
+                self._cache[number] = parsed, ladder_from(parsed.ladder.model_dump())
             else:
                 self._cache[number] = parsed, self._parse(parsed, number)
         return self._cache[number]
+
+    def _problem(self, document: Mapping[str, Any], tuning_round: Round) -> str:
+        """Return why a record, of the type TuningDocument, cannot be that of a round of this run, or ""."""
+        operations, ladder = document["operations"], document["ladder"]
+        if tuning_round.of == "operations":
+            if ladder is not None or [entry["op"] for entry in operations] != [
+                operation.op for operation in tuning_round.operations
+            ]:
+                return f"it does not have the operations that round {tuning_round.number} tunes"
+            measured = [entry["measured"] for entry in operations]
+        else:
+            if ladder is None or operations:
+                return f"it is not of the kind of round {tuning_round.number}"
+            measured = [ladder["measured"]]
+        return measurements_problem(
+            measured,
+            tuning_round,
+            self._spec,
+            ladders=self._spec.chains,
+            iterations=tuning_round.last - tuning_round.first + 1,
+        ) or ("" if ladder is None else settings_problem(ladder["settings"], self._spec))
 
     def publish(self, number: int) -> None:
         """Publish the record of a round that every batch has committed, durably, unless it exists."""
@@ -212,7 +235,10 @@ class TuningLog:
         try:
             is_of_operations = tuning_round.of == "operations"
             body = self._body(tuning_round) if is_of_operations else self._body_of_ladders(tuning_round)
-        except (ValueError, IndexError, TypeError) as exc:  # wrong lengths or numbers of quantities
+            problem = self._problem(as_lists({"ladder": None, **body}), tuning_round)
+            if problem:
+                raise ValueError(problem)
+        except (ValueError, IndexError, ArithmeticError) as exc:  # numbers that no round measures
             raise StoreCorruptError(
                 f"{self._root}: the measurements of round {number} of the tuning give no settings ({exc})"
             ) from exc
@@ -298,17 +324,10 @@ class TuningLog:
             or records[-1].first_iteration != tuning_round.first
         ):
             raise StoreError(f"{self._root}: batch {batch} has not finished round {tuning_round.number}")
-        if any(len(record.tuning) != tuning_round.n_measured for record in records):
-            raise StoreCorruptError(
-                f"{self._commits.files.file_of(records[0])}:"
-                f" lacks the measurements of round {tuning_round.number} of the tuning"
-            )
         return records
 
     def _parse(self, parsed: TuningDocument, number: int) -> RoundRecord:
         path, tuning_round = self.file(number), self.rounds[number]
-        if [entry.op for entry in parsed.operations] != [op.op for op in tuning_round.operations]:
-            raise StoreCorruptError(f"{path}: does not have the operations that round {number} tunes")
         pairs = list(zip(tuning_round.operations, parsed.operations, strict=True))
         measured = {operation: measured_from(entry.measured.model_dump()) for operation, entry in pairs}
         settings = {operation: _settings_from(entry.settings.model_dump()) for operation, entry in pairs}

@@ -6,13 +6,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rayfbnn.arrays import Array, array_namespace, device_namespace
+from rayfbnn.errors import StoreCorruptError
 from rayfbnn.mcmc.ladder.adaptation import moved
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, started
 from rayfbnn.mcmc.ladder.starts import filled
 from rayfbnn.model.ladder.choosing import path_of
 from rayfbnn.run.blocks import BlockPlan
 from rayfbnn.run.collecting import Collected
-from rayfbnn.run.ladders.states import WarmUp, alternating, arrays_of, ladders_from, tops, warm_up_from
+from rayfbnn.run.ladders.states import (
+    WarmUp,
+    alternating,
+    are_journeys,
+    arrays_of,
+    ladders_from,
+    tops,
+    warm_up_from,
+)
 from rayfbnn.run.ladders.steps import Annealing, Exchanging, WarmingUp, of_levels, of_starts
 from rayfbnn.run.sampler import Sampler, densities_of
 from rayfbnn.store.catalogue import FORWARD, REPLICA, REVERSE, ROUND_TRIPS, ladder_shapes, measure_name
@@ -93,6 +102,11 @@ class LadderSampler(Sampler):
             warm = warm_up_from(arrays, None if before is None else before.n_levels, dtype=spec.dtype, xp=xp)
             return self._warmer(warm, before, after, streams, done=done)
         assert before is not None and after is not None
+        if not are_journeys(arrays, before.n_levels):
+            raise StoreCorruptError(
+                f"{self.store.path}: damaged: the state after block {last.block} of batch {last.batch} is not"
+                f" that of ladders with {before.n_levels} levels"
+            )
         ladders = ladders_from(arrays, before.n_levels, dtype=spec.dtype, xp=xp)
         if before != after:
             ladders = moved(ladders, before, after, self.path)

@@ -75,6 +75,18 @@ def warm_up_from(arrays: Mapping[str, Array], n_levels: int | None, *, dtype: st
     return WarmUp(chains, None if n_levels is None else _rows(arrays, _ODD, n_levels, dtype=dtype, xp=xp))
 
 
+def are_journeys(arrays: Mapping[str, Array], n_levels: int) -> bool:
+    """Return True if arrays of the store say where the replicas of ladders with `n_levels` levels have been.
+
+    Every level has one of the replicas, and only the levels that there are have any.
+    """
+    replica, end, trips = (arrays[name] for name in ("replica", "end", "trips"))
+    are_replicas = (np.sort(replica[:, :n_levels], axis=1) == np.arange(n_levels)).all()
+    are_ends = np.isin(end[:, :n_levels], (-1, 0, 1)).all()
+    are_whole = (trips == np.floor(trips)).all() and ((trips >= 0) & (trips < 2**53)).all()
+    return bool(are_replicas and are_ends and are_whole and np.isnan(replica[:, n_levels:]).all())
+
+
 def ladders_from(arrays: Mapping[str, Array], n_levels: int, *, dtype: str, xp: Any) -> LadderState:
     """Return ladders with `n_levels` levels from arrays of the store."""
     whole = {

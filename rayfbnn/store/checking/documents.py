@@ -17,6 +17,7 @@ from rayfbnn.mcmc.tuning.measuring import BITS
 MOST_VALUES = 3_000_000  # in a JSON file: each takes up to a hundred bytes once it is parsed
 MOST_CHAINS = 1_000_000
 MOST_LEVELS = 1_000  # of a ladder
+MOST_STEPS = 128  # of a trajectory of a ladder, see mcmc.ladder.adaptation
 MOST_DRAWS = 10_000_000  # of a chain in one section; their numbers are a coordinate held in memory
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -29,7 +30,6 @@ Draws = Annotated[int, Field(ge=0, le=MOST_DRAWS)]
 Count = Annotated[int, Field(ge=1, le=2**31)]
 Sum = Annotated[int, Field(ge=-(2**120), le=2**120)]  # of values of at most 2**50, in units of 2**-40
 Sums = Annotated[list[Sum], Field(max_length=100_000)]
-Nested = Sum | Sums | Annotated[list[Sums], Field(max_length=100_000)]
 Seal = Annotated[Digest, Field(alias="sha256_of_this_file")]
 
 Model = TypeVar("Model", bound="Document")
@@ -168,9 +168,9 @@ class LadderSettingsDocument(Document):
 
     levels: Annotated[list[float], Field(min_length=1, max_length=MOST_LEVELS)]
     stepsizes: Annotated[list[Annotated[float, Field(gt=0)]], Field(max_length=MOST_LEVELS)]
-    steps: Annotated[list[Count], Field(max_length=MOST_LEVELS)]
+    steps: Annotated[list[Annotated[int, Field(ge=1, le=MOST_STEPS)]], Field(max_length=MOST_LEVELS)]
     scales: Annotated[list[float], Field(max_length=100_000)]
-    multipliers: Annotated[list[float], Field(max_length=100_000)]
+    multipliers: Annotated[list[Annotated[float, Field(gt=0)]], Field(max_length=100_000)]
 
     @model_validator(mode="after")
     def _fits(self) -> LadderSettingsDocument:
@@ -179,14 +179,44 @@ class LadderSettingsDocument(Document):
         return self
 
 
-class LadderMeasuredDocument(Document):
-    """The measurements of ladders in a block, see `store.measurements.LadderMeasured`.
+class LadderSumsDocument(Document):
+    """Sums over the iterations of ladders, see `mcmc.ladder.measured.Measured`."""
 
-    Their names and lengths are checked where they are read.
-    """
+    iterations: Count
+    ladders: Count
+    rejection: Sums
+    accepted: Sums
+    top: Sums
+    measure: list[Sums]
+    squares: list[Sums]
+    diverged: Sums = []
+
+    @model_validator(mode="after")
+    def _fits(self) -> LadderSumsDocument:
+        n_levels = len(self.accepted)
+        if len(self.rejection) != n_levels - 1 or len(self.diverged) not in (0, n_levels):
+            raise ValueError("accepted, rejection and diverged are of different numbers of levels")
+        if not len(self.measure) == len(self.squares) == self.ladders:
+            raise ValueError("measure and squares need one entry for each ladder")
+        if {len(row) for row in (*self.measure, *self.squares)} != {n_levels}:
+            raise ValueError("measure and squares need one number for each level")
+        most = self.iterations * self.ladders << BITS
+        if not all(0 <= total <= most for total in (*self.rejection, *self.accepted, *self.diverged)):
+            raise ValueError("rejection, accepted and diverged are not between 0 and 1")
+        return self
+
+
+class LadderMeasuredDocument(Document):
+    """The measurements of ladders in a block, see `store.measurements.LadderMeasured`."""
 
     settings: LadderSettingsDocument
-    measured: Annotated[dict[Plain, Nested], Field(max_length=100)]
+    measured: LadderSumsDocument
+
+    @model_validator(mode="after")
+    def _fits(self) -> LadderMeasuredDocument:
+        if len(self.measured.accepted) != len(self.settings.levels) + 1:
+            raise ValueError("measured and settings are of different numbers of levels")
+        return self
 
 
 class LadderStartsDocument(Document):
@@ -328,7 +358,7 @@ def as_document(model: type[Model], document: dict[str, Any], path: object, what
         first = exc.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])[:200]
         raise StoreCorruptError(
-            f"{path}: is not {what} of this format ({key or 'document'}: {first['msg'][:200]})"
+            f"{path}: damaged: it is not {what} of this format ({key or 'document'}: {first['msg'][:200]})"
         ) from exc
 
 

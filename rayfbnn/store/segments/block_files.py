@@ -145,6 +145,7 @@ class BlockFiles:
                 f"{'' if record.store == self._store else ' of another store'},"
                 f" not of block {first_block} of batch {batch}"
             )
+        self.layout.check_measurements(record, path)
         return record
 
     def publish(self, record: Record, payload: bytes) -> Record | None:

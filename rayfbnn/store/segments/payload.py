@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATE, ArrayPlan, Header, StateShapes, state_shapes
+from rayfbnn.store.checking.measurements import measurements_problem
 from rayfbnn.store.records import Record, Section
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import MOST_BYTES
+from rayfbnn.store.tuning_rounds import Round, round_of, rounds
 
 _START = b"rayfbnn record, bytes: "
 _DIGITS = 9
@@ -71,7 +74,7 @@ class PayloadLayout:
     """
 
     header: Header
-    dtype: str
+    spec: RunSpec
     plans: Mapping[str, ArrayPlan]
     n_parameters: int
     n_precisions: int
@@ -83,7 +86,7 @@ class PayloadLayout:
         precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets))
         n_parameters = ParameterLayout.from_network(spec.network).n_parameters
         named = state_shapes(header, spec)
-        return PayloadLayout(header, spec.dtype, plans, n_parameters, precisions.n_precisions, named)
+        return PayloadLayout(header, spec, plans, n_parameters, precisions.n_precisions, named)
 
     @property
     def most_bytes(self) -> int:
@@ -103,6 +106,23 @@ class PayloadLayout:
             np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<")).tobytes()
             for values, dtype in parts
         )
+
+    @cached_property
+    def _rounds(self) -> tuple[Round, ...]:
+        return rounds(self.spec)
+
+    def check_measurements(self, record: Record, path: Place) -> None:
+        """Raise StoreCorruptError unless a record has the measurements of its iterations."""
+        n_batches, is_sampled = self.header.n_batches, self.header.kind == "mcmc"
+        problem = measurements_problem(
+            record.tuning,
+            round_of(self._rounds, record.first_iteration) if is_sampled else None,
+            self.spec,
+            ladders=self._n_chains(record) if record.batch < n_batches else 0,
+            iterations=record.n_iterations,
+        )
+        if problem:
+            raise StoreCorruptError(f"{path}: damaged: {problem}")
 
     def check(self, record: Record, payload: memoryview, path: Place) -> None:
         """Raise StoreCorruptError unless these are the arrays of the record."""
@@ -126,7 +146,7 @@ class PayloadLayout:
         values = _decoded(self._state(self._n_chains(record)), payload, start)
         return ChainState(
             **{
-                name: np.array(array, dtype="float64" if name == "precisions" else self.dtype)
+                name: np.array(array, dtype="float64" if name == "precisions" else self.spec.dtype)
                 for name, array in values.items()
             }
         )

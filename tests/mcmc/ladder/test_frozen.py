@@ -28,6 +28,7 @@ from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import posterior_of_run
 from rayfbnn.store import tuning_log, tuning_rounds
 from rayfbnn.store.catalogue import LADDER
+from rayfbnn.store.segments import payload
 from rayfbnn.store.store import Store
 from tests.support.mutants import mutant
 from tests.support.small import make_store
@@ -122,7 +123,7 @@ def test_mutant_of_frozen_settings_is_killed(
     module, old, new = FROZEN_MUTANTS[name]
     changed = mutant(module, (old, new))
     if module is tuning_rounds:
-        for user in (tuning_log, blocks):
+        for user in (tuning_log, blocks, payload):
             monkeypatch.setattr(user, "rounds", changed.rounds)
     else:
         monkeypatch.setattr(executor, "LadderSampler", changed.LadderSampler)
