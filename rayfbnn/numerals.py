@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
+from decimal import Decimal
 
+_FORM = re.compile(r"(,?)(?:\.(\d+))?([efg%])")
+_MOST_DIGITS = 17  # more than these do not tell a double from its neighbours
 _LEAST, _MOST = 1e-4, 1e15  # numbers between these are written without exponent
 
 
@@ -19,6 +24,54 @@ def plain(value: float, digits: int) -> str:
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
     text = f"{rounded:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if decimals else text
+
+
+def compared(
+    values: Sequence[float], limit: float, form: str, limit_form: str = "g"
+) -> tuple[list[str], str]:
+    """Return numbers and the limit that they are compared with as text, with enough digits to see the result.
+
+    Each text is below, at, or above the text of the limit as its number is below, at, or above the limit:
+    1.0103 is above 1.01, not 1.010. Digits are added where the given formats have too few.
+
+    form, limit_form   format specifications of the kinds e, f, g and %, both or none with %
+    """
+    for more in range(_MOST_DIGITS + 1):
+        shown = _with_more(limit, limit_form, more)
+        is_whole = math.isclose(_number(shown), limit, rel_tol=1e-12)
+        most = _MOST_DIGITS if is_whole else more
+        texts = [_on_its_side(float(value), float(limit), form, shown, most) for value in values]
+        if all(texts):
+            return texts, shown
+    return [repr(float(value)) for value in values], repr(float(limit))
+
+
+def _on_its_side(value: float, limit: float, form: str, shown: str, most: int) -> str:
+    """Return the shortest text of a number that lies to the text of its limit as the number does, or "".
+
+    most  number of digits that may be added
+    """
+    for more in range(most + 1):
+        text = _with_more(value, form, more)
+        if math.isnan(value) or _order(_number(text), _number(shown)) == _order(value, limit):
+            return text
+    return ""
+
+
+def _number(text: str) -> Decimal:
+    """Return the number that a text shows."""
+    return Decimal(text.replace(",", "").rstrip("%")) / (100 if text.endswith("%") else 1)
+
+
+def _order(first: float | Decimal, second: float | Decimal) -> int:
+    return (first > second) - (first < second)
+
+
+def _with_more(value: float, form: str, more: int) -> str:
+    """Return a number in a format with more digits."""
+    match = _FORM.fullmatch(form)
+    assert match is not None, f"not a format with digits: {form}"
+    return f"{value:{match[1]}.{int(match[2] or 6) + more}{match[3]}}"
 
 
 def read_number(text: str) -> float:

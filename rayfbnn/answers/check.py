@@ -17,6 +17,7 @@ from rayfbnn.draws.quantities import Quantities
 from rayfbnn.draws.same_posterior import check_same_posterior
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.markup import tables
+from rayfbnn.numerals import compared
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
 
 if TYPE_CHECKING:
@@ -172,11 +173,13 @@ def _reasons(table: pd.DataFrame, threshold: float) -> list[str]:
         reasons.append(f"too few draws, or values that are not finite: {listed(list(unknown))}")
     few = table["ess"][table["ess"] < _MIN_ESS].sort_values()
     if len(few):
-        named = listed([f"{name} {value:.0f}" for name, value in few.items()])
-        reasons.append(f"effective draws below {_MIN_ESS}: {named}: resume with more iterations")
+        texts, least = compared(list(few), _MIN_ESS, ".0f")
+        named = listed([f"{name} {text}" for name, text in zip(few.index, texts, strict=True)])
+        reasons.append(f"effective draws below {least}: {named}: resume with more iterations")
     for column, what in (("p_mean", "means differ"), ("p_ks", "distributions differ")):
         low = table[column][table[column] < threshold].sort_values()
         if len(low):
-            named = listed([f"{name} p = {value:.1g}" for name, value in low.items()])
-            reasons.append(f"{what}: {named} (threshold {threshold:.1g})")
+            texts, least = compared(list(low), threshold, ".1g", ".1g")
+            named = listed([f"{name} p = {text}" for name, text in zip(low.index, texts, strict=True)])
+            reasons.append(f"{what}: {named} (threshold {least})")
     return reasons

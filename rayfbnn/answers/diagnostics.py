@@ -31,6 +31,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities, is_of_predictions
 from rayfbnn.draws.view import Draws
 from rayfbnn.markup import tables
+from rayfbnn.numerals import compared
 from rayfbnn.reduce.effective import MIN_DRAWS
 from rayfbnn.store.storage.places import as_typed
 
@@ -198,10 +199,8 @@ def diagnose_draws(
     acceptance, divergences, diverged_share = _updates(run)
     diverged = ""
     if diverged_share > MAX_DIVERGED:
-        diverged = (
-            f"{divergences} updates diverged, in {diverged_share:.1%} of the iterations"
-            f" (at most {MAX_DIVERGED:.0%})"
-        )
+        (share,), most = compared([diverged_share], MAX_DIVERGED, ".1%", ".0%")
+        diverged = f"{divergences} updates diverged, in {share} of the iterations (at most {most})"
 
     def evidence(names: list[str]) -> Evidence:
         some, path = summary.of(names), as_typed(run.path)

@@ -13,6 +13,7 @@ from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.stored_fit import FitSummary, fit_summary
 from rayfbnn.markup import tables
+from rayfbnn.numerals import compared
 from rayfbnn.reduce.importance import pareto_k
 
 if TYPE_CHECKING:
@@ -155,17 +156,19 @@ def _reasons(table: pd.DataFrame, summary: FitSummary, is_drifting: Array, log_q
         )
     evidence = table["log_evidence"].to_numpy()[counts]
     if n > 1 and np.isfinite(evidence).all() and np.ptp(evidence) > _MAX_SPREAD:
+        (spread,), most = compared([np.ptp(evidence)], _MAX_SPREAD, ".3g")
         reasons.append(
-            f"the log evidences of the starts differ by {np.ptp(evidence):.3g} (at most {_MAX_SPREAD:g}),"
-            " so that they have found different approximations"
+            f"the log evidences of the starts differ by {spread} (at most {most}), so that they have found"
+            " different approximations"
         )
     if not has_density:
         return (*reasons, "single networks have no spread, so that nothing is known of their uncertainty")
     k = table["pareto_k"].to_numpy()[counts]
     if not (k <= _MAX_PARETO_K).all():
-        worst = "not known" if np.isnan(k).any() else f"{k.max():.3g}"
+        (worst,), most = compared([k.max()], _MAX_PARETO_K, ".3g")
         reasons.append(
-            f"Pareto k of the importance weights is {worst} (at most {_MAX_PARETO_K:g}): the approximation"
+            f"Pareto k of the importance weights is {'not known' if np.isnan(k).any() else worst}"
+            f" (at most {most}): the approximation"
             " is far from the posterior; `compare` says how far its predictions are"
         )
     return tuple(reasons)

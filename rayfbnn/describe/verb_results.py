@@ -8,7 +8,7 @@ import shlex
 import textwrap
 from typing import TYPE_CHECKING
 
-from rayfbnn.numerals import plain
+from rayfbnn.numerals import compared, plain
 from rayfbnn.output.lines import frame_text, line_width, width_up_to
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ def _with_equal_weights(prediction: Prediction, name: str) -> str:
 
 def _p_value_text(fit: FitVerdict) -> str:
     """Return the p-value of a verdict on fit in brackets, "" if there is none."""
-    return "" if math.isnan(fit.p_value) else f" (p = {fit.p_value:.2g})"
+    from rayfbnn.answers.judging.fit import FALSE_ALARMS
+
+    (text,), _ = compared([fit.p_value], FALSE_ALARMS, ".2g")
+    return "" if math.isnan(fit.p_value) else f" (p = {text})"
 
 
 def _choices(stores: Sequence[UsedDraws]) -> Iterator[tuple[str, str]]:

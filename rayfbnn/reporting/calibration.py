@@ -9,6 +9,7 @@ import numpy as np
 from rayfbnn.answers.calibration import LEVELS, Places, labelled, reliability, share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.markup import tables
+from rayfbnn.numerals import compared
 from rayfbnn.pictures.colours import BLUE
 from rayfbnn.pictures.panels import Axes, draw_survival
 from rayfbnn.pictures.predicted import (
@@ -117,8 +118,11 @@ def _share_in_words(places: Places, level: float) -> str:
     if n == 0:
         return "-"
     share = float(places.coverage([level])[0])
-    low, high = share_limits(n, level)
-    return f"{share:.1%} (calibrated: {low:.0%} to {high:.0%})"
+    limits = share_limits(n, level)
+    nearer = min(limits, key=lambda limit: abs(limit - share))
+    (text,), limit_text = compared([share], nearer, ".1%", ".0%")
+    least, most = (limit_text if limit == nearer else f"{limit:.0%}" for limit in limits)
+    return f"{text} (calibrated: {least} to {most})"
 
 
 def _labels(run: ReportedRun) -> str:

@@ -12,6 +12,7 @@ from rayfbnn.arrays import Array, to_host
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.orders import reversed_order
+from rayfbnn.numerals import compared
 from rayfbnn.selftest.problems import DTYPES, PROBLEMS, exact_start, started
 from rayfbnn.state import Advance, ChainState, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams, philox
@@ -120,4 +121,5 @@ def reversal_of(name: str, xp: ModuleType, seed: int) -> Judgement:
 
 
 def _at_most(value: float, limit: float) -> Judgement:
-    return f"{value:.1e}", f"below {limit:.0e}", value < limit
+    (text,), most = compared([value], limit, ".1e", ".0e")
+    return text, f"below {most}", value < limit

@@ -11,6 +11,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError, at_most_ten
+from rayfbnn.numerals import compared
 from rayfbnn.study.agreement import LEAST_DRAWS, agreement
 
 _MOST_LOOKS = 1000
@@ -166,10 +167,10 @@ def _disagreement(one: Judged, rule: Rule) -> Iterator[str]:
     """Yield a text on the differences between members, if they are above the limits."""
     farthest = f"seeds farthest from the middle: {_listed(one.apart)}"
     if one.rhat is None or one.rhat > rule.max_rhat:
-        rhat = "is not finite" if one.rhat is None else f"{one.rhat:g} is above {rule.max_rhat:g}"
+        rhat = "is not finite" if one.rhat is None else _above(one.rhat, rule.max_rhat, "")
         yield f": nested R-hat {rhat}; {farthest}"
     elif one.mcse is None or one.mcse > rule.max_mcse:
-        error = "is not known" if one.mcse is None else f"{one.mcse:g} sd is above {rule.max_mcse:g}"
+        error = "is not known" if one.mcse is None else _above(one.mcse, rule.max_mcse, " sd")
         yield f": the error of its mean {error}; {farthest}"
 
 
@@ -184,14 +185,20 @@ def _drift(one: Judged, rule: Rule) -> Iterator[str]:
     elif drift > 0 and math.hypot(mcse, drift) > rule.max_mcse:
         yield (
             ": early draws differ from late ones in all members alike, which puts its mean or spread off by"
-            f" {drift:g} sd; with the error of {mcse:g} sd that is above {rule.max_mcse:g}"
+            f" {drift:g} sd; with the error of {mcse:g} sd, added in squares, that"
+            f" {_above(math.hypot(mcse, drift), rule.max_mcse, ' sd')}"
         )
     if growth > 0 and math.sqrt(1 + growth) > rule.max_rhat:
+        (grown,), most = compared([growth], rule.max_rhat**2 - 1, "g", ".2g")
         yield (
             ": its chains still move apart: the variance of their means grows by"
-            f" {growth:g} of the whole from the first half of the draws to the second, above"
-            f" {rule.max_rhat**2 - 1:.2g}"
+            f" {grown} of the whole from the first half of the draws to the second, above {most}"
         )
+
+
+def _above(value: float, limit: float, unit: str) -> str:
+    (text,), most = compared([value], limit, ".6g")
+    return f"{text}{unit} is above {most}"
 
 
 def _listed(seeds: tuple[int, ...]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from html import escape
 from typing import Any
@@ -13,6 +15,8 @@ import pytest
 
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
 from rayfbnn.answers.judging.advice import iterations_that_would_do, rounded_up
+from rayfbnn.answers.judging.summary import summarize
+from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, judge_hyperparameters, short_of
 from rayfbnn.describe.verb_results import diagnosis_text
 from tests.support.store.standin_store import make_run, make_spec, normal
 
@@ -284,6 +288,32 @@ def test_more_units_are_advised_where_chains_are_in_modes(
         assert "hidden units" not in advice
     else:
         assert f"more hidden units ({advised}; the same number of iterations takes about twice" in advice
+
+
+def test_numbers_just_beyond_their_limit_are_seen_to_be() -> None:
+    table = pd.DataFrame(
+        {"rhat": [1.0104, 1.2, 1.0], "ess_bulk": [399.7, 500, 80], "ess_tail": [400.0, 399.996, 401]},
+        index=["f0", "f1", "f2"],
+    )
+    assert short_of(table, Thresholds()) == [
+        "R-hat above 1.01: f1 1.200, f0 1.0104",
+        "bulk ESS below 400: f2 80, f0 399.7",
+        "tail ESS below 400: f1 399.996",
+    ]
+
+
+def test_a_quantity_without_known_statistics_has_not_converged() -> None:
+    run = store_with()
+    values = summarize([("f0", normal(3, (8, 400)))])
+    evidence = Evidence(
+        replace(values, table=values.table.assign(iterations=math.nan)),
+        *(8, 400, "", (), run.spec, "run.zarr", Thresholds(1.1, 100)),
+    )
+    assert judge_hyperparameters(evidence).grade == "converged"
+    for column in ("rhat", "ess_bulk", "ess_tail"):
+        unknown = replace(evidence.summary, table=evidence.summary.table.assign(**{column: math.nan}))
+        verdict = judge_hyperparameters(replace(evidence, summary=unknown))
+        assert verdict.grade == "not converged" and verdict.reasons == ("R-hat or ESS is not known: f0",)
 
 
 def test_two_chains_that_agree_have_converged() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -23,6 +24,26 @@ DOUBLE = 1.02
 
 def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(7).standard_normal(shape)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "limits", "sentence"),
+    [
+        ({"rhat": 1.01235}, {"max_rhat": 1.0123456}, ": nested R-hat 1.01235 is above 1.012346; "),
+        ({"rhat": 1.02}, {}, ": nested R-hat 1.02 is above 1.01; "),
+        ({"mcse": 0.0500001}, {}, ": the error of its mean 0.0500001 sd is above 0.05; "),
+        ({"mcse": 0.03, "drift": 0.041}, {}, "with the error of 0.03 sd, added in squares, that 0.0508"),
+        ({"growth": 0.02015}, {}, "grows by 0.02015 of the whole"),
+        ({"growth": 0.0201004}, {}, "grows by 0.0201004 of the whole"),
+    ],
+)
+def test_numbers_just_beyond_their_limit_are_seen_to_be(
+    numbers: dict[str, float], limits: dict[str, float], sentence: str
+) -> None:
+    one = judge(normal(4, 4, 100), (1, 2, 3, 4), RULE)
+    fine = {"rhat": 1.0, "mcse": 0.01, "drift": 0.0, "late": 0.0, "growth": 0.0}
+    (reason,) = reasons({"f0": replace(one, **fine | numbers)}, 100, {}, Rule(**limits))
+    assert sentence in reason
 
 
 def test_nested_rhat_is_the_formula() -> None:

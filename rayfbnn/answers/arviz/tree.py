@@ -15,6 +15,7 @@ from rayfbnn.draws.same_posterior import check_same_posterior
 from rayfbnn.draws.subsets import chosen, spread
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
+from rayfbnn.numerals import compared
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -142,8 +143,9 @@ def check_memory(run: Draws, groups: Sequence[str], n_draws: int, max_memory: fl
         return
     enough = int(n_draws * max_memory / needed)
     fewer = f"take fewer draws (draws = {enough}), " if enough else ""
+    (gigabytes,), most = compared([needed / 1e9], max_memory / 1e9, ".3g", ".3g")
     raise ConfigError(
         f"max_memory: {' and '.join(groups)} of {run.n_chains} chains of {n_draws} draws at"
-        f" {run.data.n_cases} cases take {needed / 1e9:.3g} GB, above {max_memory / 1e9:.3g} GB;"
+        f" {run.data.n_cases} cases take {gigabytes} GB, above {most} GB;"
         f" {fewer}request other groups, or raise max_memory"
     )

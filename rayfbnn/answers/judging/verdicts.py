@@ -11,6 +11,7 @@ from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, Average
 from rayfbnn.answers.judging.modes import Mode, mode_sentences
 from rayfbnn.answers.wording import known, listed, numbered
 from rayfbnn.markup import tables
+from rayfbnn.numerals import compared
 from rayfbnn.reduce.effective import MIN_DRAWS
 
 if TYPE_CHECKING:
@@ -230,22 +231,24 @@ def _unknown_sentence(error: AverageError) -> str:
 
 def _error_sentence(error: AverageError) -> str:
     """State the errors of the predictive mean and standard deviation, with one that is too large first."""
-    limit = MAX_ERROR / math.sqrt(2)
+    (mean_bound,), most = compared([error.mean_bound], MAX_ERROR, ".1%", ".0%")
     mean = (
         f"{error.mean:.1%} of the predictive standard deviation at {error.cases} cases"
-        f" (below {error.mean_bound:.1%} with 95 % confidence; the limit is {MAX_ERROR:.0%})"
+        f" (below {mean_bound} with 95 % confidence; the limit is {most})"
     )
     if not math.isfinite(error.sd):
         return f"the standard error of the average over {error.chains} chains is {mean}"
+    limit = MAX_ERROR / math.sqrt(2)
+    (sd_bound,), most = compared([error.sd_bound], limit, ".1%", ".0%")
     if error.mean_bound <= MAX_ERROR and error.sd_bound > limit:
         return (
             f"the standard error of the predictive standard deviation over {error.chains} chains is"
-            f" {error.sd:.1%} of that deviation (below {error.sd_bound:.1%} with 95 % confidence; the limit"
-            f" is {limit:.0%}), and the standard error of the average is {mean}"
+            f" {error.sd:.1%} of that deviation (below {sd_bound} with 95 % confidence; the limit"
+            f" is {most}), and the standard error of the average is {mean}"
         )
     spread = (
         f"and the relative standard error of this deviation is {error.sd:.1%}"
-        f" (below {error.sd_bound:.1%}; the limit is {limit:.0%})"
+        f" (below {sd_bound}; the limit is {most})"
     )
     return f"the standard error of the average over {error.chains} chains is {mean}, {spread}"
 
@@ -284,6 +287,9 @@ def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, 
     if frozen or evidence.divergences:
         recommended.append(advice.stepsize_advice(evidence.spec))
     reasons += short_of(table, limits)
+    unknown = table.index[table[["rhat", "ess_bulk", "ess_tail"]].isna().any(axis=1)]
+    if not reasons and len(unknown):
+        reasons.append(f"R-hat or ESS is not known: {listed(list(unknown))}")
     iterations = None
     needed = table["iterations"].dropna()
     if (table["rhat"] > advice.RHAT_IN_REACH).any():
@@ -299,11 +305,15 @@ def short_of(table: pd.DataFrame, limits: Thresholds) -> list[str]:
     reasons = []
     high = table["rhat"][table["rhat"] > limits.max_rhat].sort_values(ascending=False)
     if len(high):
-        worst = listed([f"{name} {value:.3f}" for name, value in high.items()])
-        reasons.append(f"R-hat above {limits.max_rhat:g}: {worst}")
+        texts, most = compared(list(high), limits.max_rhat, ".3f")
+        reasons.append(f"R-hat above {most}: {_named(high, texts)}")
     for column, what in (("ess_bulk", "bulk"), ("ess_tail", "tail")):
         low = table[column][table[column] < limits.min_ess].sort_values()
         if len(low):
-            worst = listed([f"{name} {value:.0f}" for name, value in low.items()])
-            reasons.append(f"{what} ESS below {limits.min_ess:g}: {worst}")
+            texts, least = compared(list(low), limits.min_ess, ".0f")
+            reasons.append(f"{what} ESS below {least}: {_named(low, texts)}")
     return reasons
+
+
+def _named(values: pd.Series, texts: list[str]) -> str:
+    return listed([f"{name} {text}" for name, text in zip(values.index, texts, strict=True)])

@@ -21,6 +21,7 @@ from rayfbnn.answers.ladder.obstacle import lasting_obstacle
 from rayfbnn.answers.wording import MOST_NUMBERED, known, numbered
 from rayfbnn.draws.ladders import is_of_ladders, ladder_draws
 from rayfbnn.draws.view import Draws
+from rayfbnn.numerals import compared
 from rayfbnn.reduce.effective import MIN_DRAWS
 from rayfbnn.store.catalogue import FAMILIES
 from rayfbnn.store.ladder_words import MEASURES
@@ -150,10 +151,10 @@ def _disagreement(evidence: LadderEvidence) -> list[str]:
     if not any(spread > max(MAX_SPREAD, limit * evidence.error) for spread, limit in spreads):
         return []
     missed = "may have missed" if max(evidence.within, evidence.between) < _LARGE_SPREAD else "have missed"
+    (within, between), most = compared([evidence.within, evidence.between], MAX_SPREAD, ".2g")
     return [
-        f"log Z of the ladders differs by {evidence.within:.2g} nats within families and"
-        f" {evidence.between:.2g} between them (at most {MAX_SPREAD:g}), so that some ladders {missed} a"
-        " part of the posterior"
+        f"log Z of the ladders differs by {within} nats within families and {between} between them (at most"
+        f" {most}), so that some ladders {missed} a part of the posterior"
     ]
 
 
@@ -180,10 +181,11 @@ def _unknown(evidence: LadderEvidence) -> list[str]:
     if too_short := _too_short(evidence):
         return [too_short]
     if evidence.common is None:
-        least = min(map(_or_infinite, evidence.rhat[: len(evidence.rhat) // 2]))
+        lowest = min(map(_or_infinite, evidence.rhat[: len(evidence.rhat) // 2]))
+        (least,), most = compared([lowest], AGREES, ".2f")
         return [
             "the ladders have no level in common to compare log Z from: R-hat is at least"
-            f" {least:.2f} at the hotter levels (at most {AGREES:g})"
+            f" {least} at the hotter levels (at most {most})"
         ]
     if not evidence.is_known:
         return [
@@ -198,7 +200,8 @@ def _unknown(evidence: LadderEvidence) -> list[str]:
             f" difference of more than {MAX_SPREAD:g}"
         ]
     if evidence.error > MAX_SPREAD:
-        return [f"the standard error of log Z is {evidence.error:.2g} nats (at most {MAX_SPREAD:g})"]
+        (error,), most = compared([evidence.error], MAX_SPREAD, ".2g")
+        return [f"the standard error of log Z is {error} nats (at most {most})"]
     return []
 
 
@@ -207,9 +210,10 @@ def _high_rhat(evidence: LadderEvidence, max_rhat: float) -> list[str]:
     if not high:
         return []
     worst = max(high, key=lambda level: _or_infinite(evidence.rhat[level]))
+    (largest,), most = compared([evidence.rhat[worst]], max_rhat, ".3f")
     return [
-        f"R-hat of {_measured(evidence)} over the ladders above {max_rhat:g} at {len(high)} of"
-        f" {len(evidence.rhat)} levels: {evidence.rhat[worst]:.3f} at {evidence.name_of(worst)}"
+        f"R-hat of {_measured(evidence)} over the ladders above {most} at {len(high)} of"
+        f" {len(evidence.rhat)} levels: {largest} at {evidence.name_of(worst)}"
     ]
 
 
@@ -228,7 +232,8 @@ def _agreement_sentence(evidence: LadderEvidence, max_rhat: float) -> str:
         return f"the ladders agree in {_measured(evidence)} at {of_levels}"
     first = agree.index(False)
     if first == 0:
-        return f"the ladders agree in {_measured(evidence)} at no level"
+        levels = f"{sum(agree)} of {len(agree)} levels, but not at the hottest" if any(agree) else "no level"
+        return f"the ladders agree in {_measured(evidence)} at {levels}"
     if evidence.kind == "noise":
         least = f"{evidence.held[first - 1]:.2g}"
         return f"converged for noise of {least} and more, in standard deviations of the targets"

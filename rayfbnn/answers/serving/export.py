@@ -22,6 +22,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.memory import check_memory
 from rayfbnn.model.network import summed_inputs
 from rayfbnn.model.wiring import Link, Wiring
+from rayfbnn.numerals import compared
 from rayfbnn.output.whole_file import whole_file
 from rayfbnn.version import __version__
 
@@ -161,9 +162,10 @@ def _check_size(some: Draws, wiring: Wiring) -> None:
     needed = n_values * some.total * itemsize
     if needed > MOST_BYTES:
         enough = int(some.total * MOST_BYTES / needed)
+        (gigabytes,), most = compared([needed / 1e9], MOST_BYTES / 1e9, ".3g")
         raise ConfigError(
-            f"draws: {some.total} draws of {some.path} take {needed / 1e9:.3g} GB with all connections"
-            f" written out, above the limit of {MOST_BYTES / 1e9:g} GB; take at most {enough}"
+            f"draws: {some.total} draws of {some.path} take {gigabytes} GB with all connections"
+            f" written out, above the limit of {most} GB; take at most {enough}"
         )
     check_memory("draws", some.total, some.parameter_layout.n_parameters * itemsize)
 

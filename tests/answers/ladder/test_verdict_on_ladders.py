@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,6 +145,29 @@ def test_rhat_and_round_trips_are_necessary() -> None:
     still = judge_ladders(replace(GOOD, trips=(3, 0, 2, 0)))
     assert still.grade == "not converged"
     assert still.decided_by == "no replica has made a round trip between both ends in ladders 1 and 3"
+
+
+def test_the_number_of_levels_that_agree_is_told() -> None:
+    hot = judge_ladders(replace(GOOD, rhat=(1.02, 1.002, 1.004, 1.006)))
+    assert hot.remarks[0] == "the ladders agree in log RSS at 3 of 4 levels, but not at the hottest"
+    none = judge_ladders(replace(GOOD, rhat=(1.02, math.nan, 1.03, 1.04)))
+    assert none.remarks[0] == "the ladders agree in log RSS at no level"
+    assert "at 4 of 4 levels: nan at noise 0.2" in none.decided_by
+
+
+@pytest.mark.parametrize(
+    ("evidence", "sentence"),
+    [
+        ({"rhat": (1.0, 1.0, 1.0, 1.0104)}, "above 1.01 at 1 of 4 levels: 1.0104 at the posterior"),
+        ({"rhat": (1.0502, 1.3, 1.4, 1.5), "common": None}, "R-hat is at least 1.0502 at the hotter levels"),
+        ({"errors": (0.3004,) * 4}, "the standard error of log Z is 0.3004 nats (at most 0.3)"),
+        ({"log_z": (-97.0, -97.301, -97.0, -97.301)}, "0 nats within families and 0.301 between them (at"),
+        ({"log_z": (-97.0, -97.0, -97.425, -97.0)}, "differs by 0.301 nats within families and 0.21 between"),
+    ],
+)
+def test_numbers_just_beyond_their_limit_are_seen_to_be(evidence: dict[str, Any], sentence: str) -> None:
+    verdict = judge_ladders(replace(GOOD, **{"errors": (0.01,) * 4} | evidence))
+    assert not verdict.ok and sentence in "\n".join(verdict.reasons)
 
 
 def test_the_common_level_is_the_hottest_at_which_ladders_agree() -> None:
