@@ -68,6 +68,21 @@ def is_unreliable(k: Array, limit: float) -> Array:
     return np.asarray(~(k <= limit))
 
 
+def tail_shape(values: Array) -> float:
+    """Return the Pareto k of the heavier tail of values (n,); NaN if it cannot be estimated.
+
+    With 1/2 or more, the variance is infinite, so that the mean has no standard error; with 1 or more, as for
+    a Cauchy distribution, there is no mean.
+    """
+    n_tail = _tail(len(values))
+    if n_tail < _LEAST_TAIL or not np.isfinite(values).all():
+        return math.nan
+    ordered = np.sort(values)
+    tails = np.stack([ordered[-n_tail - 1 :], -ordered[n_tail::-1]])
+    k, _ = _pareto_fit(tails[:, 1:] - tails[:, :1])
+    return float(np.fmax(k[0], k[1]))
+
+
 def _tail(n_draws: int) -> int:
     """Return the number of the largest weights that a Pareto distribution is fitted to."""
     return int(min(0.2 * n_draws, 3 * math.sqrt(n_draws)))

@@ -12,10 +12,12 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.numerals import compared
+from rayfbnn.reduce.importance import tail_shape
 from rayfbnn.study.agreement import LEAST_DRAWS, agreement
 
 _MOST_LOOKS = 1000
 _MOST_NAMED = 3  # members that are named for a quantity outside the limits
+_HEAVY = 0.5  # Pareto k of a tail, from which on the variance is infinite, and the mean has no standard error
 _DIGITS = 6  # of a number on record, because machines may round the last bits of a function differently
 
 
@@ -70,12 +72,14 @@ class Judged:
     Attributes
     ----------
     mean, sd
-        Mean and standard deviation over all draws of all members.
+        Mean and standard deviation over all draws of all members. None for a quantity with tails so heavy
+        that its mean has no standard error; its median is judged instead.
     rhat
         Nested R-hat; None for a quantity that never changes.
     mcse
         Monte Carlo standard error of the mean, estimated from the differences between members, in units of
-        the standard deviation.
+        the standard deviation. With heavy tails that of the median, in units of half the width of the central
+        68 %.
     drift
         Error of the mean from a drift that all members share, in units of the standard deviation; 0 if
         chance explains it, None for fewer than four draws.
@@ -89,7 +93,8 @@ class Judged:
     ok
         Whether everything keeps the limits.
     apart
-        Seeds of the members with the means farthest from the median of the members' means, if `ok` is False.
+        Seeds of the members with the means (or medians) farthest from the median of the members' means, if
+        `ok` is False.
     """
 
     mean: float | None
@@ -103,21 +108,30 @@ class Judged:
     ok: bool
     apart: tuple[int, ...] = ()
 
+    @property
+    def center(self) -> str:
+        """What `mcse` is the error of: "median" with heavy tails, or "mean"."""
+        return "median" if self.mean is None and self.rhat is not None else "mean"
+
 
 def judge(values: Array, seeds: tuple[int, ...], rule: Rule) -> Judged:
     """Judge one quantity.
 
     values  (n_members, n_chains, n_draws); members in the order of `seeds`
     """
-    means = values.mean(axis=(1, 2))
-    sd = float(values.std())
+    is_heavy = tail_shape(values.ravel()) >= _HEAVY
+    if is_heavy:
+        means = np.median(values, axis=(1, 2))
+        width = float(np.subtract(*np.quantile(values, [0.84, 0.16]))) / 2
+    else:
+        means, width = values.mean(axis=(1, 2)), float(values.std())
     error = float(means.std(ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else math.nan
     found = agreement(values)
     judged = Judged(
-        mean=_known(values.mean()),
-        sd=_known(sd),
+        mean=None if is_heavy else _known(values.mean()),
+        sd=None if is_heavy else _known(width),
         rhat=_known(found.rhat),
-        mcse=_known(error / sd if sd > 0 else math.nan),
+        mcse=_known(error / width if width > 0 else math.nan),
         drift=_known(found.drift.shift),
         late=_known(found.drift.late),
         growth=_known(found.drift.growth),
@@ -170,8 +184,10 @@ def _disagreement(one: Judged, rule: Rule) -> Iterator[str]:
         rhat = "is not finite" if one.rhat is None else _above(one.rhat, rule.max_rhat, "")
         yield f": nested R-hat {rhat}; {farthest}"
     elif one.mcse is None or one.mcse > rule.max_mcse:
-        error = "is not known" if one.mcse is None else _above(one.mcse, rule.max_mcse, " sd")
-        yield f": the error of its mean {error}; {farthest}"
+        unit = " of half its central 68 %" if one.center == "median" else " sd"
+        error = "is not known" if one.mcse is None else _above(one.mcse, rule.max_mcse, unit)
+        why = " (its tails are too heavy for a mean)" if one.center == "median" else ""
+        yield f": the error of its {one.center}{why} {error}; {farthest}"
 
 
 def _drift(one: Judged, rule: Rule) -> Iterator[str]:

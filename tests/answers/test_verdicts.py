@@ -18,6 +18,7 @@ from rayfbnn.answers.judging.advice import iterations_that_would_do, rounded_up
 from rayfbnn.answers.judging.summary import summarize
 from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, judge_hyperparameters, short_of
 from rayfbnn.describe.verb_results import diagnosis_text
+from rayfbnn.draws.subsets import chosen
 from tests.support.store.standin_store import make_run, make_spec, normal
 
 FIXED = '[{"op": "sample-sigmas"}, {"op": "heatbath"}, {"op": "hybrid", "steps": 7, "stepsize": 0.3}]'
@@ -118,6 +119,18 @@ def test_predictions_that_still_move_are_not_usable() -> None:
     verdict = judge(run).predictions
     assert verdict.grade == "not usable"
     assert any("the predictions still move" in remark for remark in verdict.remarks)
+
+
+def test_a_drift_below_noise_that_rhat_does_not_see_is_not_converged() -> None:
+    run = store_with()
+    run.store.positions[:, :, -2:] += 0.42 * np.linspace(-1, 1, 400)[:, None]
+    verdict = judge(run).predictions
+    assert verdict.error is not None and verdict.error.is_moving
+    assert verdict.grade == "not usable" and not judge(run, decisive="all").ok
+    assert verdict.decided_by == verdict.reasons[0] and len(verdict.reasons) == 1
+    assert verdict.advice[0].startswith("make the run longer")
+    few = judge(chosen(run, chains=[0, 1, 2])).predictions  # the movement of three is not judged
+    assert few.grade == "converged"
 
 
 def stuck(chains: list[int], *, shift: float = 0.0) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from arviz_stats import base
 
 from rayfbnn.arrays import Array
-from rayfbnn.reduce.importance import is_unreliable, pareto_k, smoothed
+from rayfbnn.reduce.importance import is_unreliable, pareto_k, smoothed, tail_shape
 from tests.support.store.standin_store import normal
 
 
@@ -82,6 +82,22 @@ def test_draws_that_nearly_agree_need_no_fit(n_draws: int, share: float) -> None
     weights, k = smoothed(logs)
     np.testing.assert_allclose(weights, 1 / n_draws, rtol=2e-3)
     assert (k == -np.inf).all() and pareto_k(logs[0]) == -np.inf and not is_unreliable(k, 0.7).any()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("df", "is_heavy"), [(1, True), (1.5, True), (5, False), (1e6, False)])
+def test_the_shape_of_the_heavier_tail_is_one_over_the_degrees(df: float, is_heavy: bool, sign: int) -> None:
+    """The lower tail of the values is that of a normal distribution; the estimate's error is about 0.07."""
+    values = np.random.default_rng(3).standard_t(df, 6400)
+    one_sided = sign * np.where(values > 0, values, normal(8, (1, 6400))[0])
+    k = tail_shape(one_sided)
+    assert k == pytest.approx(1 / df, abs=0.25) and (k >= 0.5) == is_heavy
+    assert tail_shape(5 + 1000 * one_sided) == pytest.approx(k, rel=1e-6)
+
+
+def test_the_shape_of_few_or_infinite_values_is_not_known() -> None:
+    assert np.isnan([tail_shape(np.arange(24.0)), tail_shape(np.repeat([0.0, 1.0, 2.0], 40))]).all()
+    assert np.isnan(tail_shape(np.append(np.arange(50.0), np.inf)))
 
 
 def test_weights_that_are_not_finite_have_no_k() -> None:

@@ -46,6 +46,35 @@ def test_numbers_just_beyond_their_limit_are_seen_to_be(
     assert sentence in reason
 
 
+def test_a_quantity_without_a_mean_is_judged_by_its_median() -> None:
+    values = np.random.default_rng(4).standard_cauchy((20, 4, 400))
+    one = judge(values, tuple(range(20)), RULE)
+    assert one.ok and one.center == "median" and one.mean is None and one.sd is None
+    medians = np.median(values, axis=(1, 2))
+    # 68 % of a Cauchy distribution lie within tan(0.34 pi) = 1.82.
+    assert one.mcse == pytest.approx(medians.std(ddof=1) / math.sqrt(20) / 1.82, rel=0.1)
+    apart = judge(values + 0.8 * normal(20, 1, 1), tuple(range(20)), Rule(max_rhat=2))
+    (reason,) = reasons({"sigma": apart}, 400, {}, Rule(max_rhat=2))
+    assert reason.startswith("sigma: the error of its median (its tails are too heavy for a mean) 0.0")
+    assert " of half its central 68 % is above 0.05; seeds farthest from the middle: " in reason
+
+
+@pytest.mark.parametrize("df", [5, 30])
+def test_tails_that_a_mean_can_bear_leave_it_the_mean(df: int) -> None:
+    values = np.random.default_rng(4).standard_t(df, (20, 4, 400))
+    one = judge(values, tuple(range(20)), RULE)
+    assert one.center == "mean" and one.mean == pytest.approx(values.mean(), rel=1e-5)
+    assert one.sd == pytest.approx(values.std(), rel=1e-5)
+
+
+def test_numbers_on_record_have_six_digits() -> None:
+    values = 1234.56789 + normal(4, 4, 100)
+    one = judge(values, (1, 2, 3, 4), RULE)
+    error = values.mean(axis=(1, 2)).std(ddof=1) / 2 / values.std()
+    expected = [values.mean(), values.std(), agreement(values).rhat, error]
+    assert [one.mean, one.sd, one.rhat, one.mcse] == [float(f"{value:.6g}") for value in expected]
+
+
 def test_nested_rhat_is_the_formula() -> None:
     """Two superchains of two chains of two draws can be computed by hand."""
     values = np.array([[[0.0, 2.0], [2.0, 4.0]], [[4.0, 6.0], [6.0, 8.0]]])

@@ -41,6 +41,19 @@ def test_a_look_names_the_members_whose_ladders_disagree_in_evidence(tmp_path: P
     assert not look.ok
 
 
+def test_a_look_pools_the_ladders_of_two_members(tmp_path: Path) -> None:
+    """All ladders of a member agree, but those of the second have found a lighter part of the posterior."""
+    stores = {}
+    for seed, light in ((7, ()), (8, (0, 1, 2, 3))):
+        spec = ladder_spec(tmp_path, iterations=100, seed=seed, settings=SETTINGS | {"hot": 3.0})
+        stores[seed] = run_in_phases(tmp_path / f"run{seed}.zarr", spec, gap=30.0, light=light)
+    look = take_look(Due(1, 100, (7, 8), is_last=True), 100, stores, {}, RULE)
+    evidence = [reason for reason in look.reasons if "evidence" in reason]
+    assert evidence == ["the evidence of the ladders of all seeds together is 'not converged'"]
+    one = take_look(Due(1, 100, (7,), is_last=True), 100, {7: stores[7]}, {}, RULE)
+    assert not [reason for reason in one.reasons if "evidence" in reason]
+
+
 def test_superchains_would_give_ladders_a_common_start(tmp_path: Path) -> None:
     spec = ladder_spec(tmp_path)
     with pytest.raises(ConfigError, match="initial.shared: ladders must not share a start"):

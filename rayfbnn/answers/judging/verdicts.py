@@ -24,6 +24,7 @@ Grade = Literal["converged", "usable", "not usable", "not converged", "no misfit
 Subject = Literal["predictions", "hyperparameters", "fit", "ladders"]
 Decisive = Literal["all", "predictions", "fit"]
 _NEVER_CHANGES = "quantities that never change in"
+_LATER = "make the run longer (`resume`), and leave out the draws of its beginning (skip)"
 _NOT_FOR_PREDICTIONS = (
     "do not interpret these quantities; predictions do not need them and are judged separately"
 )
@@ -168,13 +169,18 @@ def judge_hyperparameters(evidence: Evidence) -> Verdict:
 def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
     """Judge the functions, the log likelihood and the noise.
 
-    If they have not converged, the predictions are still usable if the error of the average over chains is
-    small, the chains no longer travel, and no chain has stayed in one place.
+    Predictions of chains that still travel are not usable, whatever R-hat says. If they have not converged,
+    the predictions are still usable if the error of the average over chains is small, the chains no longer
+    travel, and no chain has stayed in one place.
     """
     reasons, recommended, iterations, is_unknown = _convergence(evidence)
     remarks = [_error_sentence(error)] if math.isfinite(error.mean) and not is_unknown else []
     if not reasons:
-        return Verdict("predictions", "converged", remarks=tuple(remarks), error=error)
+        if not (error.is_known and error.is_moving):
+            return Verdict("predictions", "converged", remarks=tuple(remarks), error=error)
+        # A slow drift that all chains share below fast noise, which neither R-hat nor ESS sees.
+        reasons = [_movement(error)]
+        recommended = [_LATER]
     if error.is_moving:
         remarks.append(_movement(error))
     is_stuck = bool(evidence.summary.stuck)

@@ -89,6 +89,21 @@ def test_stationary_chains_are_seldom_on_their_way(rho: float, n_chains: int) ->
         assert sum(error_of(run).is_on_its_way for run in runs) <= 5  # 1 in 70 if the rate is 4 %
 
 
+@pytest.mark.parametrize(("n_chains", "share"), [(8, 0.6), (20, 0.5)])
+def test_a_drift_below_fast_noise_that_rhat_does_not_see_is_often_seen(n_chains: int, share: float) -> None:
+    """A slow part, a fifth as wide as the noise, starts five of its standard deviations off."""
+    generator = np.random.default_rng(1)
+    n_converged = n_missed = 0
+    for _ in range(40):
+        slow = outputs(generator, math.exp(-1 / 1000), 5.0, n_chains=n_chains, n_directions=1)[..., :1]
+        values = 0.2 * slow / abs(slow).max() * 5 + generator.standard_normal(slow.shape)
+        one = values[..., 0]
+        if rhat(one) <= 1.01 and min(ess_bulk(one), ess_tail(one)) >= 400:
+            n_converged += 1
+            n_missed += not error_of(values).is_moving
+    assert n_converged >= 20 and n_missed < share * n_converged
+
+
 def test_chains_that_stay_in_different_modes_are_not_on_their_way() -> None:
     generator = np.random.default_rng(3)
     for run in simulated(0.5, None, n_chains=8, count=20):

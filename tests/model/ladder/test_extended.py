@@ -84,6 +84,23 @@ def test_joint_density_of_two_levels_is_that_of_scipy() -> None:
         assert np.allclose(joint.log_density(np.full((3, 1), u))[:, 0], exact, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("noise", ["0.7:5", "0.7::3"])
+def test_energy_without_noise_is_that_of_scipy(noise: str) -> None:
+    """Residuals have a multivariate t distribution: of both targets together if these share a sigma."""
+    posterior = posterior_of("tiny7.csv", noise=noise, n_targets=2)
+    group = posterior.precision_layout.groups[-1]
+    position = _position(posterior, 3)
+    residuals, _ = posterior.residuals(position)
+    is_shared = noise == "0.7:5"
+    assert (group.units is None) == is_shared
+    each = residuals.reshape(3, 1 if is_shared else 2, -1)
+    shape = np.eye(each.shape[2]) / group.mean
+    log_density = scipy.stats.multivariate_t.logpdf(each, shape=shape, df=5 if is_shared else 3)
+    exact = -log_density.reshape(3, -1).sum(axis=1)
+    energy = Squares.of(posterior, position).energy_without_noise(group)
+    assert np.allclose(energy, exact, rtol=1e-11, atol=1e-11)
+
+
 @pytest.mark.parametrize("n", [1, 3, 10, 300])
 @pytest.mark.parametrize("degrees", [0.5, 2.0, 30.0])
 @pytest.mark.parametrize("alpha, omega", [(0.001, 1e20), (0.5, 25.0), (12.0, 1.5)])

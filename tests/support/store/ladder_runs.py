@@ -84,10 +84,11 @@ def assert_same_ladders(path: str | Path | Place, other: str | Path | Place) -> 
         assert values.tobytes() == theirs[name].tobytes(), name
 
 
-def run_in_phases(path: Path, spec: RunSpec, *, gap: float) -> Store:
+def run_in_phases(path: Path, spec: RunSpec, *, gap: float, light: tuple[int, ...] = (1, 3)) -> Store:
     """Run ladders up to the kept draws, and commit draws that were made to sit in two phases.
 
-    Ladders 1 and 3, which came from the prior, are lighter by `gap` nats, fit worse, and never leave.
+    Some ladders, by default 1 and 3, which came from the prior, are lighter by `gap` nats, fit worse, and
+    never leave.
     """
     store = make_store(path, spec)
     last = spec.total_iterations - spec.phase[-1].iterations
@@ -95,14 +96,14 @@ def run_in_phases(path: Path, spec: RunSpec, *, gap: float) -> Store:
         for _ in run_rounds(store, executor, last=last):
             pass
         for batch in range(store.n_batches):
-            store.commit(batch, _block_in_phases(store, batch, last, gap))
+            store.commit(batch, _block_in_phases(store, batch, last, gap, light))
             store.gather(batch, everything=True)
     return Store.open(path)
 
 
-def _block_in_phases(store: Store, batch: int, last: int, gap: float) -> Block:
+def _block_in_phases(store: Store, batch: int, last: int, gap: float, lighter: tuple[int, ...]) -> Block:
     n, ladders = store.spec.kept_draws, np.array(store.batch_chains(batch))
-    light = (ladders % 2 == 1)[:, None]
+    light = np.isin(ladders, lighter)[:, None]
     streams = Streams(9, ladders.astype(np.uint64))
     noise = streams.normal(Purpose.TARGET_VALUE, (n, 4, 4))
     positions = (
