@@ -11,6 +11,7 @@ from rayfbnn.errors import ConfigError, StoreMismatchError, at_most_ten
 from rayfbnn.kernels import choose
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec, differences
+from rayfbnn.store.checking.presence import check_files
 from rayfbnn.store.store import Store
 from rayfbnn.version import __version__
 
@@ -96,6 +97,16 @@ def check_length(store: Store, iterations: int) -> None:
             f"iterations: must be at least {sampled}, because {sampled} of the {planned} iterations of the"
             f" last phase are already sampled, got {iterations}"
         )
+
+
+def take_up(store: Store, iterations: int | None) -> None:
+    """Check that the files are there that the run builds on, and set its length unless it stays.
+
+    The store must be locked; StoreCorruptError names a missing file.
+    """
+    check_files(store.opened)
+    if iterations is not None:
+        set_length(store, iterations)
 
 
 def set_length(store: Store, iterations: int) -> None:

@@ -49,9 +49,23 @@ def _carry_through(fs: Storage, path: Place, root: Root) -> None:
     coordinate that is longer than its array, but the missing numbers of a shorter one would be read as 0.
     """
     plans = array_plans(root.header, root.spec)
+    _check_before(fs, path, root, plans)
     steps = [_set_coordinates, _set_metadata]
     for step in steps if root.header.n_draws >= root.before.n_draws else reversed(steps):
         step(fs, path, root, plans)
+
+
+def _check_before(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> None:
+    """Raise StoreCorruptError if arrays have a length that no record of an extension gives them."""
+    for plan in plans.values():
+        of_before = {"draw": root.before.n_draws}
+        shape = tuple(of_before.get(dim, n) for dim, n in zip(plan.dims, plan.shape, strict=True))
+        metadata = path / plan.path / METADATA
+        raw = read_sealed(fs, metadata)
+        if not matches(raw, plan) and not matches(raw, replace(plan, shape=shape)):
+            raise StoreCorruptError(
+                f"{extension_file(path, root.n_extensions)}: missing: {metadata} has the length that it gave"
+            )
 
 
 def _set_coordinates(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> None:

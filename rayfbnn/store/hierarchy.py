@@ -138,7 +138,7 @@ class Hierarchy:
             self._array(plan.path)[_extent(plan, file)]
         except ValueError as exc:
             reason = str(exc).split(". ")[0]
-            raise StoreCorruptError(f"{self._root / file}: damaged: {reason}{_holds(plan, file)}") from exc
+            raise StoreCorruptError(f"{self._root / file}: damaged: {reason}{holds(plan, file)}") from exc
 
     def _array(self, path: str) -> zarr.Array[Any]:
         if path not in self._arrays:
@@ -312,14 +312,14 @@ class _Files(MutableMapping[str, Any]):
         try:
             raw = self._fs.read(self._root / key, at_most=plan.most_bytes)
         except FileNotFoundError:
-            raise StoreCorruptError(f"{self._root / key}: missing{_holds(plan, key)}") from None
+            raise StoreCorruptError(f"{self._root / key}: missing{holds(plan, key)}") from None
         expected, reason = plan.chunk_bytes, ""
         if expected is not None and len(raw) != expected:
             reason = f"{len(raw)} bytes instead of {expected}"
         elif expected is not None and _checksum(raw[:-4]) != raw[-4:]:
             reason = "Stored and computed checksum do not match"
         if reason:
-            raise StoreCorruptError(f"{self._root / key}: damaged: {reason}{_holds(plan, key)}")
+            raise StoreCorruptError(f"{self._root / key}: damaged: {reason}{holds(plan, key)}")
         if self._checker is not None:
             self._checker(plan, key, raw)
         return raw
@@ -368,8 +368,8 @@ def _extent(plan: ArrayPlan, file: str) -> tuple[slice, ...]:
     return tuple(slice(i * size, (i + 1) * size) for i, size in zip(index, plan.chunks, strict=True))
 
 
-def _holds(plan: ArrayPlan, file: str) -> str:
-    """Return the end of a message: the draws in a chunk, and advice."""
+def holds(plan: ArrayPlan, file: str) -> str:
+    """Return the end of a message on a chunk: the draws in it, and advice."""
     parts = [
         f"{dim}s {part.start} to {min(part.stop, n) - 1}"
         for dim, part, n in zip(plan.dims, _extent(plan, file), plan.shape, strict=True)

@@ -95,6 +95,15 @@ class TuningLog:
         current = round_of(self.rounds, iteration)
         return Tuning(settings, is_measured=current is not None and current.of == "operations")
 
+    def check_until(self, iteration: int) -> None:
+        """Raise StoreCorruptError if the record of a round that ends before an iteration is damaged.
+
+        A missing record is computed again when the run goes on.
+        """
+        for number in range(n_finished(self.rounds, iteration)):
+            if self._is_there(number):
+                self._document(number)
+
     def latest(self) -> tuple[int, Mapping[Tunable, Settings]]:
         """Return the number of rounds that have a record, and the settings of each operation after them."""
         n = next(

@@ -8,6 +8,7 @@ from typing import Self
 
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.run.running import unfinished_batches
+from rayfbnn.store.checking.presence import check_files
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, as_typed, place_of
 from rayfbnn.study.looks import Due, Look, due_look, take_look
@@ -171,6 +172,12 @@ class StudyFiles:
         if not self._additions.put(number, {"seeds": list(new), "after_looks": after}):
             raise StoreError(f"{self.place}: another process added seeds at the same time; try again")
         return new
+
+    def check_members(self) -> None:
+        """Raise StoreCorruptError if a member lacks a file that a longer run or a look builds on."""
+        members = [Member(one.number, seed) for one in self.configurations for seed in self.seeds(one.number)]
+        there = [one for one in members if self.members.is_there(one) and self.members.failure(one) is None]
+        self._storage.each(lambda member: check_files(self.members.open(member).opened), there)
 
     def is_ready(self, member: Member, due: Due) -> bool:
         """Return True if a member has the iterations that a look needs, or is known to have failed."""

@@ -136,6 +136,7 @@ class Study(StudyFiles):
 
         options = RunOptions(workers, address, max_failures, progress, log_format)
         check_options(self.members.with_cases().spec, options)
+        self.check_members()
         n_members = sum(len(due.seeds) for due in self.due().values())
         if n_members == 0:
             return self.status()

@@ -64,7 +64,7 @@ def sample_or_resume(
     StoreMismatchError
         If the store was made from another configuration or from other data, or by another version of rayfbnn.
     """
-    from rayfbnn.run.resuming import set_length
+    from rayfbnn.run.resuming import take_up
     from rayfbnn.run.running import RunOptions, run_to_end
 
     place = place_given(path)
@@ -80,8 +80,7 @@ def sample_or_resume(
     if store is None:
         store, length = checked_store(place, _at_least_as_long(asked, place), data, goal, options)
     with store.lock():
-        if length is not None:
-            set_length(store, length)
+        take_up(store, length)
         if goal is None or (not goal.is_asked and _is_ok(store)):
             return run_to_end(store, options)
         return run_until(store, goal, options)

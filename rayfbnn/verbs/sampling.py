@@ -166,7 +166,7 @@ def resume(
     RunSummary
         Number of chains and draws, acceptance and divergences of the whole run; in rounds whether it is ok.
     """
-    from rayfbnn.run.resuming import set_length
+    from rayfbnn.run.resuming import take_up
     from rayfbnn.run.running import RunOptions, run_to_end
 
     is_open = iterations is None and are_rounds_left(Store.open(path))
@@ -175,8 +175,7 @@ def resume(
     asked = None if spec is None else read_spec(spec, ())
     store, length = checked_store(path, asked, data, goal, options, iterations=iterations)
     with store.lock():
-        if length is not None:
-            set_length(store, length)
+        take_up(store, length)
         return run_to_end(store, options) if goal is None else run_until(store, goal, options)
 
 

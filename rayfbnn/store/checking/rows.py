@@ -111,6 +111,13 @@ class RowDigests:
         progress = known.tail[-1].progress if known.tail else known.progress
         return progress.warmup_draws if section == "warmup" else progress.draws
 
+    def chunk_files(self) -> Iterator[str]:
+        """Yield the chunk files that segments name, from the records read so far."""
+        for batch, known in self._batches.items():
+            for (_, number), segments in known.chunks.items():
+                for name in dict.fromkeys(name for segment in segments for name in segment.names):
+                    yield self._plans[name].chunk_file(batch, number)
+
     def tail(self, batch: int) -> tuple[Record, ...]:
         """Return the blocks after the last segment, from the records read so far."""
         known = self._batches.get(batch)

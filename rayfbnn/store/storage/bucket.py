@@ -206,6 +206,12 @@ class Bucket:
         keys = [*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])]
         return sorted(inner.rstrip("/").rpartition("/")[2] for inner in keys)
 
+    def sizes(self, key: str) -> dict[str, int]:
+        """Return the sizes of the objects one level below `key` by their names."""
+        with _answered():
+            listed = self._objects.list_with_delimiter(f"{key}/")
+        return {meta["path"].rpartition("/")[2]: int(meta["size"]) for meta in listed["objects"]}
+
     def keys(self, key: str) -> list[str]:
         """Return all keys below `key`, in order."""
         with _answered():

@@ -98,6 +98,11 @@ class ObjectStorage:
             names.get(key[: below + len(name)], set()).add(rest.partition("/")[0])
         return {place: sorted(names[_key(place)]) for place in places}
 
+    def sizes(self, place: Place) -> dict[str, int]:
+        """Return the sizes of the objects one level below a place by their names; there may be none."""
+        with _translated("list", place, StoreReadError):
+            return self._bucket.sizes(_key(place))
+
     def exists(self, place: Place) -> bool:
         """Return True if there is an object with this key, or below it."""
         with _translated("look at", place, StoreReadError):

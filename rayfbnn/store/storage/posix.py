@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -92,6 +93,16 @@ class FileSystem:
             with suppress(FileNotFoundError):
                 names[place] = self.listdir(place)
         return names
+
+    def sizes(self, place: Place) -> dict[str, int]:
+        """Return the sizes of the files in a folder by their names; {} if there is no folder."""
+        sizes: dict[str, int] = {}
+        with suppress(FileNotFoundError):
+            for name in self.listdir(place):
+                if not self.is_directory(place / name):
+                    with suppress(FileNotFoundError), translated("read", place / name):
+                        sizes[name] = self._again(partial(self._calls.size, _local(place / name)))
+        return sizes
 
     def _again(self, action: Callable[[], Result]) -> Result:
         """Return the result of an action, which is tried three times if its error may pass."""

@@ -67,6 +67,13 @@ class Storage(Protocol):
         """Return the names in each of some folders of one folder, in order; missing folders are left out."""
         ...
 
+    def sizes(self, place: Place) -> dict[str, int]:
+        """Return the sizes of the files in a folder by their names; {} if there is no folder.
+
+        StoreCorruptError if something in it is neither a file nor a folder, such as a link.
+        """
+        ...
+
     def exists(self, place: Place) -> bool:
         """Return True if there is a file or a folder with this name."""
         ...

@@ -78,6 +78,12 @@ class MemoryBucket(Bucket):
         with self.turn:
             return sorted({name[len(start) :].partition("/")[0] for name in self.keys(key)})
 
+    def sizes(self, key: str) -> dict[str, int]:
+        start = f"{key}/"
+        with self.turn:
+            below = {name[len(start) :]: len(self.objects[name][0]) for name in self.keys(key)}
+        return {name: size for name, size in below.items() if "/" not in name}
+
     def keys(self, key: str) -> list[str]:
         with self.turn:
             return sorted(name for name in self.objects if name.startswith(f"{key}/"))
@@ -133,7 +139,7 @@ def _passing(name: str) -> Callable[..., Any]:
     return call
 
 
-for _name in (*CHANGING, "get", "get_start", "modified", "exists", "names", "keys"):
+for _name in (*CHANGING, "get", "get_start", "modified", "exists", "names", "sizes", "keys"):
     setattr(FailingBucket, _name, _passing(_name))
 
 
