@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -225,7 +226,9 @@ class BayesianNetwork(BaseEstimator):
         """Return the draws in memory; an unpickled estimator reads them again."""
         check_is_fitted(self)
         if self._predictor is None:
-            self._predictor = _predictor(self.store_)
+            place = self._place
+            with place.unpacked() if isinstance(place, TemporaryStore) else nullcontext(place) as path:
+                self._predictor = _predictor(path)
         return self._predictor
 
     def __getstate__(self) -> dict[str, Any]:

@@ -4,72 +4,74 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import tarfile
 import tempfile
-import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from rayfbnn.output.whole_file import output_errors
+from rayfbnn.sklearn.removal import identity, remove, watch
 
 _TEMPORARY = "the folder for temporary files (TMPDIR)"
 
 
 class TemporaryStore:
-    """A place for a store that is removed together with this object, or when Python ends.
+    """A place for a store that is removed together with this object, or when its process ends in any way.
 
     A pickle contains all files of the store, because a path would not be valid elsewhere. An unpickled object
-    has its own place.
-
-    Attributes
-    ----------
-    path
-        Path for the store, in a folder that contains nothing else.
+    keeps them in memory, and writes them to a place of its own when its path is asked for.
     """
 
     def __init__(self) -> None:
+        self._archive: bytes | None = None
+        self._path: Path | None = None
         self._make_folder()
 
-    def _make_folder(self) -> None:
+    @property
+    def path(self) -> Path:
+        """Path of the store, in a folder that contains nothing else."""
+        return self._path or self._unpack()
+
+    @contextmanager
+    def unpacked(self) -> Iterator[Path]:
+        """Yield the path of a store to be read. A store that is in memory is on the disk only meanwhile."""
+        if self._path is not None:
+            yield self._path
+            return
+        copy = TemporaryStore.__new__(TemporaryStore)
+        copy.__setstate__(self.__getstate__())
+        try:
+            yield copy.path
+        finally:
+            copy._remove()
+
+    def _make_folder(self) -> Path:
         with output_errors(_TEMPORARY):
             folder = tempfile.mkdtemp(prefix="rayfbnn-")
-        self.path = Path(folder) / "run.zarr"
-        weakref.finalize(self, _remove, folder, os.lstat(folder), os.getpid())
+        # Unlike weakref.finalize, this works at the end of a process of multiprocessing too. A fork, and
+        # what removes the object there, leaves the folder to its parent.
+        self._remove = Finalize(self, remove, (folder, identity(os.lstat(folder))), exitpriority=-100)
+        watch(folder)
+        self._path = Path(folder) / "run.zarr"
+        return self._path
+
+    def _unpack(self) -> Path:
+        assert self._archive is not None
+        path = self._make_folder()
+        with output_errors(path), tarfile.open(fileobj=io.BytesIO(self._archive)) as files:
+            files.extractall(path.parent, filter="data")
+        self._archive = None
+        return path
 
     def __getstate__(self) -> bytes:
+        if self._archive is not None:
+            return self._archive
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as files:
             files.add(self.path, arcname=self.path.name)
         return archive.getvalue()
 
     def __setstate__(self, archive: bytes) -> None:
-        self._make_folder()
-        with output_errors(self.path), tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            files.extractall(self.path.parent, filter="data")
-
-
-def _remove(folder: str, made: os.stat_result, process: int) -> None:
-    """Remove the folder that this object created, but no other folder that may have its name by now.
-
-    The folder stays if this is not the process that created it, for example if it is a fork.
-    """
-    if os.getpid() != process:
-        return
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            if os.path.samestat(os.fstat(descriptor), made):
-                _empty(descriptor)
-                os.rmdir(folder)
-        finally:
-            os.close(descriptor)
-
-
-def _empty(folder: int) -> None:
-    """Remove everything in an open folder; links are removed, not followed."""
-    for name in os.listdir(folder):
-        try:
-            os.unlink(name, dir_fd=folder)
-        except OSError:  # it is a folder
-            shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
+        self._archive, self._path = archive, None

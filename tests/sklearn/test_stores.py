@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
 
 import rayfbnn
 from rayfbnn.sklearn import BayesianNetworkRegressor
+from rayfbnn.sklearn.removal import identity, remove
 from rayfbnn.sklearn.stores import TemporaryStore
 from rayfbnn.spec import run_spec
 from rayfbnn.store.store import Store
+from tests.support.drivers import wait_until
 from tests.support.sklearn.small import line, numbers_spec, regressor
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -54,13 +62,100 @@ def test_a_temporary_store_goes_with_its_estimator(tmp_path: Path, monkeypatch: 
     assert set(threading.enumerate()) <= threads
 
 
-def test_a_fork_does_not_remove_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = TemporaryStore()
-    monkeypatch.setattr("os.getpid", lambda: -1)
-    folder = place.path.parent
-    del place
-    assert folder.is_dir()
-    folder.rmdir()
+_CHILD = """
+import glob, multiprocessing, os, signal, sys, time, warnings
+warnings.simplefilter("ignore")
+sys.path.insert(0, sys.argv[1])
+from rayfbnn.sklearn.stores import TemporaryStore
+from tests.sklearn.test_stores import SPEC, X, Y
+from tests.support.sklearn.small import regressor
+
+def predict(model): return model.predict(X).tolist()
+def fit(end):
+    global kept
+    kept = regressor(spec=SPEC).fit(X, Y)
+    if end == "exit": os._exit(0)
+    if end == "signal": os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    count = lambda: len(glob.glob(os.environ["TMPDIR"] + "/rayfbnn-*"))
+    parent = regressor(spec=SPEC).fit(X, Y)
+    expected = predict(parent)
+    context = multiprocessing.get_context(sys.argv[2])
+    with context.Pool(2) as pool:
+        assert pool.map(predict, [parent] * 6) == [expected] * 6
+    assert count() == 1, "after a pool"
+    for end in ("return", "exit", "signal"):
+        process = context.Process(target=fit, args=(end,))
+        process.start()
+        process.join()
+        deadline = time.monotonic() + (end != "return") * 20
+        while count() > 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert count() == 1, end
+    if os.fork() == 0:
+        del parent
+        sys.exit()
+    os.wait()
+    assert count() == 1 and parent.store_.is_dir(), "after a fork"
+    if sys.argv[3] == "signal":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "end"),
+    [
+        ("fork", "signal"),
+        pytest.param("spawn", "return", marks=pytest.mark.long),
+        pytest.param("forkserver", "return", marks=pytest.mark.long),
+    ],
+)
+def test_a_temporary_store_ends_with_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, end: str
+) -> None:
+    """Also when it is killed. A child leaves its parent's store alone."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    (tmp_path / "main.py").write_text(_CHILD)
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "main.py"), root, method, end], capture_output=True, text=True
+    )
+    assert done.returncode == (-signal.SIGKILL if end == "signal" else 0), done.stderr
+    wait_until(lambda: not list(folder.glob("rayfbnn-*")))
+
+
+def test_workers_of_joblib_leave_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    estimator = regressor(spec=SPEC).fit(X, Y)
+    with joblib.parallel_config("loky", n_jobs=2):
+        scores = cross_val_score(regressor(spec=SPEC), X, Y, cv=2)
+        predictions = joblib.Parallel()(joblib.delayed(estimator.predict)(X) for _ in range(4))
+    assert len(scores) == 2
+    np.testing.assert_array_equal(predictions, [estimator.predict(X)] * 4)
+    assert list(tmp_path.glob("rayfbnn-*")) == [estimator.store_.parent]
+
+
+def test_only_the_folder_that_was_made_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    other = tmp_path / "other"
+    for plant in (lambda folder: folder.mkdir(), lambda folder: folder.symlink_to(other)):
+        place = TemporaryStore()
+        folder = place.path.parent
+        folder.rename(other)
+        plant(folder)
+        made = identity(os.lstat(other))
+        (other / "file").touch()
+        del place
+        assert os.path.lexists(folder) and (other / "file").exists()
+        remove(str(folder), made)
+        assert os.path.lexists(folder) and (other / "file").exists()
+        remove(str(other), made)
+        assert not other.exists()
+        folder.unlink() if folder.is_symlink() else folder.rmdir()
 
 
 def test_a_store_that_is_named_stays_and_a_pickle_has_its_path(
