@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from rayfbnn.answers.judging.fit_evidence import FitEvidence, JudgedTarget
-from rayfbnn.answers.judging.fit_tests import LEVELS, NumberCases, Test, joint_p
-from rayfbnn.answers.judging.fit_words import coverage_sentence, misfit, sentences
+from rayfbnn.answers.judging.fit_tests import LEVELS, MEAN, VARIATION, NumberCases, Test, calibrated, joint_p
+from rayfbnn.answers.judging.fit_words import coverage_sentence, feature_of, mean_remedy, misfit, sentences
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.answers.wording import known
 from rayfbnn.model.likelihood.data_model import DataModel
@@ -17,6 +18,9 @@ FALSE_ALARMS = 0.05  # of all tests together
 LEAST_CASES = 20  # fewer show only the grossest misfit
 _MOST_LARGE_K = 0.2  # share of the cases with unreliable weights; above 0.3 false alarms were seen
 _NAMED = 3  # targets whose coverage is stated
+_FEATURES = 3  # that the mean of a target misses and that are named
+_BESIDE = 0.1  # of the level, for other faults if the mean misses something
+_WEAK = 0.1  # p-value of features that the mean may miss as well
 
 
 @dataclass(frozen=True)
@@ -56,14 +60,20 @@ class FitVerdict(Verdict):
 class _Tested:
     """A target at some group of cases, with its tests.
 
-    tests  each with its share of the level of the group
-    level  the false-alarm rate of the group
+    n_targets  number of targets that share the level of the group
+    level      the false-alarm rate of the group
     """
 
     target: JudgedTarget
     is_left_out: bool
-    tests: list[Test]
+    n_targets: int
     level: float
+
+    @cached_property
+    def tests(self) -> list[Test]:
+        """The tests, each with its share of the level of the group."""
+        tests = map(calibrated, self.target.cases.tests())
+        return [replace(test, share=test.share / self.n_targets) for test in tests]
 
     def failed(self) -> list[Test]:
         """Return the tests that fall short alone, those with the strongest evidence first."""
@@ -74,6 +84,34 @@ class _Tested:
     def strongest(self) -> Test:
         """The test with the strongest evidence against the model."""
         return min(self.tests, key=_weighted)
+
+    def faults(self) -> tuple[list[Test], list[Test], JudgedTarget]:
+        """Return tests of the mean, other tests that fall short, and the target without faults of the mean.
+
+        A mean that misses something also makes the spread vary and the tails heavy. What it misses is removed
+        from the places, feature by feature. Other tests are of what remains when features with weak evidence
+        are removed as well. If the mean misses something, labels have no other fault.
+        """
+        failed = self.failed() or [self.strongest]
+        named = [test for test in failed if test.kind == MEAN][:1]
+        if not named:
+            return [], failed, self.target
+        if not isinstance(self.target.cases, NumberCases):
+            return named, [], self.target
+        while True:
+            rest = self._without(named)
+            missed = sorted((test for test in rest.tests if test.kind == MEAN), key=_weighted)
+            if missed[0].weighted[0] > self.level or len(named) == _FEATURES:
+                break
+            named.append(missed[0])
+        rest = self._without([*named, *(test for test in missed if test.p[0] <= _WEAK)])
+        others = [test for test in rest.failed() if test.kind != MEAN]
+        return named, [test for test in others if test.weighted[0] <= _BESIDE * self.level], rest.target
+
+    def _without(self, tests: list[Test]) -> _Tested:
+        assert isinstance(cases := self.target.cases, NumberCases)
+        without = cases.without(test.of for test in tests)
+        return replace(self, target=replace(self.target, cases=without))
 
 
 def _weighted(test: Test) -> float:
@@ -133,10 +171,9 @@ def _with_reasons(
     failing = [tested for tested in ordered if tested.failed()] or ordered[:1]
     reasons, advice = [], []
     for tested in failing:
-        target, failed = tested.target, tested.failed() or [tested.strongest]
-        reasons += sentences(target, failed, is_left_out=tested.is_left_out)
-        positive = is_positive.get(target.name, False)
-        advice += model.remedies(misfit(target, failed), target.name, is_positive=positive)
+        for of_fault, remedies in _faults_in_words(tested, model, is_positive.get(tested.target.name, False)):
+            reasons += of_fault
+            advice += remedies
     return replace(
         verdict,
         grade="misfit",
@@ -146,18 +183,32 @@ def _with_reasons(
     )
 
 
+def _faults_in_words(
+    tested: _Tested, model: DataModel, is_positive: bool
+) -> list[tuple[list[str], list[str]]]:
+    """Return sentences and remedies of each fault, the most important first.
+
+    A spread that varies comes after a mean that misses something, and other faults in the order of evidence.
+    """
+    target, (means, others, rest) = tested.target, tested.faults()
+    words = []
+    for test in means:
+        remedy = mean_remedy(feature_of(target, test), target.name, sign=test.sign, is_positive=is_positive)
+        words.append((sentences(target, [test], is_left_out=tested.is_left_out), [remedy]))
+    if others:
+        remedies = model.remedies(misfit(rest, others), target.name, is_positive=is_positive)
+        is_first = others[0].kind != VARIATION and _weighted(others[0]) < min(
+            map(_weighted, means), default=0
+        )
+        of_others = sentences(target, others, is_left_out=tested.is_left_out), remedies
+        words.insert(0 if is_first else len(words), of_others)
+    return words
+
+
 def _tested(evidence: FitEvidence, n_groups: int) -> list[_Tested]:
     """Return the targets that have enough cases, with their tests; the level is divided among them."""
     judged = [target for target in evidence.targets if target.n_cases >= LEAST_CASES]
-    return [
-        _Tested(
-            target,
-            evidence.is_left_out,
-            [replace(test, share=test.share / len(judged)) for test in target.cases.tests()],
-            FALSE_ALARMS / n_groups,
-        )
-        for target in judged
-    ]
+    return [_Tested(target, evidence.is_left_out, len(judged), FALSE_ALARMS / n_groups) for target in judged]
 
 
 def _joint_p(of_group: list[_Tested]) -> float:

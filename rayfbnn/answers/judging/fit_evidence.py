@@ -9,6 +9,7 @@ import numpy as np
 
 from rayfbnn.answers.calibration import Places
 from rayfbnn.answers.judging.fit_tests import LabelCases, NumberCases
+from rayfbnn.answers.judging.mean_features import PREDICTED_VALUE, has_order, labels_have_order
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import Dataset
 from rayfbnn.draws.held import hold
@@ -32,9 +33,10 @@ _LABEL_REPLICATES = 999
 _LEAST_SPREAD = 0.02  # of the predicted values, in predictive standard deviations
 _MEMORY_BYTES = 64e6
 _LARGE_K = 0.7
-PREDICTED_VALUE, PREDICTED_SPREAD = "the predicted value", "the predicted spread"
+PREDICTED_SPREAD = "the predicted spread"
 _ITERATION = 2  # of the random numbers; samples of predictive distributions have 1
 _PLACES = 1  # index of the random numbers of the first target; 0 is that of the choice of cases
+_UNIFORM = 1 << 17  # index of the places of replicates of the first target
 
 
 @dataclass(frozen=True)
@@ -225,9 +227,9 @@ def _evidence(
     """
     run, placed = runs[0], some.placed
     if ends is None:
-        judged = list(_labels(run, placed, rows))
+        judged = list(_labels(run, placed, inputs, rows))
     else:
-        judged = list(_numbers(run, placed, inputs, ends, ~np.isnan(rows[0])))
+        judged = list(_numbers(run, placed, inputs, ends, rows[0]))
     return FitEvidence(
         is_left_out,
         some.n_all,
@@ -242,18 +244,35 @@ def _evidence(
 
 
 def _numbers(
-    run: Draws, placed: Placed, inputs: Array, ends: tuple[Array, Array], known: Array
+    run: Draws, placed: Placed, inputs: Array, ends: tuple[Array, Array], targets: Array
 ) -> Iterator[JudgedTarget]:
-    """Yield the cases of each target, with a random point in each place."""
+    """Yield the cases of each target, with a random point in each place.
+
+    Without replicates in `ends`, their places are drawn: if the model is right, they are uniform.
+    """
     low, high = ends
     names = frozenset(run.data.input_names)
     for target, name in enumerate(run.data.target_names):
-        some = known[:, target]
+        some = ~np.isnan(targets[:, target])
         low_of_one, high_of_one = low[:, some, target], high[:, some, target]
         random = _shared(run.spec.seed).uniform(Purpose.PLACE, low_of_one.shape, index=_PLACES + target)[0]
-        place_of_one = low_of_one + random * (high_of_one - low_of_one)
+        places = [low_of_one, high_of_one, low_of_one + random * (high_of_one - low_of_one)]
+        if is_alone := len(low) == 1:
+            shape = (REPLICATES, low_of_one.shape[1])
+            uniform = _shared(run.spec.seed).uniform(Purpose.PLACE, shape, index=_UNIFORM + target)[0]
+            places = [np.concatenate([of_target, uniform]) for of_target in places]
         covariates = _covariates(run.data, placed, inputs, target, some)
-        yield JudgedTarget(name, "", NumberCases(low_of_one, high_of_one, place_of_one, covariates, names))
+        pull = _pull(placed, target, some) if is_alone else 0.0
+        known = targets[some, target]
+        order = has_order(np.abs(known) if run.spec.data_model.are_times else known)
+        yield JudgedTarget(name, "", NumberCases(*places, covariates, names, order, pull))
+
+
+def _pull(placed: Placed, target: int, some: Array) -> float:
+    """Return the pull of `NumberCases` for training cases."""
+    spread = float(placed.mean[some, target].std()) * np.sqrt(some.sum())
+    noise = float(np.median(placed.sd[some, target])) if some.any() else 0.0
+    return float(placed.p[some].sum()) * noise / spread if spread > 0 else 0.0
 
 
 def _covariates(data: Dataset, placed: Placed, inputs: Array, target: int, some: Array) -> dict[str, Array]:
@@ -270,7 +289,7 @@ def _covariates(data: Dataset, placed: Placed, inputs: Array, target: int, some:
     return found | {name: column[some] for name, column in zip(data.input_names, inputs.T, strict=True)}
 
 
-def _labels(run: Draws, placed: Placed, rows: Array) -> Iterator[JudgedTarget]:
+def _labels(run: Draws, placed: Placed, inputs: Array, rows: Array) -> Iterator[JudgedTarget]:
     """Yield the cases of each label. Without replicates in `rows`, some are drawn with the probabilities."""
     model, names = run.spec.data_model, run.data.target_names
     words = model.probability_words(names)
@@ -290,7 +309,9 @@ def _labels(run: Draws, placed: Placed, rows: Array) -> Iterator[JudgedTarget]:
                 drawn = _shared(run.spec.seed).uniform(Purpose.PLACE, shape, index=_PLACES + target)[0]
             high = probability if per_target == 1 else ends[:, number]
             has_label = np.concatenate([has_label, (drawn < high) & (drawn >= high - probability)])
-        cases = LabelCases(has_label[:, some], probability[some], n_parameters)
+        of_inputs = dict(zip(run.data.input_names, inputs[some].T, strict=True))
+        order = labels_have_order(has_label[0, some])
+        cases = LabelCases(has_label[:, some], probability[some], n_parameters, of_inputs, order)
         yield JudgedTarget(names[target], words[number], cases)
 
 

@@ -6,20 +6,31 @@ which do come from the predictive distributions. docs/diagnostics.md has the pur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 import scipy.special
 
+from rayfbnn.answers.judging.mean_features import (
+    PREDICTED_VALUE,
+    SHARES,
+    VALUE,
+    Feature,
+    features,
+    ranks,
+)
 from rayfbnn.arrays import Array
 
 LEVELS = (0.5, 0.8, 0.95)
 COVERAGE, UNIFORMITY, OUTLIERS, VARIATION = "coverage", "uniformity", "outliers", "variation"
 RATE, CONFIDENCE, CURVATURE = "rate", "confidence", "curvature"
+MEAN = "mean"
 # Shares of the level. Half of that of variation is for the moments, and half for all inputs together.
-_SHARES = {COVERAGE: 0.3, UNIFORMITY: 0.3, OUTLIERS: 0.1, VARIATION: 0.3}
-_SHARES_OF_LABELS = {RATE: 0.25, CONFIDENCE: 0.5, CURVATURE: 0.25}
+_SHARES = {COVERAGE: 0.15, UNIFORMITY: 0.15, OUTLIERS: 0.1, VARIATION: 0.25, MEAN: 0.35}
+_SHARES_OF_LABELS = {RATE: 0.15, CONFIDENCE: 0.35, CURVATURE: 0.15, MEAN: 0.35}
+_AT_ONCE = 256  # features whose values are held
 _LEAST_PLACE = 1e-16  # the distance of a place from 0 or 1 that float64 can tell
 _MOST_LOGIT = 15.0
 _FOLDED = 5  # values that an input has at least, if its ends are compared with its middle
@@ -31,10 +42,12 @@ class Test:
     """The p-values of one test.
 
     kind   the kind of the test, such as COVERAGE
-    of     the level of an interval, or the name of the covariate of the spread; "" for others
+    of     the level of an interval, the name of the covariate of the spread, or the name of a feature that
+           the mean may miss; "" for others
     p      (n_rows,) p-value of each row if cases were independent
     share  the part of the false-alarm rate that this test has
-    sign   of the deviation: below zero if intervals hold too few targets, or if probabilities are too extreme
+    sign   of the deviation: below zero if intervals hold too few targets, if probabilities are too extreme,
+           or if targets fall where the feature rises
     """
 
     kind: str
@@ -47,6 +60,20 @@ class Test:
     def weighted(self) -> Array:
         """The p-values divided by the share, (n_rows,)."""
         return self.p / self.share
+
+
+def calibrated(test: Test) -> Test:
+    """Return a test whose p-values allow for what all cases of a replicate share, such as the network.
+
+    The normal score of each p-value is divided by its root mean square over all rows. Otherwise the tests
+    that depend most on the uncertainty of the networks would have the smallest p-values of most replicates,
+    and the rank of the smallest p-value would hide what other tests find.
+    """
+    if len(test.p) == 1:
+        return test
+    score = -scipy.special.ndtri(test.p / 2)
+    size = float(np.sqrt(np.mean(score**2)))
+    return replace(test, p=_two_sided(score / size)) if size > 0 else test
 
 
 def joint_p(tests: list[Test]) -> float:
@@ -70,6 +97,9 @@ class NumberCases:
     place       (n_rows, n_cases) a random point between them
     covariates  (n_cases,) by name: the predicted value, its spread, and the inputs
     inputs      the names that are those of inputs
+    has_order   whether a trend over the rows can mean something
+    pull        standard deviation that the score of the predicted value has because each case pulls it; it is
+                relative to that of chance, and zero unless each case is predicted without itself
     """
 
     low: Array
@@ -77,11 +107,40 @@ class NumberCases:
     place: Array
     covariates: Mapping[str, Array]
     inputs: frozenset[str]
+    has_order: bool = False
+    pull: float = 0.0
 
     def tests(self) -> list[Test]:
         """Return the tests of places."""
         anderson = Test(UNIFORMITY, "", anderson_darling(self.place), _SHARES[UNIFORMITY])
-        return [*self._coverages(), anderson, self._outliers(), *self._variations()]
+        return [*self._coverages(), anderson, self._outliers(), *self._variations(), *self._means()]
+
+    def features(self) -> Iterator[Feature]:
+        """Yield the features that the mean may miss."""
+        inputs = {name: values for name, values in self.covariates.items() if name in self.inputs}
+        return features(inputs, self.covariates.get(PREDICTED_VALUE), has_order=self.has_order)
+
+    def without(self, names: Iterable[str]) -> NumberCases:
+        """Return places of all rows without what the named features explain.
+
+        A model with the features would expect less noise. If the remaining scores vary less than those of a
+        right model, they are therefore enlarged to its spread.
+        """
+        named = set(names)
+        columns = [
+            values
+            for feature in self.features()
+            if feature.name in named
+            for values in (
+                feature.values,
+                feature.plain / max(float(np.abs(feature.plain).max()), _LEAST_PLACE),
+            )
+        ]
+        basis = np.column_stack([np.ones(self.place.shape[1]), *columns])
+        scores = normal_scores(self.place)
+        rest = scores - (basis @ np.linalg.lstsq(basis, scores.T, rcond=None)[0]).T
+        place = scipy.special.ndtr(rest / np.minimum(1.0, rest.std(axis=1, keepdims=True)))
+        return replace(self, low=place, high=place, place=place)
 
     def coverage(self, level: float, some: Array | slice = slice(None)) -> Array:
         """Return the share of cases within their central interval, (n_rows,)."""
@@ -133,6 +192,53 @@ class NumberCases:
             for name, values in group:
                 yield Test(VARIATION, name, correlation_p(spread, ranks(values[None])), share)
 
+    def _means(self) -> list[Test]:
+        """Test whether scores of places depend on features of the mean.
+
+        If the spread is large where the feature is, the sum of squares is more than the one expected.
+        """
+        scores = normal_scores(self.place)
+        scores -= scores.mean(axis=1, keepdims=True)
+        squares = scores**2
+
+        def statistics(some: list[Feature]) -> Array:
+            values = np.stack([feature.values for feature in some], axis=1)
+            z = scores @ values / np.sqrt(np.maximum(squares @ values**2, 1.0))
+            z[0, [feature.group == VALUE for feature in some]] /= np.hypot(1, self.pull)
+            return np.asarray(z)
+
+        return _mean_tests(self.features(), statistics, _SHARES[MEAN])
+
+
+def _mean_tests(
+    every: Iterator[Feature], statistics: Callable[[list[Feature]], Array], share: float
+) -> list[Test]:
+    """Return a test of each feature; the groups of features have the parts SHARES of the share.
+
+    statistics  returns the standard normal statistics of features, (n_rows, n_features)
+    """
+    names, groups, parts = [], [], []
+    while some := list(islice(every, _AT_ONCE)):
+        names += [feature.name for feature in some]
+        groups += [feature.group for feature in some]
+        parts.append(statistics(some).T)
+    of_all = sum(SHARES[group] for group in set(groups))
+    return [
+        Test(
+            MEAN,
+            name,
+            _two_sided(z),
+            share * SHARES[group] / of_all / groups.count(group),
+            float(np.sign(z[0])),
+        )
+        for name, group, z in zip(names, groups, (row for part in parts for row in part), strict=True)
+    ]
+
+
+def normal_scores(places: Array) -> Array:
+    """Return the standard normal quantiles of places; those at 0 or 1 are about 8.2 from the middle."""
+    return np.asarray(scipy.special.ndtri(np.clip(places, _LEAST_PLACE, 1 - _LEAST_PLACE)))
+
 
 def _with_fold(name: str, values: Array) -> Iterator[tuple[str, Array]]:
     yield name, values
@@ -147,15 +253,25 @@ class LabelCases:
     has_label    (n_rows, n_cases) bool
     probability  (n_cases,) of the label
     n_parameters effective number of parameters, if each case is predicted without itself
+    inputs       (n_cases,) by name
+    has_order    whether a trend over the rows can mean something
     """
 
     has_label: Array
     probability: Array
     n_parameters: float
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    has_order: bool = False
+
+    def features(self) -> Iterator[Feature]:
+        """Yield the features that the log odds may miss, besides functions of themselves."""
+        found = features(self.inputs, self.probability, has_order=self.has_order)
+        return (feature for feature in found if feature.group != VALUE)
 
     def tests(self) -> list[Test]:
-        """Return score tests of log odds = a + b logit(p) + c logit(p)**2 at a = c = 0 and b = 1.
+        """Return score tests of log odds = a + b logit(p) + c logit(p)**2 + d f at a = c = d = 0 and b = 1.
 
+        Each feature f has a test of its own.
         A case pulls the predictions that leave it out away from itself, because the others have to make up
         for it: the scores of b and c are too small by about the effective number of parameters. Their
         variance is therefore enlarged by its square.
@@ -170,7 +286,16 @@ class LabelCases:
         excess = self.has_label - p
         allowed = {RATE: 0.0, CONFIDENCE: self.n_parameters, CURVATURE: 2 * size * self.n_parameters}
         scores = zip(allowed, (np.ones_like(p), slope, bend), strict=True)
-        return [self._test(kind, excess, score, variance, allowed[kind]) for kind, score in scores]
+        of_probability = [self._test(kind, excess, score, variance, allowed[kind]) for kind, score in scores]
+        return [*of_probability, *self._means(excess, variance)]
+
+    def _means(self, excess: Array, variance: Array) -> list[Test]:
+        def statistics(some: list[Feature]) -> Array:
+            scores = np.stack([_centred(feature.values, variance) for feature in some], axis=1)
+            sizes = np.sqrt(variance @ scores**2)
+            return np.asarray(excess @ scores / np.maximum(sizes, 1e-6))
+
+        return _mean_tests(self.features(), statistics, _SHARES_OF_LABELS[MEAN])
 
     def _test(self, kind: str, excess: Array, score: Array, variance: Array, allowed: float) -> Test:
         of_rows = np.full(len(excess), (variance * score**2).sum())
@@ -215,23 +340,6 @@ def binomial_p(counts: Array, n: int, share: float) -> Array:
     at_most = scipy.special.bdtr(counts, n, share)
     at_least = np.where(counts > 0, scipy.special.bdtrc(np.maximum(counts - 1, 0), n, share), 1.0)
     return np.clip(2 * np.minimum(at_most, at_least), _LEAST_P, 1.0)
-
-
-def ranks(values: Array) -> Array:
-    """Return the ranks in each row, centred and scaled to a sum of squares of one; zeros if all are equal."""
-    n = values.shape[1]
-    order = np.argsort(values, axis=1, kind="stable")
-    of_sorted = np.take_along_axis(values, order, axis=1)
-    is_new = np.concatenate([np.ones((len(values), 1), bool), of_sorted[:, 1:] != of_sorted[:, :-1]], axis=1)
-    place = np.arange(n)[None]
-    first = np.maximum.accumulate(np.where(is_new, place, 0), axis=1)
-    is_last = np.concatenate([is_new[:, 1:], np.ones((len(values), 1), bool)], axis=1)
-    last = np.minimum.accumulate(np.where(is_last, place, n)[:, ::-1], axis=1)[:, ::-1]
-    result = np.empty(values.shape)
-    np.put_along_axis(result, order, (first + last) / 2, axis=1)
-    result -= result.mean(axis=1, keepdims=True)
-    size = np.sqrt((result**2).sum(axis=1, keepdims=True))
-    return np.divide(result, size, out=np.zeros_like(result), where=size > 0)
 
 
 def correlation_p(spread: Array, covariate: Array) -> Array:

@@ -12,6 +12,7 @@ from rayfbnn.answers.judging.fit_tests import (
     CONFIDENCE,
     COVERAGE,
     LEVELS,
+    MEAN,
     OUTLIERS,
     RATE,
     VARIATION,
@@ -19,7 +20,9 @@ from rayfbnn.answers.judging.fit_tests import (
     NumberCases,
     Test,
     limits_of_share,
+    normal_scores,
 )
+from rayfbnn.answers.judging.mean_features import INPUTS, PRODUCTS, ROWS, SLOPE_OF_VALUE, Feature
 from rayfbnn.arrays import Array
 from rayfbnn.model.likelihood.target_records import Misfit
 
@@ -60,6 +63,8 @@ def sentences(target: JudgedTarget, failed: Sequence[Test], *, is_left_out: bool
 
 def _sentence(target: JudgedTarget, test: Test, *, is_left_out: bool) -> str:
     cases, name = target.cases, target.name
+    if test.kind == MEAN:
+        return _mean_sentence(target, feature_of(target, test))
     if not isinstance(cases, NumberCases):
         return _label_sentence(target.label, cases, test)
     if test.kind == COVERAGE:
@@ -79,6 +84,53 @@ def _sentence(target: JudgedTarget, test: Test, *, is_left_out: bool) -> str:
         f"the places of {name} in its predictive distributions are not uniform: their mean is"
         f" {places.mean():.2f} (0.50 expected), and their spread is {spread_of(places):.2f} of that expected"
     )
+
+
+def feature_of(target: JudgedTarget, test: Test) -> Feature:
+    """Return the feature of a test of the mean."""
+    return next(feature for feature in target.cases.features() if feature.name == test.of)
+
+
+def _mean_sentence(target: JudgedTarget, feature: Feature) -> str:
+    """Say how far targets are from their predictions at both ends of a feature that the mean misses."""
+    cases, ends = target.cases, _thirds(feature.values)
+    if isinstance(cases, NumberCases):
+        subject, noun, scale, unit = f"the mean of {target.name}", "targets are", 1.0, "predictive sd"
+        off = np.clip(normal_scores(cases.place[0]), -_MAX_SCORE, _MAX_SCORE)
+    else:
+        subject, noun = target.label, "the share of cases with the label is"
+        scale, unit, off = 100.0, "percentage points", cases.has_label[0] - cases.probability
+    low, high = (scale * float(off[some].mean()) for some in ends)
+    return (
+        f"{subject} misses {feature.name}: {noun} {abs(low):.2g} {unit} {_side(low)} predictions"
+        f" {feature.low}, and {abs(high):.2g} {_side(high)} {feature.high}"
+    )
+
+
+def _side(distance: float) -> str:
+    return "above" if distance > 0 else "below"
+
+
+def mean_remedy(feature: Feature, name: str, *, sign: float, is_positive: bool) -> str:
+    """Return what to change if the mean of a target misses a feature.
+
+    name         of the target
+    sign         of the dependence of the targets on the feature
+    is_positive  whether all training targets are above zero
+    """
+    units = "more hidden units or another hidden layer"
+    if feature.group == ROWS:
+        return "another input that says when each row was measured, such as the time or the number of the row"
+    if feature.group == PRODUCTS:
+        return f"{units}, or the product of {' and '.join(feature.of)} as another input"
+    if feature.group == INPUTS:
+        return (
+            f"{units}, or a transformed {feature.of[0]} as another input, such as its square or its logarithm"
+        )
+    if feature.name == SLOPE_OF_VALUE:
+        widths = "larger" if sign > 0 else "smaller"
+        return f"priors of the weights with {widths} widths: see docs/priors.md"
+    return f'{units}, or a log scale: data.transform = {{ {name} = "log" }}' if is_positive else units
 
 
 def _coverage_at_ends(cases: NumberCases, covariate: str) -> tuple[float, float]:

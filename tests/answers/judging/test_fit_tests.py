@@ -21,8 +21,8 @@ from rayfbnn.answers.judging.fit_tests import (
     correlation_p,
     joint_p,
     limits_of_share,
-    ranks,
 )
+from rayfbnn.answers.judging.mean_features import ranks
 from rayfbnn.arrays import Array
 from tests.support.store.standin_store import normal, uniform
 
@@ -126,7 +126,8 @@ def labels_of(probability: Array, sharper: float, *, seed: int, rows: int = 400)
 
 def test_labels_with_their_probabilities_are_rarely_suspected() -> None:
     probability = scipy.special.expit(2 * normal(13, (N_CASES,)))
-    tests = LabelCases(labels_of(probability, 1, seed=14, rows=N_ROWS), probability, 0.0).tests()
+    labels, inputs = labels_of(probability, 1, seed=14, rows=N_ROWS), {"x": uniform(92, (N_CASES,))}
+    tests = LabelCases(labels, probability, 0.0, inputs, has_order=True).tests()
     alarms = (np.min([test.weighted for test in tests], axis=0) <= 0.05).mean()
     assert 0.02 < alarms < 0.06
     assert sum(test.share for test in tests) == pytest.approx(1)
