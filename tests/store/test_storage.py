@@ -82,7 +82,7 @@ def never(place: Place, content: bytes, existing: bytes) -> bool:
 
 def test_a_write_replaces_the_content_and_leaves_nothing_else(folder: Home) -> None:
     storage, place = folder
-    for content in (b"old", b"", b"new" * 100_000):
+    for content in (b"old", b"x", b"new" * 100_000):
         storage.write_atomic(place / "file", content)
         assert storage.read(place / "file") == content
         assert storage.listdir(place) == ["file"]
@@ -118,7 +118,7 @@ def test_what_is_missing_is_told_from_what_cannot_be_read(folder: Home) -> None:
         storage.read(place / "none")
     assert not storage.exists(place / "none")
     storage.unlink(place / "none", below=place)
-    storage.write_atomic(place / "file", b"")
+    storage.write_atomic(place / "file", b"x")
     assert storage.exists(place / "file")
     assert storage.exists(place)
 
@@ -223,13 +223,41 @@ def test_a_creation_is_there_at_its_end_and_never_replaces(home: Home) -> None:
     assert storage.read(place / "zarr.json") == b"root"
 
 
-def test_a_creation_that_failed_leaves_nothing(home: Home) -> None:
+def test_a_creation_that_failed_leaves_nothing_that_the_next_one_does_not_clear(home: Home) -> None:
     storage, place = home
     with pytest.raises(StoreFullError), storage.creation(place, LOCK, anything) as building:
-        storage.write_atomic(building / "file", b"")
+        storage.mkdir(building / "array")
+        storage.write_files({building / name: b"first" for name in ("file", "other", "array/c.0")})
         raise StoreFullError("failed")
     assert not storage.is_taken(place)
-    assert not storage.exists(place)
+    with storage.creation(place, LOCK, anything) as building:
+        storage.write_atomic(building / "file", b"second")
+        storage.write_root(building / "zarr.json", b"root")
+    assert storage.is_taken(place)
+    assert [name for name in ("array", "file", "other") if storage.exists(place / name)] == ["file"]
+    assert storage.read(place / "file") == b"second"
+
+
+def test_a_file_that_was_removed_can_be_written_again(folder: Home) -> None:
+    """In a bucket an empty object is left, which counts as none."""
+    storage, place = folder
+    for content in (b"first", b"second"):
+        assert storage.write_exclusive(place / "file", content)
+        assert storage.read(place / "file") == content
+        storage.unlink(place / "file", below=place)
+        storage.unlink(place / "file", below=place)
+        assert not storage.exists(place / "file")
+        assert storage.listdir(place) == []
+        with pytest.raises(FileNotFoundError):
+            storage.read(place / "file")
+
+
+def test_a_replacement_needs_the_content_that_was_read(folder: Home) -> None:
+    storage, place = folder
+    storage.write_atomic(place / "file", b"first")
+    assert not storage.replace(place / "file", b"third", b"second")
+    assert storage.replace(place / "file", b"second", b"first")
+    assert storage.read(place / "file") == b"second"
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EXDEV, errno.EACCES])
@@ -263,8 +291,10 @@ def test_a_creation_clears_no_objects_of_others_beside_those_that_a_crash_left(k
         raise AssertionError
     assert bucket.keys("home") == before
     bucket.delete(f"home/{key}")
-    with ObjectStorage(bucket).creation(place, LOCK, is_ours):
-        assert bucket.keys("home") == ["home/.creating", f"home/{LOCK}"]
+    storage = ObjectStorage(bucket)
+    with storage.creation(place, LOCK, is_ours) as building:
+        storage.write_root(building / "zarr.json", b"root")
+    assert bucket.keys("home") == ["home/zarr.json"]
 
 
 @pytest.mark.parametrize(

@@ -124,9 +124,11 @@ def _carry_out(store: OpenStore, steps: _Repair) -> None:
     for file in steps.verdicts:  # no draw depends on a verdict
         verdicts.discard(store.path / file)
     for batch, block in steps.first_blocks.items():
-        store.commits.discard(batch, block)
+        with store.commits.lock(batch):  # a worker believed dead may be committing a block
+            store.commits.discard(batch, block)
     for batch in steps.heads:
-        store.commits.set_head(batch, store.commits.n_listed(batch))
+        with store.commits.lock(batch):
+            store.commits.set_head(batch, store.commits.n_listed(batch))
     for number in steps.rounds:
         store.tuning.discard(number)
     aside = store.path / COMMITS / DISCARDED

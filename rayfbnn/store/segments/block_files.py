@@ -158,7 +158,7 @@ class BlockFiles:
     def remove(self, record: Record) -> None:
         """Remove a block that a segment stands for, and forget its arrays."""
         _arrays.drop(self._number, record.digest)
-        self._fs.unlink(self.file_of(record), below=self._root)
+        self._fs.drop(self.file_of(record), below=self._root)
 
 
 def _numbers(names: Iterable[str]) -> tuple[set[int], set[int]]:

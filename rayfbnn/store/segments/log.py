@@ -251,20 +251,28 @@ class CommitLog:
     def _advance(self, seen: Seen) -> None:
         batch, n_blocks = seen.head.batch, self._known.n_blocks(seen)
         if n_blocks > seen.head.blocks:
-            last = self.read(batch, n_blocks - 1)
-            self._fs.write_atomic(self.head_file(batch), Head.from_record(last).to_bytes())
+            self._replace_head(seen.head, self.read(batch, n_blocks - 1))
 
     def advance_to(self, record: Record) -> bool:
         """Let the head of a batch name a block that was just published.
 
         Returns False, and removes the block, if a segment stands for its number, because others went ahead.
         """
-        if record.block < self._known.n_in_segments(record.batch, self.files.numbers(record.batch)[1]):
+        seen = self._seen(record.batch)
+        if record.block < self._known.n_in_segments(record.batch, seen.segments):
             self.files.remove(record)
             return False
         self._known.add(record)
-        self._fs.write_atomic(self.head_file(record.batch), Head.from_record(record).to_bytes())
+        if record.block in seen.blocks and record.block >= seen.head.blocks:
+            self._replace_head(seen.head, record)
         return True
+
+    def _replace_head(self, head: Head, last: Record) -> None:
+        """Let the head name a block that was seen after this head; a head that others changed stays.
+
+        Others may have gone further, or set the head back and moved the block aside.
+        """
+        self._fs.replace(self.head_file(head.batch), Head.from_record(last).to_bytes(), head.to_bytes())
 
     def finish(self, batch: int, seen: Seen | None = None) -> None:
         """Finish what a crash left of a batch, under the store's lock.
@@ -276,7 +284,7 @@ class CommitLog:
         self._advance(seen)
         end = self._known.n_in_segments(batch, seen.segments)
         for number in sorted(number for number in seen.blocks if number < end):
-            self._fs.unlink(self.files.file(batch, number), below=self._root)
+            self._fs.drop(self.files.file(batch, number), below=self._root)
 
     def set_head(self, batch: int, n_blocks: int) -> None:
         """Let the head of a batch name its first `n_blocks` blocks and no others, durably."""
@@ -301,4 +309,5 @@ class CommitLog:
         for number, name in enumerate(reversed(names)):
             moved.append(folder / f"{taken + number:04d}-batch{batch:04d}-{name}")
             self._fs.rename_new(self.files.folder(batch) / name, moved[-1], below=self._root)
+        self.set_head(batch, first_block)  # a worker in a bucket may have seen a block before it was moved
         return moved

@@ -85,6 +85,11 @@ def _is_address_of_server(text: str) -> bool:
 Tag = dict[str, str | None]  # identifies the version of an object, for a put that replaces only this version
 
 _RETRIES: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+# A deletion cannot have a condition, so it must not be done long after the right to it was proved.
+_ONCE: Any = {
+    "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=10)},
+    "timeout": "10 seconds",
+}
 _PAUSES = (0.1, 0.2, 0.4, 0.8)  # seconds before a put is repeated after a conflict with another request
 
 
@@ -104,11 +109,15 @@ class BucketError(Exception):
 
 
 class Bucket:
-    """The objects of a bucket by their keys. Every method may raise BucketError."""
+    """The objects of a bucket by their keys. Every method may raise BucketError.
 
-    def __init__(self, objects: Any) -> None:
-        """Keep a store of obstore, such as S3Store or MemoryStore."""
+    An empty object counts as none: `remove` puts it in the place of another one.
+    """
+
+    def __init__(self, objects: Any, objects_once: Any = None) -> None:
+        """Keep a store of obstore, such as S3Store or MemoryStore, and one that tries only once."""
         self._objects = objects
+        self._objects_once = objects if objects_once is None else objects_once
 
     @staticmethod
     def from_place(place: ObjectPath) -> Bucket:
@@ -121,7 +130,8 @@ class Bucket:
             raise ConfigError(f"{wrong}: must be the address of a server, such as https://host:9000")
         homes: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
         with _answered():
-            return Bucket(homes[place.scheme](place.bucket, retry_config=_RETRIES))
+            home = homes[place.scheme]
+            return Bucket(home(place.bucket, retry_config=_RETRIES), home(place.bucket, **_ONCE))
 
     def get(self, key: str, at_most: int = sys.maxsize) -> tuple[bytes, Tag]:
         """Return the content of an object and its tag; FileNotFoundError if there is none.
@@ -130,6 +140,8 @@ class Bucket:
         """
         with _answered():
             result = self._objects.get(key)
+            if not result.meta["size"]:
+                raise FileNotFoundError
             if result.meta["size"] > at_most:
                 raise TooLarge(f"{result.meta['size']} bytes, expected at most {at_most}")
             return bytes(result.bytes()), _tag(result.meta)
@@ -145,11 +157,21 @@ class Bucket:
 
     def put_new(self, key: str, data: bytes) -> Tag:
         """Put an object; Changed if there is one already."""
-        return self._put(key, data, "create", has_changed=lambda: self.exists(key))
+        try:
+            return self._put(key, data, "create", has_changed=lambda: self._head(key) is not None)
+        except Changed:
+            meta = self._head(key)
+            if meta is None or meta["size"]:
+                raise
+            return self.put_unchanged(key, data, _tag(meta))
 
     def put_unchanged(self, key: str, data: bytes, tag: Tag) -> Tag:
         """Replace the object with this tag; Changed if there is another one or none."""
         return self._put(key, data, tag, has_changed=lambda: self._tag_at(key) != tag)
+
+    def remove(self, key: str, tag: Tag) -> None:
+        """Put an empty object in the place of the one with this tag; Changed if there is another one."""
+        self.put_unchanged(key, b"", tag)
 
     def _put(self, key: str, data: bytes, mode: Any, *, has_changed: Callable[[], bool]) -> Tag:
         """Put an object, and try again if the server refused although nothing has changed.
@@ -171,28 +193,29 @@ class Bucket:
         raise BucketError("each put collided with another request (HTTP 409 or 412)")
 
     def _tag_at(self, key: str) -> Tag | None:
-        try:
-            with _answered():
-                return _tag(self._objects.head(key))
-        except FileNotFoundError:
-            return None
+        meta = self._head(key)
+        return None if meta is None else _tag(meta)
 
-    def delete(self, key: str) -> None:
-        """Remove an object, if it exists."""
+    def _head(self, key: str) -> Any:
+        """Return what the server says about an object, which may be empty; None if there is none."""
         with _answered():
             try:
-                self._objects.delete(key)
+                return self._objects.head(key)
+            except FileNotFoundError:
+                return None
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if it exists, by a single request."""
+        with _answered():
+            try:
+                self._objects_once.delete(key)
             except FileNotFoundError:
                 pass
 
     def exists(self, key: str) -> bool:
         """Return True if there is an object with this key."""
-        with _answered():
-            try:
-                self._objects.head(key)
-            except FileNotFoundError:
-                return False
-            return True
+        meta = self._head(key)
+        return meta is not None and meta["size"] > 0
 
     def modified(self, key: str) -> float:
         """Return when an object was put, in seconds since 1970; FileNotFoundError if there is none."""
@@ -200,10 +223,10 @@ class Bucket:
             return float(self._objects.head(key)["last_modified"].timestamp())
 
     def names(self, key: str) -> list[str]:
-        """Return the names one level below `key`, in order."""
+        """Return the names one level below `key`, in order; a folder may have only empty objects."""
         with _answered():
             listed = self._objects.list_with_delimiter(f"{key}/")
-        keys = [*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])]
+        keys = [*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"] if meta["size"])]
         return sorted(inner.rstrip("/").rpartition("/")[2] for inner in keys)
 
     def sizes(self, key: str) -> dict[str, int]:
@@ -215,7 +238,8 @@ class Bucket:
     def keys(self, key: str) -> list[str]:
         """Return all keys below `key`, in order."""
         with _answered():
-            return sorted(meta["path"] for page in self._objects.list(f"{key}/") for meta in page)
+            listed = (meta for page in self._objects.list(f"{key}/") for meta in page)
+            return sorted(meta["path"] for meta in listed if meta["size"])
 
 
 def _tag(meta: Any) -> Tag:

@@ -5,34 +5,41 @@ exists, and the other only if the object has not changed. Records are put in the
 an earlier segment began in the second. Whatever several processes do at once, the draws that a record names
 stay intact.
 
+Deletions have no condition. A process may be suspended before any request, and wake up when another one has
+taken the store over. It must then change nothing of the other's:
+
+* An object is replaced on the condition that it is still the one that was read, and after the read the lease
+  was proved to be held. The next holder's changes came later, so they fail the condition.
+* An object is removed by putting an empty one in its place, on the same condition.
+* Only names that the next holder does not use are deleted for good.
+
 The answer to a put may be lost although the put was done. The object is then read back and compared.
 """
 
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 from rayfbnn.errors import (
+    RayFBNNError,
     StoreBusyError,
     StoreCorruptError,
     StoreError,
     StoreExistsError,
-    StoreForeignError,
     StoreReadError,
 )
-from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, TooLarge
-from rayfbnn.store.storage.lease import SECONDS, Lease, LeasesSeen
+from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, Tag, TooLarge
+from rayfbnn.store.storage.lease import SECONDS, Lease, LeasesSeen, running_time
+from rayfbnn.store.storage.object_creation import CREATING, ObjectCreation
 from rayfbnn.store.storage.places import ObjectPath, Place
 from rayfbnn.store.storage.protocol import MOST_BYTES, Holds, IsOurs, Item, Result
 
-_ATTEMPTS = 20  # to replace a chunk that others replace at the same time
-_CREATING = ".creating"  # marks a store that is being created
-_UNFIT = "{}: this object store ignores {} of a put, and draws could be lost; use another one"
+_ATTEMPTS = 20  # to replace an object that others replace at the same time
 _METADATA = "zarr.json"  # the root object of every store
 
 
@@ -41,10 +48,14 @@ class ObjectStorage:
 
     at_once = 16
 
-    def __init__(self, bucket: Bucket, *, lease_seconds: float = SECONDS) -> None:
-        """Keep the bucket, and the lease time of drivers, in seconds."""
-        self._bucket, self._lease_seconds = bucket, lease_seconds
+    def __init__(
+        self, bucket: Bucket, *, lease_seconds: float = SECONDS, clock: Callable[[], float] = running_time
+    ) -> None:
+        """Keep the bucket, the lease time of drivers in seconds, and the clock of leases."""
+        self._bucket, self._lease_seconds, self._clock = bucket, lease_seconds, clock
         self._lease: Lease | None = None
+        self._home: Place = Path()  # the store of the lease
+        self._creation: ObjectCreation | None = None
         self._leases_seen = LeasesSeen(bucket, seconds=lease_seconds)
 
     @staticmethod
@@ -57,6 +68,9 @@ class ObjectStorage:
 
         StoreCorruptError, before anything is read, if it has more than `at_most` bytes.
         """
+        root = None if self._creation is None else self._creation.root
+        if root is not None and place == root[0]:
+            return root[1]
         with _translated("read", place, StoreReadError):
             try:
                 return self._bucket.get(_key(place), at_most)[0]
@@ -117,7 +131,7 @@ class ObjectStorage:
         """Return True if there are objects below a place, not counting leftovers of a crashed creation."""
         keys = [key for key in self._keys(place) if not key.endswith("/lock")]
         is_store = _key(place / _METADATA) in keys
-        return is_store or (bool(keys) and _key(place / _CREATING) not in keys)
+        return is_store or (bool(keys) and _key(place / CREATING) not in keys)
 
     def free_bytes(self, place: Place) -> int:
         """Return a number larger than any run, because a bucket has no limit."""
@@ -125,17 +139,18 @@ class ObjectStorage:
 
     def write_atomic(self, place: Place, data: bytes) -> None:
         """Put an object, and replace any other."""
-        self._check_lease()
-        with _translated("write", place):
-            try:
-                self._bucket.put(_key(place), data)
-            except BucketError:
-                if not self._is_there(place, data):
-                    raise
+        if not self.write_exclusive(place, data):
+            self._replace(place, data, lambda existing: True)
+
+    def replace(self, place: Place, data: bytes, old: bytes) -> bool:
+        """Replace an object with the content `old`; return False if it has another content."""
+        return self._replace(place, data, lambda existing: existing == old)
 
     def write_exclusive(self, place: Place, data: bytes) -> bool:
         """Put an object if there is none; return True if it was put, even if the answer was lost."""
         self._check_lease()
+        if self._creation is not None:
+            self._creation.written.add(_key(place))
         with _translated("write", place):
             try:
                 self._bucket.put_new(_key(place), data)
@@ -162,17 +177,34 @@ class ObjectStorage:
         self._at_once((self._write_chunk, place, content, holds) for place, content in files.items())
 
     def unlink(self, place: Place, *, below: Place) -> None:
-        """Remove an object, if it exists."""
-        with _translated("remove", place):
-            self._bucket.delete(_key(place))
+        """Remove an object, if it exists; StoreBusyError if another process replaces it."""
+        with _translated("remove", place), suppress(FileNotFoundError):
+            self._remove(place, self._bucket.get(_key(place))[1])
+
+    def drop(self, place: Place, *, below: Place) -> None:
+        """Delete an object that nobody needs. Without a lease, or an answer, it stays for the next driver."""
+        if self._lease is not None:
+            self._check_lease()
+            with suppress(BucketError):
+                self._bucket.delete(_key(place))
 
     def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:
         """Copy an object to a new key, then remove it; StoreExistsError if the key is taken."""
         with _translated("read", source, StoreReadError):
-            content = self._bucket.get(_key(source))[0]
+            content, tag = self._bucket.get(_key(source))
         if not self.write_exclusive(destination, content):
             raise StoreExistsError(f"{destination}: already exists; choose another path, or remove it")
-        self.unlink(source, below=below)
+        with _translated("remove", source):
+            self._remove(source, tag)
+
+    def _remove(self, place: Place, tag: Tag) -> None:
+        """Put an empty object in the place of one that was read with this tag."""
+        self._check_lease()
+        try:
+            self._bucket.remove(_key(place), tag)
+        except Changed:
+            if self._bucket.exists(_key(place)):  # otherwise only the answer was lost
+                raise StoreBusyError(f"{place}: another process has replaced it") from None
 
     def mkdir(self, place: Place) -> None:
         """Do nothing, because a bucket has no folders."""
@@ -186,14 +218,21 @@ class ObjectStorage:
 
     @contextmanager
     def lock(self, place: Place) -> Iterator[None]:
-        """Hold the lease at `place`; StoreBusyError if another process renews it."""
-        lease = Lease(self._bucket, _key(place), seconds=self._lease_seconds)
+        """Hold the lease at `place`; StoreBusyError if another process renews it, or has taken it over."""
+        lease = Lease(self._bucket, _key(place), seconds=self._lease_seconds, clock=self._clock)
         with _translated("lock", place):
             lease.acquire()
-        self._lease = lease
+        self._lease, self._home = lease, place.parent.parent
         try:
-            self._clear_marker(place.parent.parent)
+            self._clear_marker(self._home)
             yield
+        except StoreBusyError:
+            raise
+        except (RayFBNNError, FileNotFoundError) as exc:
+            with suppress(BucketError):  # report the first error
+                if not lease.is_held():
+                    raise self._overtaken() from exc
+            raise
         finally:
             self._lease = None
             lease.release()
@@ -209,82 +248,58 @@ class ObjectStorage:
 
     @contextmanager
     def creation(self, place: Place, lock: str, is_ours: IsOurs) -> Iterator[Place]:
-        """Return a context with `place` itself; objects that a crashed creation left there are removed."""
+        """Return a context with `place` itself, where the root metadata is put last."""
         with self.lock(place / lock):
             if self.is_taken(place):
                 raise StoreExistsError(f"{place}: already exists; choose another path, or remove it")
-            marker = place / _CREATING
-            kept = {_key(marker), _key(place / lock)}
+            assert isinstance(place, ObjectPath)
+            self._creation = ObjectCreation(self, self._bucket, place, self._check_lease)
+            self._creation.written.add(_key(place / lock))
             try:
-                self._check_ours(place, kept, is_ours)
-                self._probe(marker)
-                self._delete(key for key in self._keys(place) if key not in kept)
+                with _translated("write", place):
+                    self._creation.begin(is_ours)
                 yield place
-            except (StoreBusyError, StoreExistsError, StoreForeignError):
-                raise  # another creator may have put these objects in the meantime
-            except StoreError:
-                with suppress(StoreError):  # report the first error
-                    self.unlink(place / _METADATA, below=place)  # from here on it is not a store
-                    self._delete(key for key in self._keys(place) if key not in kept)
-                    # The marker goes last: objects without it would look foreign after a kill.
-                    self.unlink(marker, below=place)
-                raise
-            self.unlink(marker, below=place)
-
-    def _check_ours(self, place: Place, kept: set[str], is_ours: IsOurs) -> None:
-        """Raise StoreForeignError if there is a key below a place that a creation does not write."""
-        below = f"{_key(place)}/"
-        for key in self._keys(place):
-            name = key.removeprefix(below)
-            if key not in kept and not is_ours(name):
-                raise StoreForeignError(
-                    f"{place}: contains {name}, which is not part of an unfinished store; nothing was"
-                    " changed; move it elsewhere, or remove it"
-                )
+                root = self._creation.root
+            finally:
+                self._creation = None
+            if root is not None and not self.write_exclusive(*root):
+                raise StoreExistsError(f"{place}: already exists; choose another path, or remove it")
+            self.drop(place / CREATING, below=place)
 
     def write_root(self, place: Place, data: bytes) -> None:
-        """Put the root metadata of a new store; StoreExistsError if there is one."""
-        if not self.write_exclusive(place, data):
-            raise StoreExistsError(f"{place}: already exists; choose another path, or remove it")
+        """Keep the root metadata for the end of the creation, and remove what an earlier one left."""
+        if self._creation is None:
+            raise TypeError(f"{place}: only a creation writes it")
+        with _translated("list", place, StoreReadError):
+            self._creation.clear()
+        self._creation.root = place, data
 
     def _clear_marker(self, place: Place) -> None:
         """Remove the marker of a creation that was killed after its last object, the root metadata."""
         with _translated("look at", place, StoreReadError):
-            keys = (_key(place / _CREATING), _key(place / _METADATA))
-            if all(map(self._bucket.exists, keys)):
-                self._bucket.delete(keys[0])
-
-    def _probe(self, place: Place) -> None:
-        """Raise StoreError unless the server honours the conditions of both conditional puts.
-
-        Some servers ignored their headers until recently, and would let one record replace another.
-        """
-        key = _key(place)
-        with _translated("write", place):
-            old = self._bucket.put(key, uuid.uuid4().hex.encode())
-            self._bucket.put(key, uuid.uuid4().hex.encode())
-            with suppress(Changed):
-                self._bucket.put_new(key, b"")
-                raise StoreError(_UNFIT.format(place, "If-None-Match: *"))
-            with suppress(Changed):
-                self._bucket.put_unchanged(key, b"", old)
-                raise StoreError(_UNFIT.format(place, "If-Match"))
+            is_whole = all(map(self._bucket.exists, (_key(place / CREATING), _key(place / _METADATA))))
+        if is_whole:
+            self.drop(place / CREATING, below=place)
 
     def _write_chunk(self, place: Place, content: bytes, holds: Holds) -> None:
         """Put one chunk, unless the existing one holds its draws."""
-        if self.write_exclusive(place, content):
-            return
+        if not self.write_exclusive(place, content):
+            self._replace(place, content, lambda existing: not holds(place, content, existing))
+
+    def _replace(self, place: Place, data: bytes, is_wanted: Callable[[bytes], bool]) -> bool:
+        """Replace an object, which must exist; return False if its content is one that should stay."""
         with _translated("write", place):
             for _ in range(_ATTEMPTS):
                 try:
                     existing, tag = self._bucket.get(_key(place))
                 except FileNotFoundError:
                     raise BucketError("it was removed while it was written") from None
-                if holds(place, content, existing):
-                    return
+                if existing == data or not is_wanted(existing):
+                    return existing == data
+                self._check_lease()
                 try:
-                    self._bucket.put_unchanged(_key(place), content, tag)
-                    return
+                    self._bucket.put_unchanged(_key(place), data, tag)
+                    return True
                 except Changed:
                     last = "it has changed"
                 except BucketError as exc:  # read it again: it may be ours, with the answer lost
@@ -298,19 +313,17 @@ class ObjectStorage:
             return False
 
     def _check_lease(self) -> None:
-        if self._lease is not None and self._lease.is_lost:
-            raise StoreBusyError("another process has taken over this store, because its lease ran out")
+        """Raise StoreBusyError if the lease is not held for certain. A worker writes without a lease."""
+        with _translated("lock", self._home):
+            if self._lease is not None and not self._lease.is_held():
+                raise self._overtaken()
+
+    def _overtaken(self) -> StoreBusyError:
+        return StoreBusyError(f"{self._home}: another process has taken over this store; its work is kept")
 
     def _keys(self, place: Place) -> list[str]:
         with _translated("list", place, StoreReadError):
             return self._bucket.keys(_key(place))
-
-    def _delete(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            try:
-                self._bucket.delete(key)
-            except BucketError as exc:
-                raise StoreError(f"{key}: cannot remove it: {exc}") from None
 
     def _at_once(self, calls: Iterable[tuple[Any, ...]]) -> list[Any]:
         """Make the calls in threads, wait for all, and return their results or raise the first error."""

@@ -158,6 +158,10 @@ class FileSystem:
         with translated("remove", place), suppress(FileNotFoundError), self._folder(path.parent, below) as at:
             self._calls.unlink(Path(path.name), at)
 
+    def drop(self, place: Place, *, below: Place) -> None:
+        """Remove a file below a folder, if it exists."""
+        self.unlink(place, below=below)
+
     @contextmanager
     def _folder(self, folder: Place, below: Place) -> Iterator[int]:
         """Return a context with a descriptor of a folder below `below`; links are followed only in `below`.
@@ -182,6 +186,13 @@ class FileSystem:
         with translated("write", path):
             temporary = self._write_temporary(path, data)
             self._or_remove(temporary, lambda: self._calls.replace(temporary, path))
+
+    def replace(self, place: Place, data: bytes, old: bytes) -> bool:
+        """Replace a file with the content `old`; return False if it has another content."""
+        is_old = self.read(place) == old
+        if is_old:
+            self.write_atomic(place, data)
+        return is_old
 
     def write_exclusive(self, place: Place, data: bytes) -> bool:
         """Write `data` to `place`, durably, unless something is there; return True if it was written.

@@ -113,8 +113,22 @@ class Storage(Protocol):
         """
         ...
 
+    def replace(self, place: Place, data: bytes, old: bytes) -> bool:
+        """Replace a file as `write_atomic` does, if its content is still `old`; return True if it was.
+
+        On a disk the caller keeps other writers away.
+        """
+        ...
+
     def unlink(self, place: Place, *, below: Place) -> None:
         """Remove a file below the folder `below`, if it exists. Links in that folder are not followed."""
+        ...
+
+    def drop(self, place: Place, *, below: Place) -> None:
+        """Remove a file, as `unlink` does, that nobody reads any more; it may stay for the next driver.
+
+        In a bucket this is a deletion, which has no condition. It leaves no empty object behind.
+        """
         ...
 
     def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:

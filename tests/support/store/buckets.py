@@ -16,7 +16,7 @@ from tests.support.store.disks import Crash
 from tests.support.store.toy import create, step
 
 PLACE = ObjectPath("s3", "bucket", "runs/toy.zarr")
-CHANGING = {"put", "put_new", "put_unchanged", "delete"}
+CHANGING = {"put", "put_new", "put_unchanged", "remove", "delete"}
 
 
 class MemoryBucket(Bucket):
@@ -30,9 +30,12 @@ class MemoryBucket(Bucket):
     def copy(self) -> MemoryBucket:
         return MemoryBucket(dict(self.objects))
 
+    def is_there(self, key: str) -> bool:
+        return self.objects.get(key, (b"", 0))[0] != b""
+
     def get(self, key: str, at_most: int = sys.maxsize) -> tuple[bytes, Tag]:
         with self.turn:
-            if key not in self.objects:
+            if not self.is_there(key):
                 raise FileNotFoundError(key)
             content, number = self.objects[key]
             if len(content) > at_most:
@@ -56,7 +59,7 @@ class MemoryBucket(Bucket):
 
     def put_new(self, key: str, data: bytes) -> Tag:
         with self.turn:
-            if key in self.objects:
+            if self.is_there(key):
                 raise Changed
             return self.put(key, data)
 
@@ -71,7 +74,7 @@ class MemoryBucket(Bucket):
             self.objects.pop(key, None)
 
     def exists(self, key: str) -> bool:
-        return key in self.objects
+        return self.is_there(key)
 
     def names(self, key: str) -> list[str]:
         start = f"{key}/"
@@ -86,7 +89,7 @@ class MemoryBucket(Bucket):
 
     def keys(self, key: str) -> list[str]:
         with self.turn:
-            return sorted(name for name in self.objects if name.startswith(f"{key}/"))
+            return sorted(name for name in self.objects if name.startswith(f"{key}/") and self.is_there(name))
 
 
 class FailingBucket(MemoryBucket):
