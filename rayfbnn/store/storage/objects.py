@@ -18,12 +18,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any
 
 from rayfbnn.errors import (
+    StoreAwayError,
     StoreBusyError,
     StoreCorruptError,
     StoreError,
     StoreExistsError,
     StoreForeignError,
-    StoreReadError,
+    StoreRefusedError,
 )
 from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, TooLarge
 from rayfbnn.store.storage.lease import SECONDS, Lease, LeasesSeen
@@ -50,14 +51,15 @@ class ObjectStorage:
     @staticmethod
     def from_place(place: ObjectPath) -> ObjectStorage:
         """Return the storage of the bucket with a place."""
-        return ObjectStorage(Bucket.from_place(place))
+        with _translated("open", place):
+            return ObjectStorage(Bucket.from_place(place))
 
     def read(self, place: Place, *, at_most: int = MOST_BYTES) -> bytes:
         """Return the content of an object; FileNotFoundError if there is none.
 
         StoreCorruptError, before anything is read, if it has more than `at_most` bytes.
         """
-        with _translated("read", place, StoreReadError):
+        with _translated("read", place):
             try:
                 return self._bucket.get(_key(place), at_most)[0]
             except TooLarge as exc:
@@ -65,7 +67,7 @@ class ObjectStorage:
 
     def read_start(self, place: Place, n_bytes: int) -> bytes:
         """Return the first bytes of an object; FileNotFoundError if there is none."""
-        with _translated("read", place, StoreReadError):
+        with _translated("read", place):
             return self._bucket.get_start(_key(place), n_bytes)
 
     def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -80,7 +82,7 @@ class ObjectStorage:
 
     def listdir(self, place: Place) -> list[str]:
         """Return the names one level below a place, in order; there may be none."""
-        with _translated("list", place, StoreReadError):
+        with _translated("list", place):
             return self._bucket.names(_key(place))
 
     def listdirs(self, places: Collection[Place]) -> dict[Place, list[str]]:
@@ -100,17 +102,17 @@ class ObjectStorage:
 
     def sizes(self, place: Place) -> dict[str, int]:
         """Return the sizes of the objects one level below a place by their names; there may be none."""
-        with _translated("list", place, StoreReadError):
+        with _translated("list", place):
             return self._bucket.sizes(_key(place))
 
     def exists(self, place: Place) -> bool:
         """Return True if there is an object with this key, or below it."""
-        with _translated("look at", place, StoreReadError):
+        with _translated("look at", place):
             return self._bucket.exists(_key(place)) or bool(self._bucket.names(_key(place)))
 
     def modified(self, place: Place) -> float:
         """Return the time when an object was put, in seconds since 1970, by the server's clock."""
-        with _translated("read", place, StoreReadError):
+        with _translated("read", place):
             return self._bucket.modified(_key(place))
 
     def is_taken(self, place: Place) -> bool:
@@ -168,7 +170,7 @@ class ObjectStorage:
 
     def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:
         """Copy an object to a new key, then remove it; StoreExistsError if the key is taken."""
-        with _translated("read", source, StoreReadError):
+        with _translated("read", source):
             content = self._bucket.get(_key(source))[0]
         if not self.write_exclusive(destination, content):
             raise StoreExistsError(f"{destination}: already exists; choose another path, or remove it")
@@ -200,7 +202,7 @@ class ObjectStorage:
 
     def is_locked(self, place: Place) -> bool:
         """Return True if a process holds the lease at `place`; repeated calls notice that it died."""
-        with _translated("read", place, StoreReadError):
+        with _translated("read", place):
             return self._leases_seen.is_held(_key(place))
 
     def writer_lock(self, place: Place) -> AbstractContextManager[None]:
@@ -249,7 +251,7 @@ class ObjectStorage:
 
     def _clear_marker(self, place: Place) -> None:
         """Remove the marker of a creation that was killed after its last object, the root metadata."""
-        with _translated("look at", place, StoreReadError):
+        with _translated("look at", place):
             keys = (_key(place / _CREATING), _key(place / _METADATA))
             if all(map(self._bucket.exists, keys)):
                 self._bucket.delete(keys[0])
@@ -275,6 +277,7 @@ class ObjectStorage:
         if self.write_exclusive(place, content):
             return
         with _translated("write", place):
+            has_failed = False
             for _ in range(_ATTEMPTS):
                 try:
                     existing, tag = self._bucket.get(_key(place))
@@ -286,10 +289,12 @@ class ObjectStorage:
                     self._bucket.put_unchanged(_key(place), content, tag)
                     return
                 except Changed:
-                    last = "it has changed"
-                except BucketError as exc:  # read it again: it may be ours, with the answer lost
-                    last = str(exc)
-        raise StoreBusyError(f"{place}: other processes replace it again and again ({last})")
+                    pass
+                except BucketError:
+                    if has_failed:
+                        raise
+                    has_failed = True  # read it again: it may be ours, with the answer lost
+        raise StoreBusyError(f"{place}: other processes replace it again and again")
 
     def _is_there(self, place: Place, data: bytes) -> bool:
         try:
@@ -302,15 +307,13 @@ class ObjectStorage:
             raise StoreBusyError("another process has taken over this store, because its lease ran out")
 
     def _keys(self, place: Place) -> list[str]:
-        with _translated("list", place, StoreReadError):
+        with _translated("list", place):
             return self._bucket.keys(_key(place))
 
     def _delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            try:
+            with _translated("remove", key):
                 self._bucket.delete(key)
-            except BucketError as exc:
-                raise StoreError(f"{key}: cannot remove it: {exc}") from None
 
     def _at_once(self, calls: Iterable[tuple[Any, ...]]) -> list[Any]:
         """Make the calls in threads, wait for all, and return their results or raise the first error."""
@@ -329,8 +332,9 @@ def _key(place: Place) -> str:
 
 
 @contextmanager
-def _translated(action: str, place: Place, error: type[StoreError] = StoreError) -> Iterator[None]:
+def _translated(action: str, place: Place | str) -> Iterator[None]:
     try:
         yield
     except BucketError as exc:
+        error = StoreAwayError if exc.may_pass else StoreRefusedError
         raise error(f"{place}: cannot {action} it: {exc}") from None
