@@ -11,6 +11,8 @@ RayFBNNError
     StoreBusyError         another process is running on this store
     StoreFullError         the disk is full; everything that is committed is kept
     StoreReadError         the system cannot read an existing file
+      StoreAwayError         an object store cannot be reached, or failed; later it may answer
+      StoreRefusedError      an object store refuses to answer, and will do so again
     StoreMismatchError     the store is of another configuration or of other data
     StoreCorruptError      a file does not match its checksum or record
   WorkerError            workers died more often than max_failures allows
@@ -21,8 +23,8 @@ RayFBNNError
   CheckFailed            two samples differ by more than chance allows
 
 `exit_code` is the exit code of the command: 2 for wrong input or a wrong STORE; 73 for a store that is
-in use; 75 for a full disk or a lost cluster (in sysexits.h these are "cannot create" and "try again
-later"); 1 for everything else.
+in use; 75 for a full disk, a lost cluster or an object store that is away (in sysexits.h these are "cannot
+create" and "try again later"); 1 for everything else.
 """
 
 import errno
@@ -108,6 +110,19 @@ class StoreReadError(StoreError):
 
     The error says nothing about the content of the file, which may be intact.
     """
+
+
+class StoreAwayError(StoreReadError):
+    """An object store cannot be reached or failed, so nothing is known about the object; try again later.
+
+    Also raised if it was to write, lock or remove something, which may have been done nevertheless.
+    """
+
+    exit_code = 75
+
+
+class StoreRefusedError(StoreReadError):
+    """An object store refuses a request, or does not answer like one; it will not answer later either."""
 
 
 class StoreMismatchError(StoreError):

@@ -25,7 +25,7 @@ from rayfbnn.cli.parameters import (
     Until,
 )
 from rayfbnn.cli.program import NOT_CONVERGED, command, print_run
-from rayfbnn.errors import ConfigError, StoreReadError, WorkerError
+from rayfbnn.errors import ConfigError, StoreReadError, StoreRefusedError, WorkerError
 from rayfbnn.output.printing import answer, say
 from rayfbnn.run.signals import START_AGAIN
 
@@ -49,9 +49,9 @@ def run(
 ) -> None:
     """A job script can start this command as often as the scheduler likes.
 
-    Exit code 75 means "start me again": the run was stopped by a signal, workers died, or storage was full or
-    could not be read. 0 means that the run is complete. After 1, 2 and 3 (with --until ok it was not ok)
-    the command must not be started again; after 73 another process is working on the run.
+    Exit code 75 means "start me again": the run was stopped by a signal, workers died, or storage was full,
+    away, or could not be read. 0 means that the run is complete. After 1, 2 and 3 (with --until ok it was not
+    ok) the command must not be started again; after 73 another process is working on the run.
     """
     from rayfbnn import api
 
@@ -104,6 +104,8 @@ def start_again(name: str) -> Iterator[None]:
     """End with exit code 75 after a signal, and after errors that may not occur again at the next start."""
     try:
         yield
+    except StoreRefusedError:
+        raise
     except (KeyboardInterrupt, WorkerError, StoreReadError) as exc:
         say(f"rayfbnn {name}: {exc if str(exc) else 'stopped'}; start it again")
         raise typer.Exit(START_AGAIN) from None

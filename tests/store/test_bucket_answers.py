@@ -10,7 +10,7 @@ import pytest
 from rayfbnn.errors import ConfigError, StoreError
 from rayfbnn.store.creation import is_ours
 from rayfbnn.store.storage import bucket as bucket_module
-from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, reason, wrong_endpoint
+from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, explained, wrong_endpoint
 from rayfbnn.store.storage.lease import Lease
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.storage.places import ObjectPath
@@ -119,9 +119,9 @@ def test_a_lease_that_meets_a_conflict_for_ever_is_given_up(answer: Answer) -> N
 
 def test_a_status_is_named_with_the_code_of_the_service() -> None:
     text = f"status code: 409 Conflict: <Error><Code>OperationAborted</Code><Message>{SECRET}</Message>"
-    assert reason(ValueError(text)) == "ValueError: HTTP 409 Conflict (OperationAborted)"
-    assert reason(ValueError("status code: 599 Odd: <Code>hunter2</Code>")) == "ValueError: HTTP 599"
-    assert SECRET not in reason(ValueError(SECRET))
+    assert str(explained(ValueError(text))) == "ValueError: HTTP 409 Conflict (OperationAborted)"
+    assert str(explained(ValueError("status code: 599 Odd: <Code>hunter2</Code>"))) == "ValueError: HTTP 599"
+    assert SECRET not in str(explained(ValueError(SECRET)))
 
 
 @pytest.mark.parametrize("host", ["", f"{SECRET}:{SECRET}@"])

@@ -12,6 +12,7 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.storage.places import ObjectPath
@@ -22,35 +23,80 @@ _HTTP = (
     "the server's address begins with http://; use https, or allow it by AWS_ALLOW_HTTP=true"
     " (AZURE_ALLOW_HTTP, GOOGLE_ALLOW_HTTP)"
 )
-# Words in a message of obstore -> the reason for the user; the first match counts.
+_NO_STORE = "the server does not answer like an object store"
+_BROKEN = "the connection broke off"
+# Words in a message of obstore -> the reason for the user, and whether it may pass; the first match counts.
 _SIGNS = {
-    "BadScheme": _HTTP,
-    "dns error": "the name of the server is not known",
-    "TimedOut": "the server did not answer in time",
-    "Timeout": "the server did not answer in time",
-    "Connect": "cannot connect to the server",
-    "error sending request": "the connection broke off",
-    "request or response body": "the connection broke off",
-    "Interrupted": "the connection broke off",
-    "Got invalid": "the server does not answer like an object store",
-    "MissingAccount": "no account is named; set AZURE_STORAGE_ACCOUNT_NAME",
-    "MissingSasComponent": "AZURE_STORAGE_SAS_KEY is not a query of names and values",
-    "InvalidAccessKey": "AZURE_STORAGE_ACCOUNT_KEY is not base64",
-    "OpenCredentials": "the file of credentials cannot be opened",
-    "DecodeCredentials": "the credentials are not in the form of the service",
-    "Config": "a variable of the environment has a value that is not allowed",
+    "BadScheme": (_HTTP, False),
+    "169.254.169.254": ("there are no credentials, neither in the environment nor of this machine", False),
+    "Temporary failure in name": ("the name of the server cannot be looked up at present", True),
+    "dns error": ("the name of the server is not known", False),
+    "following redirect": ("the server redirects requests again and again", False),
+    "without LOCATION": ("the server redirects requests; the region or the address is wrong", False),
+    "TimedOut": ("the server did not answer in time", True),
+    "Timeout": ("the server did not answer in time", True),
+    "ConnectionReset": (_BROKEN, True),
+    "Connect": ("cannot connect to the server", True),
+    "Parse(": (_NO_STORE, False),
+    "error sending request": (_BROKEN, True),
+    "request or response body": (_BROKEN, True),
+    "Interrupted": (_BROKEN, True),
+    "Got invalid": (_NO_STORE, False),
+    "missing from response": (_NO_STORE, False),
+    "non-partial response": (_NO_STORE, False),
+    "MissingAccount": ("no account is named; set AZURE_STORAGE_ACCOUNT_NAME", False),
+    "MissingSasComponent": ("AZURE_STORAGE_SAS_KEY is not a query of names and values", False),
+    "InvalidAccessKey": ("AZURE_STORAGE_ACCOUNT_KEY is not base64", False),
+    "OpenCredentials": ("the file of credentials cannot be opened", False),
+    "DecodeCredentials": ("the credentials are not in the form of the service", False),
+    "Config": ("a variable of the environment has a value that is not allowed", False),
 }
+_ASKED = re.compile(r"uri: Some\(\s*(https?)://([^\s/,]*?)(?::(\d+))?/")
+_TRIED = re.compile(r'"tcp connect error",\s*\S+:(\d+),')
+_LATER = (
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.TOO_EARLY,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
 _ENDPOINTS = re.compile(r"(AWS|AZURE|GOOGLE)_\w*(ENDPOINT|BASE_URL)\w*")
 
 
-def reason(error: BaseException) -> str:
+def explained(error: BaseException) -> BucketError:
     """Return why a request failed, in one line without text from a server, an address or a setting."""
     name, text = type(error).__name__, str(error)
-    if status := _STATUS.search(text):
-        code = _CODE.search(text)
-        return f"{name}: HTTP {_in_words(int(status[1]))}{f' ({code[1]})' if code else ''}"
-    found = next((words for sign, words in _SIGNS.items() if sign in text), "no reason that can be shown")
-    return f"{name}: {found}"
+    if status := _status(text):
+        match = _CODE.search(text)
+        code = match[1] if match else ""
+        words = f"HTTP {_in_words(status)}{f' ({code})' if code else ''}"
+        return BucketError(f"{name}: {words}", may_pass=_may_pass(status, code, text))
+    if _is_redirected(text):
+        return BucketError(f"{name}: the server redirects requests to another that does not answer")
+    unknown = "no reason that can be shown", False
+    words, may_pass = next((found for sign, found in _SIGNS.items() if sign in text), unknown)
+    return BucketError(f"{name}: {words}", may_pass=may_pass)
+
+
+def _status(text: str) -> int | None:
+    match = _STATUS.search(text)
+    return int(match[1]) if match else None
+
+
+def _may_pass(status: int, code: str, text: str) -> bool:
+    """Return True if a server that answers so may answer otherwise later."""
+    if status == HTTPStatus.BAD_REQUEST:  # the answer to HEAD has no code; other requests will tell
+        return code == "RequestTimeout" or (not code and "performing HEAD" in text)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return status not in (HTTPStatus.NOT_IMPLEMENTED, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+    return status in _LATER
+
+
+def _is_redirected(text: str) -> bool:
+    """Return True if a connection failed to another port than that of the server that was asked."""
+    asked, tried = _ASKED.search(text), _TRIED.search(text)
+    if asked is None or tried is None or (asked[1] in getproxies() and not proxy_bypass(asked[2])):
+        return False
+    return tried[1] != (asked[3] or {"http": "80", "https": "443"}[asked[1]])
 
 
 def wrong_endpoint(environment: Mapping[str, str]) -> str | None:
@@ -94,7 +140,7 @@ _PAUSES = (0.1, 0.2, 0.4, 0.8)  # seconds before a put is repeated after a confl
 
 
 class Changed(Exception):
-    """The condition of a put failed: the object exists already, or it has changed."""
+    """The condition of a put failed: the object exists already, or it has changed; has the HTTP status."""
 
 
 class TooLarge(Exception):
@@ -104,8 +150,13 @@ class TooLarge(Exception):
 class BucketError(Exception):
     """An object store failed or did not answer; a put may have been done nevertheless.
 
-    The message gives the reason in one line, without anything that may be a credential.
+    The message gives the reason in one line, without anything that may be a credential. `may_pass` is True
+    for a reason that may be gone later.
     """
+
+    def __init__(self, reason: str, *, may_pass: bool = False) -> None:
+        super().__init__(reason)
+        self.may_pass = may_pass
 
 
 class Bucket:
@@ -148,7 +199,7 @@ class Bucket:
 
     def get_start(self, key: str, n_bytes: int) -> bytes:
         """Return the first bytes of an object that is not empty; FileNotFoundError if there is none."""
-        with _translated():
+        with _answered():
             return bytes(self._objects.get_range(key, start=0, end=n_bytes))
 
     def put(self, key: str, data: bytes) -> Tag:
@@ -185,12 +236,14 @@ class Bucket:
                     return _tag(self._objects.put(key, data, mode=mode, use_multipart=False))
             except FileNotFoundError:
                 raise BucketError("there is no such bucket") from None
-            except Changed:
+            except Changed as exc:
+                status = exc.args[0]
                 if has_changed():
                     raise
                 if pause is not None:
                     time.sleep(pause)
-        raise BucketError("each put collided with another request (HTTP 409 or 412)")
+        is_collision = status == HTTPStatus.CONFLICT
+        raise BucketError(f"each put collided with another request (HTTP {status})", may_pass=is_collision)
 
     def _tag_at(self, key: str) -> Tag | None:
         meta = self._head(key)
@@ -255,10 +308,10 @@ def _translated() -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise FileNotFoundError("no such object") from None
-    except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-        raise Changed from None
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as exc:
+        raise Changed(_status(str(exc))) from None
     except exceptions.BaseError as exc:
-        raise BucketError(reason(exc)) from None
+        raise explained(exc) from None
 
 
 @contextmanager
@@ -267,5 +320,7 @@ def _answered() -> Iterator[None]:
     try:
         with _translated():
             yield
-    except Changed:
-        raise BucketError("the server answers with a conflict (HTTP 409 or 412)") from None
+    except Changed as exc:
+        status = exc.args[0]
+        words, is_collision = f"a conflict (HTTP {status})", status == HTTPStatus.CONFLICT
+        raise BucketError(f"the server answers with {words}", may_pass=is_collision) from None

@@ -27,11 +27,11 @@ from typing import Any
 
 from rayfbnn.errors import (
     RayFBNNError,
+    StoreAwayError,
     StoreBusyError,
     StoreCorruptError,
-    StoreError,
     StoreExistsError,
-    StoreReadError,
+    StoreRefusedError,
 )
 from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, Tag, TooLarge
 from rayfbnn.store.storage.lease import SECONDS, Lease, LeasesSeen, running_time
@@ -61,7 +61,8 @@ class ObjectStorage:
     @staticmethod
     def from_place(place: ObjectPath) -> ObjectStorage:
         """Return the storage of the bucket with a place."""
-        return ObjectStorage(Bucket.from_place(place))
+        with _translated("open", place):
+            return ObjectStorage(Bucket.from_place(place))
 
     def read(self, place: Place, *, at_most: int = MOST_BYTES) -> bytes:
         """Return the content of an object; FileNotFoundError if there is none.
@@ -71,7 +72,7 @@ class ObjectStorage:
         root = None if self._creation is None else self._creation.root
         if root is not None and place == root[0]:
             return root[1]
-        with _translated("read", place, StoreReadError):
+        with _translated("read", place):
             try:
                 return self._bucket.get(_key(place), at_most)[0]
             except TooLarge as exc:
@@ -79,7 +80,7 @@ class ObjectStorage:
 
     def read_start(self, place: Place, n_bytes: int) -> bytes:
         """Return the first bytes of an object; FileNotFoundError if there is none."""
-        with _translated("read", place, StoreReadError):
+        with _translated("read", place):
             return self._bucket.get_start(_key(place), n_bytes)
 
     def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -94,7 +95,7 @@ class ObjectStorage:
 
     def listdir(self, place: Place) -> list[str]:
         """Return the names one level below a place, in order; there may be none."""
-        with _translated("list", place, StoreReadError):
+        with _translated("list", place):
             return self._bucket.names(_key(place))
 
     def listdirs(self, places: Collection[Place]) -> dict[Place, list[str]]:
@@ -114,17 +115,17 @@ class ObjectStorage:
 
     def sizes(self, place: Place) -> dict[str, int]:
         """Return the sizes of the objects one level below a place by their names; there may be none."""
-        with _translated("list", place, StoreReadError):
+        with _translated("list", place):
             return self._bucket.sizes(_key(place))
 
     def exists(self, place: Place) -> bool:
         """Return True if there is an object with this key, or below it."""
-        with _translated("look at", place, StoreReadError):
+        with _translated("look at", place):
             return self._bucket.exists(_key(place)) or bool(self._bucket.names(_key(place)))
 
     def modified(self, place: Place) -> float:
         """Return the time when an object was put, in seconds since 1970, by the server's clock."""
-        with _translated("read", place, StoreReadError):
+        with _translated("read", place):
             return self._bucket.modified(_key(place))
 
     def is_taken(self, place: Place) -> bool:
@@ -190,7 +191,7 @@ class ObjectStorage:
 
     def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:
         """Copy an object to a new key, then remove it; StoreExistsError if the key is taken."""
-        with _translated("read", source, StoreReadError):
+        with _translated("read", source):
             content, tag = self._bucket.get(_key(source))
         if not self.write_exclusive(destination, content):
             raise StoreExistsError(f"{destination}: already exists; choose another path, or remove it")
@@ -239,7 +240,7 @@ class ObjectStorage:
 
     def is_locked(self, place: Place) -> bool:
         """Return True if a process holds the lease at `place`; repeated calls notice that it died."""
-        with _translated("read", place, StoreReadError):
+        with _translated("read", place):
             return self._leases_seen.is_held(_key(place))
 
     def writer_lock(self, place: Place) -> AbstractContextManager[None]:
@@ -270,13 +271,13 @@ class ObjectStorage:
         """Keep the root metadata for the end of the creation, and remove what an earlier one left."""
         if self._creation is None:
             raise TypeError(f"{place}: only a creation writes it")
-        with _translated("list", place, StoreReadError):
+        with _translated("list", place):
             self._creation.clear()
         self._creation.root = place, data
 
     def _clear_marker(self, place: Place) -> None:
         """Remove the marker of a creation that was killed after its last object, the root metadata."""
-        with _translated("look at", place, StoreReadError):
+        with _translated("look at", place):
             is_whole = all(map(self._bucket.exists, (_key(place / CREATING), _key(place / _METADATA))))
         if is_whole:
             self.drop(place / CREATING, below=place)
@@ -289,6 +290,7 @@ class ObjectStorage:
     def _replace(self, place: Place, data: bytes, is_wanted: Callable[[bytes], bool]) -> bool:
         """Replace an object, which must exist; return False if its content is one that should stay."""
         with _translated("write", place):
+            has_failed = False
             for _ in range(_ATTEMPTS):
                 try:
                     existing, tag = self._bucket.get(_key(place))
@@ -301,10 +303,12 @@ class ObjectStorage:
                     self._bucket.put_unchanged(_key(place), data, tag)
                     return True
                 except Changed:
-                    last = "it has changed"
-                except BucketError as exc:  # read it again: it may be ours, with the answer lost
-                    last = str(exc)
-        raise StoreBusyError(f"{place}: other processes replace it again and again ({last})")
+                    pass
+                except BucketError:
+                    if has_failed:
+                        raise
+                    has_failed = True  # read it again: it may be ours, with the answer lost
+        raise StoreBusyError(f"{place}: other processes replace it again and again")
 
     def _is_there(self, place: Place, data: bytes) -> bool:
         try:
@@ -322,7 +326,7 @@ class ObjectStorage:
         return StoreBusyError(f"{self._home}: another process has taken over this store; its work is kept")
 
     def _keys(self, place: Place) -> list[str]:
-        with _translated("list", place, StoreReadError):
+        with _translated("list", place):
             return self._bucket.keys(_key(place))
 
     def _at_once(self, calls: Iterable[tuple[Any, ...]]) -> list[Any]:
@@ -342,8 +346,9 @@ def _key(place: Place) -> str:
 
 
 @contextmanager
-def _translated(action: str, place: Place, error: type[StoreError] = StoreError) -> Iterator[None]:
+def _translated(action: str, place: Place) -> Iterator[None]:
     try:
         yield
     except BucketError as exc:
+        error = StoreAwayError if exc.may_pass else StoreRefusedError
         raise error(f"{place}: cannot {action} it: {exc}") from None

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from rayfbnn.store.storage.bucket import Bucket
 
-BROKEN, CUT = "broken", "cut"  # a connection that ends before its answer, and one that ends within it
+# A connection that ends before its answer, one that ends within it, and one without an answer.
+BROKEN, CUT, SILENT = "broken", "cut", "silent"
+TAG = {"ETag": '"tag"', "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}
+SECONDS_OF_SILENCE = 0.1
 
 
 @dataclass
 class Answer:
-    """What the server answers: an HTTP status, or BROKEN, or CUT; and the body."""
+    """What the server answers: an HTTP status, or BROKEN, CUT or SILENT; its headers and the body."""
 
     url: str
     status: int | str = 200
     body: bytes = b""
     n_left: int | None = None  # requests that are answered so; later ones with 200
     n_requests: int = 0
+    headers: Mapping[str, str] = field(default_factory=lambda: TAG)
 
 
 @contextmanager
@@ -44,13 +49,14 @@ def answering() -> Iterator[Answer]:
             if answer.n_left is not None:
                 status = status if answer.n_left > 0 else 200
                 answer.n_left -= 1
-            self.close_connection = status in (BROKEN, CUT)
-            if status == BROKEN:
+            self.close_connection = status in (BROKEN, CUT, SILENT)
+            if status in (BROKEN, SILENT):
+                time.sleep(2 * SECONDS_OF_SILENCE if status == SILENT else 0)
                 return
             self.send_response(200 if isinstance(status, str) else status)
             self.send_header("Content-Length", str(len(answer.body) + 100 * (status == CUT)))
-            self.send_header("ETag", '"tag"')
-            self.send_header("Last-Modified", "Wed, 21 Oct 2015 07:28:00 GMT")
+            for name, value in answer.headers.items():
+                self.send_header(name, value.format(path=self.path))
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(answer.body)
@@ -68,13 +74,13 @@ def answering() -> Iterator[Answer]:
         server.server_close()
 
 
-def bucket_at(url: str, scheme: str, *, secret: str) -> Bucket:
+def bucket_at(url: str, scheme: str, *, secret: str, seconds: float = 5.0) -> Bucket:
     """Return a bucket of the server that asks once, with credentials that hold `secret`."""
     from obstore.store import AzureStore, S3Store
 
     common: dict[str, Any] = {
         "endpoint": url,
-        "client_options": {"allow_http": True, "timeout": timedelta(seconds=5)},
+        "client_options": {"allow_http": True, "timeout": timedelta(seconds=seconds)},
         "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=5)},
     }
     if scheme == "s3":
