@@ -6,17 +6,12 @@ import gzip
 import os
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rayfbnn.data.csv_files import NEEDED, advice_on_name, is_gzip, read_csv
-from rayfbnn.data.file_sizes import check_parquet_size
-from rayfbnn.data.forms.row_labels import without_labels
+from rayfbnn.data.forms.parquet import read_parquet
 from rayfbnn.data.paths import check_on_disk, near_paths, open_ordinary
 from rayfbnn.data.raw_table import Table, TableForm
 from rayfbnn.errors import DataError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq")
 _EXCEL_SUFFIXES = (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods")
@@ -39,7 +34,7 @@ def read_table(path: Path, form: TableForm) -> Table:
     _check_is_table_file(path)
     is_parquet = path.suffix.lower() in (".parquet", ".pq")
     try:
-        frame = _read_parquet(path) if is_parquet else read_csv(path, form)
+        frame = read_parquet(path) if is_parquet else read_csv(path, form)
     except DataError:
         raise
     except UnicodeDecodeError as exc:
@@ -82,11 +77,3 @@ def _check_is_table_file(path: Path) -> None:
     for signature, (what, remedy) in _SIGNATURES.items():
         if first_bytes.startswith(signature):
             raise DataError(f"{path}: is {what}; {remedy}; {NEEDED}")
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    check_parquet_size(path)
-    table: pd.DataFrame = without_labels(pd.read_parquet(path))[0]
-    return table

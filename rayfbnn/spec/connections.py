@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rayfbnn.data.file_sizes import check_parquet_size
+from rayfbnn.data.forms.parquet import read_parquet
 from rayfbnn.data.paths import check_on_disk, read_at_most
 from rayfbnn.errors import ConfigError, DataError, at_most_ten
 from rayfbnn.memory import bytes_text
@@ -62,15 +62,10 @@ def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
 def _read(path: Path, *, key: str) -> dict[str, list[int]]:
     """Read the columns source, destination and weight of a CSV or Parquet file; biases have no source."""
     if path.suffix == ".parquet":
-        import pandas as pd
-
         try:
-            check_parquet_size(path)
-            frame = pd.read_parquet(path)
+            frame = read_parquet(path)
         except DataError as exc:
             raise ConfigError(f"{key}: {exc}") from exc
-        except (OSError, ValueError) as exc:
-            raise ConfigError(f"{key}: {path} cannot be read: {exc}") from exc
         columns = {str(name): frame[name].tolist() for name in frame.columns}
     else:
         try:
