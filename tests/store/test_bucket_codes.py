@@ -59,17 +59,28 @@ METHODS: dict[str, Callable[[ObjectStorage], Any]] = {
     "write_exclusive": lambda storage: storage.write_exclusive(FILE, b"x"),
     "write_files": lambda storage: storage.write_files({FILE: b"x"}),
     "write_block": lambda storage: storage.write_block({FILE: b"x"}, lambda *contents: False),
-    "write_root": lambda storage: storage.write_root(PLACE / "zarr.json", b"x"),
+    "replace": lambda storage: storage.replace(FILE, b"x", b"old"),
     "unlink": lambda storage: storage.unlink(FILE, below=PLACE),
     "rename_new": lambda storage: storage.rename_new(FILE, PLACE / "other", below=PLACE),
     "lock": lock,
     "is_locked": lambda storage: storage.is_locked(LOCK),
     "creation": create,
 }
-ASK_NOTHING = {"check_folders", "check_files", "free_bytes", "mkdir", "fsync_dir", "sweep", "writer_lock"}
+# A creation keeps the root metadata until its end, and `drop` leaves what it cannot remove to the next driver.
+ASK_NOTHING = {
+    "write_root",
+    "drop",
+    "check_folders",
+    "check_files",
+    "free_bytes",
+    "mkdir",
+    "fsync_dir",
+    "sweep",
+    "writer_lock",
+}
 HEAD = {"exists", "modified"}
 READS_ONE = {"read", "read_start", "each", "modified", "rename_new"}
-PUTS = {"write_atomic", "write_exclusive", "write_files", "write_block", "write_root"}
+PUTS = {"write_atomic", "write_exclusive", "write_files", "write_block"}
 LISTS = {"listdir", "listdirs", "sizes", "is_taken"}
 
 
@@ -82,7 +93,7 @@ def xml(code: str) -> bytes:
 ANSWERS: dict[str, tuple[dict[str, Any], int, dict[str, int]]] = {
     "reset": ({"status": BROKEN}, 75, {}),
     # The server of the test does not answer a request for a part with a part.
-    "cut": ({"status": CUT}, 75, dict.fromkeys(HEAD | PUTS, 0) | {"read_start": 1}),
+    "cut": ({"status": CUT}, 75, dict.fromkeys(HEAD | PUTS | {"lock"}, 0) | {"read_start": 1}),
     "silent": ({"status": SILENT}, 75, {}),
     "timed out": ({"status": 400, "body": xml("RequestTimeout")}, 75, {}),
     **{str(status): ({"status": status}, 75, {}) for status in (408, 409, 425, 429, 500, 502, 503, 504, 507)},
@@ -96,7 +107,7 @@ ANSWERS: dict[str, tuple[dict[str, Any], int, dict[str, int]]] = {
     "a page": (
         {"status": 200, "body": b"<html>log in</html>", "headers": {"Content-Type": "text/html"}},
         1,
-        dict.fromkeys(HEAD | LISTS | {"read", "each", "is_locked", "write_exclusive"}, 0) | {"write_root": 2},
+        dict.fromkeys(HEAD | LISTS | {"read", "each", "is_locked", "write_exclusive", "replace"}, 0),
     ),
 }
 
