@@ -66,7 +66,7 @@ METHODS: dict[str, Callable[[ObjectStorage], Any]] = {
     "is_locked": lambda storage: storage.is_locked(LOCK),
     "creation": create,
 }
-# A creation keeps the root metadata until its end, and `drop` leaves to the next driver what it cannot remove.
+# A creation keeps the root metadata until its end, and `drop` leaves what it cannot remove to the next one.
 ASK_NOTHING = {
     "write_root",
     "drop",
