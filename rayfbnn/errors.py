@@ -28,11 +28,19 @@ create" and "try again later"); 1 for everything else.
 """
 
 import errno
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The numbers of the errors of a disk that is full, and of a quota or limit that is reached."""
+
+TEMPORARY = re.compile(r"/rayfbnn-\w{8}/run\.zarr\b")
+"""The end of the path of an estimator's temporary store."""
+_LOST = (
+    "the temporary store, or a part of it, is gone, because its estimator has ended or a cleaner of temporary"
+    " folders removed it; fit again (without warm_start), with store= for a store that stays"
+)
 
 
 def at_most_ten(parts: Iterable[object]) -> Iterator[str]:
@@ -62,7 +70,15 @@ class DataError(RayFBNNError):
 
 
 class StoreError(RayFBNNError):
-    """A store cannot be read or written; names the path and the reason."""
+    """A store cannot be read or written; names the path and the reason.
+
+    The message gives advice if an estimator's temporary store has lost files.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        is_lost = isinstance(self, StoreMissingError | StoreCorruptError) and TEMPORARY.search(text)
+        return f"{text}; {_LOST}" if is_lost and _LOST not in text else text
 
 
 class StoreMissingError(StoreError):

@@ -186,8 +186,11 @@ class BayesianNetwork(BaseEstimator):
 
     def _place_to_go_on(self) -> TemporaryStore | Path | None:
         """Return the temporary store of an earlier fit if sampling continues there, or None."""
-        is_possible = self.warm_start and self.store is None and hasattr(self, "_place")
-        return self._place if is_possible else None
+        if not self.warm_start or self.store is not None or not hasattr(self, "_place"):
+            return None
+        if hasattr(self, "_predictor") and isinstance(self._place, TemporaryStore):
+            self._place.check()
+        return self._place
 
     def _new_place(self) -> TemporaryStore | Path:
         if self.store is not None and is_address(self.store):

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from multiprocessing.util import Finalize
 from pathlib import Path
 
+from rayfbnn.errors import StoreCorruptError
 from rayfbnn.output.whole_file import output_errors
 from rayfbnn.sklearn.removal import identity, remove, watch
+from rayfbnn.store.store import Store
 
 _TEMPORARY = "the folder for temporary files (TMPDIR)"
 
@@ -47,6 +49,11 @@ class TemporaryStore:
         finally:
             copy._remove()
 
+    def check(self) -> None:
+        """Raise a StoreError if something has removed the store, or a part that every reader needs."""
+        if self._path is not None:
+            Store.open(self._path)
+
     def _make_folder(self) -> Path:
         with output_errors(_TEMPORARY):
             folder = tempfile.mkdtemp(prefix="rayfbnn-")
@@ -68,9 +75,13 @@ class TemporaryStore:
     def __getstate__(self) -> bytes:
         if self._archive is not None:
             return self._archive
+        self.check()
         archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w") as files:
-            files.add(self.path, arcname=self.path.name)
+        try:
+            with tarfile.open(fileobj=archive, mode="w") as files:
+                files.add(self.path, arcname=self.path.name)
+        except FileNotFoundError as exc:  # something is removing it
+            raise StoreCorruptError(f"{exc.filename}: missing") from exc
         return archive.getvalue()
 
     def __setstate__(self, archive: bytes) -> None:

@@ -5,20 +5,26 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
 import rayfbnn
+from rayfbnn.errors import StoreError
 from rayfbnn.sklearn import BayesianNetworkRegressor
 from rayfbnn.sklearn.removal import identity, remove
 from rayfbnn.sklearn.stores import TemporaryStore
@@ -137,6 +143,66 @@ def test_workers_of_joblib_leave_no_store(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(scores) == 2
     np.testing.assert_array_equal(predictions, [estimator.predict(X)] * 4)
     assert list(tmp_path.glob("rayfbnn-*")) == [estimator.store_.parent]
+
+
+def _losses() -> Iterator[tuple[str, Callable[[Path], object]]]:
+    yield "the folder", lambda path: shutil.rmtree(path.parent)
+    yield "the store", shutil.rmtree
+    yield "all files", lambda path: [file.unlink() for file in path.rglob("*") if file.is_file()]
+    for name in ("zarr.json", "commits/batch0000/head.json"):
+        yield name, lambda path, name=name: (path / name).unlink()
+    for name in ("commits", "commits/batch0000", "observed_data"):
+        yield name, lambda path, name=name: shutil.rmtree(path / name)
+
+
+@pytest.mark.parametrize(("what", "lose"), _losses())
+def test_a_store_that_a_cleaner_removes_is_named_with_the_remedy(
+    what: str, lose: Callable[[Path], object]
+) -> None:
+    estimator = regressor(spec=SPEC).fit(X, Y)
+    expected, path = estimator.predict(X), estimator.store_
+    lose(path)
+    np.testing.assert_array_equal(estimator.predict(X), expected)
+    settings = {**estimator.get_params(), "warm_start": True, "iterations": 9}
+    for use in (
+        lambda: pickle.dumps(estimator),
+        lambda: rayfbnn.diagnose(path),
+        lambda: rayfbnn.predict(path, data=X),
+        lambda: estimator.set_params(**settings).fit(X, Y),
+    ):
+        with pytest.raises((StoreError, ValueError), match="store=") as raised:
+            use()
+        message = str(raised.value)
+        assert message.startswith(str(path)) and "gone" in message and message.count("store=") == 1
+        assert "\n" not in message
+    np.testing.assert_array_equal(
+        estimator.set_params(warm_start=False, iterations=None).fit(X, Y).predict(X), expected
+    )
+
+
+@pytest.mark.parametrize("part", ["", "commits"])
+def test_a_store_that_goes_away_during_the_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Other stores get no advice about estimators."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    model = regressor(spec=numbers_spec(first=2, kept=100_000))
+    stored = tmp_path / "run.zarr"
+    for estimator in (model, clone(model).set_params(store=stored)):
+
+        def remove_store(estimator: Any = estimator) -> None:
+            path = stored if estimator.store else None
+            while path is None or not path.exists():
+                time.sleep(0.01)
+                path = path or next(Path(tempfile.gettempdir()).glob("rayfbnn-*/run.zarr"), None)
+            shutil.rmtree(path / part, ignore_errors=True)
+
+        cleaner = threading.Thread(target=remove_store)
+        cleaner.start()
+        with pytest.raises((StoreError, ValueError)) as raised:
+            estimator.fit(X, Y)
+        cleaner.join()
+        assert ("store=" in str(raised.value)) is (estimator is model), raised.value
 
 
 def test_only_the_folder_that_was_made_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

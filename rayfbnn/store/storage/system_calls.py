@@ -63,6 +63,11 @@ def _store_error(action: str, place: Place, exc: OSError) -> StoreError:
         )
     if exc.errno in NO_SPACE:
         return StoreFullError(f"{place}: no space to write it ({reason}); all committed draws are kept")
+    if exc.errno == errno.ENOENT:
+        return StoreCorruptError(
+            f"{place}: cannot {action} it: something has removed it or its folder, perhaps a cleaner of"
+            " temporary folders"
+        )
     error = StoreReadError if action in _READING else StoreError
     return error(f"{place}: cannot {action} it: {reason}")
 
