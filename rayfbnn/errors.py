@@ -51,10 +51,49 @@ def at_most_ten(parts: Iterable[object]) -> Iterator[str]:
         yield f"and {more:,} more"
 
 
+NAMES_OF_SECRETS = r"(?:sig|signature|token|secret|password|credential|access_?key)[\w-]{0,40}(?:=|%3d)"
+"""The beginning of an option of an address that may be a credential, as a regular expression."""
+
+_WORD = re.compile(r"[^\s\"']+")
+_SCHEME = re.compile(r":/{1,2}")
+_BEFORE_ADDRESS = re.compile(r"[/=,(\[{]")
+_HOST_AND_PORT = re.compile(r"[^:%]*(:\d{0,5}\W*)?")
+_OPTION = re.compile(rf"({NAMES_OF_SECRETS})[^\s\"'&#]+", re.IGNORECASE)
+
+
+def without_credentials(text: str) -> str:
+    """Return a text with *** for what may be a user, a password, or another credential in an address."""
+    return _OPTION.sub(r"\1***", _WORD.sub(_without_user, text))
+
+
+def _without_user(match: re.Match[str]) -> str:
+    """Return a word of a text without the user and the password of an address; a message may cut it off."""
+    word = match[0]
+    user, at, host = word.rpartition("@")
+    scheme = _SCHEME.search(user if at else word)
+    start = 0 if scheme is None else scheme.end()
+    if at and (":" in user[start:] or (scheme and "/" not in user[start:])):
+        if scheme is None:  # as the address of a cluster
+            before = [one.end() for one in _BEFORE_ADDRESS.finditer(user[: user.index(":")])]
+            start = before[-1] if before else 0
+        return f"{word[:start]}***@{host}"
+    server, slash, path = word[start:].partition("/")
+    if scheme and not _HOST_AND_PORT.fullmatch(server):
+        return f"{word[:start]}***{slash}{path}"
+    return word
+
+
 class RayFBNNError(Exception):
-    """Base of all errors about the user's input, files or machine. Any other exception is a bug."""
+    """Base of all errors about the user's input, files or machine. Any other exception is a bug.
+
+    Its message never repeats credentials, because a value that is quoted may be an address typed in the
+    wrong place.
+    """
 
     exit_code = 1
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(without_credentials(one) if isinstance(one, str) else one for one in arguments))
 
 
 class ConfigError(RayFBNNError):

@@ -5,18 +5,20 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin
 
 import typer
+import typer.core
 
 from rayfbnn import __version__
 from rayfbnn.cli.descriptions import VERBS, described
 from rayfbnn.describe import verb_results
-from rayfbnn.errors import NO_SPACE, RayFBNNError
+from rayfbnn.errors import NO_SPACE, RayFBNNError, without_credentials
 from rayfbnn.output.printing import answer, guard_streams, say, say_warnings, tell
 from rayfbnn.run.signals import START_AGAIN, code_of_stopped, interrupt_on_signal
 
@@ -27,8 +29,32 @@ NOT_CONVERGED = 3
 
 _LEAST_FOR_BOXES = 72  # columns; in fewer, boxes of help would cut names of options
 
+
+class _Program(typer.core.TyperGroup):
+    """The commands. Messages on wrong arguments do not repeat credentials."""
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        with _hidden_credentials():
+            return super().make_context(*arguments, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _hidden_credentials():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _hidden_credentials() -> Iterator[None]:
+    try:
+        yield
+    except Exception as exc:  # typer's error of usage, whose class depends on typer's version
+        if isinstance(message := getattr(exc, "message", None), str):
+            exc.message = without_credentials(message)  # type: ignore[attr-defined]
+        raise
+
+
 app = typer.Typer(
     name="rayfbnn",
+    cls=_Program,
     rich_markup_mode="rich" if get_terminal_size().columns >= _LEAST_FOR_BOXES else None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # anything but a RayFBNNError is a bug, and shows its plain traceback

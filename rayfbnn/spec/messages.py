@@ -25,6 +25,7 @@ WEIGHTS_REFUSED = (
 _WEIGHTS = ("sample_weight", "sample_weights", "weight", "weights")
 
 _MOST_MESSAGES = 100
+_MOST_ERRORS = 100_000
 
 # The right kind of value for every key of a configuration; messages end with it.
 RIGHT = {
@@ -157,6 +158,8 @@ def messages(error: ValidationError, sections: Mapping[tuple[str, ...], Collecti
 
     sections  section, such as ("network", "hidden") -> the keys that it can have
     """
+    if error.error_count() > _MOST_ERRORS:  # pydantic would take long to describe them
+        return [f"configuration: {error.error_count()} values are wrong"]
     wrong = error.errors(include_url=False)
     more = len(wrong) - _MOST_MESSAGES
     # pydantic also calls a list too short when its elements are wrong; a line for the elements is enough.

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rayfbnn.errors import ConfigError, WorkerError
+from rayfbnn.errors import ConfigError, WorkerError, without_credentials
 from rayfbnn.run.on_ray.guard import Guard
 from rayfbnn.run.on_ray.machine import WITHOUT_RAY, check_machine
 from rayfbnn.run.on_ray.nodes import cluster_is_gone
@@ -56,6 +56,8 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
 
     Raises ClusterGoneError if this process joined a cluster before, and its head no longer answers.
     """
+    if address is not None and without_credentials(address) != address:
+        raise ConfigError("address: must not contain a user, a password or options; give host:port")
     ray = _import_ray(address)
     if address is not None:
         if ray.is_initialized():

@@ -19,6 +19,7 @@ MOST_CHAINS = 1_000_000
 MOST_LEVELS = 1_000  # of a ladder
 MOST_STEPS = 128  # of a trajectory of a ladder, see mcmc.ladder.adaptation
 MOST_DRAWS = 10_000_000  # of a chain in one section; their numbers are a coordinate held in memory
+_MOST_ERRORS = 1_000  # that pydantic is asked to describe, which takes long for millions
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 DigestOrNone = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
@@ -355,11 +356,12 @@ def as_document(model: type[Model], document: dict[str, Any], path: object, what
     try:
         return model.model_validate(document)
     except ValidationError as exc:
-        first = exc.errors(include_url=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"])[:200]
-        raise StoreCorruptError(
-            f"{path}: damaged: it is not {what} of this format ({key or 'document'}: {first['msg'][:200]})"
-        ) from exc
+        reason = f"{exc.error_count()} values are wrong"
+        if exc.error_count() <= _MOST_ERRORS:
+            first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+            key = ".".join(str(part) for part in first["loc"])[:200]
+            reason = f"{key or 'document'}: {first['msg'][:200]}"
+        raise StoreCorruptError(f"{path}: damaged: it is not {what} of this format ({reason})") from exc
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rayfbnn.data.paths import scheme_of
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import NAMES_OF_SECRETS, ConfigError
 
 _SCHEMES = ("s3", "gs", "az")
 _ADDRESS = re.compile(rf"({'|'.join(_SCHEMES)}):/{{1,2}}(?!/)(.*)", re.DOTALL)  # pathlib makes one / of two
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # Parts of an address that may hold a credential: options, a user or password, or a name such as "token".
 _SECRET = re.compile(
-    r"[?#]|^[^/]*[@:%]|:.*@|(sig|signature|token|secret|password|credential|access_?key)[\w-]*(=|%3d)",
+    rf"[?#]|^[^/]*[@:%]|:.*@|{NAMES_OF_SECRETS}",
     re.IGNORECASE | re.DOTALL,
 )
 
