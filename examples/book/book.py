@@ -4,7 +4,8 @@
     python book.py --only 3.8 --length 0.1      # one figure, shorter
     python book.py --keep                       # everything, into the tables and pictures of docs/book.md
 
-A row that is done is not run again, and one that was stopped goes on where it was.
+A row that is done is not run again, and one that was stopped goes on where it was. The exit code is 3 if a
+statement of the book does not come out, unless docs/book.md says that it does not.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ import running  # noqa: E402
 from rows import Row, rows  # noqa: E402
 
 KEPT = ROOT / "tests/data/book.jsonl"
+_NOT_OK = 3  # the exit code of `rayfbnn diagnose` for a verdict that is not ok
 _USUAL_SECONDS = 60.0  # of a row that nothing is known about
 
 
@@ -62,13 +64,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     results = run_all(chosen, options.out, options.length, options.seed, options.workers)
     results |= comparing.comparisons(results, options.out)
-    for line in gates.report(results):
-        print(line)
+    lines, failed_gates = gates.report(results)
+    print("\n".join(lines))
     if options.keep:
         if options.length < 1:
             parser.error("--keep: only results of the book's lengths are kept; leave --length out")
         keep(results)
         page.write(ROOT / "docs")
+    if failed_gates:
+        print("these statements did not come out:", *failed_gates, sep="\n  ", file=sys.stderr)
+        sys.exit(_NOT_OK)
 
 
 def chosen_rows(names: list[str]) -> list[Row]:

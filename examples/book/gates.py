@@ -18,20 +18,25 @@ Check = Callable[[Results], tuple[str, bool]]
 class Gate:
     """A statement of the book.
 
-    check  returns what was found, and whether it agrees; KeyError if rows are missing
+    check    returns what was found, and whether it agrees; KeyError if rows are missing
+    differs  whether the statement is known not to come out here; docs/book.md says so
     """
 
     figure: str
     words: str
     check: Check
+    differs: bool = False
 
 
-def report(results: Results) -> list[str]:
-    """Return a line for each gate whose rows are there."""
-    return [
-        f"{'passed' if passed else 'FAILED'}  {gate.figure:5} {gate.words}: {found}"
-        for gate, found, passed in judged(results)
-    ]
+def report(results: Results) -> tuple[list[str], list[str]]:
+    """Return a line for each gate whose rows are there, and the lines of those that fail unexpectedly."""
+    lines, failed = [], []
+    for gate, found, passed in judged(results):
+        word = "passed" if passed else "differs, as known:" if gate.differs else "FAILED"
+        lines.append(f"{word}  {gate.figure:5} {gate.words}: {found}")
+        if word == "FAILED":
+            failed.append(f"{gate.figure}: {gate.words}: {found}")
+    return lines, failed
 
 
 def judged(results: Results, figure: str | None = None) -> list[tuple[Gate, str, bool]]:
@@ -95,9 +100,18 @@ def _windows_help(partitions: int, stepsize: float) -> Check:
 
 
 def _best_length(results: Results) -> tuple[str, bool]:
-    found = {steps: mean_autocorrelation(results[f"3.6-L{steps}"]) for steps in (500, 8000, 32000)}
+    found = {steps: mean_autocorrelation(results[f"3.6-L{steps}"]) for steps in (125, 500, 2000, 8000, 32000)}
     words = ", ".join(f"L={steps} {value:.2f}" for steps, value in found.items())
-    return words, min(found[500], found[32000]) - found[8000] >= 0.1
+    return words, min(found, key=lambda steps: found[steps]) == 8000
+
+
+def _next_length(results: Results) -> tuple[str, bool]:
+    pairs = [
+        [mean_autocorrelation(results[f"3.6-L{steps}"], group) for steps in (2000, 8000)]
+        for group in ("ih0", "bh0", "ho0")
+    ]
+    words = ", ".join(f"{longer:.2f} against {best:.2f}" for longer, best in pairs)
+    return words, all(longer - best <= 0.1 for longer, best in pairs)
 
 
 def _six_are_worse(cases: str, prior: str) -> Gate:
@@ -128,10 +142,13 @@ def _is_better(first: str, second: str, measure: str, least: float, figure: str)
     return Gate(figure, f"{second} has a smaller {measure.replace('_', ' ')} than {first} {by}", check)
 
 
-def _useless_inputs(results: Results) -> tuple[str, bool]:
-    used, *others = (results["4.8-two"]["inputs"][:2], results["4.8-two"]["inputs"][2:])
-    ratio = min(used) / max(others[0])
-    return f"weights {ratio:.0f} times smaller", ratio >= 10
+def _useless_inputs(row: str) -> Check:
+    def check(results: Results) -> tuple[str, bool]:
+        inputs = results[row]["inputs"]
+        copies, noise = (min(inputs[:2]) / max(others) for others in (inputs[2:4], inputs[4:]))
+        return f"copies {copies:.1f}, noise {noise:.0f} times smaller", min(copies, noise) >= 10
+
+    return check
 
 
 GATES = [
@@ -141,7 +158,13 @@ GATES = [
     Gate("3.10", "K = 16 is stable to no more than that", _within("3.10-K16", 0.0, 1.2, stability_limit)),
     Gate("3.11", "K = 4 near 0.7: windows raise the acceptance by 0.2", _windows_help(4, 0.7)),
     Gate("3.11", "K = 16 near 0.6: windows raise the acceptance by 0.2", _windows_help(16, 0.6)),
-    Gate("3.6", "autocorrelation of input weights is least with L = 8000, by 0.1", _best_length),
+    Gate("3.6", "of five lengths, L = 8000 has the least autocorrelation of input weights", _best_length),
+    Gate(
+        "3.6",
+        "L = 2000 is not much worse: by 0.1 at most, for input weights, hidden biases, output weights",
+        _next_length,
+        differs=True,
+    ),
     _close("3.6-L8000", "squared_error", FBM["3.6-L8000"]["squared_error"], 1e-4, "3.8"),
     Gate(
         "3.8",
@@ -166,7 +189,13 @@ GATES = [
     ),
     _is_better("4.8-none", "4.8-one", "squared_error", 0, "4.8"),
     _is_better("4.8-one", "4.8-two", "squared_error", 0, "4.8"),
-    Gate("4.8", "inputs of no use have ten times smaller weights", _useless_inputs),
+    Gate("4.8", "two-level ARD: inputs of no use have ten times smaller weights", _useless_inputs("4.8-two")),
+    Gate(
+        "4.8",
+        "one-level ARD: inputs of no use have ten times smaller weights",
+        _useless_inputs("4.8-one"),
+        differs=True,
+    ),
     # Four seeds gave 27.3 to 27.5; the reference is one chain of FBM.
     _close("4.10-none", "squared_error", FBM["4.10-none"]["squared_error"], 0.5),
     Gate(

@@ -168,7 +168,7 @@ def _sampling(results: Results) -> str:
         ["the same, pooled", "0.00557", "0.00544", f"{pooled:.5f} ± {line['squared_error_se']:.5f}"],
         [
             "super-transitions 16 to 30, each run",
-            "0.00558 0.00562 0.00560",
+            "0.00557 0.00562 0.00560",
             "-",
             " ".join(f"{error:.5f}" for error in short_runs),
         ],

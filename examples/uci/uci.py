@@ -7,7 +7,8 @@ index_test_K.txt, and perhaps results/ with test_MC_rmse_NAME.txt and test_ll_NA
 each split; README.md says where such folders are. OUT gets a folder for each of them, with the splits as CSV
 files, a store for each split, and results.jsonl, which has a line for each finished split. A split with a
 line is not run again, and a split that was stopped continues where it was. A table of all results in OUT is
-printed, and replaces the text between two markers of PAGE.
+printed, and replaces the text between two markers of PAGE. With --keep, FILE keeps the rows of the splits,
+and the table has all datasets of FILE; docs/book.md is written from tests/data/uci.jsonl.
 """
 
 from __future__ import annotations
@@ -186,11 +187,31 @@ def _record(split: Split, row: Row) -> None:
     print(f"{row['dataset']}, split {row['split']}: RMSE {row['rmse']:.4g}", file=sys.stderr)
 
 
-def table(rows: Sequence[Row]) -> str:
+def summaries(rows: Sequence[Row]) -> dict[str, Row]:
+    """Return for each dataset its cells and notes in the table, and its rows."""
+    found = {}
+    for name in sorted({row["dataset"] for row in rows}):
+        of_one = [row for row in rows if row["dataset"] == name]
+        found[name] = {
+            "dataset": name,
+            "cells": _line(name, of_one),
+            "notes": list(_disagreements(name, of_one)),
+            "rows": sorted(of_one, key=lambda row: row["split"]),
+        }
+    return found
+
+
+def read_kept(path: Path) -> dict[str, Row]:
+    """Return the kept summaries by dataset, without `rows` where these are lost; none without a file."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {line["dataset"]: line for line in map(json.loads, lines)}
+
+
+def table(datasets: dict[str, Row]) -> str:
     """Return a Markdown table with a line for each dataset, and then the splits whose chains do not agree."""
-    by_dataset = {row["dataset"]: [one for one in rows if one["dataset"] == row["dataset"]] for row in rows}
-    lines = [HEAD, ["---"] * len(HEAD), *(_line(name, of_one) for name, of_one in sorted(by_dataset.items()))]
-    notes = [note for name, of_one in sorted(by_dataset.items()) for note in _disagreements(name, of_one)]
+    ordered = [datasets[name] for name in sorted(datasets)]
+    lines = [HEAD, ["---"] * len(HEAD), *(one["cells"] for one in ordered)]
+    notes = [note for one in ordered for note in one["notes"]]
     return "\n".join(
         ["| " + " | ".join(line) + " |" for line in lines] + ["", NOTE, "", *notes] * bool(notes)
     )
@@ -287,6 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--workers", type=int, default=0, help="splits at a time; 0 runs them in this process"
     )
     parser.add_argument("--page", type=Path, help="a page with the two markers, which gets the table")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="a file that keeps results of datasets")
     given = parser.parse_args(arguments)
     settings = Settings(given.seed, given.chains, given.length, given.max_time)
     splits = [
@@ -305,7 +327,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     done = {(row["dataset"], row["split"]) for row in rows}
     left = [split for split in splits if (split.source.name, split.number) not in done]
     run_all(left, settings, given.workers)
-    text = table(_read(given.out))
+    datasets = summaries(_read(given.out))
+    if given.keep is not None:
+        datasets = read_kept(given.keep) | datasets
+        given.keep.write_text("".join(json.dumps(datasets[name]) + "\n" for name in sorted(datasets)))
+    text = table(datasets)
     print(text)
     if given.page is not None:
         given.page.write_text(replaced(given.page.read_text(), text))

@@ -131,14 +131,21 @@ def test_the_driver_runs_rows_once_and_compares_them(tmp_path: Path) -> None:
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     first = driver("--only", "4.6-1-24-0-no", "4.6-1-24-0-ard", "--length", "0.01")
-    assert first.returncode == 0, first.stderr
+    assert first.returncode == (3 if "FAILED" in first.stdout else 0), first.stderr
     assert "2 of 2 rows, time left 0:00:00" in first.stdout
     assert "4.6-1-24-0-ard has a smaller error rate than 4.6-1-24-0-no" in first.stdout
     lines = (tmp_path / "out/results.jsonl").read_text().splitlines()
     assert {json.loads(line)["row"] for line in lines} == {"4.6-1-24-0-no", "4.6-1-24-0-ard"}
     second = driver("--only", "4.6-1-24-0-no", "--length", "0.01")
-    assert second.returncode == 0 and "1 of 1 rows are done" in second.stdout
+    assert second.returncode == (3 if "FAILED" in second.stdout else 0)
+    assert "1 of 1 rows are done" in second.stdout
     assert (tmp_path / "out/results.jsonl").read_text().splitlines() == lines
+    wrong = [json.dumps(json.loads(line) | {"error_rate": 0.9}) for line in lines]
+    (tmp_path / "out/results.jsonl").write_text("\n".join(wrong) + "\n")
+    third = driver("--only", "4.6-1-24-0-no", "--length", "0.01")
+    assert third.returncode == 3 and "FAILED  4.6   4.6-1-24-0-no: error rate" in third.stdout
+    statement = "4.6: 4.6-1-24-0-no: error rate within 0.02 of 0.364: 0.9"
+    assert third.stderr.splitlines()[-2:] == ["these statements did not come out:", f"  {statement}"]
     for options, words in (
         (("--only", "5.1"), "no row for 5.1; there are 1.2, 3.2, 3.3"),
         (("--length", "0"), "--length: must be above 0 and at most 1, got 0.0"),
@@ -159,6 +166,22 @@ def test_the_page_has_the_kept_results(book: dict[str, Any]) -> None:
         assert line.get("length", 1.0) == 1.0 and ("comparison" in line or line["commit"])
 
 
+def test_the_statements_that_do_not_come_out_are_those_that_are_known(book: dict[str, Any]) -> None:
+    gates, results = book["gates"], book["page"].kept()
+    lines, failed = gates.report(results)
+    assert failed == [] and len(lines) == len(gates.GATES)
+    differing = [gate.words for gate, _, passed in gates.judged(results) if not passed]
+    assert differing == [gate.words for gate in gates.GATES if gate.differs] and len(differing) == 2
+    worse = results | {"3.6-L2000": results["3.6-L8000"], "3.6-L8000": results["3.6-L2000"]}
+    _, failed = gates.report(worse)  # the shorter trajectories are better than those of the book
+    assert any("of five lengths, L = 8000" in line for line in failed)
+    _, failed = gates.report(results | {"4.8-two": results["4.8-one"]})
+    assert failed == [
+        "4.8: two-level ARD: inputs of no use have ten times smaller weights:"
+        " copies 5.1, noise 46 times smaller"
+    ]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("figure", ["3.8", "3.10", "3.11", "4.6", "4.8", "4.11", "4.13"])
 def test_shorter_runs_come_out(book: dict[str, Any], figure: str, tmp_path: Path) -> None:
@@ -173,4 +196,4 @@ def test_shorter_runs_come_out(book: dict[str, Any], figure: str, tmp_path: Path
     lines |= book["comparing"].comparisons(lines, tmp_path)
     judged = book["gates"].judged(lines, figure)
     assert judged
-    assert [f"{gate.words}: {found}" for gate, found, passed in judged if not passed] == []
+    assert [f"{gate.words}: {found}" for gate, found, passed in judged if not (passed or gate.differs)] == []

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import hashlib
-from collections import Counter
+import re
+import subprocess
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
@@ -20,7 +23,9 @@ DECIDING = (
     *("answers/predict.py", "answers/predictive.py", "answers/diagnostics.py", "answers/check.py"),
     *("answers/calibration.py", "reduce/effective.py", "draws/subsets.py", "answers/judging/*.py"),
     *("answers/comparing/scores.py", "answers/comparing/distances.py", "answers/comparing/comparison.py"),
-    *("study/rule.py", "study/agreement.py", "run/collecting.py"),
+    *("answers/ladder/*.py", "answers/loo.py", "answers/loo_comparison.py", "reduce/importance.py"),
+    *("reduce/placing.py", "study/rule.py", "study/agreement.py", "study/looks.py", "study/ranking.py"),
+    *("store/ladder_rounds.py", "run/collecting.py"),
     *("store/segments/block_files.py", "store/segments/log.py"),
 )
 _LEFT_ALONE = {"annotation", "returns", "decorator_list"}
@@ -37,6 +42,7 @@ class Mutant:
     old: str
     new: str
     number: int  # 1, or more if the function has the same statement again
+    line: int = dataclasses.field(default=0, compare=False)
 
     @property
     def key(self) -> str:
@@ -45,11 +51,30 @@ class Mutant:
         return f"{self.file}:{self.function}: {self.kind}: {self.old} -> {self.new}{again}"
 
 
-def chosen() -> list[Mutant]:
-    """Return every mutant, in the order of the SHA-256 of its key: the first n are a random sample."""
+def chosen(since: str = "") -> list[Mutant]:
+    """Return every mutant, in the order of the SHA-256 of its key: the first n are a random sample.
+
+    since  a commit: only mutants of lines that are not in it, or "" for all
+    """
     files = sorted({path for pattern in DECIDING for path in PACKAGE.glob(pattern)})
     every = [mutant for file in files for mutant in mutants_of(file.read_text(), _name(file))]
+    if since:
+        new = new_lines(since)
+        every = [mutant for mutant in every if mutant.line in new[mutant.file]]
     return sorted(every, key=lambda mutant: hashlib.sha256(f"0 {mutant.key}".encode()).digest())
+
+
+def new_lines(since: str) -> defaultdict[str, set[int]]:
+    """Return the numbers of the lines of each file of the package that a commit does not have."""
+    command = ["git", "-C", str(PACKAGE), "diff", "--relative", "-M", "-U0", since, "--", "."]
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    file = ""
+    for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
+        if line.startswith("+++ "):
+            file = line.removeprefix("+++ b/")
+        elif match := re.match(r"@@ \S+ \+(\d+)(?:,(\d+))?", line):
+            found[file] |= set(range(int(match[1]), int(match[1]) + int(match[2] or 1)))
+    return found
 
 
 def mutants_of(source: str, file: str) -> list[Mutant]:
@@ -75,7 +100,7 @@ def _each(tree: ast.Module, file: str) -> Iterator[Mutant]:
             put(other)
             what = _function(around), kind, old, _text(other if statement is node else statement)
             count[what] += 1
-            yield Mutant(file, *what, count[what])
+            yield Mutant(file, *what, count[what], getattr(node, "lineno", statement.lineno))
             put(node)
 
 

@@ -1,6 +1,8 @@
 """How many of a random sample of mutants are killed by the quick tests that call their functions.
 
-python -m tests.mutation.run [--mutants 200] [--seconds 20] [--again]     resumes where it was stopped
+python -m tests.mutation.run [--mutants 200] [--seconds 20] [--again] [--since COMMIT]
+
+It resumes where it was stopped. With --since, mutants are of lines that COMMIT does not have.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=20, help="of tests for each mutant, as recorded")
     parser.add_argument("--again", action="store_true", help="test those again that have survived")
+    parser.add_argument("--since", default="", help="a commit: mutants of lines that it does not have")
     options = parser.parse_args()
-    mutants, tests = chosen()[: options.mutants], _read("functions.jsonl")
+    mutants, tests = chosen(options.since)[: options.mutants], _read("functions.jsonl")
     results = {line["mutant"]: line for line in _read("results.jsonl")}
     import_libraries()
     for number, mutant in enumerate(mutants, 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from rayfbnn.model.marginal import output_layer
 from tests.correctness.cell_statistics import posterior_of
 from tests.correctness.cells import Cell
+from tests.mutation import mutants
 from tests.mutation.child import run_tests
 from tests.mutation.mutants import DECIDING, PACKAGE, Mutant, compiled, mutants_of
 from tests.mutation.run import EQUIVALENT, in_order, table
@@ -83,6 +85,25 @@ def test_the_tests_with_the_fewest_calls_in_every_file_come_first() -> None:
         )
     ]
     assert [test["test"][-1] for test in in_order(mutant, tests)] == ["3", "1", "2"]
+
+
+def test_mutants_since_a_commit_are_of_new_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        subprocess.run(command, check=True, capture_output=True)
+
+    package = tmp_path / "package"
+    (package / "ring").mkdir(parents=True)
+    file = package / "ring" / "share.py"
+    file.write_text("FIRST = 1\nSECOND = 2\n")
+    for words in (("init",), ("add", "."), ("commit", "-m", "first")):
+        git(*words)
+    file.write_text("FIRST = 1\nTHIRD = 3\nSECOND = 2\n")
+    (package / "streams.py").write_text("FOURTH = 4\n")
+    git("add", ".")
+    monkeypatch.setattr(mutants, "PACKAGE", package)
+    assert {mutant.new for mutant in mutants.chosen("HEAD")} == {"THIRD = 4", "FOURTH = 5"}
+    assert len(mutants.chosen()) == 4
 
 
 @pytest.mark.parametrize("pattern", DECIDING)

@@ -182,6 +182,16 @@ def write_splits(folder: Path) -> None:
         (results / f"{name}_100_xepochs_1_hidden_layers.txt").write_text("0.5\n0.25\n")
 
 
+def test_the_book_page_has_the_kept_results_of_published_splits() -> None:
+    script = runpy.run_path(str(ROOT / "examples" / "uci" / "uci.py"))
+    page = (ROOT / "docs" / "book.md").read_text()
+    kept = script["read_kept"](ROOT / "tests" / "data" / "uci.jsonl")
+    assert script["replaced"](page, script["table"](kept)) == page
+    assert len(kept) == 7 and all(len(one["cells"]) == len(script["HEAD"]) for one in kept.values())
+    for one in kept.values():  # rows, where they are kept, give what is shown
+        assert "rows" not in one or script["summaries"](one["rows"]) == {one["dataset"]: one}
+
+
 def test_published_splits_are_run_once_and_compared(tmp_path: Path) -> None:
     script = runpy.run_path(str(ROOT / "examples" / "uci" / "uci.py"))
     write_splits(tmp_path / "made_up")
@@ -189,7 +199,16 @@ def test_published_splits_are_run_once_and_compared(tmp_path: Path) -> None:
     page.write_text(f"before\n{script['START']}\nold\n{script['END']}\nafter\n")
     words = [str(tmp_path / "made_up"), "--out", str(out), "--length", "0.001", "--chains", "2"]
     script["main"]([*words, "--splits", "0"])
-    script["main"]([*words, "--page", str(page), "--workers", "2"])  # split 1 in another process
+    keep = tmp_path / "kept.jsonl"
+    keep.write_text(json.dumps({"dataset": "another", "cells": ["another"] * 11, "notes": []}) + "\n")
+    more = ["--page", str(page), "--keep", str(keep), "--workers", "2"]
+    script["main"]([*words, *more])  # split 1 in another process
+    kept = script["read_kept"](keep)
+    assert list(kept) == ["another", "made_up"] and [row["split"] for row in kept["made_up"]["rows"]] == [
+        0,
+        1,
+    ]
+    assert "| another | another |" in page.read_text()
     lines = (out / "made_up" / "results.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert [row["split"] for row in rows] == [0, 1] and {row["draws"] for row in rows} == {2 * 10}
