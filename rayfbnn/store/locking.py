@@ -42,7 +42,10 @@ def read_holder(fs: Storage, path: Place) -> HolderDocument:
     FileNotFoundError without a record; StoreCorruptError if it is damaged.
     """
     holder = path / COMMITS / HOLDER
-    document = unseal(fs.read(holder), holder)
+    raw = fs.read(holder)
+    if not raw:  # the copy of a store from a bucket, where an empty object counts as none
+        raise FileNotFoundError(holder)
+    document = unseal(raw, holder)
     return as_document(HolderDocument, document, holder, "the process that runs a store")
 
 

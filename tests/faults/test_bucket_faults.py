@@ -17,7 +17,7 @@ from rayfbnn.store.store import Store
 from tests.support.store.buckets import PLACE, FailingBucket, MemoryBucket, half_way, opened, storage
 from tests.support.store.crashes import undisturbed
 from tests.support.store.disks import Crash
-from tests.support.store.toy import contents, create, run_to_end, step, toy_spec
+from tests.support.store.toy import contents, create, create_with_draws, run_to_end, step, toy_spec
 
 OTHER_ENDS = (1, 3, 4, 7, 8)  # of blocks, by a worker that was told to stop at other iterations
 
@@ -79,6 +79,27 @@ def test_a_crash_at_any_write_of_a_commit_loses_no_bit(start: MemoryBucket, faul
         assert_ends_as_undisturbed(bucket)
 
 
+@pytest.mark.parametrize("fault", ["crash", "crash after", "error"])
+@EVERY
+def test_a_creation_with_draws_that_ends_at_any_write_leaves_all_draws_or_no_store(
+    fault: str, every: int
+) -> None:
+    """As `prior` and `reject` make them; the next creation may find any part of the draws."""
+
+    def work(bucket: Bucket) -> None:
+        create_with_draws(ObjectStorage(bucket), PLACE)
+
+    for at in chosen(n_changes(work, MemoryBucket()), every):
+        bucket = MemoryBucket()
+        with suppress(Crash, StoreError):
+            work(FailingBucket(bucket, at=at, fault=fault))
+        if not bucket.exists(f"{PLACE.key}/zarr.json"):
+            create_with_draws(storage(bucket), PLACE)
+        store = opened(bucket)
+        assert store.committed_draws == 5
+        assert store.verify().problems == ()
+
+
 @pytest.mark.parametrize("fault", ["crash", "crash after"])
 @EVERY
 def test_a_crash_at_any_write_of_create_leaves_nothing_or_all(fault: str, every: int) -> None:
@@ -99,7 +120,7 @@ def test_a_crash_at_any_write_of_create_leaves_nothing_or_all(fault: str, every:
 
 @EVERY
 def test_a_crash_at_any_write_of_a_creation_that_fails_leaves_a_place_that_can_be_used(every: int) -> None:
-    """The creation fails after its last object, so that everything it wrote has to be removed."""
+    """The creation fails after its last object but the root, and removes nothing."""
 
     def create_in_vain(bucket: Bucket) -> None:
         inner = ObjectStorage(bucket)

@@ -6,16 +6,17 @@ obstore in memory; disks are those of tests/support/store/disks.py.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from typing import Any
 
 import pytest
 
 from rayfbnn.errors import StoreBusyError, StoreExistsError, StoreOvertakenError
-from rayfbnn.store.records import Block
 from rayfbnn.store.storage.bucket import Bucket
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.storage.places import Place
@@ -25,7 +26,15 @@ from rayfbnn.store.store import Store
 from tests.support.store.buckets import PLACE
 from tests.support.store.crashes import undisturbed
 from tests.support.store.disks import Crash, Failing, MemoryDisk
-from tests.support.store.toy import PATH, contents, create, next_block, run_to_end, step, toy_data, toy_spec
+from tests.support.store.toy import (
+    PATH,
+    contents,
+    create,
+    create_with_draws,
+    run_to_end,
+    step,
+    toy_spec,
+)
 
 MemoryStore = pytest.importorskip("obstore.store").MemoryStore
 Work = Callable[[Storage, Place], object]
@@ -117,38 +126,15 @@ class OnDisk:
 Home = InBucket | OnDisk
 
 
+@pytest.fixture(autouse=True)
+def hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each process write another record of itself, although all of them are this one."""
+    numbers = count()
+    monkeypatch.setattr(socket, "gethostname", lambda: f"host{next(numbers)}")
+
+
 def make(storage: Storage, place: Place) -> None:
     create(storage, place)
-
-
-def make_with_draws(storage: Storage, place: Place) -> None:
-    """Make a store whose draws are complete from the start, as `prior` and `reject` do."""
-    Store.create(
-        place,
-        spec=toy_spec(chains=2),
-        data=toy_data(),
-        kernel="plain NumPy",
-        n_draws=5,
-        n_warmup_draws=2,
-        chains=2,
-        chains_per_batch=2,
-        draws_per_block=3,
-        draws_per_chunk=3,
-        cases_per_chunk=3,
-        blocks=blocks(),
-        fs=storage,
-    )
-
-
-@cache
-def blocks() -> tuple[Block, ...]:
-    """The blocks of a toy run with one batch."""
-    store = create(InBucket().other(), PLACE, toy_spec(chains=2))
-    made = []
-    while (block := next_block(store, 0)) is not None:
-        store.commit(0, block)
-        made.append(block)
-    return tuple(made)
 
 
 def finish(storage: Storage, place: Place) -> None:
@@ -183,7 +169,7 @@ def make_and_finish(storage: Storage, place: Place) -> None:
 
 def make_with_draws_once(storage: Storage, place: Place) -> None:
     with suppress(StoreExistsError):
-        make_with_draws(storage, place)
+        create_with_draws(storage, place)
 
 
 def repair_and_finish(storage: Storage, place: Place) -> None:
@@ -235,7 +221,7 @@ def start_of(kind: type[Home], name: str) -> dict[str, bytes]:
 CASES: dict[str, tuple[Work, Work, str]] = {
     "creation": (make, make_and_finish, "nothing"),
     "creation over leftovers": (make, make_and_finish, "leftovers"),
-    "creation with draws": (make_with_draws, make_with_draws_once, "nothing"),
+    "creation with draws": (create_with_draws, make_with_draws_once, "nothing"),
     "sampling": (finish, finish, "half"),
     "a commit": (commit_as_worker, finish, "half"),
     "a commit and a repair": (commit_as_worker, repair_and_finish, "half, damaged"),
@@ -264,8 +250,8 @@ def may_be_left(key: str) -> bool:
 SHARES = pytest.mark.parametrize(
     ("kind", "share"),
     [
-        (InBucket, 29),
-        (OnDisk, 199),
+        (InBucket, 47),
+        (OnDisk, 397),
         pytest.param(InBucket, 1, marks=pytest.mark.long),
         pytest.param(OnDisk, 1, marks=pytest.mark.long),
     ],
@@ -304,7 +290,7 @@ def test_nothing_of_a_finisher_changes(kind: type[Home], share: int, case: str) 
     assert n_taken_over > 0 or (kind is OnDisk and first is lengthen)
 
 
-@pytest.mark.parametrize("share", [29, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("share", [47, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", ["sampling", "a commit and a repair", "gathering", "repair of a half run"])
 def test_nothing_changes_under_a_driver_that_is_at_work_in_a_bucket(case: str, share: int) -> None:
     """The first process goes on while the second holds the lease and has repaired and committed something."""
@@ -345,3 +331,14 @@ def test_nothing_changes_under_a_driver_that_is_at_work_in_a_bucket(case: str, s
         store = Store.open(PLACE, fs=home.other())
         assert store.verify().problems == (), log[at]
         assert contents(store) == undisturbed(), log[at]
+
+
+@pytest.mark.parametrize("kind", [InBucket, OnDisk])
+def test_what_is_set_aside_keeps_its_content(kind: type[Home]) -> None:
+    home = kind(start_of(kind, "half, damaged"))
+    before = home.files()
+    repair(home.other(), home.place)
+    kept = {content for key, content in home.files().items() if "/discarded/" in key}
+    for number in (1, 2):
+        key = next(key for key in before if key.endswith(f"batch0000/00000{number}.block"))
+        assert before[key] in kept and key not in home.files()

@@ -208,13 +208,20 @@ class Bucket:
 
     def put_new(self, key: str, data: bytes) -> Tag:
         """Put an object; Changed if there is one already."""
-        try:
-            return self._put(key, data, "create", has_changed=lambda: self._head(key) is not None)
-        except Changed:
+        empty: Tag = {}
+
+        def is_there() -> bool:
             meta = self._head(key)
-            if meta is None or meta["size"]:
+            if meta is not None and not meta["size"]:
+                empty.update(_tag(meta))
+            return meta is not None
+
+        try:
+            return self._put(key, data, "create", has_changed=is_there)
+        except Changed:
+            if not empty:
                 raise
-            return self.put_unchanged(key, data, _tag(meta))
+            return self.put_unchanged(key, data, empty)
 
     def put_unchanged(self, key: str, data: bytes, tag: Tag) -> Tag:
         """Replace the object with this tag; Changed if there is another one or none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
+from tests.support.store.disks import MemoryDisk
 
 PATH = Path("/runs/toy.zarr")
 _OPERATIONS = [{"op": "heatbath"}]
@@ -62,6 +64,37 @@ def create(fs: Storage, path: Place = PATH, spec: RunSpec | None = None) -> Stor
         cases_per_chunk=3,
         fs=fs,
     )
+
+
+def create_with_draws(fs: Storage, path: Place) -> None:
+    """Make a store whose five draws are complete from the start, as `prior` and `reject` do."""
+    Store.create(
+        path,
+        spec=toy_spec(chains=2),
+        data=toy_data(),
+        kernel="plain NumPy",
+        n_draws=5,
+        n_warmup_draws=2,
+        chains=2,
+        chains_per_batch=2,
+        draws_per_block=3,
+        draws_per_chunk=3,
+        cases_per_chunk=3,
+        blocks=_all_blocks(),
+        fs=fs,
+    )
+
+
+@cache
+def _all_blocks() -> tuple[Block, ...]:
+    disk = MemoryDisk()
+    disk.mkdir(PATH.parent)
+    store = create(FileSystem(disk), spec=toy_spec(chains=2))
+    blocks = []
+    while (block := next_block(store, 0)) is not None:
+        store.commit(0, block)
+        blocks.append(block)
+    return tuple(blocks)
 
 
 def next_block(store: Store, batch: int, *, ends: tuple[int, ...] = ENDS) -> Block | None:
