@@ -13,7 +13,7 @@ from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.store.checking.presence import check_files
 from rayfbnn.store.store import Store
-from rayfbnn.version import __version__
+from rayfbnn.version import difference
 
 _log = logging.getLogger(__name__)
 
@@ -40,14 +40,13 @@ def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> i
 
 
 def check_version(store: Store) -> None:
-    """Raise StoreMismatchError for a run of another version, because its draws might differ.
+    """Raise StoreMismatchError for a run of another version or other results: its draws might differ.
 
     Reading and predicting remain possible.
     """
-    if store.root.version != __version__:
+    if words := difference(store.root.version, store.root.results):
         raise StoreMismatchError(
-            f"{store.path}: was made by rayfbnn {store.root.version}, but this is {__version__}, and its"
-            f" draws may differ; resume it with rayfbnn {store.root.version}"
+            f"{store.path}: {words}, and its draws may differ; resume it with the version that made it"
         )
 
 

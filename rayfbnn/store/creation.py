@@ -21,7 +21,7 @@ from rayfbnn.store.root import FORMAT, LOCK
 from rayfbnn.store.sizes import Length, check_size
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import MOST_BYTES, Storage
-from rayfbnn.version import __version__
+from rayfbnn.version import RESULTS, __version__
 
 _GROUPS = "(warmup_)?(posterior|sample_stats)|prior_predictive|ladder|observed_data|constant_data"
 _ARRAY = r"zarr\.json|c\.[\d.]*"
@@ -98,6 +98,7 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "rayfbnn_version": __version__,
+            "results": RESULTS,
             "header": sizes,
             "spec": spec.to_dict(),
             "fixed_chunks": fixed,

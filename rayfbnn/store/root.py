@@ -42,6 +42,7 @@ class Root:
     n_extensions  number of times that the run was lengthened
     before        the header before the last extension; after a crash some arrays may still have its sizes
     version       version of rayfbnn that created the store
+    results       number of its results (`rayfbnn.version`)
     kernel        name of the code that ran the first leapfrog steps
     """
 
@@ -52,6 +53,7 @@ class Root:
     n_extensions: int
     before: Header
     version: str
+    results: int
     kernel: str
 
 
@@ -126,6 +128,7 @@ def read_root(fs: Storage, path: Place) -> Root:
         extensions,
         before,
         attributes.rayfbnn_version,
+        attributes.results,
         attributes.kernel,
     )
 

@@ -20,7 +20,7 @@ from rayfbnn.study.looks import Due
 from rayfbnn.study.members import Member
 from rayfbnn.study.study_status import look_head
 from rayfbnn.verbs.sampling import resume
-from rayfbnn.version import __version__
+from rayfbnn.version import difference
 
 if TYPE_CHECKING:
     from rayfbnn.study.files import StudyFiles
@@ -61,11 +61,10 @@ def drive(
 
 
 def _check_version(study: StudyFiles) -> None:
-    """Raise StoreMismatchError for a study of another version, because new draws might differ."""
-    if study.plan.version != __version__:
+    """Raise StoreMismatchError for a study of another version or other results: new draws might differ."""
+    if words := difference(study.plan.version, study.plan.results):
         raise StoreMismatchError(
-            f"{study.place}: was made by rayfbnn {study.plan.version}, but this is {__version__}, and its"
-            f" draws may differ; run it with rayfbnn {study.plan.version}"
+            f"{study.place}: {words}, and its draws may differ; run it with the version that made it"
         )
 
 

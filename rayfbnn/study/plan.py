@@ -18,7 +18,7 @@ from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.study.grid import TRAIN
 from rayfbnn.study.rule import Rule
 from rayfbnn.study.sealed import FORMAT_VERSION, LARGEST_SEED, MOST_MEMBERS, MOST_SEEDS, PlanDocument
-from rayfbnn.version import __version__
+from rayfbnn.version import RESULTS, __version__
 
 FILE = "study.json"
 _ONE_HASH = 2  # the format with one hash of cases for all configurations
@@ -78,12 +78,15 @@ class Plan:
         The checksum of the file. Every record of the study names it.
     version
         The version of rayfbnn that made it.
+    results
+        The number of the results of this version.
     configurations, seeds, rule
         The configurations and seeds of the members, and the rule that decides when they stop.
     """
 
     identity: str
     version: str
+    results: int
     configurations: tuple[Configuration, ...]
     seeds: tuple[int, ...]
     rule: Rule
@@ -117,6 +120,7 @@ class Plan:
             return Plan(
                 identity=parsed.seal,
                 version=parsed.version,
+                results=parsed.results,
                 configurations=configurations,
                 seeds=checked_seeds(parsed.seeds),
                 rule=Rule(**parsed.rule.model_dump()),
@@ -153,6 +157,7 @@ def write_plan(
         "format": "rayfbnn study",
         "format_version": FORMAT_VERSION,
         "version": __version__,
+        "results": RESULTS,
         "configurations": [
             {"varied": list(one.varied), "keys": one.keys, "data_hash": one.data_hash}
             for one in configurations

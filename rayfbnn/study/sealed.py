@@ -10,6 +10,7 @@ from pydantic import Field
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.checking.documents import (
+    RESULTS_BEFORE,
     Count,
     Digest,
     Document,
@@ -59,6 +60,7 @@ class PlanDocument(Document):
     format: Literal["rayfbnn study"]
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
     version: Plain
+    results: Whole = RESULTS_BEFORE
     configurations: Annotated[
         list[ConfigurationDocument], Field(min_length=1, max_length=MOST_CONFIGURATIONS)
     ]

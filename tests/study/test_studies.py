@@ -28,6 +28,7 @@ from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study, driving
 from rayfbnn.study.members import FAILURES, Member
+from rayfbnn.version import RESULTS
 from tests.support.small import assert_same_draws, small_spec
 from tests.support.store.servers import s3_server
 
@@ -427,8 +428,12 @@ def test_a_study_of_another_version_is_refused_before_a_member_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = make(tmp_path)
-    monkeypatch.setattr(driving, "__version__", "9.9.9")
+    monkeypatch.setattr("rayfbnn.version.__version__", "9.9.9")
     with pytest.raises(StoreMismatchError, match=r"but this is 9\.9\.9, and its draws may differ"):
+        study.run(**HERE)
+    monkeypatch.undo()
+    monkeypatch.setattr("rayfbnn.version.RESULTS", RESULTS + 1)
+    with pytest.raises(StoreMismatchError, match=rf"with results {RESULTS}, .*, and its draws may differ"):
         study.run(**HERE)
     assert not study.members.is_there(Member(0, 2)) and not study.members.is_there(Member(0, 3))
 

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,11 @@ from rayfbnn.errors import (
 )
 from rayfbnn.selftest.selftest import selftest
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.records import NO_SEAL, SEAL, seal
+from rayfbnn.store.root import read_root
+from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
+from rayfbnn.version import RESULTS
 from tests.support.small import assert_same_draws, contents, small, small_spec, write_train
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
@@ -253,10 +258,36 @@ def own_run(tmp_path: Path) -> Path:
 
 def test_resume_refuses_a_run_of_another_version(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = tree(copied)
-    monkeypatch.setattr("rayfbnn.run.resuming.__version__", "9.9.9")
+    monkeypatch.setattr("rayfbnn.version.__version__", "9.9.9")
     with pytest.raises(StoreMismatchError, match=f"made by rayfbnn {rayfbnn.__version__}, but this is 9.9.9"):
         api.resume(copied, iterations=100, **HERE)
     assert tree(copied) == before
+
+
+def test_resume_run_and_repair_refuse_a_run_with_other_results(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, spec = tree(copied), Store.open(copied).spec
+    assert Store.open(copied).root.results == RESULTS
+    monkeypatch.setattr("rayfbnn.version.RESULTS", RESULTS + 1)
+    calls: list[Callable[[], object]] = [
+        lambda: api.resume(copied, iterations=100, **HERE),
+        lambda: api.sample_or_resume(spec, copied, **HERE),
+        lambda: api.verify(copied, repair=True),
+    ]
+    for call in calls:
+        with pytest.raises(StoreMismatchError, match=f"with results {RESULTS}, but this has results"):
+            call()
+    assert tree(copied) == before
+    assert len(api.predict(copied, data=spec.train_path).table)
+
+
+def test_a_store_from_before_results_were_recorded_has_the_first_ones(copied: Path) -> None:
+    file = copied / "zarr.json"
+    root = json.loads(file.read_text())
+    del root["attributes"]["results"]
+    file.write_bytes(seal(root | {"attributes": root["attributes"] | {SEAL: NO_SEAL}}))
+    assert read_root(FileSystem(), copied).results == 1
 
 
 def test_resume_refuses_changed_data_and_names_the_place(own_run: Path) -> None:

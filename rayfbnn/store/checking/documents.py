@@ -87,12 +87,17 @@ class EncodingDocument(Document):
     have_one_unit: bool = False
 
 
+RESULTS_BEFORE = 1
+"""The results (`rayfbnn.version`) of stores and studies from before their number was recorded."""
+
+
 class RootAttributes(Document):
     """The attributes of the root metadata; `spec` is checked where configurations are."""
 
     format: Literal["rayfbnn"]
     format_version: Whole
     rayfbnn_version: Plain
+    results: Whole = RESULTS_BEFORE
     header: HeaderDocument
     spec: dict[str, Any]
     fixed_chunks: dict[ChunkFile, Digest]

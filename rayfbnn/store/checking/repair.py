@@ -13,7 +13,7 @@ from rayfbnn.store.checking.verify import verify
 from rayfbnn.store.extension import VerdictLog
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Problem, VerifyReport
-from rayfbnn.version import __version__
+from rayfbnn.version import difference
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,13 @@ def repair(store: OpenStore, *, dry_run: bool = False) -> VerifyReport:
 
     Returns the problems and the steps of the repair. A read error is reported, but no file is changed because
     of it. Raises StoreCorruptError for damaged metadata or data, which cannot be computed again, and
-    StoreMismatchError for a store of another version of rayfbnn, because `resume` cannot compute its draws.
+    StoreMismatchError for a store of another version or other results, because `resume` cannot compute its
+    draws.
     """
-    if store.root.version != __version__:
+    if words := difference(store.root.version, store.root.results):
         raise StoreMismatchError(
-            f"{store.path}: was made by rayfbnn {store.root.version}, and this is {__version__}, which cannot"
-            f" compute the same draws again; repair it with rayfbnn {store.root.version}"
+            f"{store.path}: {words}, which cannot compute the same draws again; repair it with the version"
+            " that made it"
         )
     report = verify(store.path, fs=store.fs)
     steps = _planned(store, report)
