@@ -16,7 +16,7 @@ from typing import Any
 
 from rayfbnn.errors import ConfigError, WorkerError, without_credentials
 from rayfbnn.run.on_ray.guard import Guard
-from rayfbnn.run.on_ray.machine import WITHOUT_RAY, check_machine
+from rayfbnn.run.on_ray.machine import WITHOUT_RAY, check_machine, private_folder
 from rayfbnn.run.on_ray.nodes import cluster_is_gone
 from rayfbnn.run.on_ray.output import log_what_ray_reports
 from rayfbnn.run.on_ray.token import check_token, make_token
@@ -109,16 +109,18 @@ def _start_here(ray: Any, workers: int | None) -> None:
     os.environ.update(WORKER_ENVIRONMENT)  # the workers on this machine inherit it
     _guards.append(Guard())
     try:
-        _start(
-            ray,
-            address="local",
-            job_config=_own_path(),
-            num_cpus=workers,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=_OBJECT_STORE_BYTES,
-        )
+        with private_folder() as folder:
+            _start(
+                ray,
+                address="local",
+                job_config=_own_path(),
+                num_cpus=workers,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=folder,
+            )
     except BaseException:
         _end_guards()
         raise

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import stat
 import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 from rayfbnn.errors import ConfigError
 
@@ -50,10 +52,56 @@ def _is_below(limit: int, needed: int) -> bool:
     return limit != resource.RLIM_INFINITY and limit < needed
 
 
+@contextmanager
+def private_folder() -> Iterator[str]:
+    """Yield a folder for the sessions of a Ray that starts in the block; only this user has access to it.
+
+    Ray itself would let every user of the machine write there, and replace sockets and logs.
+    """
+    base = _temporary_folder()[1]
+    folder = _ray_folder(base)
+    if folder is not None:
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+    if folder is None or folder != _ray_folder(base):
+        folder = tempfile.mkdtemp(prefix="ray-", dir=base)
+    with ExitStack() as stack:
+        stack.callback(os.chmod, folder, 0o700)  # in case Ray has no such function any more
+        with suppress(ImportError, AttributeError):
+            from ray._common import utils
+
+            stack.callback(setattr, utils, "try_make_directory_shared", utils.try_make_directory_shared)
+            utils.try_make_directory_shared = lambda folder: None
+        yield folder
+
+
+def _ray_folder(base: str) -> str | None:
+    """Return the path of a private folder, which may have to be made; None if others have taken the names.
+
+    It is "ray" in a folder where only this user can write. Elsewhere other users need that name.
+    """
+    status, user = os.stat(base), os.getuid()
+    is_ours = status.st_uid == user and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    for name in ("ray", f"ray-{user}") if is_ours else (f"ray-{user}",):
+        path = os.path.join(base, name)
+        try:
+            there = os.lstat(path)
+        except FileNotFoundError:
+            return path
+        if stat.S_ISDIR(there.st_mode) and there.st_uid == user and not stat.S_IMODE(there.st_mode) & 0o077:
+            return path
+    return None
+
+
+def _temporary_folder() -> tuple[str | None, str]:
+    """Return the variable that names the folder for temporary files, or None, and the folder."""
+    name = next((name for name in _TEMPORARY if name in os.environ), None)
+    return name, os.environ[name] if name else "/tmp"
+
+
 def _check_temporary_folder() -> None:
     """Raise ConfigError, naming the variable, if Ray cannot keep its sockets and logs in its folder."""
-    name = next((name for name in _TEMPORARY if name in os.environ), None)
-    folder = os.environ[name] if name else "/tmp"
+    name, folder = _temporary_folder()
     problem = _problem_of_folder(folder)
     if problem:
         where = name or "RAY_TMPDIR (not set, so /tmp)"
@@ -66,16 +114,19 @@ def _problem_of_folder(folder: str) -> str:
     """Return the reason that Ray cannot use a folder for its temporary files, or "" if it can."""
     if not os.path.isabs(folder):
         return f'Ray needs the path of a folder that begins with /, got "{folder}"'
+    try:
+        ray = _ray_folder(folder) or os.path.join(folder, "ray-XXXXXXXX")
+    except OSError as exc:
+        return f"Ray cannot keep its sockets and logs in {folder} ({exc.strerror or exc})"
     # Ray composes such names: session_2026-11-27_00-22-15_882248_PID.
     session = f"session_YYYY-MM-DD_hh-mm-ss_ffffff_{os.getpid()}"
-    n_bytes = len(os.fsencode(os.path.join(folder, "ray", session, "sockets", "plasma_store")))
+    n_bytes = len(os.fsencode(os.path.join(ray, session, "sockets", "plasma_store")))
     if n_bytes > _SOCKET_BYTES:
         return (
             f"the paths of Ray's sockets would have {n_bytes} bytes, but the system allows {_SOCKET_BYTES};"
             f" {folder} is too long by {n_bytes - _SOCKET_BYTES}"
         )
     # Ray would create a missing folder, perhaps where nobody looks for it.
-    ray = os.path.join(folder, "ray")
     place = ray if os.path.lexists(ray) else folder
     try:
         folder.encode()  # as Ray does

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -14,7 +16,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.demo import demo
 from rayfbnn.errors import ConfigError
-from rayfbnn.run.on_ray.machine import check_machine
+from rayfbnn.run.on_ray.machine import check_machine, private_folder
 from tests.support.drivers import descendants, finish, slow_spec, start
 from tests.support.marks import some_long
 from tests.support.output.small_disks import small_disk, small_files
@@ -43,20 +45,12 @@ def file_in(path: Path) -> str:
     return str(path)
 
 
-def link_in(path: Path) -> str:
-    path.parent.mkdir(parents=True)
-    path.symlink_to("nowhere")
-    return str(path.parent)
-
-
 FOLDERS: dict[str, tuple[Callable[[Path], str], str]] = {
     "of a job": (lambda here: made(f"{here}/{'d' * 90}"), "is too long by"),
     "one byte too long": (lambda here: made(too_long_by(1, here)), "108 bytes, but .* allows 107; .* by 1"),
     "long letters": (lambda here: made(f"{here}/{'ß' * 40}"), "is too long by"),
     "missing": (lambda here: f"{here}/no/such", "No such file"),
     "a file": (lambda here: file_in(here / "file"), "Not a directory"),
-    "a file in the way": (lambda here: str(Path(file_in(here / "f" / "ray")).parent), "Not a directory"),
-    "a link to nowhere": (lambda here: link_in(here / "l" / "ray"), "No such file"),
     "not writable": (lambda here: "/proc", "cannot keep its sockets and logs in /proc"),
     "empty": (lambda here: "", 'begins with /, got ""'),
     "relative": (lambda here: "tmp", 'begins with /, got "tmp"'),
@@ -103,6 +97,45 @@ def test_the_longest_temporary_folder_that_fits_is_accepted_and_left_empty(
     monkeypatch.setenv(variable, folder)
     check_machine()
     assert os.listdir(folder) == []
+
+
+USER = os.getuid()
+IN_THE_WAY: dict[str, Callable[[Path], object]] = {
+    "a folder for all": lambda path: (path.mkdir(), path.chmod(0o777)),
+    "a folder of another user": lambda path: (path.mkdir(0o700), os.chown(path, 65534, 65534)),
+    "a file": lambda path: path.touch(0o700),
+    "a link": lambda path: (path.with_name("else").mkdir(0o700), path.symlink_to("else")),
+    "a link to nowhere": lambda path: path.symlink_to("nowhere"),
+}
+
+
+def modes(folder: Path) -> dict[str, tuple[int, int]]:
+    return {path.name: (path.lstat().st_mode, path.lstat().st_uid) for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o777, 0o1777])
+@pytest.mark.parametrize("what", [None, *IN_THE_WAY])
+def test_the_folder_of_sessions_is_private_and_nothing_else_is_touched(
+    here: Path, monkeypatch: pytest.MonkeyPatch, mode: int, what: str | None
+) -> None:
+    if what == "a folder of another user" and USER != 0:
+        pytest.skip("needs root")
+    monkeypatch.setenv("RAY_TMPDIR", str(here))
+    here.chmod(mode)
+    own = f"ray-{USER}"
+    names = [own] if mode & 0o022 else ["ray", own]
+    if what is not None:
+        IN_THE_WAY[what](here / names.pop(0))
+    before = modes(here)
+    for _ in range(2):  # made, and used again
+        check_machine()
+        with private_folder() as folder:
+            os.chmod(folder, 0o777)  # as Ray does
+        after = modes(here)
+        assert after.pop(Path(folder).name) == (stat.S_IFDIR | 0o700, USER)
+        assert after == before
+        assert Path(folder).name == names[0] if names else Path(folder).name.startswith("ray-")
+        shutil.rmtree(folder) if not names else None
 
 
 def test_ray_looks_at_its_own_variable_first(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ ray = pytest.importorskip("ray")
 NAMES = {
     "ray._private.worker.print_to_stdstream": "run/on_ray/output.py",
     "ray._private.state.state.get_draining_nodes": "run/on_ray/nodes.py",
+    "ray._common.utils.try_make_directory_shared": "run/on_ray/machine.py",
     "ray.job_config.JobConfig._runtime_env_has_working_dir": "run/on_ray/cluster.py",
 }
 _PRIVATE = re.compile(r"\b(?:import ray\._\w+|ray\._\w+|_raylet)[\w.]*")
@@ -40,6 +41,7 @@ def test_no_other_private_name_is_used() -> None:
         for path in (ROOT / "rayfbnn").rglob("*.py")
     }
     modules = {"run/on_ray/output.py": {"import ray._private.worker"}}
+    modules["run/on_ray/machine.py"] = {"ray._common"}
     calls = {"run/on_ray/nodes.py": {"ray._private.state.state.get_draining_nodes"}}
     assert {path: names for path, names in used.items() if names} == {**modules, **calls}
 
