@@ -46,6 +46,16 @@ def compared(
     return [repr(float(value)) for value in values], repr(float(limit))
 
 
+def in_range(
+    value: float, limits: tuple[float, float], form: str, limit_form: str = "g"
+) -> tuple[str, tuple[str, str]]:
+    """Return a number and the two limits of its range as text, as `compared` does for the nearer limit."""
+    nearer = min(limits, key=lambda limit: abs(limit - value))
+    (text,), shown = compared([value], nearer, form, limit_form)
+    low, high = (shown if limit == nearer else _with_more(limit, limit_form, 0) for limit in limits)
+    return text, (low, high)
+
+
 def _on_its_side(value: float, limit: float, form: str, shown: str, most: int) -> str:
     """Return the shortest text of a number that lies to the text of its limit as the number does, or "".
 

@@ -9,7 +9,7 @@ import numpy as np
 from rayfbnn.answers.calibration import LEVELS, Places, labelled, reliability, share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.markup import tables
-from rayfbnn.numerals import compared
+from rayfbnn.numerals import in_range
 from rayfbnn.pictures.colours import BLUE
 from rayfbnn.pictures.panels import Axes, draw_survival
 from rayfbnn.pictures.predicted import (
@@ -118,10 +118,7 @@ def _share_in_words(places: Places, level: float) -> str:
     if n == 0:
         return "-"
     share = float(places.coverage([level])[0])
-    limits = share_limits(n, level)
-    nearer = min(limits, key=lambda limit: abs(limit - share))
-    (text,), limit_text = compared([share], nearer, ".1%", ".0%")
-    least, most = (limit_text if limit == nearer else f"{limit:.0%}" for limit in limits)
+    text, (least, most) = in_range(share, share_limits(n, level), ".1%", ".0%")
     return f"{text} (calibrated: {least} to {most})"
 
 

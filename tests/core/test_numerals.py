@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayfbnn.memory import bytes_text
-from rayfbnn.numerals import compared, plain
+from rayfbnn.numerals import compared, in_range, plain
 
 
 @pytest.mark.parametrize(
@@ -86,3 +86,19 @@ def test_every_number_is_shown_on_its_side_of_the_limit(limit: float, apart: flo
     read = [float(text.rstrip("%")) for text in (*texts, shown)]
     for value, number in zip(values, read, strict=False):
         assert (number > read[-1], number < read[-1]) == (value > limit, value < limit)
+
+
+@pytest.mark.parametrize(
+    ("share", "texts"),
+    [
+        (74.6, ("74.6", ("75.0", "85"))),
+        (74.94, ("74.9", ("75.0", "85"))),
+        (75.2, ("75.2", ("75.0", "85"))),
+        (85.04, ("85.04", ("75", "85.02"))),
+        (84.9, ("84.9", ("75", "85.0"))),
+        (80.0, ("80", ("75", "85"))),
+        (60.0, ("60", ("75", "85"))),
+    ],
+)
+def test_a_number_is_seen_to_be_within_its_range_or_not(share: float, texts: tuple[object, ...]) -> None:
+    assert in_range(share, (74.96, 85.02), ".0f", ".0f") == texts

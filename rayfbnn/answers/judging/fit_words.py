@@ -25,6 +25,7 @@ from rayfbnn.answers.judging.fit_tests import (
 from rayfbnn.answers.judging.mean_features import INPUTS, PRODUCTS, ROWS, SLOPE_OF_VALUE, Feature
 from rayfbnn.arrays import Array
 from rayfbnn.model.likelihood.target_records import Misfit
+from rayfbnn.numerals import in_range
 
 _NARROW = 1.05  # spread of places, relative to that of uniform ones
 _SKEWED = 3.0  # standard errors of the skewness of normal scores
@@ -37,13 +38,16 @@ def coverage_sentence(target: JudgedTarget, *, is_left_out: bool) -> str:
     """Say how many targets the central intervals hold."""
     cases, n = target.cases, target.n_cases
     assert isinstance(cases, NumberCases)
-    held = _series([f"{100 * cases.coverage(level)[0]:.0f}" for level in LEVELS])
-    limits = [limits_of_share(n, level) for level in LEVELS]
-    allowed = _series([f"{100 * low:.0f} to {100 * high:.0f}" for low, high in limits])
+    held, allowed = [], []
+    for level in LEVELS:
+        low, high = limits_of_share(n, level)
+        share, ends = in_range(100 * float(cases.coverage(level)[0]), (100 * low, 100 * high), ".0f", ".0f")
+        held.append(share)
+        allowed.append(" to ".join(ends))
     of = "targets, each predicted without itself" if is_left_out else "targets"
     return (
-        f"the 50, 80 and 95 % intervals of {target.name} hold {held} % of {n:,} {of}"
-        f" (chance allows {allowed} %)"
+        f"the 50, 80 and 95 % intervals of {target.name} hold {_series(held)} % of {n:,} {of}"
+        f" (chance allows {_series(allowed)} %)"
     )
 
 

@@ -9,6 +9,9 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
+from rayfbnn.model.architecture import ModelSpec, PriorSpec
+from rayfbnn.model.likelihood.registry import data_model_from_spec
+from rayfbnn.model.likelihood.target_records import Misfit
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support.exactness import ks_p_value
@@ -109,3 +112,27 @@ def test_labels_are_drawn_with_their_probabilities(model: str) -> None:
         counts = drawn.sum(axis=0)
     z = (counts - n * probability) / np.sqrt(n * probability * (1 - probability))
     assert np.all(np.abs(z) < 5)  # 21 of 1 in 1.7 million each; seed fixed
+
+
+_REAL = ModelSpec("real", noise=PriorSpec(0.2, (0.5, math.inf, math.inf)))
+_T = ModelSpec("real", noise=PriorSpec(0.2, (0.5, math.inf, 4.0)))
+_HETEROSCEDASTIC, _COUNT, _BINARY = ModelSpec("heteroscedastic"), ModelSpec("count"), ModelSpec("binary")
+
+
+@pytest.mark.parametrize(
+    ("model", "misfit", "words"),
+    [
+        *((one, "too narrow", "look for cases that are repeated") for one in (_REAL, _HETEROSCEDASTIC)),
+        *((one, "shifted", "look where predictions of y fail") for one in (_REAL, _COUNT, _BINARY)),
+        (_REAL, "too wide", "t noise, by a last alpha"),
+        (_T, "outliers", "fewer degrees of freedom, the last alpha of model.noise (now 4)"),
+        (_REAL, "varying", 'kind = "heteroscedastic"'),
+        (_REAL, "skewed", 'data.transform = { y = "log" }'),
+        *((_COUNT, misfit, 'dispersion = "0.3:0.5"') for misfit in ("too narrow", "outliers", "varying")),
+        (_COUNT, "too wide", "counts vary less than a Poisson distribution allows"),
+        (_COUNT, "skewed", "look where predictions of y fail"),
+        (_BINARY, "too wide", "priors with larger widths"),
+    ],
+)
+def test_each_misfit_has_a_remedy(model: ModelSpec, misfit: Misfit, words: str) -> None:
+    assert words in data_model_from_spec(model).remedies(misfit, "y", is_positive=True)[0]
