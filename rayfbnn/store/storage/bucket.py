@@ -293,7 +293,9 @@ class Bucket:
         """Return the sizes of the objects one level below `key` by their names."""
         with _answered():
             listed = self._objects.list_with_delimiter(f"{key}/")
-        return {meta["path"].rpartition("/")[2]: int(meta["size"]) for meta in listed["objects"]}
+        return {
+            meta["path"].rpartition("/")[2]: int(meta["size"]) for meta in listed["objects"] if meta["size"]
+        }
 
     def keys(self, key: str) -> list[str]:
         """Return all keys below `key`, in order."""

@@ -196,7 +196,8 @@ class Building:
                     self._calls.replace(new, self._name, self._parent, self._parent)
                 raise self._replaced()
             self._calls.fsync(self._parent)
-            self._calls.unlink(self._marker, self._folder)
+            with suppress(FileNotFoundError):  # a driver that found the store complete has swept it
+                self._calls.unlink(self._marker, self._folder)
 
     def _replaced(self) -> StoreError:
         return StoreError(f"{self.path}: was replaced while the store was made; look at it, and try again")
