@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rayfbnn.data.forms.row_labels import check_paired, without_labels
-from rayfbnn.data.raw_table import Table, TableForm, listed
+from rayfbnn.data.raw_table import Table, TableForm, column_name, listed
 from rayfbnn.data.table_files import read_table
 from rayfbnn.errors import DataError
 
@@ -80,7 +80,7 @@ def _frame(
     frame, labels = without_labels(data)
     if not isinstance(frame, pd.DataFrame):
         return _frame_of_array(data, names, what), None
-    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+    frame.columns = pd.Index(list(map(column_name, frame.columns)))
     is_y = what == "y"
     if is_y and not any(set(wanted) <= set(frame.columns) for wanted in names):
         for wanted in names:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rayfbnn.data.spec_protocols import ColumnKeys
 from rayfbnn.errors import DataError
+from rayfbnn.markup.visible import visible_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,6 +91,11 @@ class Table:
         if count > 1:
             raise DataError(f"{self.source}: column {name}: appears {count} times in the header")
         return self.frame[name]
+
+
+def column_name(name: object) -> str:
+    """Return the name of a column as text without control characters, which could forge lines of messages."""
+    return visible_name(str(name).strip())
 
 
 def near_name(name: str, names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rayfbnn.data.csv_files import NEEDED, advice_on_name, is_gzip, read_csv
 from rayfbnn.data.forms.parquet import read_parquet
 from rayfbnn.data.paths import check_on_disk, near_paths, open_ordinary
-from rayfbnn.data.raw_table import Table, TableForm
+from rayfbnn.data.raw_table import Table, TableForm, column_name
 from rayfbnn.errors import DataError
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq")
@@ -46,7 +46,7 @@ def read_table(path: Path, form: TableForm) -> Table:
     # ValueError covers parser errors of pandas and Arrow; EOFError covers a truncated .gz file.
     except (ValueError, OSError, EOFError, Warning) as exc:
         raise DataError(f"{path}: cannot be read: {' '.join(str(exc).split())}; {NEEDED}") from exc
-    frame.columns = [str(name).strip() for name in frame.columns]
+    frame.columns = list(map(column_name, frame.columns))
     if is_parquet:
         return Table(frame, str(path), form=form)
     return Table(frame, str(path), path, form, advice=lambda name: advice_on_name(path, form, name))

@@ -1,1 +1,1 @@
-"""Tables and lists as HTML, for notebooks and for the report."""
+"""Tables and lists as HTML, for notebooks and for the report; names without control characters."""

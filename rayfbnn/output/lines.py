@@ -67,6 +67,37 @@ def _folded_line(line: str, width: int) -> list[str]:
     )
 
 
+def shortened(text: str, at_most: int = 40) -> str:
+    """Return a text with "…" instead of its middle if it has more than `at_most` characters."""
+    if len(text) <= at_most:
+        return text
+    n_end = (at_most - 1) // 2
+    return f"{text[: at_most - 1 - n_end]}…{text[-n_end:]}"
+
+
+def all_shortened(names: Sequence[str], at_most: int = 40) -> list[str]:
+    """Return names shortened so that they stay different.
+
+    Their middles, ends or beginnings are left out. If that makes two equal, their numbers in the list follow.
+    """
+    for cut in (shortened, _without_end, _without_start):
+        texts = [cut(name, at_most) for name in names]
+        if len(set(texts)) == len(set(names)):
+            return texts
+    return [
+        name if len(name) <= at_most else f"{_without_end(name, at_most - 7)} ({number})"
+        for number, name in enumerate(names, 1)
+    ]
+
+
+def _without_end(text: str, at_most: int) -> str:
+    return text if len(text) <= at_most else f"{text[: at_most - 1]}…"
+
+
+def _without_start(text: str, at_most: int) -> str:
+    return text if len(text) <= at_most else f"…{text[1 - at_most :]}"
+
+
 def frame_text(
     frame: pd.DataFrame, *, float_format: Callable[[float], str], na_rep: str = "NaN", index: bool = True
 ) -> str:
@@ -99,6 +130,10 @@ def table_text(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: i
     """
     width = line_width() if width is None else width
     cells = [list(row) for row in (header, *rows)]
+    if width is not None:  # a name that no line holds is cut
+        cells[0] = all_shortened(cells[0], max(width // 2, _LEAST_WIDTH))
+        names = all_shortened([row[0] for row in cells[1:]], max(4 * width, _LEAST_WIDTH))
+        cells[1:] = [[name, *row[1:]] for name, row in zip(names, cells[1:], strict=True)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if width is None:
         return "\n".join(_block(cells, widths, range(1, len(widths)), widths[0]))

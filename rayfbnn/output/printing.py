@@ -11,11 +11,14 @@ from contextlib import suppress
 from typing import Any, TextIO, cast
 
 from rayfbnn.errors import NO_SPACE
+from rayfbnn.markup.visible import visible, visible_but_styles
 from rayfbnn.output.lines import folded, line_width
 
 
 class LastingStream:
     """A text stream whose writes never fail; text that cannot be written is dropped.
+
+    Control characters become escapes, except in colours, because text may come from files of other people.
 
     Attributes
     ----------
@@ -27,14 +30,17 @@ class LastingStream:
         False as soon as nobody reads the stream any more.
     """
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, *, draws: bool = False) -> None:
+        """Take a stream, and whether control characters are written as they are, to draw on a terminal."""
         self._stream = stream
+        self._draws = draws
         self.lost: str | None = None
         self.is_read = stream is not None
 
     def write(self, text: str) -> int:
         """Write the text, or drop it; return its length."""
-        self._attempt(lambda stream: stream.write(text))
+        shown = text if self._draws else visible_but_styles(text)
+        self._attempt(lambda stream: stream.write(shown))
         return len(text)
 
     def flush(self) -> None:
@@ -102,7 +108,7 @@ def answer(text: str, *, as_is: bool = False) -> bool:
 
     as_is  True to leave long lines whole on a terminal too, as those of JSON
     """
-    print(text if as_is else folded(text, line_width(sys.stdout)), flush=True)
+    print(_shown(text, sys.stdout, as_is), flush=True)
     return getattr(sys.stdout, "is_read", True)
 
 
@@ -114,10 +120,10 @@ class Redrawn:
 
     def answer(self, text: str) -> bool:
         """Print the text, in place of the last one on a terminal; return True if somebody still reads it."""
-        back = f"\x1b[{self._n_lines}F\x1b[J" if self._n_lines and sys.stdout.isatty() else ""
-        text = folded(text, line_width(sys.stdout))
-        self._n_lines = text.count("\n") + 1
-        return answer(back + text, as_is=True)
+        if self._n_lines and sys.stdout.isatty():
+            print(f"\x1b[{self._n_lines}F\x1b[J", end="", file=_drawing(sys.stdout))
+        self._n_lines = _shown(text, sys.stdout).count("\n") + 1
+        return answer(text)
 
 
 def tell(text: str, *, as_is: bool = False) -> None:
@@ -125,7 +131,7 @@ def tell(text: str, *, as_is: bool = False) -> None:
 
     as_is  as for `answer`
     """
-    print(text if as_is else folded(text, line_width(sys.stdout)), flush=True)
+    print(_shown(text, sys.stdout, as_is), flush=True)
     if isinstance(sys.stdout, LastingStream):
         sys.stdout.lost = None
 
@@ -133,7 +139,14 @@ def tell(text: str, *, as_is: bool = False) -> None:
 def say(text: str) -> None:
     """Print text on standard error, folded for a terminal, and flush it."""
     stream = standard_error()
-    print(folded(text, line_width(stream)), file=stream, flush=True)
+    print(_shown(text, stream), file=stream, flush=True)
+
+
+def _shown(text: str, stream: TextIO, as_is: bool = False) -> str:
+    """Return text from anywhere as it is printed; JSON stays valid, because it escapes all but DEL itself."""
+    if as_is:
+        return visible(text.replace("\x7f", r"\u007f"))
+    return folded(visible(text), line_width(stream))
 
 
 class _Said(logging.Handler):
@@ -156,13 +169,23 @@ def say_from_handler(text: str) -> None:
     """Print a line on standard error. A signal handler may call this, even during another print."""
     if sys.stderr is not None:  # without it, descriptor 2 may belong to another file
         with suppress(OSError):
-            os.write(2, f"\n{text}\n".encode(errors="backslashreplace"))
+            os.write(2, f"\n{visible(text)}\n".encode(errors="backslashreplace"))
 
 
 def standard_error() -> TextIO:
     """Return standard error as a stream that never fails."""
     stream = sys.stderr
     return cast(TextIO, stream if isinstance(stream, LastingStream) else LastingStream(stream))
+
+
+def drawn_error() -> TextIO:
+    """Return standard error for a program that moves the cursor and makes its texts visible itself."""
+    return _drawing(sys.stderr)
+
+
+def _drawing(stream: TextIO) -> TextIO:
+    inner = stream._stream if isinstance(stream, LastingStream) else stream
+    return cast(TextIO, LastingStream(inner, draws=True))
 
 
 def is_on_terminal() -> bool:

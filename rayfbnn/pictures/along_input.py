@@ -15,13 +15,13 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.functions import network_values
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.lines import shortened
 from rayfbnn.pictures.colours import series_colour
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import (
     draw_band,
     draw_probabilities,
     draw_targets,
-    shortened,
     tick_text,
 )
 
@@ -71,7 +71,7 @@ def predictive_bands(
             bands=probability_bands(runs, inputs),
         )
     for axis in axes[:, 0]:
-        axis.set_xlabel(name)
+        axis.set_xlabel(shortened(name))
         axis.set_xlim(inputs[0, column], inputs[-1, column])
         axis.legend(loc="best")
     axes[0, 0].set_title(_title("Prediction", data.input_names, name))
@@ -102,7 +102,7 @@ def function_lines(
             axis.plot(inputs[:, column], function[:, output], color=colour, lw=1)
         axis.set_ylabel(shortened(label))
         _compress(axis, values[..., output])
-    axes[-1, 0].set_xlabel(name)
+    axes[-1, 0].set_xlabel(shortened(name))
     axes[-1, 0].set_xlim(inputs[0, column], inputs[-1, column])
     axes[0, 0].set_title(_title("Functions", data.input_names, name))
     return save(figure, path)

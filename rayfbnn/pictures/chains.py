@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rayfbnn.output.lines import all_shortened, shortened
 from rayfbnn.pictures.colours import BLUE, RED, SKY
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
-from rayfbnn.pictures.panels import Axes, all_shortened, shortened
+from rayfbnn.pictures.panels import Axes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,6 +15,7 @@ from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.draws.weighted_starts import with_members
+from rayfbnn.output.lines import shortened
 from rayfbnn.pictures.colours import GREY, series_colour
 from rayfbnn.pictures.figures import Figure, blank_figure, save, styled
 from rayfbnn.pictures.panels import (
@@ -167,8 +168,8 @@ def _draw_bands(part: Figure, runs: Mapping[str, Draws], n_rows: int) -> None:
             target = data.target_names[0]
             draw_band(axis, points, table, target)
             draw_targets(axis, x, data.targets[:, 0], are_times=model.are_times, is_only_input=True)
-            axis.set_ylabel(target)
-        axis.set(title=name, xlabel=data.input_names[0], xlim=(points[0], points[-1]))
+            axis.set_ylabel(shortened(target))
+        axis.set(title=name, xlabel=shortened(data.input_names[0]), xlim=(points[0], points[-1]))
     axes[0].legend(loc="best")
     for axis in axes[len(runs) :]:
         axis.set_axis_off()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.output.lines import all_shortened, shortened
 from rayfbnn.pictures.colours import BLUE, GREY, SKY, series_colour
 
 if TYPE_CHECKING:
@@ -66,13 +67,15 @@ def draw_probabilities(
     bands          10 % and 90 % quantiles over draws of the probabilities, in their shape
     labelled       for each label the cases that have it, and the cases with its opposite if it has one
     """
-    for number, (name, (of_label, of_opposite)) in enumerate(zip(names, labelled, strict=True)):
+    for number, (name, (of_label, of_opposite)) in enumerate(
+        zip(all_shortened(names), labelled, strict=True)
+    ):
         colour = series_colour(number)
         low, high = (ends[:, number] for ends in bands)
         axis.fill_between(
             x, low, high, color=colour, alpha=0.22, lw=0, label=None if number else "80 % of draws"
         )
-        axis.plot(x, probabilities[:, number], color=colour, label=shortened(name))
+        axis.plot(x, probabilities[:, number], color=colour, label=name)
         axis.plot(x_data[of_label], np.full(of_label.sum(), 1.04), "|", color=colour, ms=6, alpha=0.7)
         if of_opposite is not None:
             below = np.full(of_opposite.sum(), -0.04)
@@ -215,31 +218,6 @@ def _round_numbers(low: float, high: float) -> list[float]:
     step = max(factor * decade for factor in (1, 2, 5) if factor * decade <= half)
     first, last = math.ceil(low / step), math.floor(high / step)
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
-
-
-def shortened(text: str, at_most: int = 40) -> str:
-    """Return a text with "…" instead of its middle if it has more than `at_most` characters."""
-    if len(text) <= at_most:
-        return text
-    n_end = (at_most - 1) // 2
-    return f"{text[: at_most - 1 - n_end]}…{text[-n_end:]}"
-
-
-def all_shortened(names: Sequence[str], at_most: int = 40) -> list[str]:
-    """Return names shortened so that they stay different: in the middle, at the end, at the start, or not."""
-    for cut in (shortened, _without_end, _without_start):
-        texts = [cut(name, at_most) for name in names]
-        if len(set(texts)) == len(set(names)):
-            return texts
-    return list(names)
-
-
-def _without_end(text: str, at_most: int) -> str:
-    return text if len(text) <= at_most else f"{text[: at_most - 1]}…"
-
-
-def _without_start(text: str, at_most: int) -> str:
-    return text if len(text) <= at_most else f"…{text[1 - at_most :]}"
 
 
 def opacity(n_points: int) -> float:

@@ -13,6 +13,7 @@ from rayfbnn.answers.calibration import BINS, Places, labelled, places, reliabil
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.numerals import plain
+from rayfbnn.output.lines import all_shortened, shortened
 from rayfbnn.pictures.chains import draw_ess, draw_rhat
 from rayfbnn.pictures.chosen_quantities import least_converged, log_densities, worst_of_each
 from rayfbnn.pictures.colours import BLUE, CHAIN_COLOURS, GREY, SKY
@@ -23,7 +24,6 @@ from rayfbnn.pictures.panels import (
     draw_predicted,
     opacity,
     set_log_scale,
-    shortened,
     titled,
 )
 from rayfbnn.pictures.traces import draw_traces
@@ -71,11 +71,12 @@ def draw_reliability(axis: Axes, by_label: dict[str, tuple[Array, Array]]) -> No
         probability, happened = map(np.concatenate, zip(*by_label.values(), strict=True))
         by_label = {"all labels": (probability, happened)}
     axis.plot([0, 1], [0, 1], color="black", lw=0.8)
-    for number, (words, (probability, happened)) in enumerate(by_label.items()):
+    labels = all_shortened(list(by_label))
+    for number, (label, (probability, happened)) in enumerate(zip(labels, by_label.values(), strict=True)):
         bins = reliability(probability, happened)
         colour = CHAIN_COLOURS[number]
         axis.vlines(bins["predicted"], bins["low"], bins["high"], color=colour, lw=4, alpha=0.25)
-        axis.plot(bins["predicted"], bins["observed"], "o-", color=colour, ms=4, label=shortened(words))
+        axis.plot(bins["predicted"], bins["observed"], "o-", color=colour, ms=4, label=label)
     axis.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="predicted probability", ylabel="share observed")
     axis.legend(loc="upper left")
 

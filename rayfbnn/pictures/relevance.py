@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.draws.quantities import sigmas
+from rayfbnn.output.lines import all_shortened
 from rayfbnn.pictures.chosen_quantities import largest, of_inputs, relevance_groups
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
-from rayfbnn.pictures.panels import all_shortened, draw_relevance
+from rayfbnn.pictures.panels import draw_relevance
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws

@@ -12,6 +12,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import outputs_alone
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.model.likelihood.survival import SurvivalTargets
+from rayfbnn.output.lines import shortened
 from rayfbnn.pictures.colours import BLUE, GREEN, ORANGE, PURPLE, RED
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import draw_survival
@@ -47,7 +48,7 @@ def survival_curves(run: Draws, path: str | Path, *, n_groups: int = 3, n_times:
         draw_survival(axes[0, 1], times, of_group, targets[group], label=f"{name} risk", colour=colour)
     axes[0, 1].set_title("By predicted risk")
     for axis in axes[0]:
-        axis.set(xlabel=data.target_names[0], ylim=(-0.02, 1.02))
+        axis.set(xlabel=shortened(data.target_names[0]), ylim=(-0.02, 1.02))
         axis.set_xlim(0, times[-1])
         axis.legend(loc="best")
     axes[0, 0].set_ylabel("share surviving")

@@ -10,6 +10,7 @@ from rayfbnn.answers.calibration import LEVELS, Places, labelled, reliability, s
 from rayfbnn.arrays import Array
 from rayfbnn.markup import tables
 from rayfbnn.numerals import in_range
+from rayfbnn.output.lines import shortened
 from rayfbnn.pictures.colours import BLUE
 from rayfbnn.pictures.panels import Axes, draw_survival
 from rayfbnn.pictures.predicted import (
@@ -98,7 +99,7 @@ def _survival(run: ReportedRun) -> list[str]:
 
 def _draw_survival(axis: Axes, times: Array, curves: Array, targets: Array, name: str) -> None:
     draw_survival(axis, times, curves, targets, label="model", colour=BLUE, explain=True)
-    axis.set(xlabel=name, ylabel="share surviving", xlim=(0, times[-1]), ylim=(-0.02, 1.02))
+    axis.set(xlabel=shortened(name), ylabel="share surviving", xlim=(0, times[-1]), ylim=(-0.02, 1.02))
     axis.legend(loc="best")
 
 

@@ -10,8 +10,9 @@ from rayfbnn.answers.effects import Dependence, partial_dependence, value_names
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.markup import tables
+from rayfbnn.output.lines import all_shortened, shortened
 from rayfbnn.pictures.colours import GREY, series_colour
-from rayfbnn.pictures.panels import Axes, set_log_scale, shortened
+from rayfbnn.pictures.panels import Axes, set_log_scale
 from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.reported_run import ReportedRun
 
@@ -78,10 +79,11 @@ def _draw(
     ticks: Array,
     is_log: bool,
 ) -> None:
+    labels = all_shortened(names)
     for number in which:
-        _draw_value(axis, dependence, number, names[number])
+        _draw_value(axis, dependence, number, labels[number])
     if dependence.levels:
-        levels = [shortened(level, _MAX_LETTERS) for level in dependence.levels]
+        levels = all_shortened(dependence.levels, _MAX_LETTERS)
         is_crowded = len("".join(levels)) > _MAX_LETTERS
         axis.set_xticks(dependence.points, levels, rotation=90 if is_crowded else 0)
         axis.margins(x=0.15)
@@ -100,10 +102,10 @@ def _draw_value(axis: Axes, dependence: Dependence, number: int, name: str) -> N
     mean, low, high = (values[:, number] for values in (dependence.mean, dependence.low, dependence.high))
     if dependence.levels:
         bars = np.abs(np.stack([mean - low, high - mean]))
-        axis.errorbar(dependence.points, mean, yerr=bars, fmt="o", color=colour, ms=4, label=shortened(name))
+        axis.errorbar(dependence.points, mean, yerr=bars, fmt="o", color=colour, ms=4, label=name)
         return
     axis.fill_between(dependence.points, low, high, color=colour, alpha=0.22, lw=0)
-    axis.plot(dependence.points, mean, color=colour, label=shortened(name))
+    axis.plot(dependence.points, mean, color=colour, label=name)
 
 
 def _set_reach(axis: Axes, reach: tuple[float, float], *, is_log: bool) -> None:

@@ -11,6 +11,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.markup import tables
+from rayfbnn.output.lines import all_shortened
 from rayfbnn.pictures.chosen_quantities import largest, of_inputs, relevance_groups
 from rayfbnn.pictures.colours import BLUE
 from rayfbnn.pictures.panels import Axes, draw_relevance
@@ -99,7 +100,7 @@ def _sigma_pictures(run: ReportedRun) -> list[str]:
 def _draw_shares(axis: Axes, names: list[str], shares: Array) -> None:
     places = np.arange(len(names))[::-1]
     axis.barh(places, np.nan_to_num(shares), height=0.62, color=BLUE)
-    axis.set_yticks(places, names)
+    axis.set_yticks(places, all_shortened(names))
     axis.tick_params(axis="y", length=0)
     axis.set_ylim(-0.6, len(names) - 0.4)
     axis.set_xlim(0, max(1.0, 1.05 * float(np.nan_to_num(shares).max(initial=0))))

@@ -9,6 +9,7 @@ import numpy as np
 from rayfbnn.answers.calibration import Places
 from rayfbnn.arrays import Array
 from rayfbnn.markup import tables
+from rayfbnn.output.lines import shortened
 from rayfbnn.pictures.panels import Axes
 from rayfbnn.pictures.predicted import draw_actual, draw_scores
 from rayfbnn.reporting.page import beside, picture
@@ -60,12 +61,12 @@ def _numbers(run: ReportedRun, places: Places) -> str:
 
 def _draw_actual(axis: Axes, median: Array, actual: Array, name: str, are_times: bool) -> None:
     draw_actual(axis, median, actual, name, are_times=are_times)
-    axis.set_xlabel(f"predicted {name} (median)")
+    axis.set_xlabel(f"predicted {shortened(name)} (median)")
 
 
 def _draw_scores(axis: Axes, median: Array, places: Places, name: str, are_times: bool) -> None:
     draw_scores(axis, median, places, are_times=are_times)
-    axis.set_xlabel(f"predicted {name} (median)")
+    axis.set_xlabel(f"predicted {shortened(name)} (median)")
 
 
 def _confusion(run: ReportedRun) -> str:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from rayfbnn.output.printing import is_on_terminal, say, say_from_handler, standard_error
+from rayfbnn.markup.visible import visible
+from rayfbnn.output.printing import drawn_error, is_on_terminal, say, say_from_handler, standard_error
 from rayfbnn.run.estimate import Estimate, duration, headings
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from rayfbnn.run.sampler import Progress
     from rayfbnn.store.store import Store
@@ -49,7 +51,7 @@ class LiveTable:
         self._latest: dict[int, Progress] = {}
         self._note = ""
         self._live = Live(
-            console=Console(file=standard_error()), refresh_per_second=4, get_renderable=self._table
+            console=Console(file=drawn_error()), refresh_per_second=4, get_renderable=self._table
         )
 
     def update(self, progress: Progress) -> None:
@@ -61,12 +63,14 @@ class LiveTable:
         """Show a line of text below the table."""
         self._note = text  # drawn with the table, because a separate line would break it
 
-    def _table(self) -> Table | str:
+    def _table(self) -> Table | Text:
         from rich.table import Table
+        from rich.text import Text
 
+        note = visible(self._note)  # a Text, because rich would read "[red]" as a colour
         if not self._latest:
-            return f"starting the workers {self._note}".strip()
-        table = Table(box=None, pad_edge=False, caption=self._note, caption_justify="left")
+            return Text(f"starting the workers {note}".strip())
+        table = Table(box=None, pad_edge=False, caption=Text(note), caption_justify="left")
         for heading in vars(self._headings).values():
             table.add_column(heading, justify="right")
         for _, progress in sorted(self._latest.items()):

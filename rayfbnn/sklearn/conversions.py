@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.forms.row_labels import check_paired, without_labels
+from rayfbnn.data.raw_table import column_name
 from rayfbnn.errors import RayFBNNError
 from rayfbnn.spec.messages import WEIGHTS_REFUSED
 
@@ -69,7 +70,7 @@ def _frame_with_text(X: Any) -> pd.DataFrame | None:
     if all(are_numbers) or len(X) == 0:
         return None
     frame = X.copy(deep=False)
-    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+    frame.columns = pd.Index(list(map(column_name, frame.columns)))
     return frame
 
 
@@ -81,7 +82,7 @@ def target_names(y: Any, n_targets: int, taken: Sequence[str]) -> list[str]:
     names = [f"y{number + 1}" for number in range(n_targets)] if n_targets > 1 else ["y"]
     named = list(getattr(y, "columns", [])) or [getattr(y, "name", None)]
     if len(named) == n_targets and all(isinstance(name, str) and name.strip() for name in named):
-        names = [name.strip() for name in named]
+        names = list(map(column_name, named))
     unique: list[str] = []
     for name in names:
         while name in taken or name in unique:

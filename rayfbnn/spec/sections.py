@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from rayfbnn.errors import ConfigError
+from rayfbnn.markup.visible import visible_name
 from rayfbnn.spec.messages import MAX_WORD
 from rayfbnn.spec.operations import AnyOperation, StrictModel
 from rayfbnn.spec.ranges import SCALE_RANGE
@@ -18,7 +19,7 @@ def _number_as_text(value: object) -> object:
 
 
 PriorText = Annotated[str, BeforeValidator(_number_as_text)]
-Name = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(min_length=1), AfterValidator(visible_name)]  # as tables have them
 Mark = Annotated[str, Field(min_length=1), BeforeValidator(_number_as_text)]
 Count = Annotated[int, Field(ge=1, le=MAX_WORD)]
 FileName = Annotated[str, Field(min_length=1, max_length=4000, pattern=r"^[^\x00]*$")]

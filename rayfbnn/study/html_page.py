@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rayfbnn.data import Source, is_path
 from rayfbnn.markup import tables
+from rayfbnn.output.lines import shortened
 from rayfbnn.output.whole_file import whole_file
 from rayfbnn.pictures.panels import Axes, set_log_scale
 from rayfbnn.reporting.page import Section, beside, check_installed, page, picture
@@ -122,9 +123,8 @@ def _draw_rhat(axis: Axes, looks: tuple[Look, ...]) -> None:
     work = [look.draws * len(look.seeds) for look in looks]
     for name in _worst(looks[-1]):
         values = [look.quantities[name].rhat if name in look.quantities else None for look in looks]
-        axis.plot(
-            work, [math.nan if value is None else value - 1 for value in values], marker="o", label=name
-        )
+        excess = [math.nan if value is None else value - 1 for value in values]
+        axis.plot(work, excess, marker="o", label=shortened(name))
     set_log_scale(axis, "y")
     axis.set_xlabel("draws of a chain, times members")
     axis.set_ylabel("nested R-hat - 1")

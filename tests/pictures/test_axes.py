@@ -16,8 +16,9 @@ from matplotlib.figure import Figure  # noqa: E402
 from rayfbnn.answers.effects import probability_bands  # noqa: E402
 from rayfbnn.answers.predict import predict_from_draws  # noqa: E402
 from rayfbnn.draws.functions import network_values  # noqa: E402
+from rayfbnn.output.lines import all_shortened  # noqa: E402
 from rayfbnn.pictures import along_input, predicted, relevance, traces  # noqa: E402
-from rayfbnn.pictures.panels import all_shortened, logarithmic, set_log_scale, tick_text, titled  # noqa: E402
+from rayfbnn.pictures.panels import logarithmic, set_log_scale, tick_text, titled  # noqa: E402
 from tests.support.store.standin_store import make_data, make_run, make_spec  # noqa: E402
 
 LONG = [f"the_long_name_of_column_{number}_of_the_table_of_measurements" for number in range(1, 7)]

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rayfbnn.markup.visible import visible_name
 from rayfbnn.numerals import read_number
 
 _LARGEST_WHOLE = 2.0**53  # from here on, neighbouring integers are one floating-point number
@@ -20,17 +21,17 @@ _LEADING_ZERO = re.compile(r"[-+]?0+\d")
 def level_text(value: object) -> str:
     """Return the text that identifies a level: a text itself, "3" for the numbers 3 and 3.0, or "True".
 
-    Integers keep all their digits.
+    Integers keep all their digits, and control characters are escaped.
     """
     if isinstance(value, str):
-        return value.strip()
+        return visible_name(value.strip())
     if isinstance(value, (bool, np.bool_)):
         return str(value)
     if isinstance(value, (int, np.integer)):
         return str(int(value))
     if isinstance(value, (float, np.floating, Decimal)) and math.isfinite(value):
         return number_text(value)
-    return str(value).strip()
+    return visible_name(str(value).strip())
 
 
 def number_text(value: float | np.floating | Decimal) -> str:

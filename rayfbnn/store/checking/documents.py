@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rayfbnn.errors import StoreCorruptError
+from rayfbnn.markup.visible import visible_name
 from rayfbnn.mcmc.tuning.measuring import BITS
 
 MOST_VALUES = 3_000_000  # in a JSON file: each takes up to a hundred bytes once it is parsed
@@ -23,7 +24,7 @@ _MOST_ERRORS = 1_000  # that pydantic is asked to describe, which takes long for
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 DigestOrNone = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
-Name = Annotated[str, Field(max_length=1_000_000)]  # of columns and labels, which may be any text
+Name = Annotated[str, Field(max_length=1_000_000), AfterValidator(visible_name)]  # of columns and labels
 Plain = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]  # shown to people
 ChunkFile = Annotated[str, Field(pattern=r"^(?:[A-Za-z0-9_]{1,200}/){1,2}c(?:\.[0-9]{1,9}){1,8}$")]
 Whole = Annotated[int, Field(ge=0, le=2**53)]
