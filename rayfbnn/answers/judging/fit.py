@@ -10,6 +10,7 @@ from typing import Any
 from rayfbnn.answers.judging.fit_evidence import FitEvidence, JudgedTarget
 from rayfbnn.answers.judging.fit_tests import LEVELS, MEAN, VARIATION, NumberCases, Test, calibrated, joint_p
 from rayfbnn.answers.judging.fit_words import coverage_sentence, feature_of, mean_remedy, misfit, sentences
+from rayfbnn.answers.judging.mean_features import PREDICTED_VALUE
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.answers.wording import known
 from rayfbnn.model.likelihood.data_model import DataModel
@@ -89,8 +90,8 @@ class _Tested:
         """Return tests of the mean, other tests that fall short, and the target without faults of the mean.
 
         A mean that misses something also makes the spread vary and the tails heavy. What it misses is removed
-        from the places, feature by feature. Other tests are of what remains when features with weak evidence
-        are removed as well. If the mean misses something, labels have no other fault.
+        from the places, input by input. Other tests are of what remains when features with weak evidence are
+        removed as well. If the mean misses something, labels have no other fault.
         """
         failed = self.failed() or [self.strongest]
         named = [test for test in failed if test.kind == MEAN][:1]
@@ -100,11 +101,12 @@ class _Tested:
             return named, [], self.target
         while True:
             rest = self._without(named)
-            missed = sorted((test for test in rest.tests if test.kind == MEAN), key=_weighted)
-            if missed[0].weighted[0] > self.level or len(named) == _FEATURES:
+            missed = [test for test in rest.failed() if test.kind == MEAN and PREDICTED_VALUE not in test.of]
+            if not missed or len(named) == _FEATURES:
                 break
             named.append(missed[0])
-        rest = self._without([*named, *(test for test in missed if test.p[0] <= _WEAK)])
+        weak = [test for test in rest.tests if test.kind == MEAN and test.p[0] <= _WEAK]
+        rest = self._without([*named, *weak])
         others = [test for test in rest.failed() if test.kind != MEAN]
         return named, [test for test in others if test.weighted[0] <= _BESIDE * self.level], rest.target
 

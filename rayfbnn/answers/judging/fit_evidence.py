@@ -256,16 +256,19 @@ def _numbers(
         some = ~np.isnan(targets[:, target])
         low_of_one, high_of_one = low[:, some, target], high[:, some, target]
         random = _shared(run.spec.seed).uniform(Purpose.PLACE, low_of_one.shape, index=_PLACES + target)[0]
-        places = [low_of_one, high_of_one, low_of_one + random * (high_of_one - low_of_one)]
+        place_of_one = low_of_one + random * (high_of_one - low_of_one)
         if is_alone := len(low) == 1:
             shape = (REPLICATES, low_of_one.shape[1])
             uniform = _shared(run.spec.seed).uniform(Purpose.PLACE, shape, index=_UNIFORM + target)[0]
-            places = [np.concatenate([of_target, uniform]) for of_target in places]
+            low_of_one, high_of_one, place_of_one = (
+                np.concatenate([of_target, uniform]) for of_target in (low_of_one, high_of_one, place_of_one)
+            )
         covariates = _covariates(run.data, placed, inputs, target, some)
         pull = _pull(placed, target, some) if is_alone else 0.0
         known = targets[some, target]
         order = has_order(np.abs(known) if run.spec.data_model.are_times else known)
-        yield JudgedTarget(name, "", NumberCases(*places, covariates, names, order, pull))
+        cases = NumberCases(low_of_one, high_of_one, place_of_one, covariates, names, order, pull)
+        yield JudgedTarget(name, "", cases)
 
 
 def _pull(placed: Placed, target: int, some: Array) -> float:

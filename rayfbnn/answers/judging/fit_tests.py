@@ -13,13 +13,15 @@ from itertools import islice
 import numpy as np
 import scipy.special
 
-from rayfbnn.answers.judging.mean_features import (
-    PREDICTED_VALUE,
-    SHARES,
-    VALUE,
-    Feature,
-    features,
+from rayfbnn.answers.judging.mean_features import PREDICTED_VALUE, SHARES, VALUE, Feature, features
+from rayfbnn.answers.judging.p_values import (
+    LEAST_PLACE,
+    anderson_darling,
+    binomial_p,
+    correlation_p,
+    normal_scores,
     ranks,
+    two_sided,
 )
 from rayfbnn.arrays import Array
 
@@ -28,13 +30,11 @@ COVERAGE, UNIFORMITY, OUTLIERS, VARIATION = "coverage", "uniformity", "outliers"
 RATE, CONFIDENCE, CURVATURE = "rate", "confidence", "curvature"
 MEAN = "mean"
 # Shares of the level. Half of that of variation is for the moments, and half for all inputs together.
-_SHARES = {COVERAGE: 0.15, UNIFORMITY: 0.15, OUTLIERS: 0.1, VARIATION: 0.25, MEAN: 0.35}
+_SHARES = {COVERAGE: 0.15, UNIFORMITY: 0.1, OUTLIERS: 0.05, VARIATION: 0.35, MEAN: 0.35}
 _SHARES_OF_LABELS = {RATE: 0.15, CONFIDENCE: 0.35, CURVATURE: 0.15, MEAN: 0.35}
 _AT_ONCE = 256  # features whose values are held
-_LEAST_PLACE = 1e-16  # the distance of a place from 0 or 1 that float64 can tell
 _MOST_LOGIT = 15.0
 _FOLDED = 5  # values that an input has at least, if its ends are compared with its middle
-_LEAST_P = 1e-300
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def calibrated(test: Test) -> Test:
         return test
     score = -scipy.special.ndtri(test.p / 2)
     size = float(np.sqrt(np.mean(score**2)))
-    return replace(test, p=_two_sided(score / size)) if size > 0 else test
+    return replace(test, p=two_sided(score / size)) if size > 0 else test
 
 
 def joint_p(tests: list[Test]) -> float:
@@ -133,7 +133,7 @@ class NumberCases:
             if feature.name in named
             for values in (
                 feature.values,
-                feature.plain / max(float(np.abs(feature.plain).max()), _LEAST_PLACE),
+                feature.plain / max(float(np.abs(feature.plain).max()), LEAST_PLACE),
             )
         ]
         basis = np.column_stack([np.ones(self.place.shape[1]), *columns])
@@ -172,7 +172,7 @@ class NumberCases:
 
     def _outliers(self) -> Test:
         """Test the target that is farthest out."""
-        tail = np.minimum(self.place, 1 - self.place).min(axis=1).clip(_LEAST_PLACE)
+        tail = np.minimum(self.place, 1 - self.place).min(axis=1).clip(LEAST_PLACE)
         p = -np.expm1(self.place.shape[1] * np.log1p(-2 * np.minimum(tail, 0.5 - 1e-9)))
         return Test(OUTLIERS, "", p, _SHARES[OUTLIERS], -1.0)
 
@@ -227,17 +227,12 @@ def _mean_tests(
         Test(
             MEAN,
             name,
-            _two_sided(z),
+            two_sided(z),
             share * SHARES[group] / of_all / groups.count(group),
             float(np.sign(z[0])),
         )
         for name, group, z in zip(names, groups, (row for part in parts for row in part), strict=True)
     ]
-
-
-def normal_scores(places: Array) -> Array:
-    """Return the standard normal quantiles of places; those at 0 or 1 are about 8.2 from the middle."""
-    return np.asarray(scipy.special.ndtri(np.clip(places, _LEAST_PLACE, 1 - _LEAST_PLACE)))
 
 
 def _with_fold(name: str, values: Array) -> Iterator[tuple[str, Array]]:
@@ -302,62 +297,8 @@ class LabelCases:
         of_rows[0] += allowed**2
         total = excess @ score
         z = np.divide(total, np.sqrt(of_rows), out=np.zeros(len(total)), where=of_rows > 1e-12)
-        return Test(kind, "", _two_sided(z), _SHARES_OF_LABELS[kind], float(np.sign(total[0])))
+        return Test(kind, "", two_sided(z), _SHARES_OF_LABELS[kind], float(np.sign(total[0])))
 
 
 def _centred(values: Array, weights: Array) -> Array:
     return np.asarray(values - np.average(values, weights=weights))
-
-
-def anderson_darling(places: Array) -> Array:
-    """Return the p-value of uniformity of each row, (n_rows,).
-
-    The statistic of Anderson and Darling (1954) weighs both tails; its distribution for many cases is that of
-    Marsaglia and Marsaglia (2004), "Evaluating the Anderson-Darling distribution".
-
-    places  (n_rows, n_cases)
-    """
-    n = places.shape[1]
-    ordered = np.sort(np.clip(places, _LEAST_PLACE, 1 - _LEAST_PLACE), axis=1)
-    odd = 2 * np.arange(1, n + 1) - 1
-    square = -n - ((np.log(ordered) + np.log1p(-ordered[:, ::-1])) @ odd) / n
-    return _anderson_p(square)
-
-
-def _anderson_p(square: Array) -> Array:
-    z = np.clip(square, 1e-3, None)
-    low = np.minimum(z, 2.0)
-    poly = np.polyval([0.00168691, -0.011672, 0.0347962, -0.0649821, 0.247105, 2.00012], low)
-    below = 1 - np.exp(-1.2337141 / low) / np.sqrt(low) * poly
-    high = np.clip(z, 2.0, 12.0)
-    poly = np.polyval([-0.0003146, 0.008056, -0.082433, 0.43424, -2.30695, 1.0776], high)
-    above = -np.expm1(-np.exp(poly)) * np.exp(-np.maximum(z - 12.0, 0))
-    return np.clip(np.where(z < 2.0, below, above), _LEAST_P, 1.0)
-
-
-def binomial_p(counts: Array, n: int, share: float) -> Array:
-    """Return two-sided p-values of binomial counts: twice the smaller tail."""
-    at_most = scipy.special.bdtr(counts, n, share)
-    at_least = np.where(counts > 0, scipy.special.bdtrc(np.maximum(counts - 1, 0), n, share), 1.0)
-    return np.clip(2 * np.minimum(at_most, at_least), _LEAST_P, 1.0)
-
-
-def correlation_p(spread: Array, covariate: Array) -> Array:
-    """Return two-sided p-values of Spearman's rank correlation, (n_rows,); the arguments are from `ranks`."""
-    n = spread.shape[1]
-    correlation = np.clip((spread * covariate).sum(axis=1), -1 + 1e-12, 1 - 1e-12)
-    t = correlation * np.sqrt((n - 2) / (1 - correlation**2))
-    return np.clip(2 * scipy.special.stdtr(n - 2, -np.abs(t)), _LEAST_P, 1.0)
-
-
-def _two_sided(z: Array) -> Array:
-    return np.clip(2 * scipy.special.ndtr(-np.abs(z)), _LEAST_P, 1.0)
-
-
-def limits_of_share(n: int, share: float, probability: float = 0.95) -> tuple[float, float]:
-    """Return the limits within which a binomial share lies with a probability of at least `probability`."""
-    counts = np.arange(n + 1)
-    at_most = scipy.special.bdtr(counts, n, share)
-    tail = (1 - probability) / 2
-    low, high = (int((at_most < share_below).sum()) for share_below in (tail, 1 - tail))
-    return low / n, min(high, n) / n

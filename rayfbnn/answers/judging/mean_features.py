@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rayfbnn.answers.judging.p_values import ranks
 from rayfbnn.arrays import Array
 
 VALUE, INPUTS, ROWS, PRODUCTS = "value", "inputs", "rows", "products"
@@ -120,20 +121,3 @@ def labels_have_order(has_label: Array) -> bool:
     """Return whether cases are not sorted or grouped by their label."""
     share, n_changes = has_label.mean(), int((has_label[1:] != has_label[:-1]).sum())
     return bool(n_changes > _MIXED * 2 * share * (1 - share) * len(has_label))
-
-
-def ranks(values: Array) -> Array:
-    """Return the ranks in each row, centred and scaled to a sum of squares of one; zeros if all are equal."""
-    n = values.shape[1]
-    order = np.argsort(values, axis=1, kind="stable")
-    of_sorted = np.take_along_axis(values, order, axis=1)
-    is_new = np.concatenate([np.ones((len(values), 1), bool), of_sorted[:, 1:] != of_sorted[:, :-1]], axis=1)
-    place = np.arange(n)[None]
-    first = np.maximum.accumulate(np.where(is_new, place, 0), axis=1)
-    is_last = np.concatenate([is_new[:, 1:], np.ones((len(values), 1), bool)], axis=1)
-    last = np.minimum.accumulate(np.where(is_last, place, n)[:, ::-1], axis=1)[:, ::-1]
-    result = np.empty(values.shape)
-    np.put_along_axis(result, order, (first + last) / 2, axis=1)
-    result -= result.mean(axis=1, keepdims=True)
-    size = np.sqrt((result**2).sum(axis=1, keepdims=True))
-    return np.divide(result, size, out=np.zeros_like(result), where=size > 0)

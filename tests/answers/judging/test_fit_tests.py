@@ -16,13 +16,15 @@ from rayfbnn.answers.judging.fit_tests import (
     VARIATION,
     LabelCases,
     NumberCases,
+    joint_p,
+)
+from rayfbnn.answers.judging.p_values import (
     anderson_darling,
     binomial_p,
     correlation_p,
-    joint_p,
     limits_of_share,
+    ranks,
 )
-from rayfbnn.answers.judging.mean_features import ranks
 from rayfbnn.arrays import Array
 from tests.support.store.standin_store import normal, uniform
 
