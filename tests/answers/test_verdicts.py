@@ -83,6 +83,7 @@ def test_chains_in_modes_of_like_predictions_are_usable_and_named() -> None:
     assert "the chains sit in different modes; the average gives all chains equal weight" in remarks
     assert "chains 3 and 7 sit in a mode of lower log likelihood" in remarks
     assert "the standard error of the average over 8 chains is" in remarks
+    assert "the limit is 20%" in remarks and "the limit is 14%" in remarks
 
 
 def test_usable_predictions_are_ok_only_where_predictions_decide() -> None:
@@ -327,6 +328,20 @@ def test_a_quantity_without_known_statistics_has_not_converged() -> None:
         unknown = replace(evidence.summary, table=evidence.summary.table.assign(**{column: math.nan}))
         verdict = judge_hyperparameters(replace(evidence, summary=unknown))
         assert verdict.grade == "not converged" and verdict.reasons == ("R-hat or ESS is not known: f0",)
+
+
+def test_two_chains_are_enough_to_see_that_hyperparameters_disagree() -> None:
+    run = store_with(chains=2)
+    run.store.stats["log_prior"][1] += 3
+    assert judge(run).hyperparameters.grade == "not converged"
+    assert judge(chosen(run, chains=[0])).hyperparameters.grade == "cannot tell"
+
+
+@pytest.mark.parametrize(("ess", "is_known"), [(400 / 5e5, True), (400 / 2e6, False)])
+def test_no_more_than_a_thousand_million_iterations_are_advised(ess: float, is_known: bool) -> None:
+    row = pd.Series({"rhat": 1.0, "ess_bulk": ess, "ess_tail": ess})
+    needed = iterations_that_would_do(row, make_spec(), 1000, max_rhat=1.01, min_ess=400)
+    assert math.isfinite(needed) == is_known
 
 
 def test_two_chains_that_agree_have_converged() -> None:

@@ -69,6 +69,20 @@ def test_probabilities_of_labels_are_weighted_means(kind: str) -> None:
     assert np.isnan(found.low).all()
 
 
+@pytest.mark.parametrize("kind", ["real", "class", "binary"])
+def test_means_and_deviations_are_those_of_the_mixture_of_all_draws(kind: str) -> None:
+    run = make_run(make_spec(kind))
+    posterior, model = posterior_of(run), run.spec.data_model
+    positions = run.store.positions.reshape(-1, posterior.n_parameters)
+    noise = noise_precisions(run.store.precisions.reshape(len(positions), -1), run.precision_layout)
+    outputs = posterior.outputs(positions, run.data.standardized_inputs).transpose(1, 2, 0)
+    mean, variance = model.moments(outputs, (noise**-0.5).T[None])  # (n_cases, n_targets, n_draws)
+    found = placed(run)
+    np.testing.assert_allclose(found.mean, mean.mean(axis=2), rtol=1e-5, atol=1e-6)
+    expected = np.sqrt(variance.mean(axis=2) + mean.var(axis=2))
+    np.testing.assert_allclose(found.sd, expected, rtol=1e-4)
+
+
 def test_weights_at_a_temperature_are_powers() -> None:
     """Two cases are the same at a temperature of 2 as if their density were its root."""
     run = make_run(make_spec("binary"))
@@ -117,6 +131,23 @@ def test_places_do_not_depend_on_the_tiles(linear: Any) -> None:
     at_once, in_tiles = placed(linear), placed(linear, memory_bytes=4e6)
     for name, values in vars(at_once).items():
         np.testing.assert_allclose(getattr(in_tiles, name), values, rtol=1e-9, err_msg=name)
+
+
+def test_tiles_are_as_large_as_the_memory_allows(linear: Any) -> None:
+    """Three values of each of 3,200 draws, and of two targets two more: 179,200 bytes of each case."""
+    sizes: list[int] = []
+
+    class Recorded(InProcess):
+        def map(self, task: Any, runs: Any, jobs: Any) -> Any:
+            sizes.extend(len(job.targets) for job in jobs)
+            return super().map(task, runs, jobs)
+
+    assert linear.total == 3200
+    placed(linear, memory_bytes=4e6, executor=Recorded())
+    assert sizes == [11, 11, 8]
+    sizes.clear()
+    placed(linear, memory_bytes=1.0, executor=Recorded())
+    assert sizes == [1] * 30
 
 
 def test_several_runs_are_pooled() -> None:

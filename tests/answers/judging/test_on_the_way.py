@@ -104,6 +104,12 @@ def test_a_drift_below_fast_noise_that_rhat_does_not_see_is_often_seen(n_chains:
     assert n_converged >= 20 and n_missed < share * n_converged
 
 
+def test_three_chains_can_move_apart_and_two_cannot() -> None:
+    first, second = np.array([[0.001], [-0.001], [0.0005]]), np.array([[1.0], [-1.0], [0.0]])
+    assert move_apart(first, second, 0.01) and not move_apart(second, first, 0.01)
+    assert not move_apart(first[:2], second[:2], 0.01)
+
+
 def test_chains_that_stay_in_different_modes_are_not_on_their_way() -> None:
     generator = np.random.default_rng(3)
     for run in simulated(0.5, None, n_chains=8, count=20):

@@ -86,6 +86,10 @@ def test_a_spread_that_chance_explains_is_no_disagreement() -> None:
     values = (-97.0, -97.1, -97.55, -97.0)  # standard deviations 0.39 and 0.07
     assert judge_ladders(replace(GOOD, log_z=values, errors=(0.09,) * 4)).grade == "cannot tell"
     assert judge_ladders(replace(GOOD, log_z=values, errors=(0.08,) * 4)).grade == "not converged"
+    # A difference of both families is above 4.6 errors of one of four ladders, too.
+    apart = replace(GOOD, log_z=(-97.0, -97.4, -97.0, -97.4))
+    assert judge_ladders(replace(apart, errors=(0.1,) * 4)).grade == "cannot tell"
+    assert judge_ladders(replace(apart, errors=(0.085,) * 4)).grade == "not converged"
     many = replace(
         GOOD,
         ladders=tuple(range(16)),

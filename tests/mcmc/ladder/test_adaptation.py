@@ -112,6 +112,16 @@ def test_divergences_shorten_the_steps() -> None:
     assert stepsizes == pytest.approx([0.5, 0.5 * math.exp(-2 * 0.2), 0.5 * math.exp(-2)])
 
 
+def test_new_levels_take_the_stepsizes_between_old_ones_and_the_posterior_keeps_its_own() -> None:
+    stepsizes = (0.5, 0.4, 0.3, 0.2, 0.1)
+    settings = LadderSettings((0.0, 2.0, 4.0, 5.0), stepsizes, (16,) * 5)
+    measured = _measured([0.2, 0.9, 0.5, 0.5], means=[[0.0] * 5] * 3)
+    after = adapted(settings, measured, ends=_NOISE, plan=Plan(hot=0.0), number=0)
+    expected = np.exp(np.interp(after.levels, [0, 2, 4, 5, 6], np.log(stepsizes)))
+    assert after.stepsizes[:-1] == pytest.approx(expected, rel=1e-12)
+    assert after.stepsizes[-1] == pytest.approx(0.1)
+
+
 def test_number_of_levels_follows_the_barrier() -> None:
     settings = LadderSettings((0.0, 2.0, 4.0, 5.0), (0.5,) * 5, (16,) * 5)
     high, low = ([value] * 4 for value in (0.95, 0.1))
