@@ -153,6 +153,7 @@ def _roots() -> Iterator[tuple[str, Attack]]:
         ("format_version", True),
         ("format_version", [2]),
         ("rayfbnn_version", "\x1b[31m"),
+        ("results", -1),
         ("kernel", "k" * 10**6),
         ("kernel", 5),
         ("kernel", None),
