@@ -108,7 +108,7 @@ class StudyFiles:
         n_members = n_configurations * len(seeds)
         if n_members > MOST_MEMBERS:
             raise StoreCorruptError(
-                f"{self.place}: has {n_members} members with added seeds, more than {MOST_MEMBERS}"
+                f"{self.place}: has {n_members} members with added seeds, expected at most {MOST_MEMBERS}"
             )
         return additions
 
