@@ -16,6 +16,7 @@ RayFBNNError
     StoreMismatchError     the store is of another configuration or of other data
     StoreCorruptError      a file does not match its checksum or record
   WorkerError            workers died more often than max_failures allows
+    RayStartError          Ray does not start on this machine
     ClusterGoneError       the Ray cluster no longer answers; everything that is committed is kept
   SamplingError          the sampler cannot start or continue
   OutputError            a file of results cannot be written
@@ -192,6 +193,10 @@ class StoreCorruptError(StoreError):
 
 class WorkerError(RayFBNNError):
     """Workers died more often than max_failures allows; names batch, node and cause."""
+
+
+class RayStartError(WorkerError):
+    """Ray did not start on this machine, in two attempts."""
 
 
 class ClusterGoneError(WorkerError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 NOT_CONVERGED = 3
 
 _LEAST_FOR_BOXES = 72  # columns; in fewer, boxes of help would cut names of options
+
+
+_has_boxes = get_terminal_size().columns >= _LEAST_FOR_BOXES
 
 
 class _Program(typer.core.TyperGroup):
@@ -55,7 +59,7 @@ def _hidden_credentials() -> Iterator[None]:
 app = typer.Typer(
     name="rayfbnn",
     cls=_Program,
-    rich_markup_mode="rich" if get_terminal_size().columns >= _LEAST_FOR_BOXES else None,
+    rich_markup_mode="rich" if _has_boxes else None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # anything but a RayFBNNError is a bug, and shows its plain traceback
 )
@@ -119,7 +123,8 @@ def command(
             raise typer.Exit(1) from None
 
     with_exit_code.__signature__ = _with_help(function, parameters)  # type: ignore[attr-defined]
-    return group.command(help="\n\n".join(filter(None, (first.text, added))))(with_exit_code)
+    text = "\n\n".join(filter(None, (first.text, added)))
+    return group.command(help=_without_markup(text))(with_exit_code)
 
 
 def _with_help(function: Command, parameters: Mapping[str, str]) -> inspect.Signature:
@@ -128,7 +133,8 @@ def _with_help(function: Command, parameters: Mapping[str, str]) -> inspect.Sign
     described_parameters = []
     for parameter in signature.parameters.values():
         kind, settings = _kind_and_settings(parameter)
-        settings.help = " ".join(filter(None, (parameters.get(parameter.name), settings.help)))
+        text = " ".join(filter(None, (parameters.get(parameter.name), settings.help)))
+        settings.help = _without_markup(text)
         described_parameters.append(parameter.replace(annotation=Annotated[kind, settings]))
     return signature.replace(parameters=described_parameters)
 
@@ -140,6 +146,11 @@ def _kind_and_settings(parameter: inspect.Parameter) -> tuple[Any, Any]:
         return kind, copy(settings)  # several commands have the same
     is_option = parameter.default is not parameter.empty
     return parameter.annotation, typer.Option() if is_option else typer.Argument()
+
+
+def _without_markup(text: str) -> str:
+    """Return a text of help whose square brackets, as in [data], are shown; in boxes they are markup."""
+    return re.sub(r"\[(?=[a-z#/@])", r"\\[", text) if _has_boxes else text
 
 
 def _paragraphs(text: str) -> str:

@@ -40,6 +40,7 @@ Folders = Annotated[
 ]
 Seeds = Annotated[str, typer.Option(metavar="NUMBER|LIST")]
 Cases = Annotated[str, typer.Option(metavar="FILE|LIST", parser=utf8)]
+OptionalCases = Annotated[str | None, typer.Option(metavar="FILE|LIST", parser=utf8)]
 
 
 @partial(command, docstrings=("create", "Rule"))
@@ -202,7 +203,7 @@ def predict(
 
 
 @command
-def report(path: Folder, out: Path = Path("study.html"), data: Cases | None = None) -> None:
+def report(path: Folder, out: Path = Path("study.html"), data: OptionalCases = None) -> None:
     from rayfbnn.study import Study
     from rayfbnn.study.ranking import ranks_text
 

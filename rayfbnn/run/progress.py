@@ -51,7 +51,9 @@ class LiveTable:
         self._latest: dict[int, Progress] = {}
         self._note = ""
         self._live = Live(
-            console=Console(file=drawn_error()), refresh_per_second=4, get_renderable=self._table
+            console=Console(file=drawn_error(), markup=False),
+            refresh_per_second=4,
+            get_renderable=self._table,
         )
 
     def update(self, progress: Progress) -> None:

@@ -15,6 +15,7 @@ from itertools import chain
 from socket import gethostname
 from typing import Literal, TypeAlias
 
+from rayfbnn.errors import RayStartError
 from rayfbnn.markup import tables
 from rayfbnn.run.executor import Executor, InProcess
 from rayfbnn.run.gathering_threads import Gathering
@@ -220,13 +221,17 @@ def new_executor(store: Store, n_batches: int, options: RunOptions) -> Executor:
         _remark_on_batches(store, workers)
         useful = n_batches if n_parts == 1 else n_parts
         workers = min(n_cores() if workers is None else workers, useful)
-    return RayExecutor(
-        workers=workers,
-        address=options.address,
-        max_failures=options.max_failures,
-        gpus_per_worker=1 if is_gpu else 0,
-        n_parts=n_parts,
-    )
+    try:
+        return RayExecutor(
+            workers=workers,
+            address=options.address,
+            max_failures=options.max_failures,
+            gpus_per_worker=1 if is_gpu else 0,
+            n_parts=n_parts,
+        )
+    except RayStartError as exc:
+        _log.warning("%s. This run goes on without Ray, in one process", exc)
+        return InProcess()
 
 
 def _remark_on_batches(store: Store, workers: int | None) -> None:

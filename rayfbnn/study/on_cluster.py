@@ -14,6 +14,7 @@ from rayfbnn.run.on_ray.actors import current_node
 from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, cause_of, connect
 from rayfbnn.run.on_ray.killing import Deadline, kill_processes
 from rayfbnn.run.on_ray.nodes import NodeWatch, warn_of_death, warn_of_leaving
+from rayfbnn.run.on_ray.waiting import Waiting
 from rayfbnn.run.running import RunOptions
 from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
 from rayfbnn.study.driving import drive, show
@@ -52,7 +53,7 @@ class ClusterDrivers:
         """Connect to the cluster, and look at its nodes."""
         gpus = 1 if study.members.with_cases().spec.device == "gpu" else 0
         self._ray, _ = connect(options.workers, options.address)
-        self._watch = NodeWatch(self._ray, gpus)
+        self._watch, self._room = NodeWatch(self._ray, gpus), Waiting(self._ray, gpus)
         self._n_members = sum(len(due.seeds) for due in study.due().values())
         self._options = options
         self._arguments = str(study.place), replace(options, workers=0, address=None)
@@ -112,7 +113,10 @@ class ClusterDrivers:
             self._ray.cancel(reference)
         warn_of_leaving(Counter(task.node for task in new.values()))
         n_staying = sum(not task.is_leaving for task in self._tasks.values())
-        if not self._is_over:
+        n_working = sum(bool(task.node) for task in self._tasks.values())
+        self._room.note(len(self._tasks) - n_working, n_working)
+        if not self._is_over and n_staying < min(self.count, self._n_members):
+            self._room.starting()
             for _ in range(min(self.count, self._n_members) - n_staying):
                 self._tasks[self._start()] = _Task()
 

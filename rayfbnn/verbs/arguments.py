@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.data import Dataset, Source, is_path, read_training
 from rayfbnn.data.paths import check_on_disk
-from rayfbnn.errors import ConfigError, StoreError, StoreExistsError, StoreFormatError, at_most_ten
+from rayfbnn.errors import (
+    ConfigError,
+    RayStartError,
+    StoreError,
+    StoreExistsError,
+    StoreFormatError,
+    at_most_ten,
+)
 from rayfbnn.output.whole_file import check_takes_files
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.root import root_document, store_around
@@ -174,8 +181,12 @@ def reducing(
     """Return who runs the tasks of a reduction: this process unless workers or a cluster are given."""
     from rayfbnn.reduce.executors import InProcess, OnRay
 
-    is_here = not workers and address is None
-    return nullcontext(InProcess(device)) if is_here else OnRay(workers, address, device)
+    if workers or address is not None:
+        try:
+            return OnRay(workers, address, device)
+        except RayStartError as exc:
+            _log.warning("%s. This goes on without Ray, in one process", exc)
+    return nullcontext(InProcess(device))
 
 
 def check_decisive(decisive: str, *, also: tuple[str, ...] = ()) -> None:

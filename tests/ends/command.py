@@ -79,6 +79,7 @@ class Command:
             stderr=self.stderr,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.getcwd()},
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # `nohup` ignores it
         )
 
     def _prepare_prediction(self, spec: Any) -> None:

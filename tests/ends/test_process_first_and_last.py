@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.drivers import finish, slow_spec, start
+from tests.support.drivers import finish, iterations_done, slow_spec, start, wait_until
 from tests.support.marks import some_long
+
+pytestmark = pytest.mark.usefixtures("usual_signals")
 
 # Programs that say when Python imports the commands, or when their work is done, and then wait for a signal.
 _IMPORTING = """
@@ -83,6 +85,19 @@ def test_a_signal_while_python_imports_ends_with_the_usual_code(
 def test_a_signal_after_the_result_does_not_change_the_exit_code(number: signal.Signals, when: str) -> None:
     arguments = ("study", "--help") if "first" in when else ("--help",)
     assert _signalled(_ENDING, number, *arguments, when) == (0, "")
+
+
+def test_a_run_that_nohup_started_survives_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(slow_spec(tmp_path).to_toml())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    process = start("run", tmp_path / "run.toml", tmp_path / "run.zarr", "--workers", 0)
+    assert process.stderr is not None
+    process.stderr.readline()  # the first line of progress
+    process.send_signal(signal.SIGHUP)
+    done = iterations_done(tmp_path / "run.zarr")
+    wait_until(lambda: iterations_done(tmp_path / "run.zarr") > done, process)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 75
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from tests.ends.command import LONG_PATIENCE, is_alive
 from tests.support.drivers import PATIENCE, descendants, finish, slow_spec, start, wait_until
 from tests.support.small import small_spec
 
+pytestmark = pytest.mark.usefixtures("usual_signals")
+
 MODULES = ("rayfbnn", "numpy", "zarr", "statistics", "json", "pandas")
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from rayfbnn.run.signals import STOPPING, interrupt_on_signal, postponed_signals, stop_on_signal
 
+pytestmark = pytest.mark.usefixtures("usual_signals")
+
 
 class Recorder:
     """Counts what a run is asked to do, with a clock that the test moves."""

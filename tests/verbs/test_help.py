@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -57,10 +60,25 @@ def test_every_parameter_of_a_command_has_help(parameter: Any) -> None:
     assert not any(other in parameter.help for other in ("From Python", "See `"))
 
 
-def test_no_help_has_brackets_that_the_shell_would_take_for_markup() -> None:
-    texts = {parameter.values[0].name: parameter.values[0].help for parameter in PARAMETERS}
-    texts |= {name: command.help for name, command in (COMMANDS | STUDY_COMMANDS).items()}
-    assert {name for name, text in texts.items() if re.search(r"\[/?[a-z][^\]]*\]", text or "")} == set()
+@pytest.mark.parametrize("width", [100, 60])  # with boxes, where square brackets are markup, and without
+def test_help_shows_square_brackets_and_nothing_of_python(width: int) -> None:
+    """In a process of its own, because the width is looked at once."""
+    code = """
+from typer.testing import CliRunner
+from rayfbnn.cli import app
+from tests.verbs.test_help import COMMANDS, STUDY_COMMANDS
+for path in (*([name] for name in COMMANDS), *(["study", name] for name in STUDY_COMMANDS)):
+    print(CliRunner().invoke(app, [*path, "--help"]).output)
+"""
+    environment = {**os.environ, "COLUMNS": str(width), "TERMINAL_WIDTH": str(width)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    texts = [command.help for command in (*COMMANDS.values(), *STUDY_COMMANDS.values())]
+    texts += [parameter.values[0].help for parameter in PARAMETERS]
+    brackets = set(re.findall(r"\[[^\]\s]+\]", "".join(filter(None, texts)).replace("\\[", "[")))
+    assert "[data]" in brackets and {text for text in brackets if text not in done.stdout} == set()
+    for never in ("typing.", "object at", "Annotated", "\\["):
+        assert never not in done.stdout
 
 
 @pytest.mark.parametrize("name", VERB_NAMES)

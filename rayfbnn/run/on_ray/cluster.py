@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import escape, glob
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rayfbnn.errors import ConfigError, WorkerError, without_credentials
+from rayfbnn.errors import ConfigError, RayStartError, WorkerError, without_credentials
 from rayfbnn.run.on_ray.guard import Guard
 from rayfbnn.run.on_ray.machine import WITHOUT_RAY, check_machine, private_folder
 from rayfbnn.run.on_ray.nodes import cluster_is_gone
@@ -34,9 +37,12 @@ WORKER_ENVIRONMENT = {
     "RAY_max_direct_call_object_size": str(2**19),
     "PYTHONSAFEPATH": "1",  # a worker imports nothing from its starting folder
 }
+_log = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _guards: list[Guard] = []  # guards of the Ray that was started here
+_sessions: list[str] = []  # its folder
+_HANDLER_SECONDS = 0.005
 _START_SECONDS = GRACE_SECONDS  # for Ray to finish starting, after a request to stop
 _OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; by default a third of the memory
 
@@ -71,8 +77,13 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
             _join(ray, address)
         return ray, False
     _check_machine_and_token()
-    with _in_one_line("cannot start Ray on this machine", WITHOUT_RAY):
+    try:
         _start_here(ray, workers)
+    except Exception as exc:
+        _log.warning("Ray did not start (%s); trying once more", first_line(exc).rstrip("."))
+        stop_ray(ray)
+        with _in_one_line("cannot start Ray on this machine", WITHOUT_RAY, RayStartError):
+            _start_here(ray, workers)
     return ray, True
 
 
@@ -82,12 +93,12 @@ def _check_machine_and_token() -> None:
 
 
 @contextmanager
-def _in_one_line(where: str, advice: str) -> Iterator[None]:
-    """Turn any error that Ray raises as it starts, of whatever class, into a WorkerError of one line."""
+def _in_one_line(where: str, advice: str, error: type[WorkerError] = WorkerError) -> Iterator[None]:
+    """Turn any error that Ray raises as it starts, of whatever class, into an error of one line."""
     try:
         yield
     except Exception as exc:
-        raise WorkerError(f"{where}: {first_line(exc).rstrip('.')}; {advice}") from exc
+        raise error(f"{where}: {first_line(exc).rstrip('.')}; {advice}") from exc
 
 
 def _join(ray: Any, address: str) -> None:
@@ -121,6 +132,7 @@ def _start_here(ray: Any, workers: int | None) -> None:
                 object_store_memory=_OBJECT_STORE_BYTES,
                 _temp_dir=folder,
             )
+            _sessions[:] = glob(f"{escape(folder)}/session_*_{os.getpid()}")[-1:]
     except BaseException:
         _end_guards()
         raise
@@ -154,10 +166,10 @@ def _start(ray: Any, **options: Any) -> None:
 
     try:
         threading.Thread(target=start, name="rayfbnn-ray", daemon=True).start()
-        has_ended.wait()
+        _keep_handler(previous, has_ended)
     except KeyboardInterrupt as exc:
         interrupt = exc
-        has_ended.wait(_START_SECONDS)
+        _keep_handler(previous, has_ended, _START_SECONDS)
     finally:
         signal.signal(signal.SIGTERM, previous)  # Ray's C++ code has set its own handler
         cancel_alarm()
@@ -170,6 +182,21 @@ def _start(ray: Any, **options: Any) -> None:
         raise (
             error if isinstance(error, Exception) else RuntimeError("its processes do not answer")
         ) from error
+
+
+def _keep_handler(handler: Any, has_ended: threading.Event, seconds: float = math.inf) -> None:
+    """Keep a handler of SIGTERM until Ray has started, or for some seconds.
+
+    Ray's C++ code sets a handler of its own meanwhile, which would print a stack trace.
+    """
+    deadline = time.monotonic() + seconds
+    while not has_ended.wait(_HANDLER_SECONDS) and time.monotonic() < deadline:
+        signal.signal(signal.SIGTERM, handler)
+
+
+def session_folder() -> str:
+    """Return the folder of the Ray that was started here, or "" if there is none."""
+    return _sessions[-1] if _sessions else ""
 
 
 def stop_ray(ray: Any) -> None:

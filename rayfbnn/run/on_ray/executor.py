@@ -13,11 +13,12 @@ from typing import Any, Self
 
 from rayfbnn.errors import RayFBNNError, WorkerError, at_most_ten
 from rayfbnn.run.on_ray.actors import Actor, Actors, Question
-from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, cause_of, connect, stop_ray
+from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, cause_of, connect, session_folder, stop_ray
 from rayfbnn.run.on_ray.killing import Deadline, kill_processes
 from rayfbnn.run.on_ray.nodes import NodeWatch, warn_of_death, warn_of_leaving, workers_in_words
 from rayfbnn.run.on_ray.output import result_alone_on_stdout
 from rayfbnn.run.on_ray.owners import Owners
+from rayfbnn.run.on_ray.waiting import Waiting
 from rayfbnn.run.on_ray.worker import NEWS_SECONDS, Worker
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.storage.places import Place
@@ -72,6 +73,8 @@ class RayExecutor:
         # Homes of chains that travel to owners of parts wait most of the time.
         cpus = 0 if is_divided else 1
         self._actors = Actors(self._ray, worker_class, environment, cpus=cpus, gpus=gpus_per_worker)
+        session = session_folder() if self._is_ours else ""
+        self._room = Waiting(self._ray, gpus_per_worker, session=session)
 
     def run(
         self, store_path: Place, batches: Sequence[int], *, until: int | None = None
@@ -83,6 +86,7 @@ class RayExecutor:
         self._waiting, self._until = deque(batches), until
         self._actors.greet_idle()
         if self._owners is not None:
+            self._room.starting()
             self._owners.start(store_path, self._wanted_owners())
         is_stopping = False
         while self._waiting or self._n_busy:
@@ -99,6 +103,7 @@ class RayExecutor:
             self._leave_nodes()
             self._follow_nodes(store_path)
             self._give_work()
+            self._say_what_waits()
             for reference, actor, question in self._actors.answered(NEWS_SECONDS):
                 progress = self._receive(reference, actor, question)
                 if progress is not None:
@@ -170,8 +175,17 @@ class RayExecutor:
             self._owners.follow(self._watch.nodes, self._wanted_owners())
         n_staying = sum(not actor.is_leaving for actor in self._actors)
         wanted = min(self._wanted_workers(), len(self._waiting) + self._n_busy)
+        if wanted > n_staying:
+            self._room.starting()
         for _ in range(wanted - n_staying):
             self._actors.start(store_path)
+
+    def _say_what_waits(self) -> None:
+        """Say what the workers that have not started wait for; with owners of parts, what these wait for."""
+        if not self._stop.is_set() and self._watch.seconds_silent() < _DOUBT_SECONDS:
+            workers = list(self._actors) if self._owners is None else self._owners.all
+            n_working = sum(bool(worker.node) for worker in workers)
+            self._room.note(len(workers) - n_working, n_working)
 
     def _wanted_owners(self) -> int:
         """Return how many owners of parts are wanted, at most one for each part."""

@@ -69,7 +69,7 @@ class Owners:
         self._options = {"runtime_env": {"env_vars": environment}} if environment else {}
         self._prefix = f"rayfbnn-{secrets.token_hex(8)}-"  # names in Ray; no draw depends on it
         self._numbers = counting()
-        self._all: list[_Owner] = []
+        self.all: list[_Owner] = []  # without those that leave; one without a node is not up
         self._questions: dict[Any, tuple[_Owner, _Question]] = {}  # by Ray's reference to the answer
         self._next: dict[_Owner, tuple[int, ...]] = {}  # the next division, whose parts are being read
         self._leaving: dict[_Owner, float] = {}  # owners to end, and when, on the monotonic clock
@@ -92,13 +92,13 @@ class Owners:
         """
         self._hear()
         self._note_lost(nodes)
-        staying = [owner for owner in self._all if owner.node not in nodes.draining]
+        staying = [owner for owner in self.all if owner.node not in nodes.draining]
         for owner in [owner for owner in staying if not owner.node][: max(0, len(staying) - wanted)]:
             self._end(owner)
         for _ in range(wanted - len(staying)):
             self._start()
         self._ask()
-        up = [owner for owner in self._all if owner.node and owner.node not in nodes.draining]
+        up = [owner for owner in self.all if owner.node and owner.node not in nodes.draining]
         del up[self._n_parts :]
         if not self._next.keys() <= set(up):
             self._next = {}
@@ -114,20 +114,20 @@ class Owners:
 
     def leaving(self, nodes: Nodes) -> Counter[str]:
         """Return the number of owners on each node that will be taken away, without those counted before."""
-        new = [o for o in self._all if o.node in nodes.draining and o not in self._announced]
+        new = [o for o in self.all if o.node in nodes.draining and o not in self._announced]
         self._announced.update(new)
         return Counter(owner.node for owner in new)
 
     def end(self) -> None:
         """End the owners."""
-        for owner in [*self._all, *self._leaving]:
+        for owner in [*self.all, *self._leaving]:
             self._end(owner)
 
     def _start(self, parts: tuple[int, ...] = ()) -> _Owner:
         """Start an owner. Ray starts it once there is room."""
         named = self._remote_class.options(name=f"{self._prefix}{next(self._numbers)}", **self._options)
         owner = _Owner(named.remote(*self._arguments), parts)
-        self._all.append(owner)
+        self.all.append(owner)
         self._changed = time.monotonic()
         return owner
 
@@ -155,7 +155,7 @@ class Owners:
                 owner.handle.follow.remote(self.division, owner.parts)
 
     def _note_lost(self, nodes: Nodes) -> None:
-        for owner in self._all:
+        for owner in self.all:
             if owner.node and owner.node not in nodes.alive:
                 self._lose(owner)
 
@@ -169,7 +169,7 @@ class Owners:
         """Ask the owners that are not up, once a second."""
         asked = {owner for owner, question in self._questions.values() if question == "ready"}
         now = time.monotonic()
-        for owner in self._all:
+        for owner in self.all:
             if not owner.node and owner not in asked and now - owner.asked >= _ASK_SECONDS:
                 owner.asked = now
                 self._questions[owner.handle.ready.remote()] = owner, "ready"
@@ -181,33 +181,33 @@ class Owners:
         """
         if all(owner.parts for owner in up) and sum(len(owner.parts) for owner in up) == self._n_parts:
             return False
-        is_settled = all(owner.node for owner in self._all)
+        is_settled = all(owner.node for owner in self.all)
         return is_settled or time.monotonic() - self._changed >= _SETTLE_SECONDS
 
     def _divide_if_read(self, nodes: Nodes) -> None:
         """Make the next division the present one, if all its parts have been read."""
         if any(question == "hold" for _, question in self._questions.values()):
             return
-        for owner in self._all:
+        for owner in self.all:
             had_parts, owner.parts = bool(owner.parts), self._next.get(owner, ())
             if not owner.parts and (had_parts or owner.node in nodes.draining):
                 self._leaving[owner] = time.monotonic() + (_STAY_SECONDS if owner.node else 0.0)
         self._next = {}
         assert self.division is not None
         self.division = self._new_division(self.division.number + 1)
-        for owner in self._all:
+        for owner in self.all:
             if owner.node:
                 owner.handle.follow.remote(self.division, owner.parts)
-        self._all = [owner for owner in self._all if owner not in self._leaving]
+        self.all = [owner for owner in self.all if owner not in self._leaving]
 
     def _new_division(self, number: int) -> Division:
-        owners = [RemoteOwner(owner.handle, owner.parts) for owner in self._all if owner.parts]
+        owners = [RemoteOwner(owner.handle, owner.parts) for owner in self.all if owner.parts]
         return Division(number, tuple(owners), self._prefix)
 
     def _end(self, owner: _Owner) -> None:
         """End an owner, and forget it and its questions."""
-        if owner in self._all:
-            self._all.remove(owner)
+        if owner in self.all:
+            self.all.remove(owner)
         self._leaving.pop(owner, None)
         self._questions = {ref: asked for ref, asked in self._questions.items() if asked[0] is not owner}
         self._ray.kill(owner.handle)

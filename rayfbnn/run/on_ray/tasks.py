@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -10,7 +11,9 @@ from typing import Any, Self
 from rayfbnn.errors import RayFBNNError, WorkerError
 from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, connect, first_line, stop_ray
 from rayfbnn.run.on_ray.output import result_alone_on_stdout
+from rayfbnn.run.on_ray.waiting import Waiting
 
+_LOOK_SECONDS = 1.0  # between two looks for a first result
 _AHEAD = 3  # tasks for each worker that are under way, or whose results wait for those of earlier ones
 _RETRIES = 20  # for each task, after deaths of workers or nodes
 
@@ -25,12 +28,16 @@ class Tasks:
         """
         self._context = ExitStack()
         self._ray, self._is_ours = connect(workers, address)
+        self._has_room = self._is_ours
         environment = {} if self._is_ours else WORKER_ENVIRONMENT
         self._options: dict[str, Any] = {"num_cpus": 1, "max_retries": _RETRIES}
         if needs_gpu:
             self._options["num_gpus"] = 1
         if environment:
             self._options["runtime_env"] = {"env_vars": environment}
+        self._room = Waiting(self._ray, self._options.get("num_gpus", 0), doubt=math.inf)
+        if not self._is_ours:
+            self._room.starting()
         n_cores = int(self._ray.cluster_resources().get("CPU", 1))
         self.n_workers = n_cores if workers is None else workers
 
@@ -70,6 +77,12 @@ class Tasks:
 
     def _result(self, reference: Any) -> Any:
         try:
+            # The first result says that there is room.
+            while not self._has_room and not self._ray.wait([reference], timeout=_LOOK_SECONDS)[0]:
+                self._room.note(self.n_workers, 0)
+            if not self._has_room:
+                self._has_room = True
+                self._room.note(0, self.n_workers)
             return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as exc:
             cause = exc.cause if hasattr(exc, "cause") else None

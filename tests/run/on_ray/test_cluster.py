@@ -19,7 +19,7 @@ from rayfbnn.errors import ClusterGoneError, ConfigError, WorkerError
 from rayfbnn.run.on_ray import cluster
 from rayfbnn.run.signals import interrupt_on_signal
 from tests.support.drivers import descendants, finish, slow_spec, start, wait_until
-from tests.support.small import make_store, small_spec
+from tests.support.small import assert_same_draws, make_store, small_spec
 
 
 def test_too_few_open_files_for_ray_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,16 +59,21 @@ def guards(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class RayThatCannotStart:
-    """A stand-in for Ray whose start raises an error."""
+    """A stand-in for Ray whose first starts raise an error."""
 
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
+    def __init__(self, error: BaseException, times: int = 2) -> None:
+        self.error, self.times = error, times
 
     def is_initialized(self) -> bool:
         return False
 
     def init(self, **options: object) -> None:
-        raise self.error
+        self.times -= 1
+        if self.times >= 0:
+            raise self.error
+
+    def shutdown(self) -> None:
+        pass
 
 
 ERRORS = [
@@ -92,7 +97,38 @@ def test_whatever_ray_raises_as_it_starts_is_one_line(
     assert "\n" not in str(raised.value)
     assert ("cannot join" if address else "--workers 0") in str(raised.value)
     assert not any(thread.name == "rayfbnn-ray" for thread in threading.enumerate())
-    assert guards == ([] if address else ["ended"])
+    assert guards == ([] if address else ["ended", "ended"])
+
+
+_TIMED_OUT = RuntimeError("The current node timed out during startup. This could happen because ...\nmore")
+
+
+@pytest.mark.usefixtures("guards")
+def test_ray_is_started_once_more(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    ray = RayThatCannotStart(_TIMED_OUT, times=1)
+    monkeypatch.setattr(cluster, "_import_ray", lambda address: ray)
+    assert cluster.connect(1, None) == (ray, True)
+    cluster.stop_ray(ray)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "timed out during startup" in line and "once more" in line and "\n" not in line
+
+
+@pytest.mark.usefixtures("guards")
+def test_without_ray_one_process_does_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec, path = small_spec(tmp_path), tmp_path / "run.zarr"
+    monkeypatch.setattr(cluster, "_import_ray", lambda address: RayThatCannotStart(_TIMED_OUT))
+    assert api.sample(spec, path, workers=2, progress=False).draws == 10
+    assert "goes on without Ray, in one process" in caplog.text
+    expected = tmp_path / "expected.zarr"
+    api.sample(spec, expected, workers=0, progress=False)
+    assert_same_draws(path, expected)
+    caplog.clear()
+    api.predict(path, data=tmp_path / "train.csv", workers=2)
+    assert "goes on without Ray, in one process" in caplog.text
+    with pytest.raises(WorkerError, match="cannot join"):
+        api.resume(path, iterations=12, address="auto", progress=False)
 
 
 @pytest.fixture
@@ -175,7 +211,11 @@ def test_sigterm_while_ray_starts_stops_it_once_it_has_started(
 def test_a_job_that_is_told_to_stop_while_ray_starts_ends_with_75(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(slow_spec(tmp_path).to_toml())
     driver = start("run", tmp_path / "run.toml", tmp_path / "run.zarr", "--workers", 1)
-    wait_until(lambda: any("gcs_server" in command for _, command in descendants(driver.pid)), driver)
-    driver.send_signal(signal.SIGTERM)
+    wait_until(lambda: any("raylet/raylet" in command for _, command in descendants(driver.pid)), driver)
+    for _ in range(4000):  # some come while Ray's own handler of SIGTERM, which prints stack traces, is set
+        if driver.poll() is None:
+            driver.send_signal(signal.SIGTERM)
+            time.sleep(0.003)
     code, _, errors = finish(driver)
     assert code == 75, errors
+    assert "SIGTERM received" not in errors, errors

@@ -73,6 +73,11 @@ class StandinRay:
         """Return the resources of the nodes, like ray.cluster_resources."""
         return {"CPU": sum(self.cpus.values()), "GPU": self.gpus.total()}
 
+    def available_resources(self) -> dict[str, float]:
+        """Return what no actor has, like ray.available_resources."""
+        held = sum(handle.cpus for handle in self.handles if handle.node and not handle.is_dead)
+        return {**self.cluster_resources(), "CPU": sum(self.cpus.values()) - held}
+
     def remote(self, **resources: Any) -> Callable[[type], Any]:
         """Make a class of actors, like ray.remote."""
 
