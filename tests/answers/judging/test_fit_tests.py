@@ -7,7 +7,8 @@ import pytest
 import scipy.stats
 
 from rayfbnn.answers.calibration import Places
-from rayfbnn.answers.judging.fit_evidence import JudgedTarget
+from rayfbnn.answers.judging.fit import judge_fit
+from rayfbnn.answers.judging.fit_evidence import FitEvidence, JudgedTarget
 from rayfbnn.answers.judging.fit_tests import (
     CONFIDENCE,
     COVERAGE,
@@ -31,7 +32,7 @@ from rayfbnn.answers.judging.p_values import (
     ranks,
 )
 from rayfbnn.arrays import Array
-from tests.support.store.standin_store import normal, uniform
+from tests.support.store.standin_store import make_spec, normal, uniform
 
 N_ROWS, N_CASES = 4000, 200
 
@@ -181,3 +182,13 @@ def test_labels_are_described_by_their_rate_or_by_their_thirds() -> None:
         "y = 1 is too extreme: its lowest third is 23% on average where 100% of the cases"
     )
     assert "highest third 77% on average where 100%" in thirds
+
+
+@pytest.mark.parametrize(("n_large_k", "grade"), [(20, "no misfit"), (21, "cannot tell")])
+def test_a_fifth_of_the_cases_may_have_a_large_k(n_large_k: int, grade: str) -> None:
+    places = np.linspace(0.005, 0.995, 100)[None]
+    cases = NumberCases(places, np.minimum(places + 1e-3, 1.0), places, {}, frozenset())
+    evidence = FitEvidence(True, 100, 100, 400, n_large_k, 0, (JudgedTarget("y", "", cases),))
+    assert judge_fit([evidence], make_spec().data_model, is_positive={"y": False}).grade == grade
+    np.testing.assert_array_equal(evidence.places["y"].low, places[0])
+    assert (evidence.places["y"].high > evidence.places["y"].low).all()
