@@ -242,3 +242,11 @@ def test_the_memory_of_the_sites_is_counted() -> None:
 def test_wrong_settings_are_refused(settings: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"methods.vep.{message}"):
         Propagation(**settings)
+
+
+def test_the_curvature_of_the_bound_has_no_step_where_a_series_takes_over() -> None:
+    zeta = np.array([0.0, 1e-6, 5e-4, 0.999e-3, 1e-3, 1.001e-3, 0.1, 5.0])
+    series = 1 / 8 - zeta[:6] ** 2 / 96
+    found = approximated.curvature_of_bound(zeta)
+    np.testing.assert_allclose(found[:6], series, rtol=1e-11)
+    np.testing.assert_allclose(found[6:], np.tanh(zeta[6:] / 2) / (4 * zeta[6:]), rtol=1e-14)

@@ -433,6 +433,15 @@ def test_values_of_either_sign_are_too_large_for_float32(value: float, column: s
         make_dataset(values[:, :2], values[:, 2:], **columns, dtype="float32")
 
 
+def test_targets_of_other_cases_are_checked_too() -> None:
+    data = make_dataset(np.ones((3, 2)), np.ones((3, 1)), input_names=["a", "b"], target_names=["y"])
+    inputs, targets = np.ones((2, 2)), np.array([[1.0], [1e30]])
+    data.check_range(inputs, None, dtype="float32", source="new.csv")
+    data.check_range(inputs, targets, dtype="float64", source="new.csv")
+    with pytest.raises(DataError, match="row 2, column y: .*too large for float32"):
+        data.check_range(inputs, targets, dtype="float32", source="new.csv")
+
+
 def test_the_log_scale_counts_the_observed_cases_of_each_target() -> None:
     targets = np.array([[2.0, 10.0], [6.0, np.nan], [np.nan, 20.0], [4.0, np.nan]])
     scales = [math.sqrt(8 / 3), 5.0]  # of 2, 6 and 4, and of 10 and 20

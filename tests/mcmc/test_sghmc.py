@@ -343,3 +343,10 @@ def test_nothing_is_computed_in_double_precision_for_a_run_in_single_precision()
             integrator=integrator,  # type: ignore[arg-type]
         )
         assert after.position.dtype == after.momentum.dtype == np.float32
+
+
+def test_the_description_names_what_is_automatic() -> None:
+    automatic_words = Sghmc(steps=5, stepsize="auto", batch=4, noise="estimate", scaling="auto").description()
+    assert "automatic scales of groups" in automatic_words and "of its stepsize is used" in automatic_words
+    fixed = Sghmc(steps=5, stepsize=0.1, integrator="langevin", batch=7).description()
+    assert "automatic" not in fixed and "friction" not in fixed and "batches of at most 7 cases" in fixed

@@ -7,6 +7,8 @@ import pytest
 import scipy.stats
 
 from rayfbnn.answers.calibration import Places
+from rayfbnn.answers.judging.fit import judge_fit
+from rayfbnn.answers.judging.fit_evidence import FitEvidence, JudgedTarget
 from rayfbnn.answers.judging.fit_tests import (
     CONFIDENCE,
     COVERAGE,
@@ -18,6 +20,10 @@ from rayfbnn.answers.judging.fit_tests import (
     NumberCases,
     joint_p,
 )
+from rayfbnn.answers.judging.fit_tests import (
+    Test as OneTest,
+)
+from rayfbnn.answers.judging.fit_words import sentences
 from rayfbnn.answers.judging.p_values import (
     anderson_darling,
     binomial_p,
@@ -26,7 +32,7 @@ from rayfbnn.answers.judging.p_values import (
     ranks,
 )
 from rayfbnn.arrays import Array
-from tests.support.store.standin_store import normal, uniform
+from tests.support.store.standin_store import make_spec, normal, uniform
 
 N_ROWS, N_CASES = 4000, 200
 
@@ -162,3 +168,27 @@ def test_parameters_weaken_the_evidence_of_cases_left_out() -> None:
     tests = {test.kind: test.p for test in LabelCases(labels, probability, 20.0).tests()}
     assert tests[CONFIDENCE][0] > 10 * tests[CONFIDENCE][1]
     assert tests[RATE][0] == tests[RATE][1]
+
+
+def test_labels_are_described_by_their_rate_or_by_their_thirds() -> None:
+    cases = LabelCases(np.ones((1, 90), bool), np.linspace(0.1, 0.9, 90), 1.0)
+    target = JudgedTarget("y", "y = 1", cases)
+    p = np.array([1e-6])
+    rate, thirds = sentences(
+        target, [OneTest(RATE, "", p, 1.0), OneTest(CONFIDENCE, "", p, 1.0, -1.0)], is_left_out=False
+    )
+    assert rate == "y = 1 is 50.0% on average, but 100.0% of the cases have the label"
+    assert thirds.startswith(
+        "y = 1 is too extreme: its lowest third is 23% on average where 100% of the cases"
+    )
+    assert "highest third 77% on average where 100%" in thirds
+
+
+@pytest.mark.parametrize(("n_large_k", "grade"), [(20, "no misfit"), (21, "cannot tell")])
+def test_a_fifth_of_the_cases_may_have_a_large_k(n_large_k: int, grade: str) -> None:
+    places = np.linspace(0.005, 0.995, 100)[None]
+    cases = NumberCases(places, np.minimum(places + 1e-3, 1.0), places, {}, frozenset())
+    evidence = FitEvidence(True, 100, 100, 400, n_large_k, 0, (JudgedTarget("y", "", cases),))
+    assert judge_fit([evidence], make_spec().data_model, is_positive={"y": False}).grade == grade
+    np.testing.assert_array_equal(evidence.places["y"].low, places[0])
+    assert (evidence.places["y"].high > evidence.places["y"].low).all()
