@@ -32,7 +32,7 @@ from rayfbnn.draws.view import committed
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.real import RealTargets
 from rayfbnn.store.store import Store
-from tests.support import linear_places
+from tests.support.model import linear_places
 
 N_CASES = 200
 STRENGTHS = (0.0, 0.5, 2.0)
