@@ -61,6 +61,9 @@ _HOST_AND_PORT = re.compile(r"[^:%]*(:\d{0,5}\W*)?")
 _OPTION = re.compile(rf"({NAMES_OF_SECRETS})[^\s\"'&#]+", re.IGNORECASE)
 
 
+_MOST_CHARACTERS = 20_000  # of a message, which may quote a text of a megabyte
+
+
 def without_credentials(text: str) -> str:
     """Return a text with *** for what may be a user, a password, or another credential in an address."""
     return _OPTION.sub(r"\1***", _WORD.sub(_without_user, text))
@@ -83,6 +86,11 @@ def _without_user(match: re.Match[str]) -> str:
     return word
 
 
+def _message(text: str) -> str:
+    cut = f"{text[:_MOST_CHARACTERS]}..." if len(text) > _MOST_CHARACTERS else text
+    return without_credentials(cut)
+
+
 class RayFBNNError(Exception):
     """Base of all errors about the user's input, files or machine. Any other exception is a bug.
 
@@ -93,7 +101,7 @@ class RayFBNNError(Exception):
     exit_code = 1
 
     def __init__(self, *arguments: object) -> None:
-        super().__init__(*(without_credentials(one) if isinstance(one, str) else one for one in arguments))
+        super().__init__(*(_message(one) if isinstance(one, str) else one for one in arguments))
 
 
 class ConfigError(RayFBNNError):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 
 MAX_DIVERGED = 0.01  # share of iterations
+_MOST_DIVERGED = 2**31  # updates in an iteration; a forged store may have more
 
 
 @dataclass(frozen=True)
@@ -270,6 +271,6 @@ def _updates(run: Draws) -> tuple[float | None, int, float]:
         is_known = np.isfinite(shares)
         accepted += float(shares[is_known].sum())
         n_accepted += int(is_known.sum())
-        n_diverged += int(np.nansum(diverged))
+        n_diverged += int(np.clip(np.nan_to_num(diverged), 0, _MOST_DIVERGED).sum())
         n_with_any += int((diverged > 0).sum())
     return accepted / n_accepted if n_accepted else None, n_diverged, n_with_any / run.total

@@ -16,7 +16,7 @@ from rayfbnn.approximate.keys import Limits, limits_of
 from rayfbnn.approximate.registry import APPROXIMATIONS
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec.operations import StrictModel
-from rayfbnn.spec.sections import PhaseSpec
+from rayfbnn.spec.sections import MOST_PHASES, PhaseSpec
 
 RUNS = ("hmc", "sghmc")
 """The methods that are runs of Markov chains with phases of their own."""
@@ -28,7 +28,7 @@ METHODS = (*RUNS, *APPROXIMATIONS)
 class PhasesKeys(StrictModel):
     """[[methods.hmc.phase]] and [[methods.sghmc.phase]]: the phases of a run of Markov chains."""
 
-    phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)]
+    phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1, max_length=MOST_PHASES)]
 
 
 class ApproximationKeys(StrictModel):

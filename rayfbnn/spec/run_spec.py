@@ -65,7 +65,7 @@ from rayfbnn.spec.schedule_checks import (
     check_schedule,
     tuning_phases,
 )
-from rayfbnn.spec.sections import KEYS_OF_NEW_CASES, Count, DataSpec, InitialSpec, PhaseSpec
+from rayfbnn.spec.sections import KEYS_OF_NEW_CASES, MOST_PHASES, Count, DataSpec, InitialSpec, PhaseSpec
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
 from rayfbnn.state import LadderEnds
 
@@ -99,7 +99,7 @@ class RunSpec(StrictModel):
     network_keys: Annotated[NetworkKeys, Field(alias="network", default_factory=NetworkKeys)]
     initial: InitialSpec = InitialSpec(sigmas=0.5)
     iterations: Count | None = None
-    phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)] = ()
+    phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1, max_length=MOST_PHASES)] = ()
     method: Method | None = None
     methods: MethodsSpec = MethodsSpec()
     ladder: LadderSpec | None = None
