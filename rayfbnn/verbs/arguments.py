@@ -44,8 +44,10 @@ def read_spec(spec: Spec, overrides: Sequence[str]) -> RunSpec:
     if isinstance(spec, RunSpec):
         if not overrides:
             return spec
-        path = spec.train_path
-        return RunSpec.from_dict(spec.with_train(path and path.resolve()).written(), overrides)
+        spec = spec.with_train(spec.train_path and spec.train_path.resolve())
+        # Default phases follow from the other keys, unless one of them is changed.
+        names_a_phase = any(one.strip().startswith("phase") for one in overrides)
+        return RunSpec.from_dict(spec.to_dict() if names_a_phase else spec.written(), overrides)
     if isinstance(spec, Mapping):
         return RunSpec.from_dict(spec, overrides)
     return RunSpec.from_toml(spec, overrides)
