@@ -66,7 +66,7 @@ _MOST_CHARACTERS = 20_000  # of a message, which may quote a text of a megabyte
 
 
 def without_credentials(text: str) -> str:
-    """Return a text with *** for what may be a user, a password, or another credential in an address."""
+    """Return a text with *** for users, passwords, and other possible credentials in addresses."""
     return _OPTION.sub(r"\1***", _WORD.sub(_without_user, text))
 
 

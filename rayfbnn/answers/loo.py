@@ -131,7 +131,7 @@ def leave_out_one(log_densities: Array) -> tuple[float, float, float]:
     """Return elpd, p and Pareto k of a case, given its log density in every draw, (n_chains, n_draws).
 
     The weights are not smoothed if no Pareto distribution can be fitted to the largest. Then k is minus
-    infinity if all weights are nearly equal, and else infinite, so that the case counts as unreliable.
+    infinity if all weights are nearly equal, and else infinite; the case then counts as unreliable.
     """
     from arviz_stats import base
 

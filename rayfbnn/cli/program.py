@@ -50,7 +50,7 @@ class _Program(typer.core.TyperGroup):
 def _hidden_credentials() -> Iterator[None]:
     try:
         yield
-    except Exception as exc:  # typer's error of usage, whose class depends on typer's version
+    except Exception as exc:  # typer's error of usage; its class depends on typer's version
         if isinstance(message := getattr(exc, "message", None), str):
             exc.message = without_credentials(message)  # type: ignore[attr-defined]
         raise
@@ -149,7 +149,7 @@ def _kind_and_settings(parameter: inspect.Parameter) -> tuple[Any, Any]:
 
 
 def _without_markup(text: str) -> str:
-    """Return a text of help whose square brackets, as in [data], are shown; in boxes they are markup."""
+    """Return a text of help that shows square brackets, as in [data]; in boxes they are markup."""
     return re.sub(r"\[(?=[a-z#/@])", r"\\[", text) if _has_boxes else text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# The control characters of ASCII and Latin-1, those that turn the direction of text, and separators of lines.
+# Control characters of ASCII and Latin-1, marks that turn the direction of text, and separators of lines.
 _CONTROLS = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _IN_NAMES = re.compile(f"[{_CONTROLS}]")
 _IN_TEXT = re.compile(f"(?![\t\n])[{_CONTROLS}]")

@@ -76,7 +76,7 @@ def shortened(text: str, at_most: int = 40) -> str:
 
 
 def all_shortened(names: Sequence[str], at_most: int = 40) -> list[str]:
-    """Return names shortened so that they stay different.
+    """Return shortened names that stay different.
 
     Their middles, ends or beginnings are left out. If that makes two equal, their numbers in the list follow.
     """

@@ -71,8 +71,8 @@ def is_unreliable(k: Array, limit: float) -> Array:
 def tail_shape(values: Array) -> float:
     """Return the Pareto k of the heavier tail of values (n,); NaN if it cannot be estimated.
 
-    With 1/2 or more, the variance is infinite, so that the mean has no standard error; with 1 or more, as for
-    a Cauchy distribution, there is no mean.
+    With 1/2 or more, the variance is infinite, and the mean has no standard error; with 1 or more, as for a
+    Cauchy distribution, the mean does not exist.
     """
     n_tail = _tail(len(values))
     if n_tail < _LEAST_TAIL or not np.isfinite(values).all():

@@ -21,8 +21,8 @@ _log = logging.getLogger(__name__)
 def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> int | None:
     """Return the length requested for the last phase. StoreMismatchError lists all other differences.
 
-    A configuration that leaves the length open asks for none. Default tuning, whose length follows from that
-    of the last phase, stays as in the store.
+    A configuration that leaves the length open asks for none. Default tuning stays as in the store; its
+    length follows from that of the last phase.
     """
     is_open = asked.has_open_length
     asked = asked.resolved(store.spec.encoding).with_tuning_of(store.spec)

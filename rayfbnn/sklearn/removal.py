@@ -63,7 +63,7 @@ def identity(made: os.stat_result) -> str:
 def remove(folder: str, made: str) -> None:
     """Remove a folder with this identity, but no other folder that may have its name by now.
 
-    It gets a hidden name first, so that it is gone at once, and whole.
+    It gets a hidden name first, and is therefore gone at once, and whole.
     """
     parent, name = os.path.split(folder)
     hidden = os.path.join(parent, f".{name}")

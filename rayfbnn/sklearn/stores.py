@@ -23,7 +23,7 @@ class TemporaryStore:
     """A place for a store that is removed together with this object, or when its process ends in any way.
 
     A pickle contains all files of the store, because a path would not be valid elsewhere. An unpickled object
-    keeps them in memory, and writes them to a place of its own when its path is asked for.
+    keeps them in memory, and writes them to its own place when its path is asked for.
     """
 
     def __init__(self) -> None:

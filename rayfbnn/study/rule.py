@@ -17,7 +17,7 @@ from rayfbnn.study.agreement import LEAST_DRAWS, agreement
 
 _MOST_LOOKS = 1000
 _MOST_NAMED = 3  # members that are named for a quantity outside the limits
-_HEAVY = 0.5  # Pareto k of a tail, from which on the variance is infinite, and the mean has no standard error
+_HEAVY = 0.5  # Pareto k of a tail; from here on the variance is infinite, and the mean has no standard error
 _DIGITS = 6  # of a number on record, because machines may round the last bits of a function differently
 
 

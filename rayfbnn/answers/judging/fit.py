@@ -89,9 +89,9 @@ class _Tested:
     def faults(self) -> tuple[list[Test], list[Test], JudgedTarget]:
         """Return tests of the mean, other tests that fall short, and the target without faults of the mean.
 
-        A mean that misses something also makes the spread vary and the tails heavy. What it misses is removed
-        from the places, input by input. Other tests are of what remains when features with weak evidence are
-        removed as well. If the mean misses something, labels have no other fault.
+        A mean that misses something also makes the spread vary and the tails heavy. The missed
+        features are removed from the places, input by input. Other tests are of the rest after features with
+        weak evidence are removed as well. If the mean misses something, labels have no other fault.
         """
         failed = self.failed() or [self.strongest]
         named = [test for test in failed if test.kind == MEAN][:1]

@@ -32,7 +32,7 @@ MEAN = "mean"
 # Shares of the level. Half of that of variation is for the moments, and half for all inputs together.
 _SHARES = {COVERAGE: 0.15, UNIFORMITY: 0.1, OUTLIERS: 0.05, VARIATION: 0.35, MEAN: 0.35}
 _SHARES_OF_LABELS = {RATE: 0.15, CONFIDENCE: 0.35, CURVATURE: 0.15, MEAN: 0.35}
-_AT_ONCE = 256  # features whose values are held
+_AT_ONCE = 256  # features held at a time
 _MOST_LOGIT = 15.0
 _FOLDED = 5  # values that an input has at least, if its ends are compared with its middle
 
@@ -63,7 +63,7 @@ class Test:
 
 
 def calibrated(test: Test) -> Test:
-    """Return a test whose p-values allow for what all cases of a replicate share, such as the network.
+    """Return a test with p-values that allow for anything that a replicate shares, such as the network.
 
     The normal score of each p-value is divided by its root mean square over all rows. Otherwise the tests
     that depend most on the uncertainty of the networks would have the smallest p-values of most replicates,
@@ -121,7 +121,7 @@ class NumberCases:
         return features(inputs, self.covariates.get(PREDICTED_VALUE), has_order=self.has_order)
 
     def without(self, names: Iterable[str]) -> NumberCases:
-        """Return places of all rows without what the named features explain.
+        """Return places of all rows without the part that the named features explain.
 
         A model with the features would expect less noise. If the remaining scores vary less than those of a
         right model, they are therefore enlarged to its spread.
@@ -266,7 +266,7 @@ class LabelCases:
     def tests(self) -> list[Test]:
         """Return score tests of log odds = a + b logit(p) + c logit(p)**2 + d f at a = c = d = 0 and b = 1.
 
-        Each feature f has a test of its own.
+        Each feature f has its own test.
         A case pulls the predictions that leave it out away from itself, because the others have to make up
         for it: the scores of b and c are too small by about the effective number of parameters. Their
         variance is therefore enlarged by its square.

@@ -18,7 +18,7 @@ VALUE, INPUTS, ROWS, PRODUCTS = "value", "inputs", "rows", "products"
 SHARES = {VALUE: 0.1, INPUTS: 0.45, ROWS: 0.15, PRODUCTS: 0.3}
 PREDICTED_VALUE = "the predicted value"
 SLOPE_OF_VALUE = f"a slope in {PREDICTED_VALUE}"
-_LEADING = 5  # inputs whose products are tested
+_LEADING = 5  # inputs with products that are tested
 _ONE_WAY = 0.9  # share of the steps between rows that go one way, if the rows are sorted by the target
 _MIXED = 0.5  # changes of label between rows, relative to a random order; fewer if rows are sorted by label
 
@@ -98,7 +98,7 @@ def _ranks(values: Array) -> Array:
 
 
 def _beyond(values: Array, *others: Array) -> Array:
-    """Return what a straight function of others, which have mean zero, does not explain, as a feature."""
+    """Return the part of a feature that no straight function of others, with means of zero, explains."""
     basis = np.column_stack([np.ones(len(values)), *others])
     rest = values - basis @ np.linalg.lstsq(basis, values, rcond=None)[0]
     size, before = np.linalg.norm(rest), np.linalg.norm(values)
@@ -106,7 +106,7 @@ def _beyond(values: Array, *others: Array) -> Array:
 
 
 def has_order(targets: Array) -> bool:
-    """Return whether numbers are not sorted, so that a trend over their rows can mean something.
+    """Return True if numbers are not sorted, because only then can a trend over their rows mean something.
 
     The rows may be sorted in one piece or in several; equal neighbours say nothing.
 

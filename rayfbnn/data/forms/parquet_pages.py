@@ -1,4 +1,4 @@
-"""Reads from a Parquet file what PyArrow will unpack: where its columns are, and the sizes of their pages.
+"""Reads from a Parquet file how much PyArrow will unpack: where columns are, and the sizes of pages.
 
 The footer states these sizes too, but PyArrow does not compare them. The footer is read here because the
 objects that PyArrow makes of it end the process for some damaged files. All are structures in the compact
@@ -41,9 +41,9 @@ class Pages:
     """The pages of one column in one group of rows.
 
     n_bytes    their size without compression
-    n_values   the number of their values, including a dictionary, and at least the number of rows
+    n_values   the number of values, including a dictionary, and at least the number of rows
     n_rows     the number of rows in the group
-    encodings  the numbers of their encodings
+    encodings  the numbers of all encodings
     """
 
     n_bytes: int

@@ -187,7 +187,7 @@ def _start(ray: Any, **options: Any) -> None:
 def _keep_handler(handler: Any, has_ended: threading.Event, seconds: float = math.inf) -> None:
     """Keep a handler of SIGTERM until Ray has started, or for some seconds.
 
-    Ray's C++ code sets a handler of its own meanwhile, which would print a stack trace.
+    Ray's C++ code sets its own handler meanwhile, which would print a stack trace.
     """
     deadline = time.monotonic() + seconds
     while not has_ended.wait(_HANDLER_SECONDS) and time.monotonic() < deadline:

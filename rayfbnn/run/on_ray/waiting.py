@@ -1,4 +1,4 @@
-"""What a run waits for if Ray has no room for its workers, in one line."""
+"""Says in one line why a run waits if Ray has no room for its workers."""
 
 from __future__ import annotations
 

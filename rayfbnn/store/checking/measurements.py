@@ -12,7 +12,7 @@ from rayfbnn.store.tuning_rounds import Round
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
-# The coordinates of levels whose noise or power is a float above 0.
+# The coordinates of levels with a noise or power that is a float above 0.
 _COORDINATES = {"noise": (-1419.0, 1489.0), "powers": (-744.0, 0.0)}
 
 
@@ -24,7 +24,7 @@ def measurements_problem(
     ladders: int,
     iterations: int,
 ) -> str:
-    """Return why the measurements in a record of iterations cannot be those of their round, or "".
+    """Return why the measurements in a record of iterations cannot belong to the round, or "".
 
     documents     of the types in `documents.RecordDocument.tuning`
     tuning_round  the round that the iterations belong to, or None

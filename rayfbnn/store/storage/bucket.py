@@ -28,7 +28,7 @@ _BROKEN = "the connection broke off"
 # Words in a message of obstore -> the reason for the user, and whether it may pass; the first match counts.
 _SIGNS = {
     "BadScheme": (_HTTP, False),
-    "169.254.169.254": ("there are no credentials, neither in the environment nor of this machine", False),
+    "169.254.169.254": ("no credentials were found, neither in the environment nor of this machine", False),
     "Temporary failure in name": ("the name of the server cannot be looked up at present", True),
     "dns error": ("the name of the server is not known", False),
     "following redirect": ("the server redirects requests again and again", False),
@@ -257,7 +257,7 @@ class Bucket:
         return None if meta is None else _tag(meta)
 
     def _head(self, key: str) -> Any:
-        """Return what the server says about an object, which may be empty; None if there is none."""
+        """Return the metadata of an object, which may be empty; None if it does not exist."""
         with _answered():
             try:
                 return self._objects.head(key)

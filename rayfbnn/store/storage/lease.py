@@ -26,12 +26,12 @@ from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, Tag
 SECONDS = 60.0
 _RENEWALS = 3  # per lease time
 _LOOKS = 30  # at the object of another holder, per lease time
-_FRESH = 1 / 12  # part of the lease time for which a renewal proves that the lease is held
-_ATTEMPTS = 3  # to renew a lease whose renewals are not answered
+_FRESH = 1 / 12  # part of the lease time; a renewal proves so long that the lease is held
+_ATTEMPTS = 3  # to renew a lease while renewals are not answered
 
 
 def running_time() -> float:
-    """Return seconds by a clock that also counts the time for which the machine was suspended."""
+    """Return seconds by a clock that also counts while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

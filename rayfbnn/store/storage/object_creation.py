@@ -1,7 +1,7 @@
 """The creation of a store in a bucket, where its objects have their final keys from the start.
 
 The root metadata is put last; without it the address is not a store. Until then a marker tells the objects
-from those of others. A creation that fails removes nothing, because another process may have gone on with
+from those of others. A creation that fails removes nothing, because another process may have taken over
 its objects. The next creation replaces objects that differ from its own, and removes those it does not write.
 """
 

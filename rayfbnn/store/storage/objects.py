@@ -268,7 +268,7 @@ class ObjectStorage:
             self.drop(place / CREATING, below=place)
 
     def write_root(self, place: Place, data: bytes) -> None:
-        """Keep the root metadata for the end of the creation, and remove what an earlier one left."""
+        """Keep the root metadata for the end of the creation, and remove the leftovers of an earlier one."""
         if self._creation is None:
             raise TypeError(f"{place}: only a creation writes it")
         with _translated("list", place):

@@ -95,7 +95,7 @@ class FileSystem:
         return names
 
     def sizes(self, place: Place) -> dict[str, int]:
-        """Return the sizes of the files in a folder by their names; {} if there is no folder."""
+        """Return the sizes of the files in a folder by their names; {} for a missing folder."""
         sizes: dict[str, int] = {}
         with suppress(FileNotFoundError):
             for name in self.listdir(place):

@@ -68,7 +68,7 @@ class Storage(Protocol):
         ...
 
     def sizes(self, place: Place) -> dict[str, int]:
-        """Return the sizes of the files in a folder by their names; {} if there is no folder.
+        """Return the sizes of the files in a folder by their names; {} for a missing folder.
 
         StoreCorruptError if something in it is neither a file nor a folder, such as a link.
         """
