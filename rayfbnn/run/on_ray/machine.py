@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
 
 from rayfbnn.errors import ConfigError
 
@@ -20,6 +21,8 @@ _CONNECT_SECONDS = 5.0
 _SESSION_BYTES = 8 * 2**20  # logs and sockets of a short run; a long one has some more
 _SOCKET_BYTES = 103 if sys.platform == "darwin" else 107  # longest path of a socket: sun_path less its end
 _TEMPORARY = ("RAY_TMPDIR",) if sys.platform == "darwin" else ("RAY_TMPDIR", "TMPDIR")  # in Ray's order
+
+_private: set[str] = set()  # folders of the Ray that was started here
 
 
 def check_machine() -> None:
@@ -65,14 +68,25 @@ def private_folder() -> Iterator[str]:
             os.mkdir(folder, 0o700)
     if folder is None or folder != _ray_folder(base):
         folder = tempfile.mkdtemp(prefix="ray-", dir=base)
-    with ExitStack() as stack:
-        stack.callback(os.chmod, folder, 0o700)  # in case Ray has no such function any more
-        with suppress(ImportError, AttributeError):
-            from ray._common import utils
-
-            stack.callback(setattr, utils, "try_make_directory_shared", utils.try_make_directory_shared)
-            utils.try_make_directory_shared = lambda folder: None
+    if not _private:
+        _keep_ray_from_sharing()
+    _private.add(folder)
+    try:
         yield folder
+    finally:
+        os.chmod(folder, 0o700)  # in case Ray has no such function any more
+
+
+def _keep_ray_from_sharing() -> None:
+    """Keep Ray from opening private folders to all users.
+
+    Ray's function is not put back, because the thread of a start that was interrupted may call it later.
+    """
+    with suppress(ImportError, AttributeError):
+        from ray._common import utils
+
+        share: Any = utils.try_make_directory_shared
+        utils.try_make_directory_shared = lambda path: path.startswith(tuple(_private)) or share(path)
 
 
 def _ray_folder(base: str) -> str | None:
