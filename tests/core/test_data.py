@@ -24,6 +24,7 @@ from rayfbnn.data import (
     read_dataset,
     read_training_file,
 )
+from rayfbnn.data.forms import parquet
 from rayfbnn.errors import DataError
 from rayfbnn.model.inputs import PIECE_BYTES
 from rayfbnn.spec import RunSpec
@@ -270,7 +271,8 @@ def test_a_small_archive_of_a_huge_file_is_refused_before_it_is_unpacked(
 def test_a_table_that_no_memory_holds_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(file_sizes, "memory_of_machine", lambda: 100)
+    for module in (file_sizes, parquet):
+        monkeypatch.setattr(module, "memory_of_machine", lambda: 100)
     table = pd.read_csv(io.StringIO(GOOD))
     if name == "train.parquet":
         table.to_parquet(tmp_path / name)

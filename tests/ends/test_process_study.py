@@ -127,4 +127,4 @@ def test_an_error_longer_than_a_pipe_arrives_whole(
     with pytest.raises(WorkerError if prints else ConfigError) as raised:
         Drivers(str(tmp_path), RunOptions(), count=workers).run()
     assert time.monotonic() - began < PATIENCE
-    assert prints or str(raised.value) == "x" * length + "."
+    assert prints or str(raised.value) == str(ConfigError("x" * length + "."))

@@ -83,11 +83,12 @@ def test_a_store_of_many_blocks_has_few_files_and_reads_each_once(tmp_path: Path
     assert max(calls.reads[path] for path in disk.files() if path.name.endswith(".block")) <= 3
 
 
+@pytest.mark.parametrize("in_segment", [1, 3])
 def test_blocks_that_a_crash_has_left_beside_their_segment_are_removed_by_the_next_driver(
-    tmp_path: Path,
+    in_segment: int, tmp_path: Path
 ) -> None:
     phase = [{"iterations": 3, "operations": [{"op": "heatbath"}]}]
-    spec = toy_spec(chains=1, chains_per_batch=1, draws_per_block=1, phase=phase)
+    spec = toy_spec(chains=1, chains_per_batch=1, draws_per_block=in_segment, phase=phase)
     path = tmp_path / "run.zarr"
     store = create(FileSystem(), path, spec)
     with store.lock():
@@ -99,6 +100,7 @@ def test_blocks_that_a_crash_has_left_beside_their_segment_are_removed_by_the_ne
     assert len(blocks) == 3 and not any(file.exists() for file in blocks)
     for file, content in blocks.items():
         file.write_bytes(content)
+    assert Store.open(path, fs=FileSystem()).commits.blocks(0) == list(range(0, 3, in_segment))
     with Store.open(path, fs=FileSystem()).lock():
         pass
     assert not any(file.exists() for file in blocks)

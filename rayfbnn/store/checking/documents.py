@@ -81,7 +81,7 @@ class EncodingDocument(Document):
     """`encoding` of the root metadata, see `data.encoding.Encoding`."""
 
     columns: list[Name]
-    inputs: list[InputColumnDocument]
+    inputs: Annotated[list[InputColumnDocument], Field(min_length=1)]
     constant: dict[Name, Name]
     labels: dict[Name, list[Name]]
     n_cases: Whole

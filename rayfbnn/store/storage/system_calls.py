@@ -65,8 +65,8 @@ def _store_error(action: str, place: Place, exc: OSError) -> StoreError:
         return StoreFullError(f"{place}: no space to write it ({reason}); all committed draws are kept")
     if exc.errno == errno.ENOENT:
         return StoreCorruptError(
-            f"{place}: cannot {action} it: something has removed it or its folder, perhaps a cleaner of"
-            " temporary folders"
+            f"{place}: cannot {action} it: {reason}; something may have removed it or its folder, such as a"
+            " cleaner of temporary folders"
         )
     error = StoreReadError if action in _READING else StoreError
     return error(f"{place}: cannot {action} it: {reason}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 
 from rayfbnn.answers.calibration import Places
@@ -23,7 +24,7 @@ from rayfbnn.answers.judging.fit_tests import (
 from rayfbnn.answers.judging.fit_tests import (
     Test as OneTest,
 )
-from rayfbnn.answers.judging.fit_words import sentences
+from rayfbnn.answers.judging.fit_words import misfit, sentences
 from rayfbnn.answers.judging.p_values import (
     anderson_darling,
     binomial_p,
@@ -182,6 +183,23 @@ def test_labels_are_described_by_their_rate_or_by_their_thirds() -> None:
         "y = 1 is too extreme: its lowest third is 23% on average where 100% of the cases"
     )
     assert "highest third 77% on average where 100%" in thirds
+
+
+def test_a_wrong_rate_alone_is_a_shift() -> None:
+    target = JudgedTarget("y", "y = 1", LabelCases(np.ones((1, 90), bool), np.full(90, 0.5), 1.0))
+    rate = OneTest(RATE, "", np.array([1e-6]), 1.0, 1.0)
+    found = [misfit(target, [rate, OneTest(CONFIDENCE, "", rate.p, 1.0, sign)]) for sign in (-1.0, 1.0)]
+    assert [misfit(target, [rate]), *found] == ["shifted", "too narrow", "too wide"]
+
+
+@pytest.mark.parametrize(("standard_errors", "is_skewed"), [(2.85, False), (3.15, True)])
+def test_scores_are_skewed_beyond_three_standard_errors(standard_errors: float, is_skewed: bool) -> None:
+    even = np.linspace(-1.2, 1.2, 200)  # no score is moved, because none is far out
+    limit = standard_errors * np.sqrt(6 / len(even))
+    bend = scipy.optimize.brentq(lambda bend: scipy.stats.skew(even + bend * even**2) - limit, 0, 1)
+    places = scipy.stats.norm.cdf(even + bend * even**2)[None]
+    target = JudgedTarget("y", "", NumberCases(places, places, places, {}, frozenset()))
+    assert (misfit(target, [OneTest(UNIFORMITY, "", np.ones(1), 1.0)]) == "skewed") == is_skewed
 
 
 @pytest.mark.parametrize(("n_large_k", "grade"), [(20, "no misfit"), (21, "cannot tell")])

@@ -223,3 +223,17 @@ def test_levels_take_the_nearest_state_and_the_top_keeps_its_own() -> None:
     noise = path.log_precisions(new.chain.precisions)[:, 0].reshape(2, 5)
     assert noise[:, :-1] == pytest.approx(np.array([after.levels] * 2))
     assert noise[:, -1] == pytest.approx(path.log_precisions(drawn.precisions)[[3, 7], 0])
+
+
+def test_annealing_goes_evenly_from_much_noise_to_the_level_of_each_row() -> None:
+    path, settings = path_of(posterior_of("tiny3.csv")), LadderSettings((-3.0, 0.0), (0.5,) * 3, (4,) * 3)
+    operations = (SampleSigmas(), Heatbath(), Hybrid(steps=4, stepsize="auto"))
+    anneal = starts.annealing(
+        path, operations, settings, n_ladders=1, n_iterations=7, first=3, advance=leapfrog.advance
+    )
+    streams = Streams(1, np.arange(3, dtype=np.uint64))
+    chain = path.prior_draw(streams)
+    for number in range(1, 8):
+        chain = anneal(chain, streams.at(iteration=number + 2))
+        noise = path.log_precisions(chain.precisions)[:, 0]
+        assert noise == pytest.approx([min(-3, number - 7), number - 7, number - 7])
