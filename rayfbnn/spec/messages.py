@@ -82,7 +82,7 @@ RIGHT = {
     "initial": "a table with sigmas = 0.5 or from_prior = true",
     "sigmas": "a number from 1e-12 to 1e12, such as 0.5",
     "from_prior": "true or false",
-    "phase": "at least one [[phase]] with iterations and operations, and at most 200",
+    "phase": "at least one [[phase]] with iterations and operations, and at most 1000",
     "iterations": f"a whole number from 1 to {MAX_WORD}",
     "keep": 'true, false or "warmup"',
     "operations": 'a list of at least one operation, such as [{ op = "heatbath" }]',

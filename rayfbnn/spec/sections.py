@@ -21,7 +21,7 @@ def _number_as_text(value: object) -> object:
 PriorText = Annotated[str, BeforeValidator(_number_as_text)]
 Name = Annotated[str, Field(min_length=1), AfterValidator(visible_name)]  # as tables have them
 Mark = Annotated[str, Field(min_length=1), BeforeValidator(_number_as_text)]
-MOST_PHASES = 200
+MOST_PHASES = 1000
 Count = Annotated[int, Field(ge=1, le=MAX_WORD)]
 FileName = Annotated[str, Field(min_length=1, max_length=4000, pattern=r"^[^\x00]*$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

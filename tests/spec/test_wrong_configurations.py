@@ -208,7 +208,7 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("initial={shared=true}",), "initial.shared", "applies only with from_prior = true"),
     # phases and operations
     (("phase=[]",), "phase", "at least one [[phase]]"),
-    (("phase=[" + "{iterations=3, operations=[{op='negate'}]}," * 201 + "]",), "phase", "at most 200"),
+    (("phase=[" + "{iterations=3, operations=[{op='negate'}]}," * 1001 + "]",), "phase", "at most 1000"),
     (("phase={iterations=3}",), "phase", "at least one [[phase]]"),
     (("phase=[3]",), "phase[0]", "a table with iterations and operations"),
     (("phase=[{iterations=3}]",), "phase[0].operations", "a list of at least one operation"),
