@@ -7,8 +7,8 @@
 
 docs/diagnostics.md has the results. A problem has 200 cases with two inputs. The mean of the target, its log
 rate, log odds or log hazard is strength * (sin(1.5 x1) + x2 / 2), with a strength of 0, 0.5 or 2 in turn.
-The problems of the power are those of tests/support/linear_places.py: runs of linear networks, or their exact
-posterior in place of runs. Problems that the file of --out has already are not repeated.
+The problems of the power are those of tests/support/model/linear_places.py, by runs of linear networks or by
+the exact posterior. Problems that the file of --out has already are not repeated.
 """
 
 from __future__ import annotations
