@@ -33,7 +33,11 @@ def normal(*shape: int) -> np.ndarray:
         ({"rhat": 1.02}, {}, ": nested R-hat 1.02 is above 1.01; "),
         ({"mcse": 0.0500001}, {}, ": the error of its mean 0.0500001 sd is above 0.05; "),
         ({"mcse": 0.03, "drift": 0.041}, {}, "with the error of 0.03 sd, added in squares, that 0.0508"),
-        ({"growth": 0.02015}, {}, "grows by 0.02015 of the whole"),
+        (
+            {"growth": 0.02015},
+            {},
+            "0.02015 of the whole from the first half of the draws to the second, above 0.02",
+        ),
         ({"growth": 0.0201004}, {}, "grows by 0.0201004 of the whole"),
     ],
 )

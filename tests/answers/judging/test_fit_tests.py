@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.special
 import scipy.stats
 
 from rayfbnn.answers.calibration import Places
@@ -13,6 +14,7 @@ from rayfbnn.answers.judging.fit_evidence import FitEvidence, JudgedTarget
 from rayfbnn.answers.judging.fit_tests import (
     CONFIDENCE,
     COVERAGE,
+    CURVATURE,
     OUTLIERS,
     RATE,
     UNIFORMITY,
@@ -210,3 +212,12 @@ def test_a_fifth_of_the_cases_may_have_a_large_k(n_large_k: int, grade: str) -> 
     assert judge_fit([evidence], make_spec().data_model, is_positive={"y": False}).grade == grade
     np.testing.assert_array_equal(evidence.places["y"].low, places[0])
     assert (evidence.places["y"].high > evidence.places["y"].low).all()
+
+
+def test_probabilities_that_are_too_extreme_alone_have_no_curvature() -> None:
+    p = np.linspace(0.05, 0.6, 80)  # not symmetric, so that slope and curvature are correlated
+    variance = p * (1 - p)
+    slope = scipy.special.logit(p) - np.average(scipy.special.logit(p), weights=variance)
+    cases = LabelCases((p - variance * slope)[None], p, 0.0)
+    tests = {test.kind: test.p[0] for test in cases.tests()}
+    assert tests[CURVATURE] == pytest.approx(1) and tests[CONFIDENCE] < 0.01

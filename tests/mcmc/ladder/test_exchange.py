@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -95,3 +95,16 @@ def test_energies_that_are_not_finite_are_never_accepted() -> None:
         with np.errstate(invalid="ignore"):
             _, differences, exchanged = exchange(_state(), Products(measure), _X, streams)
         assert not exchanged.any() and (differences.rejection == 1).all()
+
+
+def test_a_replica_remembers_the_end_where_it_is_and_a_journey_ends_at_the_top() -> None:
+    end, trips = np.full((_LADDERS, _LEVELS), -1), np.arange(_LADDERS)
+    end[0, -1], end[1, 2] = 0, 0
+    worst = np.zeros(_LADDERS * _LEVELS)  # equal energies: every pair that is tried exchanges its states
+    before = replace(_state(), end=end, trips=trips)
+    after = _after(before, worst, 1)
+    assert (after.end[:, 0] == 0).all() and (after.end[:, -1] == 1).all()
+    came_from = after.replica[:, 1:-1]  # replicas are numbered by the level where they started
+    assert (after.end[:, 1:-1] == np.take_along_axis(end, came_from, axis=1)).all()
+    moved_up = np.take_along_axis(end, after.replica[:, -1:], axis=1)[:, 0] == 0
+    assert (after.trips == trips + moved_up).all()

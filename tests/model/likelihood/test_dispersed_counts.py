@@ -15,6 +15,7 @@ from rayfbnn.model.likelihood.count import CountTargets
 from rayfbnn.model.likelihood.dispersed_count import DispersedCountTargets, log_gamma_ratio
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.mixtures.negative_binomial import distribution_sums, log_mass, mass_sums
+from rayfbnn.model.updates.dispersion import sliced
 from tests.support.model.data_models import problem
 from tests.support.problems import streams
 
@@ -145,3 +146,11 @@ def test_the_density_of_shapes_is_that_of_the_counts(name: str, missing: bool, l
         with np.errstate(over="ignore"):
             found = density(shapes) - density(np.ones((n, 2)))
         np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_slices_step_out_to_both_sides() -> None:
+    x = np.zeros((4000, 1))
+    drawn = sliced(lambda at: np.where(abs(at) < 5, 0.0, -np.inf), x, streams("slices", 4000))[:, 0]
+    assert abs(drawn).max() < 5
+    # A slice that steps out to one side alone gives no draw beyond 1 on the other.
+    assert [(drawn > 1).mean(), (drawn < -1).mean()] == pytest.approx([0.38, 0.38], abs=0.05)
