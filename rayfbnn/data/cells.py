@@ -135,10 +135,24 @@ class Cells:
     def texts(self) -> list[str | None]:
         """The cells as the text of a level, None for empty ones; each level has one text.
 
-        Raises DataError for floating-point numbers in which integers may have become equal.
+        Raises DataError for floating-point numbers in which integers may have become equal, and for two texts
+        that would be one level because control characters are escaped.
         """
-        rows = zip(self._levels, self.is_empty, strict=True)
-        return in_one_spelling([None if is_empty else level_text(value) for value, is_empty in rows])
+        rows = list(zip(self._levels, self.is_empty, strict=True))
+        texts = [None if is_empty else level_text(value) for value, is_empty in rows]
+        self._check_escapes(texts)
+        return in_one_spelling(texts)
+
+    def _check_escapes(self, texts: Sequence[str | None]) -> None:
+        written: dict[str, str] = {}
+        for value, text in zip(self._levels, texts, strict=True):
+            if text is None or not isinstance(value, str):
+                continue
+            if written.setdefault(text, value.strip()) != value.strip():
+                raise DataError(
+                    f"{self.table.source}: column {self.name}: has {short(text)} with a control character and"
+                    " with the escape for it; write one of the two otherwise"
+                )
 
     def level(self, row: int) -> Any:
         """Return the cell of a row as a level; `row` counts from 0. Raises DataError as `texts` does."""

@@ -100,9 +100,9 @@ class TuningLog:
 
         A missing record is computed again when the run goes on.
         """
-        for number in range(n_finished(self.rounds, iteration)):
-            if self._is_there(number):
-                self._document(number)
+        names = set(self._fs.listdir(self.folder)) if self._fs.exists(self.folder) else set()
+        finished = range(n_finished(self.rounds, iteration))
+        self._fs.each(self._document, [number for number in finished if self.file(number).name in names])
 
     def latest(self) -> tuple[int, Mapping[Tunable, Settings]]:
         """Return the number of rounds that have a record, and the settings of each operation after them."""

@@ -16,6 +16,7 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.data import read_cases, read_training
+from rayfbnn.errors import DataError
 from rayfbnn.markup.visible import visible, visible_but_styles, visible_name
 from rayfbnn.output.printing import LastingStream, answer, say, say_from_handler, tell
 from rayfbnn.run.progress import LiveTable
@@ -189,3 +190,12 @@ def test_a_traceback_is_visible(tmp_path: Path) -> None:
     except ValueError:
         traceback.print_exc(file=stream)
     assert "\x1b" not in file.getvalue() and r"\x1b]52" in file.getvalue()
+
+
+def test_levels_that_differ_only_by_an_escape_are_not_merged() -> None:
+    levels = ["a\tb", "a\\tb"] * 20
+    table = pd.DataFrame({"t": levels, "y": [float(row) for row in range(40)]})
+    spec = {"data": {"targets": ["y"]}, "model": {"kind": "real"}}
+    with pytest.raises(DataError, match=r"column t: has a\\tb with a control character and with the escape"):
+        api.show(spec, data=table)
+    assert api.show(spec, data=table.replace("a\\tb", "a b"))

@@ -90,7 +90,7 @@ class _Tested:
         """Return tests of the mean, other tests that fall short, and the target without faults of the mean.
 
         A mean that misses something also makes the spread vary and the tails heavy. The missed
-        features are removed from the places, input by input. Other tests are of the rest after features with
+        features are removed from the places, one by one. Other tests are of the rest after features with
         weak evidence are removed as well. If the mean misses something, labels have no other fault.
         """
         failed = self.failed() or [self.strongest]
