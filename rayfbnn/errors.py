@@ -1,4 +1,6 @@
-"""The exceptions that users can see. A message names the place, the value, and what would be right.
+"""The exceptions that users can see, and text with its control characters made visible.
+
+A message of an error names the place, the value, and what would be right.
 
 RayFBNNError
   ConfigError            a key of the configuration
@@ -27,6 +29,8 @@ RayFBNNError
 in use; 75 for a full disk, a lost cluster or an object store that is away (in sysexits.h these are "cannot
 create" and "try again later"); 1 for everything else.
 """
+
+from __future__ import annotations
 
 import errno
 import re
@@ -229,3 +233,32 @@ class OutputFullError(OutputError):
 
 class CheckFailed(RayFBNNError):
     """Two samples differ by more than chance allows; names quantity, statistic and threshold."""
+
+
+# Control characters of ASCII and Latin-1, marks that turn the direction of text, and separators of lines.
+_CONTROLS = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_IN_NAMES = re.compile(f"[{_CONTROLS}]")
+_IN_TEXT = re.compile(f"(?![\t\n])[{_CONTROLS}]")
+_STYLE = re.compile(r"(\x1b\[[\d;]*m)")  # a colour, or bold
+
+
+def visible(text: str) -> str:
+    r"""Return the text with each control character as an escape such as \x1b; its lines and tabs stay."""
+    return _IN_TEXT.sub(_escape, text)
+
+
+def visible_name(name: str) -> str:
+    """Return the name as `visible` does, on one line: breaks of lines and tabs become escapes too."""
+    return _IN_NAMES.sub(_escape, name)
+
+
+def visible_but_styles(text: str) -> str:
+    """Return the text as `visible` does, but with the colours of help and tracebacks."""
+    return "".join(part if at % 2 else visible(part) for at, part in enumerate(_STYLE.split(text)))
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return {9: r"\t", 10: r"\n", 13: r"\r"}.get(code) or (
+        rf"\x{code:02x}" if code < 256 else rf"\u{code:04x}"
+    )

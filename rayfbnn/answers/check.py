@@ -16,8 +16,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities
 from rayfbnn.draws.same_posterior import check_same_posterior
 from rayfbnn.errors import StoreMismatchError
-from rayfbnn.markup import tables
 from rayfbnn.numerals import compared
+from rayfbnn.output import tables
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities, is_of_predictions
 from rayfbnn.draws.view import Draws
-from rayfbnn.markup import tables
 from rayfbnn.numerals import compared
+from rayfbnn.output import tables
 from rayfbnn.reduce.effective import MIN_DRAWS
 from rayfbnn.store.storage.places import as_typed
 

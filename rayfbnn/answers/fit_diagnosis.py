@@ -12,8 +12,8 @@ import numpy as np
 from rayfbnn.answers.wording import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.stored_fit import FitSummary, fit_summary
-from rayfbnn.markup import tables
 from rayfbnn.numerals import compared
+from rayfbnn.output import tables
 from rayfbnn.reduce.importance import pareto_k
 
 if TYPE_CHECKING:

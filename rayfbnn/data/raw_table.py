@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rayfbnn.data.spec_protocols import ColumnKeys
-from rayfbnn.errors import DataError
-from rayfbnn.markup.visible import visible_name
+from rayfbnn.errors import DataError, visible_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
-from rayfbnn.errors import NO_SPACE
-from rayfbnn.markup.visible import visible, visible_but_styles
+from rayfbnn.errors import NO_SPACE, visible, visible_but_styles
 from rayfbnn.output.lines import folded, line_width
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from rayfbnn.answers.calibration import LEVELS, Places, labelled, reliability, share_limits
 from rayfbnn.arrays import Array
-from rayfbnn.markup import tables
 from rayfbnn.numerals import in_range
+from rayfbnn.output import tables
 from rayfbnn.output.lines import shortened
 from rayfbnn.pictures.colours import BLUE
 from rayfbnn.pictures.panels import Axes, draw_survival

@@ -9,7 +9,7 @@ import numpy as np
 from rayfbnn.answers.effects import columns_of
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
-from rayfbnn.markup import tables
+from rayfbnn.output import tables
 from rayfbnn.reporting.reported_run import ReportedRun, labels_of
 
 if TYPE_CHECKING:

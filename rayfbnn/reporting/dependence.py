@@ -9,7 +9,7 @@ import numpy as np
 from rayfbnn.answers.effects import Dependence, partial_dependence, value_names
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
-from rayfbnn.markup import tables
+from rayfbnn.output import tables
 from rayfbnn.output.lines import all_shortened, shortened
 from rayfbnn.pictures.colours import GREY, series_colour
 from rayfbnn.pictures.panels import Axes, set_log_scale

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.markup import tables
 from rayfbnn.numerals import plain
+from rayfbnn.output import tables
 from rayfbnn.reporting.reported_run import ReportedRun
 from rayfbnn.spec.differences import settings
 from rayfbnn.store.ladder_words import word_for_chains

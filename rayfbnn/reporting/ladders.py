@@ -6,7 +6,7 @@ from functools import partial
 
 from rayfbnn.answers.ladder.verdict import ladders_named
 from rayfbnn.draws.ladders import ladder_draws
-from rayfbnn.markup import tables
+from rayfbnn.output import tables
 from rayfbnn.pictures.ladder import draw_evidence, draw_measures, draw_rejection, draw_replicas
 from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.reported_run import ReportedRun

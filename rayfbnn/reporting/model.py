@@ -12,7 +12,7 @@ from rayfbnn.describe.configuration import (
     prior_in_words,
     sigma_range,
 )
-from rayfbnn.markup import tables
+from rayfbnn.output import tables
 from rayfbnn.reporting.reported_run import ReportedRun
 
 

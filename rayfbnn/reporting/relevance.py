@@ -10,7 +10,7 @@ from rayfbnn.answers.effects import columns_of, permutation_shares
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.draws.quantities import sigmas
-from rayfbnn.markup import tables
+from rayfbnn.output import tables
 from rayfbnn.output.lines import all_shortened
 from rayfbnn.pictures.chosen_quantities import largest, of_inputs, relevance_groups
 from rayfbnn.pictures.colours import BLUE

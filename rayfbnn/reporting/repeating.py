@@ -8,7 +8,7 @@ import shlex
 
 import numpy as np
 
-from rayfbnn.markup import tables
+from rayfbnn.output import tables
 from rayfbnn.reporting.reported_run import ReportedRun
 from rayfbnn.version import __version__
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from rayfbnn.answers.calibration import Places
 from rayfbnn.arrays import Array
-from rayfbnn.markup import tables
+from rayfbnn.output import tables
 from rayfbnn.output.lines import shortened
 from rayfbnn.pictures.panels import Axes
 from rayfbnn.pictures.predicted import draw_actual, draw_scores

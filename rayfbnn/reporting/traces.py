@@ -9,7 +9,7 @@ from rayfbnn.answers.ranks import Ranks, ranks_of_chains
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import adjustments, sigmas
 from rayfbnn.draws.subsets import evenly_spaced, thinned
-from rayfbnn.markup import tables
+from rayfbnn.output import tables
 from rayfbnn.pictures.chains import describe_quantity
 from rayfbnn.pictures.chosen_quantities import least_converged, log_densities
 from rayfbnn.pictures.panels import Axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from rayfbnn.answers.fit_diagnosis import diagnose_fit
-from rayfbnn.markup import tables
+from rayfbnn.output import tables
 from rayfbnn.pictures.objective import draw_objective
 from rayfbnn.pictures.predicted import draw_pit
 from rayfbnn.reporting.ladders import ladders_part

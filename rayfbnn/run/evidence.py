@@ -13,7 +13,6 @@ import numpy as np
 from rayfbnn.arrays import Array, device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
-from rayfbnn.markup import tables
 from rayfbnn.mcmc.dynamic import Dynamic
 from rayfbnn.mcmc.ladder.evidence import log_weights_of_level
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
@@ -21,6 +20,7 @@ from rayfbnn.mcmc.tempering.annealing import annealed_log_weights, inverse_tempe
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.mcmc.tempering.tempered_transition import TemperedTransition
 from rayfbnn.model.ladder.choosing import path_of
+from rayfbnn.output import tables
 from rayfbnn.run.sampler import build_posterior, posterior_of_run
 from rayfbnn.spec.defaults import default_annealing
 

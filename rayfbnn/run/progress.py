@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from rayfbnn.markup.visible import visible
+from rayfbnn.errors import visible
 from rayfbnn.output.printing import drawn_error, is_on_terminal, say, say_from_handler, standard_error
 from rayfbnn.run.estimate import Estimate, duration, headings
 

@@ -16,7 +16,7 @@ from socket import gethostname
 from typing import Literal, TypeAlias
 
 from rayfbnn.errors import RayStartError
-from rayfbnn.markup import tables
+from rayfbnn.output import tables
 from rayfbnn.run.executor import Executor, InProcess
 from rayfbnn.run.gathering_threads import Gathering
 from rayfbnn.run.hardware import n_cores

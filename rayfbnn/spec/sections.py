@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from rayfbnn.errors import ConfigError
-from rayfbnn.markup.visible import visible_name
+from rayfbnn.errors import ConfigError, visible_name
 from rayfbnn.spec.messages import MAX_WORD
 from rayfbnn.spec.operations import AnyOperation, StrictModel
 from rayfbnn.spec.ranges import SCALE_RANGE

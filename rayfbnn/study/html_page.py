@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from rayfbnn.data import Source, is_path
-from rayfbnn.markup import tables
+from rayfbnn.output import tables
 from rayfbnn.output.lines import shortened
 from rayfbnn.output.whole_file import whole_file
 from rayfbnn.pictures.panels import Axes, set_log_scale

@@ -16,8 +16,7 @@ from rayfbnn.output.lines import frame_text
 from rayfbnn.study.members import Member
 from rayfbnn.study.merging import stores_with_draws
 from rayfbnn.verbs.arguments import output_path
-from rayfbnn.verbs.predicting import predict
-from rayfbnn.verbs.tables import check_table_path, write_table
+from rayfbnn.verbs.predicting import check_table_path, predict, write_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -30,8 +30,15 @@ from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
+if TYPE_CHECKING:
     from rayfbnn.reduce.executors import Executor
+if TYPE_CHECKING:
     from rayfbnn.run.running import RunOptions
+if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
+if TYPE_CHECKING:
+    from rayfbnn.spec import RunSpec
+
 
 _LONGEST_NAME = 200  # bytes; file systems allow 255, and unfinished files have longer names
 _log = logging.getLogger(__name__)
@@ -291,3 +298,17 @@ def check_device(device: str) -> None:
     """Raise ConfigError for "gpu" on a machine without a GPU that CuPy can use."""
     if device == "gpu" and not gpu_is_available():
         raise ConfigError('device: there is no GPU here that CuPy can use, got "gpu"; use "cpu"')
+
+
+_FEWEST_EFFECTIVE_RUNS = 10.0
+
+
+def warn_of_few_runs(runs: int, effective_runs: float, way: str) -> None:
+    """Log a warning if an estimate is not to be trusted; `way` says what would be better."""
+    if effective_runs < _FEWEST_EFFECTIVE_RUNS:
+        _log.warning(
+            "the log evidence is not to be trusted: %d runs are worth %.1f equally weighted ones; %s",
+            runs,
+            effective_runs,
+            way,
+        )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,6 @@ from rayfbnn.run.fitting.fits import checked_state_shapes
 from rayfbnn.run.progress import show_share, show_text
 from rayfbnn.spec.methods import METHODS
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.annealed_evidence import annealed, check_annealing, warn_of_few_runs
 from rayfbnn.verbs.arguments import (
     Spec,
     check_decisive,
@@ -32,8 +32,9 @@ from rayfbnn.verbs.arguments import (
     read_spec,
     reducing,
     warn_of_equal_weights,
+    warn_of_few_runs,
 )
-from rayfbnn.verbs.jobs import sample_or_resume
+from rayfbnn.verbs.sampling import sample_or_resume
 
 if TYPE_CHECKING:
     from rayfbnn.answers.comparing.comparison import Compared
@@ -41,10 +42,27 @@ if TYPE_CHECKING:
     from rayfbnn.answers.judging.verdicts import Decisive
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
-    from rayfbnn.verbs.annealed_evidence import Annealed
 
 _REFERENCE = "hmc"
+_EVIDENCE_FILE = "evidence.json"
+_TEMPERATURES, _POWER = 1000, 4.0  # the defaults of `evidence`
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Annealed:
+    """An estimate by annealed importance sampling.
+
+    runs           number of runs from the prior to the posterior
+    log_evidence   nats, for the targets on the scale of the data file
+    standard_error of the log evidence; no better than a guess if effective_runs is small
+    effective_runs number of equally weighted runs that would be as good
+    """
+
+    runs: int
+    log_evidence: float
+    standard_error: float
+    effective_runs: float
 
 
 def compare(
@@ -199,6 +217,27 @@ def _dispersion(spec: RunSpec) -> str:
     return f'"{spec.model_keys.dispersion or "none"}"'
 
 
+def check_annealing(spec: RunSpec, runs: int) -> None:
+    """Raise ConfigError for a number of runs or for a model without an estimate; 0 runs need no check."""
+    if runs == 0:
+        return
+    if runs < 2:
+        raise ConfigError(
+            f"annealing_runs: a standard error needs at least 2 runs, better 100 or more, got {runs};"
+            " use 0 for no estimate"
+        )
+    if spec.temperature != 1:
+        raise ConfigError(
+            "annealing_runs: the evidence is defined at temperature 1, got temperature ="
+            f" {spec.temperature:g}; leave one of them out"
+        )
+    if spec.n_parts > 1:
+        raise ConfigError(
+            f"annealing_runs: the evidence needs all cases in one place, got data.parts = {spec.n_parts};"
+            " leave one of them out"
+        )
+
+
 def _cases_with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple[Array, Array]:
     """Return the test cases as on file, (n_cases, n_inputs) and (n_cases, n_targets)."""
     inputs, targets = read_cases(data, spec, training)
@@ -316,3 +355,44 @@ def _gradients_of_ladders(store: Store) -> float:
 def _share(batch: int | None, n_cases: int) -> float:
     """Return the share of the cases that are in a batch; None is a batch of all."""
     return 1.0 if batch is None else min(1.0, batch / n_cases)
+
+
+def annealed(spec: RunSpec, dataset: Dataset, folder: Path, *, runs: int, progress: bool) -> Annealed:
+    """Return the estimate in the folder if it is from the same number of runs, or compute it.
+
+    The runs use Gibbs updates and `hybrid` with fixed stepsizes, whatever the phases of the configuration.
+    """
+    from rayfbnn.run.evidence import evidence
+    from rayfbnn.run.progress import show_share
+    from rayfbnn.spec.defaults import default_annealing
+
+    file = folder / _EVIDENCE_FILE
+    if (kept := _kept_estimate(file)) is not None and kept.runs == runs:
+        return kept
+    with show_share(show=progress) as on_progress:
+        estimated = evidence(
+            spec,
+            dataset,
+            runs=runs,
+            operations=default_annealing(),
+            temperatures=_TEMPERATURES,
+            power=_POWER,
+            on_progress=on_progress,
+        )
+    estimate = Annealed(
+        runs, estimated.log_marginal_likelihood, estimated.standard_error, estimated.effective_runs
+    )
+    with whole_file(file) as unfinished:
+        unfinished.write(json.dumps(asdict(estimate)).encode())
+    return estimate
+
+
+def _kept_estimate(file: Path) -> Annealed | None:
+    if not file.exists():
+        return None
+    try:
+        return Annealed(**json.loads(file.read_text()))
+    except (ValueError, TypeError) as exc:
+        raise ConfigError(
+            f"{file}: not a file that `compare` wrote; delete it to estimate the evidence again"
+        ) from exc

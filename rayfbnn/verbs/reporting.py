@@ -1,4 +1,4 @@
-"""The verb that writes a page of HTML on one or several runs: report."""
+"""The verbs that write pictures and pages of HTML on runs: plot and report."""
 
 from __future__ import annotations
 
@@ -11,20 +11,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.data import Source, is_path, read_cases
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.output.printing import say
-from rayfbnn.output.whole_file import whole_file
+from rayfbnn.output.whole_file import whole_file, whole_files
 from rayfbnn.store.storage.places import Place, near, place_of
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     check_folder,
     check_output,
     check_some_draws,
+    chosen_draws,
     draws_for_predictions,
+    draws_weighed,
     output_path,
 )
+from rayfbnn.verbs.checking import diagnose
+from rayfbnn.verbs.predicting import input_files, predict
 
 if TYPE_CHECKING:
+    from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.answers.fit_diagnosis import FitDiagnosis
+    from rayfbnn.answers.predict import Prediction
+    from rayfbnn.arrays import Array
+    from rayfbnn.draws.view import Draws
     from rayfbnn.reporting.reported_run import Cases
 
 
@@ -135,3 +144,147 @@ def _labels(places: Sequence[Place]) -> list[str]:
         found.name if counts[found.name] == 1 else near(place)
         for found, place in zip(resolved, places, strict=True)
     ]
+
+
+def plot(
+    path: str | Path,
+    *,
+    out: str | Path = "plots",
+    data: Source | None = None,
+    input_name: str | None = None,
+    skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
+) -> list[Path]:
+    """Draw pictures of a run as PNG files: traces, convergence, predictions, relevance of inputs, survival.
+
+    Autocorrelations by lag show how many draws a chain takes to forget where it was. If stepsizes vary, as
+    they do with jitter, the energy error of trajectories is drawn by stepsize.
+
+    Predictive bands run along one input. Sigmas of inputs are drawn if inputs have their own sigmas, and
+    survival curves for survival targets. For an approximation the objective by step replaces traces and
+    convergence. For draws from the prior there are functions and bands along one input.
+
+    Parameters
+    ----------
+    path
+        The store.
+    out
+        The folder for the pictures; created if it does not exist.
+    data
+        Cases with their targets, for a picture of predictions against these targets, an overview, and the
+        errors by iteration: of single draws, and of the predictive mean of the draws so far.
+    input_name
+        Name of the input that the predictive bands run along. The default is the first input.
+    skip, last, chains
+        See `predict`.
+
+    Returns
+    -------
+    list of Path
+        The files of the pictures.
+    """
+    from rayfbnn.pictures import along_input
+
+    store, folder = Store.open(path), output_path(out)
+    _check_plot_arguments(store, folder, data, input_name)
+    run = chosen_draws(store, skip, last, chains)
+    if run.kind == "prior":
+        with whole_files(folder):
+            return [
+                along_input.function_lines(run, folder / "functions.png", input_name=input_name),
+                along_input.predictive_bands([run], folder / "bands.png", input_name=input_name),
+            ]
+    cases = None
+    if data is not None:
+        inputs, targets = read_cases(data, run.spec, run.data)
+        if targets is None:
+            named = data if is_path(data) else "the table"
+            raise ConfigError(
+                f"data: {named} has no targets to compare with predictions; add them, or leave it out"
+            )
+        cases = predict(path, data=data, skip=skip, last=last, chains=chains), inputs, targets
+    diagnosis = None
+    if run.kind != "approximate":
+        diagnosis = diagnose(path, skip=skip, last=last, chains=chains)
+    with whole_files(folder):
+        return _pictures(run, folder, diagnosis, cases, input_name)
+
+
+def _pictures(
+    run: Draws,
+    folder: Path,
+    diagnosis: Diagnosis | FitDiagnosis | None,
+    cases: tuple[Prediction, Array, Array] | None,
+    input_name: str | None,
+) -> list[Path]:
+    """Draw the pictures of a run or of an approximation, and return their files.
+
+    Pictures of predictions weigh ladders as `predict` does; all others show every ladder alike.
+
+    cases  predictions with their inputs and targets, if any are given
+    """
+    from rayfbnn.answers.diagnostics import Diagnosis
+    from rayfbnn.answers.errors_by_iteration import errors_by_iteration
+    from rayfbnn.pictures import (
+        along_input,
+        autocorrelation,
+        chains,
+        energy_errors,
+        errors,
+        ladder,
+        objective,
+        predicted,
+        relevance,
+        survival,
+        traces,
+    )
+
+    pictures, weighed = [], draws_weighed(run)
+    if isinstance(diagnosis, Diagnosis):
+        pictures = [
+            traces.traces_and_ranks(run, folder / "traces.png"),
+            chains.rhat_and_ess(diagnosis, folder / "convergence.png"),
+        ]
+        if diagnosis.ladders is not None and diagnosis.ladders.evidence is not None:
+            of_ladders = diagnosis.ladders.evidence
+            pictures.append(ladder.ladder_pictures(run, of_ladders, folder / "ladder.png"))
+    if run.kind == "mcmc":
+        pictures.append(autocorrelation.autocorrelation_by_lag(run, folder / "autocorrelation.png"))
+    if (by_stepsize := energy_errors.errors_by_stepsize(run)) is not None:
+        pictures.append(energy_errors.energy_errors(by_stepsize, folder / "energy_errors.png"))
+    if run.kind == "approximate":
+        pictures = [objective.objective_by_step(run, folder / "objective.png")]
+    pictures += [
+        along_input.predictive_bands([weighed], folder / "bands.png", input_name=input_name),
+    ]
+    if relevance.has_relevance(run):
+        pictures.append(relevance.relevance_of_inputs(run, folder / "relevance.png"))
+    if survival.has_survival_curves(run):
+        pictures.append(survival.survival_curves(weighed, folder / "survival.png"))
+    if cases is not None:
+        pictures.append(predicted.predicted_against_actual(weighed, *cases, folder / "predicted.png"))
+        if isinstance(diagnosis, Diagnosis):
+            pictures.append(predicted.overview(run, diagnosis, *cases, folder / "overview.png"))
+        by_iteration = errors_by_iteration(run, *cases[1:]) if run.kind == "mcmc" else None
+        if by_iteration is not None:
+            path = folder / "errors.png"
+            pictures.append(errors.errors_by_iteration(by_iteration, path, numbers=run.chain_numbers))
+    return pictures
+
+
+def _check_plot_arguments(store: Store, folder: Path, data: Source | None, input_name: str | None) -> None:
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise ConfigError(f"out: {folder} is a file; give a folder for the pictures")
+    check_folder(folder / "bands.png" if os.path.isdir(folder) else folder)
+    inputs = input_files(store, data)
+    for path in (folder, *folder.glob("*.png")):  # an old picture may be a link
+        check_output(path, inputs=inputs)
+    if input_name is not None and input_name not in store.data.input_names:
+        names = ", ".join(at_most_ten(store.data.input_names))
+        raise ConfigError(f"input_name: the store has no input {input_name}; its inputs are {names}")
+    if data is not None and store.kind == "prior":
+        named = data if is_path(data) else "data"
+        raise ConfigError(
+            f"data: draws from the prior are not compared with actual targets; leave {named} out"
+        )

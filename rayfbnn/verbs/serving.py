@@ -1,4 +1,4 @@
-"""The verbs that take draws out of a store: load and export."""
+"""The verbs that take draws out of a store: load, export, open, to_datatree, and function_values."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from rayfbnn.data import Source, read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     check_choice,
+    check_counts,
     check_folder,
     check_output,
     check_thinning,
@@ -23,10 +25,14 @@ from rayfbnn.verbs.arguments import (
 )
 
 if TYPE_CHECKING:
+    import xarray
+    import xarray as xr
+
     from rayfbnn.answers.serving.monte_carlo import Thinning
     from rayfbnn.answers.serving.predictor import Predictor
     from rayfbnn.arrays import Array
     from rayfbnn.draws.view import Draws
+
 
 OnProgress: TypeAlias = "Callable[[float], None]"
 
@@ -164,6 +170,124 @@ def export(
     return out
 
 
+def open(path: str | Path) -> xarray.DataTree:
+    """Open the draws of a store as an xarray DataTree, which ArviZ takes.
+
+    It has the draws that are committed so far, and the groups stored with them, by ArviZ's names. Parameters
+    are read from the disk when they are used. `to_datatree` adds the groups that have to be computed, such as
+    the pointwise log likelihoods.
+
+    Parameters
+    ----------
+    path
+        The store.
+    """
+    from rayfbnn.answers.arviz.tree import stored_tree
+
+    return stored_tree(Store.open(path))
+
+
+def to_datatree(
+    path: str | Path,
+    *,
+    groups: Sequence[str] | None = None,
+    skip: int = 0,
+    draws: int | None = None,
+    prior: str | Path | None = None,
+    max_memory: float = 2e9,
+) -> xarray.DataTree:
+    """Return the draws of a store as an xarray DataTree with every group that ArviZ can use.
+
+    Stored are posterior, sample_stats, observed_data and constant_data, and, if phases were kept as warm-up,
+    warmup_posterior and warmup_sample_stats. Computed are posterior_predictive (targets drawn at the training
+    inputs), log_likelihood (of each training case and target) and log_prior. A store of draws from the prior
+    has prior, prior_predictive and sample_stats_prior.
+
+    Parameters
+    ----------
+    path
+        The store.
+    groups
+        Names of the groups to return. The default is all groups of the store.
+    skip
+        See `predict`.
+    draws
+        Number of draws of each chain to take, evenly spaced. The default is all of them.
+    prior
+        A store that `prior` made from the same configuration and data, to add its groups.
+    max_memory
+        Largest size in bytes of the computed groups together.
+
+    Returns
+    -------
+    DataTree
+        The groups. Targets and their log likelihoods are on the data file's scale. If phases of ladders
+        remain, all ladders count alike, and a warning says so.
+    """
+    from rayfbnn.answers.arviz.tree import to_datatree as tree_of
+    from rayfbnn.draws.view import committed
+
+    check_counts(least=0, skip=skip)
+    if draws is not None:
+        check_counts(least=1, draws=draws)
+    if not max_memory > 0:
+        raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 2e9, got {max_memory}")
+    drawn_from_prior, store = None if prior is None else Store.open(prior), Store.open(path)
+    if store.committed_draws:
+        warn_of_equal_weights(committed(store))
+    return tree_of(
+        store,
+        groups,
+        skip=skip,
+        draws=draws,
+        prior=drawn_from_prior,
+        max_memory=max_memory,
+    )
+
+
+def function_values(
+    path: str | Path,
+    *,
+    data: Source,
+    draws: int | None = None,
+    skip: int = 0,
+    last: int | None = None,
+    chains: Sequence[int] | None = None,
+) -> xr.DataArray:
+    """Return the function values of each draw's network at some cases, to average or to take quantiles of.
+
+    The values are without the noise of targets: the mean for real targets, the probabilities of labels, the
+    log rate of counts, the log hazard of survival times, and the mean and the log precision of
+    heteroscedastic targets. Values of real and heteroscedastic targets are on the scale of the data file.
+
+    Parameters
+    ----------
+    path
+        The store, of a run or of draws from the prior.
+    data
+        The cases: a CSV or Parquet file with the columns of the inputs, a DataFrame, or an array.
+    draws
+        The most draws of each chain to take, evenly spaced. The default is all of them.
+    skip, last, chains
+        See `predict`.
+
+    Returns
+    -------
+    xarray.DataArray
+        Dimensions chain, draw, case and function. `values.quantile([0.05, 0.95], dim=("chain", "draw"))`
+        gives a band of 90 % around each function.
+    """
+    from rayfbnn.answers.arviz.computed import labelled_functions
+    from rayfbnn.draws.subsets import thinned
+
+    if draws is not None:
+        check_counts(least=1, draws=draws)
+    store = Store.open(path)
+    inputs, _ = read_cases(data, store.spec, store.data)
+    run = chosen_draws(store, skip, last, chains)
+    return labelled_functions(run if draws is None else thinned(run, draws), inputs)
+
+
 def _check_export(out: Path, *, variables: str | Sequence[str], groups: str | Sequence[str]) -> None:
     """Raise ConfigError for a file that cannot be written, or for options that do not belong to it."""
     if out.suffix not in (_MODEL, *_TABLES, _GROUPS):
@@ -217,9 +341,10 @@ def _export_table(
     on_progress: OnProgress,
 ) -> None:
     from rayfbnn.answers.arviz.draw_table import variables_of, write_draw_table
-    from rayfbnn.answers.arviz.tree import groups_of_draws, to_datatree
+    from rayfbnn.answers.arviz.tree import groups_of_draws
+    from rayfbnn.answers.arviz.tree import to_datatree as tree_of
 
-    tree = to_datatree(store, groups_of_draws(store), numbers=numbers, chains=chains)
+    tree = tree_of(store, groups_of_draws(store), numbers=numbers, chains=chains)
     write_draw_table(variables_of(tree, variables), out, on_progress)
 
 
@@ -232,10 +357,11 @@ def _export_groups(
     on_progress: OnProgress,
 ) -> None:
     from rayfbnn.answers.arviz.netcdf import write_netcdf
-    from rayfbnn.answers.arviz.tree import stored_tree, to_datatree
+    from rayfbnn.answers.arviz.tree import stored_tree
+    from rayfbnn.answers.arviz.tree import to_datatree as tree_of
 
     names = groups or list(stored_tree(store).children)
-    write_netcdf(to_datatree(store, names, numbers=numbers, chains=chains), out, on_progress)
+    write_netcdf(tree_of(store, names, numbers=numbers, chains=chains), out, on_progress)
 
 
 def _thinning(run: Draws, draws: int | None, max_mcse: float) -> Thinning:

@@ -16,8 +16,7 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.data import read_cases, read_training
-from rayfbnn.errors import DataError
-from rayfbnn.markup.visible import visible, visible_but_styles, visible_name
+from rayfbnn.errors import DataError, visible, visible_but_styles, visible_name
 from rayfbnn.output.printing import LastingStream, answer, say, say_from_handler, tell
 from rayfbnn.run.progress import LiveTable
 from rayfbnn.store.store import Store

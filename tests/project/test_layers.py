@@ -25,33 +25,31 @@ MAY_IMPORT: dict[str, set[str]] = {
     "arrays": {"errors"},
     "streams": {"arrays", "errors"},
     "state": {"arrays", "streams"},
-    "data": {"arrays", "errors", "memory", "model", "numerals", "streams", "markup"},
+    "data": {"arrays", "errors", "memory", "model", "numerals", "streams"},
     "model": BASE,
     "mcmc": BASE,
     "approximate": BASE,
     "kernels": BASE | {"model", "mcmc", "approximate"},
     "selftest": SAMPLED,
-    "spec": BASE | {"model", "mcmc", "approximate", "data", "markup"},
-    "store": BASE | {"model", "mcmc", "spec", "data", "markup"},
-    "markup": {"numerals"},
-    "output": {"errors", "numerals", "markup"},
+    "spec": BASE | {"model", "mcmc", "approximate", "data"},
+    "store": BASE | {"model", "mcmc", "spec", "data"},
+    "output": {"errors", "numerals"},
     "ring": SAMPLED,
-    "run": SAMPLED | {"approximate", "ring", "spec", "data", "store", "markup", "output"},
+    "run": SAMPLED | {"approximate", "ring", "spec", "data", "store", "output"},
     "draws": BASE | {"model", "approximate", "spec", "data", "store"},
     "reduce": BASE | {"model", "kernels", "spec", "data", "store", "draws", "run"},
-    "answers": BASE
-    | {"model", "mcmc", "approximate", "spec", "data", "store", "draws", "reduce", "markup", "output"},
+    "answers": BASE | {"model", "mcmc", "approximate", "spec", "data", "store", "draws", "reduce", "output"},
     "pictures": BASE | {"model", "spec", "data", "store", "draws", "answers", "output"},
     "describe": SAMPLED
     | {"approximate", "spec", "data", "store", "run", "draws", "answers", "timing", "selftest", "output"},
     "timing": SAMPLED | {"approximate", "spec", "data", "store", "run", "output"},
     "reporting": BASE
-    | {"model", "spec", "data", "store", "draws", "answers", "pictures", "describe", "markup", "output"},
+    | {"model", "spec", "data", "store", "draws", "answers", "pictures", "describe", "output"},
     "verbs": SAMPLED
     | {"spec", "data", "store", "run", "draws", "answers", "pictures", "describe", "timing", "reporting"}
     | {"output", "reduce"},
     "study": SAMPLED
-    | {"spec", "data", "store", "run", "draws", "answers", "pictures", "reporting", "markup", "output"}
+    | {"spec", "data", "store", "run", "draws", "answers", "pictures", "reporting", "output"}
     | {"verbs", "reduce"},
     "api": {"verbs"},
     "sklearn": {"api", "arrays", "data", "errors", "model", "output", "answers", "draws", "run", "spec"}

@@ -12,7 +12,7 @@ from rayfbnn.describe.forecast import describe_fit_forecast
 from rayfbnn.errors import ConfigError
 from rayfbnn.timing import forecast
 from rayfbnn.timing.measured_times import Forecast
-from rayfbnn.verbs.forecasting import forecast_text
+from rayfbnn.verbs.showing import forecast_text
 from tests.support.output.undrawn import leave_undrawn
 from tests.support.store.fits import SETTINGS, fit_spec
 

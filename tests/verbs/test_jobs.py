@@ -15,7 +15,7 @@ from rayfbnn.errors import StoreBusyError, StoreExistsError, StoreFullError, Sto
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.text import to_toml
 from rayfbnn.store.store import Store
-from rayfbnn.verbs import jobs
+from rayfbnn.verbs import sampling
 from tests.support.small import assert_same_draws, make_store, small, small_spec
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
@@ -147,7 +147,7 @@ def test_a_store_that_another_process_creates_meanwhile_is_resumed(
         make_store(path, small_spec(tmp_path))
         raise StoreExistsError(f"{path}: already exists")
 
-    monkeypatch.setattr(jobs, "new_store", create_first)
+    monkeypatch.setattr(sampling, "new_store", create_first)
     assert rayfbnn_run(tmp_path).exit_code == 0
     assert Store.open(tmp_path / "run.zarr").committed_draws == 10
 
@@ -192,7 +192,7 @@ def test_the_exit_code_says_whether_to_start_the_job_again(
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr(jobs, "new_store", fail)
+    monkeypatch.setattr(sampling, "new_store", fail)
     result = rayfbnn_run(tmp_path)
     assert result.exit_code == code
     assert str(error) in result.stderr

@@ -194,7 +194,7 @@ def test_a_wrong_file_is_refused_before_anything_is_computed(folder: Path, out: 
 
 
 def test_without_arviz_as_a_whole_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfbnn.verbs.loo.find_spec", lambda name: None)
+    monkeypatch.setattr("rayfbnn.verbs.predicting.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r'loo: arviz_base is not installed; pip install "rayfbnn\[loo\]"'):
         rayfbnn.loo(folder / "run.zarr")
 

@@ -33,7 +33,6 @@ VERBS = [command.callback.__name__ for command in app.registered_commands if com
 # Tests that need a store, and those of documents and layers, whose programs are not kept from importing.
 LEFT_OUT = [
     "faults",
-    "markup",
     "project",
     "run",
     "sklearn",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.answers.comparing.comparison import Compared
 from rayfbnn.answers.wording import known
-from rayfbnn.markup import tables
 from rayfbnn.numerals import plain
+from rayfbnn.output import tables
 from rayfbnn.output.lines import table_text
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from rayfbnn.answers.judging import advice
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, AverageError
 from rayfbnn.answers.judging.modes import Mode, mode_sentences
 from rayfbnn.answers.wording import known, listed, numbered
-from rayfbnn.markup import tables
 from rayfbnn.numerals import compared
+from rayfbnn.output import tables
 from rayfbnn.reduce.effective import MIN_DRAWS
 
 if TYPE_CHECKING:

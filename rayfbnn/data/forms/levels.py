@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rayfbnn.markup.visible import visible_name
+from rayfbnn.errors import visible_name
 from rayfbnn.numerals import read_number
 
 _LARGEST_WHOLE = 2.0**53  # from here on, neighbouring integers are one floating-point number

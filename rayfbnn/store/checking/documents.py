@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rayfbnn.errors import StoreCorruptError
-from rayfbnn.markup.visible import visible_name
+from rayfbnn.errors import StoreCorruptError, visible_name
 from rayfbnn.mcmc.tuning.measuring import BITS
 
 MOST_VALUES = 3_000_000  # in a JSON file: each takes up to a hundred bytes once it is parsed

@@ -14,8 +14,8 @@ import rayfbnn
 from rayfbnn.answers.fit_diagnosis import FitDiagnosis
 from rayfbnn.describe.verb_results import diagnosis_text
 from rayfbnn.draws.view import committed
-from rayfbnn.markup import tables
 from rayfbnn.numerals import plain
+from rayfbnn.output import tables
 from rayfbnn.pictures.figures import figure_with_axes
 from rayfbnn.pictures.objective import draw_objective
 from rayfbnn.store.store import Store

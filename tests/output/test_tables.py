@@ -11,7 +11,7 @@ from rayfbnn.answers.check import compare_quantities
 from rayfbnn.answers.diagnostics import diagnose_draws
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.answers.predict import predict_from_draws
-from rayfbnn.markup.tables import Html, cell_text, items, pairs, paragraph, table, verdict
+from rayfbnn.output.tables import Html, cell_text, items, pairs, paragraph, table, verdict
 from rayfbnn.run.evidence import Evidence
 from rayfbnn.run.running import RunSummary
 from tests.support.store.standin_store import make_data, make_run, make_spec, normal

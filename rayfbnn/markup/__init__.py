@@ -1,1 +1,0 @@
-"""Tables and lists as HTML, for notebooks and for the report; names without control characters."""
