@@ -1,36 +1,37 @@
-"""The program `rayfbnn`: commands register here, and errors become messages with exit codes."""
+"""The program `rayfbnn`: makes commands from the verbs in Python, and turns errors into exit codes.
+
+A command has the parameters and the help of its verb. Both are read from the source files, because importing
+the verbs would also import NumPy and pandas, which takes too long for help. The shell shows the paragraphs
+before the first section of a docstring. For a parameter it shows the sentences before "From Python". "See
+`sample`." stands for the text of `sample`.
+"""
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
-import json
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import asdict
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin
+from textwrap import dedent
+from typing import Annotated, Any, TypeAlias, get_args, get_origin
 
 import typer
 import typer.core
 
 from rayfbnn import __version__
-from rayfbnn.cli.descriptions import VERBS, described
-from rayfbnn.describe import verb_results
-from rayfbnn.errors import NO_SPACE, RayFBNNError, without_credentials
-from rayfbnn.output.printing import answer, guard_streams, say, say_warnings, tell
+from rayfbnn.errors import NO_SPACE, ConfigError, RayFBNNError, without_credentials
+from rayfbnn.output.printing import answer, guard_streams, say, say_warnings
 from rayfbnn.run.signals import START_AGAIN, code_of_stopped, interrupt_on_signal
 
-if TYPE_CHECKING:
-    from rayfbnn.run.running import RunSummary
-
-NOT_CONVERGED = 3
-
 _LEAST_FOR_BOXES = 72  # columns; in fewer, boxes of help would cut names of options
-
-
 _has_boxes = get_terminal_size().columns >= _LEAST_FOR_BOXES
 
 
@@ -80,89 +81,6 @@ def options(
     """Sample the posterior of Bayesian neural networks: many chains, resumable to the bit."""
 
 
-Command: TypeAlias = Callable[..., None]
-
-
-def command(
-    function: Command,
-    *,
-    group: typer.Typer = app,
-    files: tuple[str, ...] = VERBS,
-    docstrings: tuple[str, ...] = (),
-) -> Command:
-    """Register a command; its RayFBNNErrors become a message on standard error and an exit code.
-
-    The help has the docstring of the verb of the same name, and then the docstring of the command.
-
-    files       the files that define the verb
-    docstrings  names of the docstrings, if the verb has another name or other docstrings describe parameters
-    """
-    name = function.__name__ if group is app else f"study {function.__name__}"
-    first, *others = (described(one, files) for one in docstrings or (function.__name__,))
-    parameters = first.parameters | {name: text for one in others for name, text in one.parameters.items()}
-    added = _paragraphs(inspect.getdoc(function) or "")
-
-    @functools.wraps(function)
-    def with_exit_code(*args: Any, **kwargs: Any) -> None:
-        try:
-            with interrupt_on_signal():
-                function(*args, **kwargs)
-        except RayFBNNError as exc:
-            say(f"rayfbnn {name}: {exc}")
-            raise typer.Exit(exc.exit_code) from None
-        except OSError as exc:
-            if exc.errno not in NO_SPACE:
-                raise
-            say(f"rayfbnn {name}: {exc.filename or 'a file'}: no space to write it ({exc.strerror})")
-            raise typer.Exit(START_AGAIN) from None
-        except KeyboardInterrupt as exc:
-            say(f"rayfbnn {name}: {exc if str(exc) else 'stopped'}")
-            raise typer.Exit(code_of_stopped(function.__name__)) from None
-        except MemoryError as exc:
-            say(f"rayfbnn {name}: out of memory{f': {exc}' if str(exc) else ''}")
-            raise typer.Exit(1) from None
-
-    with_exit_code.__signature__ = _with_help(function, parameters)  # type: ignore[attr-defined]
-    text = "\n\n".join(filter(None, (first.text, added)))
-    return group.command(help=_without_markup(text))(with_exit_code)
-
-
-def _with_help(function: Command, parameters: Mapping[str, str]) -> inspect.Signature:
-    """Return the signature of a command with the help of its parameters."""
-    signature = inspect.signature(function, eval_str=True)
-    described_parameters = []
-    for parameter in signature.parameters.values():
-        kind, settings = _kind_and_settings(parameter)
-        text = " ".join(filter(None, (parameters.get(parameter.name), settings.help)))
-        settings.help = _without_markup(text)
-        described_parameters.append(parameter.replace(annotation=Annotated[kind, settings]))
-    return signature.replace(parameters=described_parameters)
-
-
-def _kind_and_settings(parameter: inspect.Parameter) -> tuple[Any, Any]:
-    """Return the type and a copy of the settings of a parameter; by default its default decides them."""
-    if get_origin(parameter.annotation) is Annotated:
-        kind, settings = get_args(parameter.annotation)
-        return kind, copy(settings)  # several commands have the same
-    is_option = parameter.default is not parameter.empty
-    return parameter.annotation, typer.Option() if is_option else typer.Argument()
-
-
-def _without_markup(text: str) -> str:
-    """Return a text of help that shows square brackets, as in [data]; in boxes they are markup."""
-    return re.sub(r"\[(?=[a-z#/@])", r"\\[", text) if _has_boxes else text
-
-
-def _paragraphs(text: str) -> str:
-    """Return a text with one line for each paragraph, because typer keeps the line breaks of the source."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-
-
-def print_run(summary: RunSummary, as_json: bool) -> None:
-    """Print the summary of a run, as text or as one JSON object."""
-    tell(json.dumps(asdict(summary)) if as_json else verb_results.run_text(summary), as_is=as_json)
-
-
 def main() -> None:
     """Run the program `rayfbnn` with the arguments of the shell."""
     standard_output = guard_streams()
@@ -174,3 +92,306 @@ def main() -> None:
             raise
         say(f"rayfbnn: the answer is lost: standard output cannot be written: {standard_output.lost}")
         raise SystemExit(START_AGAIN) from None
+
+
+# A command, made from a verb.
+
+Command: TypeAlias = Callable[..., None]
+
+
+def command(
+    function: Command,
+    *,
+    verb: str = "",
+    fields_of: str = "",
+    group: typer.Typer = app,
+    files: tuple[str, ...] | None = None,
+) -> Command:
+    """Register a command; its RayFBNNErrors become a message on standard error and an exit code.
+
+    The command has the parameters of its verb that a shell can give, and those of the function. Parameters of
+    the function replace those of the verb. The help has the docstring of the verb, and then the docstring of
+    the function. The function is called with all values by name, as the verb takes them.
+
+    verb       the name of the verb, if it differs from that of the function
+    fields_of  a class whose fields are parameters too
+    group      the commands of studies have names that begin with "study_"
+    files      the files that define the verb
+    """
+    name = function.__name__.removeprefix("study_")
+    full_name = name if group is app else f"study {name}"
+    files = files or VERBS
+    signature = inspect.signature(function, eval_str=True)
+    own = {key: one for key, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD}
+    description = described(verb or name, files)
+    texts, parameters = dict(description.parameters), _parameters(verb or name, files, leave_out=own)
+    if fields_of:
+        texts = described(fields_of, files).parameters | texts
+        parameters |= _parameters(fields_of, files, leave_out=own)
+    shown = {key: _with_help(own.get(key, one), texts.get(key)) for key, one in (parameters | own).items()}
+    convert = {key: one.annotation.__metadata__[1:] for key, one in parameters.items() if key not in own}
+
+    @functools.wraps(function)
+    def with_exit_code(**values: Any) -> None:
+        try:
+            with interrupt_on_signal():
+                for key, converters in convert.items():
+                    for converter in converters:
+                        values[key] = converter(values[key])
+                function(**values)
+        except RayFBNNError as exc:
+            say(f"rayfbnn {full_name}: {exc}")
+            raise typer.Exit(exc.exit_code) from None
+        except OSError as exc:
+            if exc.errno not in NO_SPACE:
+                raise
+            say(f"rayfbnn {full_name}: {exc.filename or 'a file'}: no space to write it ({exc.strerror})")
+            raise typer.Exit(START_AGAIN) from None
+        except KeyboardInterrupt as exc:
+            say(f"rayfbnn {full_name}: {exc if str(exc) else 'stopped'}")
+            raise typer.Exit(code_of_stopped(name)) from None
+        except MemoryError as exc:
+            say(f"rayfbnn {full_name}: out of memory{f': {exc}' if str(exc) else ''}")
+            raise typer.Exit(1) from None
+
+    with_exit_code.__signature__ = inspect.Signature(list(shown.values()))  # type: ignore[attr-defined]
+    with_exit_code.__annotations__ = {key: one.annotation for key, one in shown.items()}
+    text = "\n\n".join(filter(None, (description.text, _paragraphs(inspect.getdoc(function) or ""))))
+    return group.command(name=name, help=_without_markup(text))(with_exit_code)
+
+
+def utf8(text: str) -> str:
+    """Return an argument of the shell decoded as UTF-8, even if the locale is ASCII."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # surrogates stand for bytes that the locale cannot decode
+        return os.fsencode(text).decode(errors="surrogateescape")
+    return text
+
+
+def _chain_numbers(text: str | None) -> list[int] | None:
+    """Return the numbers in a list such as "0,2"; ConfigError for anything else."""
+    if text is None:
+        return None
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise ConfigError(
+            f'chains: must be numbers with commas between them, such as 0,2, got "{text}"'
+        ) from None
+
+
+# How the shell names the values of arguments and options.
+_ARGUMENTS = {
+    "spec": "RUN.TOML",
+    "path": "STORE",
+    "what": "RUN.TOML|STORE",
+    "exact": "EXACT",
+    "out": "FOLDER",
+}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "set": {"metavar": "KEY=VAL", "parser": utf8, "help": "Can be given several times."},
+    "vary": {"metavar": "KEY=A,B,C", "parser": utf8, "help": "Can be given several times."},
+    "log_format": {"metavar": "text|json"},
+    "method": {"metavar": "METHOD"},
+    "until": {"metavar": "ok"},
+    "max_time": {"metavar": "TIME"},
+    "exact": {"metavar": "STORE"},
+    "input_name": {"parser": utf8},
+    "variables": {"metavar": "NAME,...", "parser": utf8},
+    "groups": {"metavar": "NAME,..."},
+    "annealing_runs": {"metavar": "N"},
+    "contributions": {"help": "It needs --out."},
+}
+# The types of values in the shell, by the annotations of verbs. Parameters with others are left out.
+_TYPES = {
+    r"\bSequence\[str \| Path\]": list[Path],
+    r"\b(Path|Source|Spec)\b": Path,
+    r"^Sequence\[str\]": list[str],
+    r"\b(str|Literal|Decisive|LogFormat)\b|^Sequence\[int\]": str,
+    r"\bint\b": int,
+    r"\bfloat\b": float,
+    r"\bbool\b": bool,
+}
+
+
+def _parameters(
+    name: str, files: tuple[str, ...], *, leave_out: Iterable[str]
+) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a function, or the fields of a class, as those of a command.
+
+    Each annotation has the type, the settings of typer, and maybe a converter to the value that the verb
+    takes. Those to leave out have a place in the order and nothing else.
+    """
+    node = _definition(name, files)
+    found: list[tuple[str, ast.expr | None, ast.expr | None, bool]]
+    if isinstance(node, ast.ClassDef):
+        found = [
+            (ast.unparse(one.target), one.annotation, one.value, False)
+            for one in node.body
+            if isinstance(one, ast.AnnAssign)
+        ]
+    else:
+        given = node.args
+        defaults = [None] * (len(given.args) - len(given.defaults)) + given.defaults
+        found = [
+            (one.arg, one.annotation, value, True) for one, value in zip(given.args, defaults, strict=True)
+        ]
+        found += [
+            (one.arg, one.annotation, value, False)
+            for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        ]
+    parameters = {}
+    for key, annotation, value, is_argument in found:
+        if key in leave_out:
+            parameters[key] = inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY)
+        elif annotation is not None:
+            made = _parameter(key, ast.unparse(annotation), value, is_argument)
+            parameters |= {} if made is None else {key: made}
+    return parameters
+
+
+def _parameter(
+    key: str, annotation: str, value: ast.expr | None, is_argument: bool
+) -> inspect.Parameter | None:
+    """Return a parameter of a command, or None if a shell cannot give a value of this annotation."""
+    kind: Any = next((kind for words, kind in _TYPES.items() if re.search(words, annotation)), None)
+    if kind is None:
+        return None
+    default = inspect.Parameter.empty if value is None else ast.literal_eval(value)
+    settings, names = dict(_OPTIONS.get(key, {})), list[str]()
+    converters: list[Callable[[Any], Any]] = []
+    if key == "decisive":
+        names, settings = ["--for"], {"metavar": "predictions|all"}
+    elif annotation.startswith("Sequence[int]"):
+        settings, converters = {"metavar": "NUMBER,..."}, [_chain_numbers]
+    elif kind is bool and default is False:
+        names = [f"--{key.replace('_', '-')}"]  # and no --no-...
+    if default == ():
+        default, converters = (None, [lambda texts: texts or ()]) if kind == list[str] else ("", [])
+    if kind is Path and isinstance(default, str):
+        default = Path(default)
+    form: Any
+    if is_argument:
+        metavar = _ARGUMENTS.get(key)
+        form = typer.Argument(metavar=f"{metavar}..." if kind == list[Path] else metavar)
+    else:
+        form = typer.Option(*names, **settings)
+    wanted = kind | None if default is None else kind
+    return inspect.Parameter(
+        key,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[(wanted, form, *converters)],
+    )
+
+
+def _with_help(parameter: inspect.Parameter, text: str | None) -> inspect.Parameter:
+    """Return a parameter with its help; without settings, its default decides whether it is an option."""
+    kind, *settings = (
+        get_args(parameter.annotation)
+        if get_origin(parameter.annotation) is Annotated
+        else (parameter.annotation, typer.Option())
+    )
+    form = copy(settings[0])  # several commands have the same
+    form.help = _without_markup(" ".join(filter(None, (text, form.help))))
+    return parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=Annotated[kind, form])
+
+
+# The help of the shell.
+
+_PACKAGE = Path(__file__).parents[1]
+_SECTION = re.compile(r"\n\n(\w+)\n-+\n")
+_PARAMETER = re.compile(r"^(\w+(?:, \w+)*)$", re.MULTILINE)
+_DEFINITION = re.compile(r"^ *(?:def|class) (\w+)", re.MULTILINE)
+_SEE = re.compile(r"See `(\w+)`\.\s*")
+
+VERBS = ("verbs/*.py", "demo.py", "selftest/selftest.py")
+STUDY = ("study/study.py", "study/files.py", "study/rule.py")
+
+
+@dataclass(frozen=True)
+class Description:
+    """A docstring as the shell shows it.
+
+    text        paragraphs
+    parameters  a paragraph for each parameter or attribute
+    """
+
+    text: str
+    parameters: dict[str, str]
+
+
+@cache
+def described(name: str, files: tuple[str, ...] = VERBS) -> Description:
+    """Return the description of the function, method or class of this name in one of the files."""
+    text, *sections = _SECTION.split(docstring(name, files))
+    explained = dict(zip(sections[::2], sections[1::2], strict=True))
+    _, *parts = _PARAMETER.split(explained.get("Parameters") or explained.get("Attributes") or "")
+    parameters = {
+        parameter: _in_shell(parameter, words)
+        for names, words in zip(parts[::2], parts[1::2], strict=True)
+        for parameter in names.split(", ")
+    }
+    return Description(
+        _with_options(_paragraphs(text), parameters),
+        {parameter: _with_options(words, parameters) for parameter, words in parameters.items()},
+    )
+
+
+def docstring(name: str, files: tuple[str, ...]) -> str:
+    """Return the docstring of the function, method or class of this name in one of the files."""
+    return ast.get_docstring(_definition(name, files)) or ""
+
+
+@cache
+def _definition(name: str, files: tuple[str, ...]) -> ast.FunctionDef | ast.ClassDef:
+    """Return the definition of a name in one of the files: a function up to its docstring, a class up to its
+    first method.
+    """
+    source, places = _definitions(files)
+    start = places[name]
+    end = source.index('"""', source.index('"""', start) + 3) + 3
+    if source[start:].lstrip().startswith("class"):
+        end = source.index("\n\n    def ", end)
+    found = ast.parse(dedent(source[start:end])).body[-1]  # overloads come before it
+    assert isinstance(found, ast.FunctionDef | ast.ClassDef)
+    return found
+
+
+@cache
+def _definitions(files: tuple[str, ...]) -> tuple[str, dict[str, int]]:
+    """Return the text of the files (patterns below the package), and where it first defines each name."""
+    source = "\n".join(
+        path.read_text(encoding="utf-8") for pattern in files for path in sorted(_PACKAGE.glob(pattern))
+    )
+    places: dict[str, int] = {}
+    for definition in _DEFINITION.finditer(source):
+        places.setdefault(definition[1], definition.start())
+    return source, places
+
+
+def _in_shell(parameter: str, words: str) -> str:
+    """Return the text of a parameter without the part for Python, and with the text that it refers to."""
+    words = " ".join(words.split()).partition(" From Python ")[0]
+    if match := _SEE.match(words):
+        elsewhere = described(match[1]).parameters[parameter]
+        return " ".join(filter(None, (elsewhere, words[match.end() :])))
+    return words
+
+
+def _with_options(text: str, parameters: Iterable[str]) -> str:
+    """Return a text with the options of the shell instead of the parameters in backticks."""
+    for name in parameters:
+        text = text.replace(f"`{name}`", f"--{name.replace('_', '-')}")
+    return text
+
+
+def _without_markup(text: str) -> str:
+    """Return a text of help that shows square brackets, as in [data]; in boxes they are markup."""
+    return re.sub(r"\[(?=[a-z#/@])", r"\\[", text) if _has_boxes else text
+
+
+def _paragraphs(text: str) -> str:
+    """Return a text with one line for each paragraph, because typer keeps the line breaks of the source."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))

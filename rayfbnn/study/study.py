@@ -45,8 +45,8 @@ class Study(StudyFiles):
         *,
         seeds: int | Sequence[int],
         data: Source | None = None,
-        vary: Sequence[str] = (),
         set: Sequence[str] = (),
+        vary: Sequence[str] = (),
         superchains: bool = False,
         rule: Rule | None = None,
     ) -> Study:
@@ -63,15 +63,13 @@ class Study(StudyFiles):
             See `sample`. The seed of the configuration is not used.
         seeds
             The number of seeds, such as 20, which are then 1, 2, ..., or the seeds, such as 1,2,5.
-        data
+        data, set
             See `sample`.
         vary
             The values of a key, as "key.path=a,b,c", one configuration for each. With several keys, every
             combination is a configuration. The values of data.train are training files, and name_{0..9}.csv
             stands for ten of them. Keys in one text, as "key=a,b; other=c,d", go together: a with c,
             and b with d.
-        set
-            See `sample`.
         superchains
             Start all chains of a member from one draw from the prior (initial.shared).
         rule

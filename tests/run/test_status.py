@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import api, cli
-from rayfbnn.cli import jobs
+from rayfbnn.cli import commands
 from rayfbnn.describe.status import status_text
 from rayfbnn.run.executor import job_of
 from rayfbnn.run.status import BatchStatus, Status, status_of
@@ -373,14 +373,14 @@ def test_the_seconds_of_blocks_are_printed_and_in_json(tmp_path: Path) -> None:
 def test_watching_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     half_done(tmp_path)
     pauses: list[float] = []
-    sleep = jobs.time.sleep
+    sleep = commands.time.sleep
 
     def run_on(seconds: float) -> None:
         pauses.append(seconds)
-        jobs.time.sleep = sleep  # the run itself may wait for the lock of a batch
+        commands.time.sleep = sleep  # the run itself may wait for the lock of a batch
         api.resume(tmp_path / "run.zarr", workers=0, progress=False)
 
-    monkeypatch.setattr(jobs.time, "sleep", run_on)
+    monkeypatch.setattr(commands.time, "sleep", run_on)
     arguments = ["status", str(tmp_path / "run.zarr"), "--watch", "--every", "3", "--json"]
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == 0 and pauses == [3.0]

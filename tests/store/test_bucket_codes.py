@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from rayfbnn.cli.jobs import start_again
+from rayfbnn.cli.commands import start_again
 from rayfbnn.errors import RayFBNNError, StoreRefusedError
 from rayfbnn.store.creation import is_ours
 from rayfbnn.store.storage import bucket as bucket_module

@@ -16,7 +16,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from rayfbnn import cli
-from rayfbnn.cli import study as commands
+from rayfbnn.cli import commands
 from rayfbnn.output.printing import Redrawn
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.study import Rule, Study

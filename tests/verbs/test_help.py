@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import Study, api, cli
-from rayfbnn.cli.descriptions import STUDY, VERBS, described, docstring
+from rayfbnn.cli.program import STUDY, VERBS, described, docstring
 from rayfbnn.demo import demo
 from rayfbnn.selftest.selftest import selftest
 from rayfbnn.study import Rule
