@@ -38,8 +38,8 @@ class FitSummary:
 
 def fit_summary(store: Store) -> FitSummary:
     """Return the approximation of a store; StoreError if it has none, or no block yet."""
-    records = [store.last_record(batch) for batch in range(store.n_batches)]
-    states = [store.named_state_after(record) for record in records if record is not None]
+    last = [store.load_named_state(batch) for batch in range(store.n_batches)]
+    states = [state for state in last if state is not None]
     if len(states) < store.n_batches:
         raise StoreError(f"{store.path}: no step is committed yet; run `resume` on it first")
     state = {name: np.concatenate([one[name] for one in states]) for name in states[0]}

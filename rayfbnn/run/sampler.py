@@ -205,7 +205,11 @@ class Sampler:
         iteration = self._iteration(plan)
         first_step = self._first_steps.pop(batch, None)
         is_launched = first_step is not None and first_step.plan == plan
-        state = first_step.state if first_step is not None and is_launched else self._load(last, streams)
+        try:
+            state = first_step.state if first_step is not None and is_launched else self._load(last, streams)
+        except StoreOvertakenError as exc:
+            yield self._overtaken(batch, exc)
+            return
         for number in range(plan.first, plan.last + 1):
             if first_step is not None and is_launched and number == plan.first:
                 info = first_step.info
@@ -221,14 +225,18 @@ class Sampler:
         sampled = time.monotonic()
         try:
             self.store.commit(batch, collected.block(self.store.spec, plan))
-        except StoreOvertakenError as exc:  # a worker believed dead has committed this block: continue there
-            _log.info("%s", exc)
-            yield self._progress(batch, self.store.last_record(batch), None, Collected(), committed=True)
+        except StoreOvertakenError as exc:
+            yield self._overtaken(batch, exc)
             return
         if next_step is not None:
             self._first_steps[batch] = next_step
         progress = self._progress(batch, last, plan, collected, committed=True)
         yield replace(progress, commit_seconds=time.monotonic() - sampled)
+
+    def _overtaken(self, batch: int, exc: StoreOvertakenError) -> Progress:
+        """Return the progress that a worker, believed dead, has made in a batch; the run continues there."""
+        _log.info("%s", exc)
+        return self._progress(batch, self.store.last_record(batch), None, Collected(), committed=True)
 
     def _next_block(self, iteration: int) -> BlockPlan | None:
         plan = next_block(self.store.spec, iteration, draws_per_chunk=self.store.draws_per_chunk)

@@ -5,14 +5,14 @@ docs/store.md describes the format, and segments/appending.py adds a block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
-from rayfbnn.errors import StoreMismatchError, at_most_ten
+from rayfbnn.errors import StoreMismatchError, StoreOvertakenError, at_most_ten
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
@@ -40,7 +40,7 @@ from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.sizes import new_header
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, place_of
-from rayfbnn.store.storage.protocol import Storage
+from rayfbnn.store.storage.protocol import Result, Storage
 from rayfbnn.store.tuning_log import TuningLog
 
 if TYPE_CHECKING:
@@ -331,9 +331,25 @@ class Store:
 
     def load_state(self, batch: int) -> tuple[ChainState, int] | None:
         """Read the state after a batch's last block and its iteration; None before the first block."""
-        record = self.last_record(batch)
-        state = None if record is None else self.state_after(record)
+        record, state = self._after_last(batch, self.state_after)
         return None if record is None or state is None else (state, record.progress.iteration)
+
+    def load_named_state(self, batch: int) -> dict[str, Array] | None:
+        """Read the state of a fit or of ladders after a batch's last block; None before the first block."""
+        return self._after_last(batch, self.named_state_after)[1]
+
+    def _after_last(
+        self, batch: int, read: Callable[[Record], Result]
+    ) -> tuple[Record | None, Result | None]:
+        """Return the last record of a batch and the state after it, which a worker may just be replacing."""
+        record = self.last_record(batch)
+        if record is None:
+            return None, None
+        try:
+            return record, read(record)
+        except StoreOvertakenError:
+            record = self.last_record(batch) or record
+            return record, read(record)
 
     def read_positions(
         self,

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rayfbnn.errors import StoreBusyError, StoreExistsError, StoreOvertakenError
+from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreExistsError, StoreOvertakenError
 from rayfbnn.store.storage.bucket import Bucket
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.storage.places import Place
@@ -153,8 +153,14 @@ def repair(storage: Storage, place: Place) -> None:
 
 
 def commit_as_worker(storage: Storage, place: Place) -> None:
-    with suppress(StoreOvertakenError):  # the worker then loads the state again
+    try:
         step(Store.open(place, fs=storage, check_records=False, headers_only=True), 0)
+    except StoreOvertakenError:
+        pass  # the worker then loads the state again
+    except StoreCorruptError as exc:
+        # On a disk the next driver sweeps half-written files; a worker whose driver is dead ends with this.
+        if "something may have removed it" not in str(exc):
+            raise
 
 
 def lengthen(storage: Storage, place: Place, iterations: int = 9) -> None:
@@ -165,11 +171,6 @@ def make_and_finish(storage: Storage, place: Place) -> None:
     with suppress(StoreExistsError):
         make(storage, place)
     finish(storage, place)
-
-
-def make_with_draws_once(storage: Storage, place: Place) -> None:
-    with suppress(StoreExistsError):
-        create_with_draws(storage, place)
 
 
 def repair_and_finish(storage: Storage, place: Place) -> None:
@@ -221,7 +222,7 @@ def start_of(kind: type[Home], name: str) -> dict[str, bytes]:
 CASES: dict[str, tuple[Work, Work, str]] = {
     "creation": (make, make_and_finish, "nothing"),
     "creation over leftovers": (make, make_and_finish, "leftovers"),
-    "creation with draws": (create_with_draws, make_with_draws_once, "nothing"),
+    "creation with draws": (create_with_draws, create_with_draws, "nothing"),
     "sampling": (finish, finish, "half"),
     "a commit": (commit_as_worker, finish, "half"),
     "a commit and a repair": (commit_as_worker, repair_and_finish, "half, damaged"),
@@ -273,7 +274,8 @@ def test_nothing_of_a_finisher_changes(kind: type[Home], share: int, case: str) 
         done: dict[str, bytes] = {}
 
         def take_over(home: Home = home, done: dict[str, bytes] = done) -> None:
-            with suppress(StoreBusyError):  # on a disk, where the first holds the lock
+            # On a disk the first holds the lock; a store with all its draws may already be there.
+            with suppress(StoreBusyError, StoreExistsError):
                 second(home.other(), home.place)
                 # The half-written files and the marker on a disk are those of the first.
                 done |= {key: file for key, file in home.files().items() if not key.endswith(PARTIAL)}
@@ -289,7 +291,8 @@ def test_nothing_of_a_finisher_changes(kind: type[Home], share: int, case: str) 
             n_taken_over += 1
             assert [key for key in after if key not in done and not may_be_left(key)] == [], log[at]
         else:
-            second(home.other(), home.place)
+            with suppress(StoreExistsError):
+                second(home.other(), home.place)
         if done != after:
             store = Store.open(home.place, fs=home.other())
             assert store.verify().problems == (), log[at]

@@ -64,7 +64,12 @@ class Fitter:
             yield self._progress(batch, before, time.monotonic(), committed=True)
             return
         streams = streams_of(self.store.spec, np.array(self.store.batch_chains(batch), dtype=np.uint64))
-        state, started = self._load(last, streams), time.monotonic()
+        started = time.monotonic()
+        try:
+            state = self._load(last, streams)
+        except StoreOvertakenError as exc:
+            yield self._overtaken(batch, started, exc)
+            return
         job = self._steps if before.iteration < self.n_steps else self._draws
         for result in job(batch, before, state, streams, should_stop):
             if isinstance(result, int):
@@ -73,11 +78,15 @@ class Fitter:
             result = replace(result, summary={SECONDS: time.monotonic() - started})
             try:
                 self.store.commit(batch, result)
-            except StoreOvertakenError as exc:  # a worker that was thought dead has committed the block
-                _log.info("%s", exc)
-                yield self._progress(batch, self.store.progress(batch), started, committed=True)
+            except StoreOvertakenError as exc:
+                yield self._overtaken(batch, started, exc)
                 return
             yield self._progress(batch, before, started, done=result.n_iterations, committed=True)
+
+    def _overtaken(self, batch: int, started: float, exc: StoreOvertakenError) -> Progress:
+        """Return the progress that a worker, believed dead, has made in a batch; the fit continues there."""
+        _log.info("%s", exc)
+        return self._progress(batch, self.store.progress(batch), started, committed=True)
 
     def _steps(
         self,

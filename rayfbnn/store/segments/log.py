@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from rayfbnn.arrays import Array
-from rayfbnn.errors import StoreCorruptError
+from rayfbnn.errors import StoreCorruptError, StoreOvertakenError
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import COMMITS, DISCARDED
 from rayfbnn.store.checking.heads import HEAD, Head, read_head, write_head
@@ -93,13 +93,20 @@ class CommitLog:
         return self._read(batch, block, seen.segments)
 
     def _read(self, batch: int, block: int, segments: set[int]) -> Record:
-        number = 0
-        while number in segments and number <= block:
-            record = self._known.segment(batch, number)
-            if record.block == block:
-                return record
-            number = record.block + 1
+        segment = self._segment_with(batch, block, segments)
+        if segment is not None and segment.block == block:
+            return segment
         return self.files.read_block(batch, block)
+
+    def _segment_with(self, batch: int, block: int, segments: set[int]) -> Record | None:
+        """Return the record of the segment that has a block; None if it is not in one."""
+        number = 0
+        while number in segments:
+            segment = self._known.segment(batch, number)
+            if segment.block >= block:
+                return segment
+            number = segment.block + 1
+        return None
 
     def state_after(self, record: Record) -> ChainState | None:
         """Read the state after a block or segment; None if it has none (exact draws).
@@ -113,14 +120,23 @@ class CommitLog:
         return self.files.layout.state_by_name(*self._with_state(record))
 
     def _with_state(self, record: Record) -> tuple[Record, memoryview]:
-        """Return a record and its arrays, or those of the segment that ends with its block."""
+        """Return a record and its arrays, or those of the segment that ends with its block.
+
+        StoreOvertakenError if the block has been gathered with later ones, so that its state is gone.
+        """
         try:
             return record, self.files.content(record)
-        except MissingFile:
-            closing = self._read(record.batch, record.block, self.files.numbers(record.batch)[1])
-            if closing.last_digest != record.last_digest:
+        except MissingFile as exc:
+            segments = self.files.numbers(record.batch)[1]
+            segment = self._segment_with(record.batch, record.block, segments)
+            if segment is not None and segment.block > record.block:
+                where = f"{self._root}: block {record.block} of batch {record.batch}"
+                raise StoreOvertakenError(
+                    f"{where}: another worker has committed later ones; load the state again"
+                ) from exc
+            if segment is None or segment.last_digest != record.last_digest:
                 raise
-            return closing, self.files.content(closing)
+            return segment, self.files.content(segment)
 
     def all(self, batch: int) -> list[Record]:
         """Return every record of a batch, each checked against the one before it."""
