@@ -321,7 +321,7 @@ class RejectingStreams(Protocol):
         ...
 
     def polya_gamma(self, z: Array, purpose: Purpose, *, index: int) -> Array:
-        """Draw the variables of model/marginal/polya_gamma.py."""
+        """Draw the variables of model/likelihood/binary.py."""
         ...
 
 

@@ -11,8 +11,7 @@ from rayfbnn.draws.linear import linear_approximation
 from rayfbnn.draws.outputs import activation_bytes, networks_at_once, posterior_of
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
-from rayfbnn.model.contributions import output_contributions
-from rayfbnn.model.network import Buffers, forward, input_rows
+from rayfbnn.model.network import Buffers, forward, input_rows, output_contributions
 from rayfbnn.reduce.blocks import Block, Reader, first_draw
 from rayfbnn.reduce.executors import Executor
 from rayfbnn.reduce.passes import Job, Passes

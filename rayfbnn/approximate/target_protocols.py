@@ -10,7 +10,7 @@ from rayfbnn.streams import Streams
 
 
 class PrecisionDistributions(Protocol):
-    """Distributions of precisions given the squares of parameters; see model/approximation/expected.py."""
+    """Distributions of precisions given the squares of parameters; see model/approximated_precisions.py."""
 
     @property
     def mean(self) -> Array:

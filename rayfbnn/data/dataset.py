@@ -15,7 +15,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.transforms import TargetUnits, is_log_of, logs_of
 from rayfbnn.errors import DataError, at_most_ten
-from rayfbnn.model.inputs import pieces_of, slices_of_cases
+from rayfbnn.model.cases import pieces_of, slices_of_cases
 from rayfbnn.streams import SHARED, Purpose, Streams
 
 

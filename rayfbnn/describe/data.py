@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.transforms import log_scale_advice
-from rayfbnn.model.part_posterior import cases_of_part
+from rayfbnn.model.batches import cases_of_part
 from rayfbnn.numerals import plain
 from rayfbnn.output.lines import width_up_to
 from rayfbnn.run.in_parts import visit_length

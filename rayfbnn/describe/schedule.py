@@ -27,7 +27,7 @@ from rayfbnn.mcmc.operation import (
     with_inner,
 )
 from rayfbnn.mcmc.tuning.settings import extreme_tunings
-from rayfbnn.model.marginal.output_layer import feeds_outputs
+from rayfbnn.model.output_layer import feeds_outputs
 from rayfbnn.numerals import plain
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.run.sampler import acceptance_by_operation, build_posterior

@@ -9,7 +9,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.draws.stored_fit import fit_summary
 from rayfbnn.errors import StoreError
-from rayfbnn.model.approximation.curvature import linear_outputs
+from rayfbnn.model.curvature import linear_outputs
 from rayfbnn.model.network import input_rows
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ class MovedPlan:
 class RegressionPlan:
     """A regression on features, which replaces the outputs when their parameters are integrated out.
 
-    The mathematics is in model/marginal/regression.py.
+    The mathematics is in model/regression.py.
 
     features   (layer, row) of each feature; row -1 is the row of ones
     n_systems  number of sets of targets; each set has its own matrix A

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model import prior
-from rayfbnn.model.marginal import regression
-from rayfbnn.model.marginal.precisions import with_columns
-from rayfbnn.model.marginal.targets import WithoutOutputs
+from rayfbnn.model import prior, regression
+from rayfbnn.model.marginal import WithoutOutputs
+from rayfbnn.model.output_layer import with_columns
 from rayfbnn.model.posterior import Posterior
 
 

@@ -17,9 +17,8 @@ from rayfbnn.kernels.network_plan import (
     RegressionPlan,
 )
 from rayfbnn.model.likelihood.survival import SurvivalTargets
-from rayfbnn.model.marginal.output_layer import OutputLayer
-from rayfbnn.model.marginal.precisions import Integrated
-from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.output_layer import Integrated, OutputLayer
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.wiring import Wiring
 from rayfbnn.state import Target

@@ -15,7 +15,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.errors import ConfigError
-from rayfbnn.model import layers
+from rayfbnn.model.architecture import Subgroups
 from rayfbnn.model.wiring import Link, Wiring
 
 LOG_2 = math.log(2)
@@ -118,11 +118,11 @@ def _activate_layer(u: Array, wiring: Wiring, layer: int, *, buffers: Buffers) -
     """Turn one layer's summed inputs into its values, in place; return its entry of Activity.kept."""
     activation, groups = wiring.activations[layer - 1], wiring.subgroups[layer - 1]
     if activation == "sin":
-        return layers.activate_sin(u)
+        return activate_sin(u)
     if activation == "normalize":
-        return layers.activate_normalize(u, groups)
+        return activate_normalize(u, groups)
     if activation == "softmax":
-        layers.activate_softmax(u, groups)
+        activate_softmax(u, groups)
     else:
         activate(u, activation, buffers=buffers)
     return None
@@ -272,9 +272,9 @@ def _layer_backward(
     if activation == "sin":
         derivative *= kept
     elif activation == "normalize":
-        layers.normalize_backward(derivative, values, kept, groups)
+        normalize_backward(derivative, values, kept, groups)
     elif activation == "softmax":
-        layers.softmax_backward(derivative, values, groups)
+        softmax_backward(derivative, values, groups)
     else:
         multiply_by_slope(derivative, values, activation, buffers=buffers)
 
@@ -316,3 +316,131 @@ def _input_offset_gradient(position: Array, summed: dict[int, Array], wiring: Wi
             weights = link.matrix(position)[:, : link.n_units]
             total[:, link.units] += xp.matmul(weights, over_cases)
     return total[:, :, 0]
+
+
+_ROOT_2 = math.sqrt(2)
+_FLOOR = 0.01  # added to a normalization layer's mean square to keep the slope finite if all inputs are zero
+
+
+def activate_sin(u: Array) -> Array:
+    """Set v = sqrt(2) sin(sqrt(2) u) in place, and return the slope 2 cos(sqrt(2) u).
+
+    The square roots follow FBM. With them, a wide layer of such units is a Gaussian process with covariance
+    exp(-distance**2).
+    """
+    xp = array_namespace(u)
+    u *= _ROOT_2
+    slope = xp.cos(u)
+    slope *= 2
+    xp.sin(u, out=u)
+    u *= _ROOT_2
+    return slope
+
+
+def activate_softmax(u: Array, groups: Subgroups) -> None:
+    """Set v_i = exp(u_i) / sum_j exp(u_j) over each sub-group, in place; Neal (2022) eq. 4."""
+    xp = array_namespace(u)
+    u, axis = _in_groups(u, groups)
+    u -= u.max(axis=axis, keepdims=True)
+    xp.exp(u, out=u)
+    u /= u.sum(axis=axis, keepdims=True)
+
+
+def activate_normalize(u: Array, groups: Subgroups) -> Array:
+    """Set v_i = u_i / s, s**2 = 0.01 + mean of u_j**2 over the sub-group, in place; Neal (2022) eqs. 5, 6.
+
+    Returns s, (n_chains, n_rows or 1, width or 1, n_cases).
+    """
+    xp = array_namespace(u)
+    u, axis = _in_groups(u, groups)
+    scale = (u * u).sum(axis=axis, keepdims=True)
+    scale /= groups.size
+    scale += _FLOOR
+    xp.sqrt(scale, out=scale)
+    u /= scale
+    return scale
+
+
+def softmax_backward(derivative: Array, v: Array, groups: Subgroups) -> None:
+    """Turn the derivative by v into the derivative by u, in place; Neal (2022) eqs. 46, 47.
+
+    v_i (d_i - t),   t = sum_j d_j v_j
+
+    Eq. 47 as printed has index j for the second i.
+    """
+    derivative, axis = _in_groups(derivative, groups)
+    v, _ = _in_groups(v, groups)
+    derivative -= (derivative * v).sum(axis=axis, keepdims=True)
+    derivative *= v
+
+
+def normalize_backward(derivative: Array, v: Array, scale: Array, groups: Subgroups) -> None:
+    """Turn the derivative by v into the derivative by u, in place; Neal (2022) eqs. 48, 49.
+
+    (d_i - v_i t)/s,   t = mean of d_j v_j
+
+    Eq. 49 as printed has indices j and k for i.
+    """
+    derivative, axis = _in_groups(derivative, groups)
+    v, _ = _in_groups(v, groups)
+    derivative -= v * ((derivative * v).sum(axis=axis, keepdims=True) / groups.size)
+    derivative /= scale
+
+
+def largest_squared_slopes(summed: Array, activation: str, groups: Subgroups) -> Array | float:
+    """Return the largest a'(u)**2 of each unit, Neal (2022) eq. 63.
+
+    summed  typical squares of summed inputs, (n_chains, n_units)
+    """
+    if activation in ("sigmoid", "softmax"):
+        return 1 / 16
+    if activation == "sin":
+        return 4.0
+    if activation == "normalize":
+        grouped, axis = _in_groups(summed[:, :, None], groups)
+        xp = array_namespace(summed)
+        squares = 1 / (_FLOOR + grouped.sum(axis=axis, keepdims=True) / groups.size)
+        return xp.broadcast_to(squares, grouped.shape).reshape(summed.shape)
+    return 1.0
+
+
+def _in_groups(values: Array, groups: Subgroups) -> tuple[Array, int]:
+    """Return values (n_chains, n_units, n_cases) as a 4-dimensional view, and the axis within a group."""
+    n_chains, _, n_cases = values.shape
+    return values.reshape(n_chains, groups.n_rows, groups.width, n_cases), 2 if groups.by_row else 1
+
+
+def output_contributions(position: Array, activity: Activity, wiring: Wiring) -> dict[str, Array]:
+    """Return the terms that add up to the outputs, (n_chains, n_outputs, n_cases) each; Neal (2022) eq. 3.
+
+    The terms are h<l> for each hidden layer with weights ho<l>, inputs for weights io, and bias for biases
+    bo, if the network has them, and exposure for an input that is added to the outputs. The term of a layer
+    includes the offsets of its units.
+
+    position  (n_chains, n_parameters)
+    activity  from `network.forward` at this position
+    """
+    contributions: dict[str, Array] = {}
+    if wiring.added_input is not None:
+        added = activity.sources[0][..., wiring.added_input, None, :]
+        contributions["exposure"] = array_namespace(position).broadcast_to(added, activity.outputs.shape)
+    for link in wiring.incoming[-1]:
+        name = "inputs" if link.source == 0 else f"h{link.source - 1}"
+        of_weights, of_biases = _terms(position, activity.sources[link.source], link)
+        if of_weights is not None:
+            contributions[name] = of_weights
+        if of_biases is not None:
+            contributions["bias"] = array_namespace(position).broadcast_to(of_biases, activity.outputs.shape)
+    return contributions
+
+
+def _terms(position: Array, source: Array, link: Link) -> tuple[Array | None, Array | None]:
+    """Return the terms that a link's weights and biases add to the outputs; None for a kind it lacks."""
+    if link.configured is not None:
+        added = link.configured.forward(position[:, link.parameters], source)
+        return (added, None) if link.n_units else (None, added)
+    matrix = link.matrix(position).swapaxes(1, 2)  # (n_chains, n_outputs, n_rows), the biases last
+    weights, biases = matrix[..., : link.n_units], matrix[..., link.n_units :]
+    xp = array_namespace(position)
+    of_weights = xp.matmul(weights, source[..., link.units, :]) if link.n_units else None
+    return of_weights, biases if biases.shape[-1] else None

@@ -6,22 +6,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import ModuleType
-from typing import Literal, Self, TypeAlias
+from typing import Generic, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model import prior, stepsize, tuning_quantities
+from rayfbnn.model import prior, stepsize
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
-from rayfbnn.model.case_blocks import Blocks
-from rayfbnn.model.governing import Governing
-from rayfbnn.model.inputs import pieces_of, rows_and_mean_squares
+from rayfbnn.model.cases import Blocks, apply_weights, pieces_of, rows_and_mean_squares
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.likelihood.missing_targets import apply_weights
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.network import AT_ONCE, Buffers, backward, forward, input_rows
-from rayfbnn.model.remembered import Remembered
+from rayfbnn.model.stepsize import Governing
 from rayfbnn.model.wiring import Wiring
 
 Keep: TypeAlias = Callable[[int, Array | None], Array]
@@ -101,7 +98,7 @@ class Posterior:
         targets  (n_cases, n_targets), NaN if missing
         keep     returns the columns to keep in ascending order, given the number of columns and where each
                  case begins (`starts`). The posterior then has the inputs of these columns and the targets of
-                 all cases, for use by model/part_posterior.py. Its own density has no meaning
+                 all cases, for use by model/batches.py. Its own density has no meaning
         """
         targets = xp.asarray(targets)
         n_cases = n_columns = targets.shape[0]
@@ -245,11 +242,11 @@ class Posterior:
     def quantities(self, position: Array, precisions: Array) -> Array:
         """Return the functions of the state that tuning uses to judge trajectories."""
         xp = array_namespace(position)
-        columns = tuning_quantities.some_columns(self.inputs.shape[1])
+        columns = stepsize.some_columns(self.inputs.shape[1])
         inputs = xp.ascontiguousarray(self.inputs[:, columns])
         outputs = forward(position, inputs, self.wiring, buffers=Buffers()).outputs
-        sigmas = tuning_quantities.sigmas(position, self.parameter_layout, self.precision_layout)
-        return xp.concatenate([sigmas, tuning_quantities.scaled_outputs(outputs, self.target_scale)], axis=1)
+        sigmas = stepsize.sigmas(position, self.parameter_layout, self.precision_layout)
+        return xp.concatenate([sigmas, stepsize.scaled_outputs(outputs, self.target_scale)], axis=1)
 
     def outputs(self, position: Array, inputs: Array) -> Array:
         """Return the outputs (n_chains, n_cases, n_outputs) at inputs (n_cases, n_inputs)."""
@@ -324,7 +321,7 @@ class Posterior:
         """The standard deviation of real targets, or 1 for others. On a device the host waits for it."""
         if not self.data_model.is_real:
             return 1.0
-        return tuning_quantities.scale_of_targets(self.targets, self.observed)
+        return stepsize.scale_of_targets(self.targets, self.observed)
 
     @cached_property
     def rows_by_case(self) -> Array:
@@ -370,3 +367,32 @@ def _typical_curvature(model: DataModel, targets: Array) -> Array | None:
     """Return the data model's typical curvature, (n_chains or 1, n_outputs), or None if it has none."""
     curvature = model.typical_curvature(targets)
     return curvature if curvature is None or curvature.ndim == 2 else curvature[None]
+
+
+_MOST_BYTES = 2**16  # of an array; the function of a larger one takes much longer than the calls around it
+T = TypeVar("T")
+
+
+class Remembered(Generic[T]):
+    """The results for the latest small arrays on the host, found by their contents."""
+
+    def __init__(self, n: int) -> None:
+        """Remember the results for the last `n` different arrays."""
+        self._n = n
+        self._results: dict[tuple[int, bytes], T] = {}
+
+    def get(self, array: Array, compute: Callable[[Array], T]) -> T:
+        """Return compute(array), computed now or before. The caller must not change it.
+
+        The function must be the same in every call, and all arrays must have one dtype and as many columns.
+        """
+        if type(array) is not np.ndarray or array.nbytes > _MOST_BYTES:
+            return compute(array)
+        key = len(array), array.tobytes()
+        result = self._results.pop(key, None)
+        if result is None:
+            result = compute(array)
+            if len(self._results) == self._n:
+                del self._results[next(iter(self._results))]
+        self._results[key] = result
+        return result

@@ -10,9 +10,8 @@ from functools import partial
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model import batches, prior
+from rayfbnn.model import batches, marginal, prior
 from rayfbnn.model.architecture import DISPERSION, NOISE
-from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.network import AT_ONCE, Buffers, forward, outputs_alone
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.updates import dispersion, gibbs, random_grid, rescaling

@@ -14,7 +14,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.architecture import NetworkSpec, Subgroups
-from rayfbnn.model.configured import Configured, configured
+from rayfbnn.model.connections import Configured, configured
 from rayfbnn.model.layout import ParameterLayout
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.likelihood.target_records import QuantileScale
+from rayfbnn.model.likelihood.data_model import QuantileScale
 
 _CLOSE = 5e-3  # standard deviations that a last step of Halley's method, which cubes the error, may have
 _SHORT = 0.2  # standard deviations that a step may have that some of the draws correct

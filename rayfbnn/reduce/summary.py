@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.transforms import TargetUnits
 from rayfbnn.draws.view import Draws
-from rayfbnn.model.likelihood.target_records import QUANTILES
+from rayfbnn.model.likelihood.data_model import QUANTILES
 
 
 @dataclass(frozen=True)

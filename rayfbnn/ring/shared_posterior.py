@@ -11,9 +11,9 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.energy import finite_or_infinite
-from rayfbnn.model import tuning_quantities
+from rayfbnn.model import stepsize
 from rayfbnn.model.architecture import NOISE
-from rayfbnn.model.marginal.targets import WithoutPrecisions
+from rayfbnn.model.marginal import WithoutPrecisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import dispersion, gibbs, noise_sums, random_grid
 from rayfbnn.ring.questions import DataEnergy, SquaredResiduals, TargetDensities, TDensities, TPrecisions
@@ -45,7 +45,7 @@ class SharedPosterior(SampledPosterior):
 
         inputs  the inputs of the few cases, needed if `whole` does not have those of all cases
         """
-        columns = tuning_quantities.some_columns(whole.targets.shape[-1])
+        columns = stepsize.some_columns(whole.targets.shape[-1])
         values = {field.name: getattr(whole, field.name) for field in fields(whole) if field.init}
         kept: dict[str, Any] = {
             "inputs": np.ascontiguousarray(whole.inputs[:, columns] if inputs is None else inputs),

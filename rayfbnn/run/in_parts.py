@@ -10,8 +10,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc.operation import TrajectoryOperation, unrolled
-from rayfbnn.model import tuning_quantities
-from rayfbnn.model.part_posterior import columns_of_parts
+from rayfbnn.model import stepsize
+from rayfbnn.model.batches import columns_of_parts
 from rayfbnn.model.posterior import Keep
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring.home import Home
@@ -106,7 +106,7 @@ def parts_of_run(store: Store, numbers: Sequence[int]) -> list[Part]:
 
 def home_of_run(store: Store, ring: Ring) -> SharedPosterior:
     """Return the posterior of a run as a home sees it. This reads all cases once, for their constants."""
-    cases = _read(store, lambda n_columns, starts: tuning_quantities.some_columns(n_columns))
+    cases = _read(store, lambda n_columns, starts: stepsize.some_columns(n_columns))
     return SharedPosterior.from_whole(cases, ring, inputs=cases.inputs)
 
 

@@ -14,7 +14,7 @@ from rayfbnn.mcmc.operation import AUTO, Operation
 from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.marginal.output_layer import why_outputs_stay
+from rayfbnn.model.output_layer import why_outputs_stay
 from rayfbnn.spec.sections import PhaseSpec
 
 DEFAULT_HIDDEN = (LayerSpec(units=8, activation="tanh"),)

@@ -13,7 +13,7 @@ from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.marginal.output_layer import why_outputs_stay
+from rayfbnn.model.output_layer import why_outputs_stay
 from rayfbnn.spec.messages import MAX_WORD, nearest, short
 from rayfbnn.spec.sections import PhaseSpec
 

@@ -14,7 +14,7 @@ from rayfbnn.data.dataset import CasesDigest
 from rayfbnn.data.transforms import TargetUnits, is_log_of
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.memory import bytes_text, memory_of_machine
-from rayfbnn.model.inputs import pieces_of
+from rayfbnn.model.cases import pieces_of
 from rayfbnn.store.catalogue import LADDER, STATISTIC, STATISTICS, sigma_plans
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import SEAL, Section

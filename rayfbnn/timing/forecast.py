@@ -23,7 +23,7 @@ from rayfbnn.mcmc.operation import (
 )
 from rayfbnn.mcmc.stepsizes import mean_squares
 from rayfbnn.mcmc.tuning.settings import extreme_tunings, first_settings, with_steps
-from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.fitting.fits import (

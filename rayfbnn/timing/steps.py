@@ -15,7 +15,7 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.trajectories import integrator_of
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.marginal.output_layer import feeds_outputs
+from rayfbnn.model.output_layer import feeds_outputs
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, ChainState, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams

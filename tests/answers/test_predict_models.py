@@ -17,7 +17,7 @@ from rayfbnn.answers.measures import MEASURES
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import quantities
-from rayfbnn.model.mixtures.poisson import mass_sums
+from rayfbnn.model.likelihood.count import mass_sums
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.search import QuantileSearch, most_probable
 from tests.support.store.data_models import (

@@ -11,7 +11,7 @@ from rayfbnn.approximate import descent as module
 from rayfbnn.approximate.descent import Descent, DescentFit
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from tests.support.model.counting import count_calls
 from tests.support.model.linear import linear

@@ -13,7 +13,7 @@ from rayfbnn.approximate.laplace import Laplace, Modes
 from rayfbnn.approximate.starts import member_weights
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.model.approximation import evidence_precisions
+from rayfbnn.model import approximated_precisions
 from rayfbnn.model.prior import log_gamma_density
 from tests.support.model.counting import count_calls
 from tests.support.model.linear import linear, one_weight
@@ -53,11 +53,11 @@ def log_evidence(problem: Any, log_tau: Array) -> float:
     return float(total)
 
 
-def slope_at_fixed_point(source: Any = evidence_precisions) -> float:
+def slope_at_fixed_point(source: Any = approximated_precisions) -> float:
     """Return the largest derivative of the log evidence by the log precisions that a fit ends with."""
     problem = linear(**FREE)
     target = problem.target
-    if source is not evidence_precisions:
+    if source is not approximated_precisions:
         target = _with(target, source)
     _, state = fit(target, n_starts=1)
     # The fit ends at changes of 1e-3: some more steps of its fixed point.
@@ -109,7 +109,7 @@ def test_the_fixed_point_is_the_greatest_evidence() -> None:
     ],
 )
 def test_a_wrong_fixed_point_is_seen(old: str, new: str) -> None:
-    assert slope_at_fixed_point(mutant(evidence_precisions, (old, new))) > 1e-2
+    assert slope_at_fixed_point(mutant(approximated_precisions, (old, new))) > 1e-2
 
 
 def test_the_peak_over_log_precisions_has_the_width_of_the_exact_evidence() -> None:

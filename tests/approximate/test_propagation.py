@@ -11,8 +11,8 @@ from rayfbnn.approximate import propagation as module
 from rayfbnn.approximate.propagation import Propagation, _bytes_of_sites
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.model.approximation import approximated_posterior as approximated
-from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
+from rayfbnn.model import approximated_posterior as approximated
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.streams import Purpose
 from tests.support.model.linear import linear, one_weight

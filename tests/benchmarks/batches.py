@@ -32,7 +32,7 @@ from steps import Jax, layers_of  # noqa: E402
 from rayfbnn.approximate.variational import HasVariationalSteps, Variational, VariationalFit  # noqa: E402
 from rayfbnn.kernels import choose  # noqa: E402
 from rayfbnn.mcmc.sghmc import sghmc  # noqa: E402
-from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior  # noqa: E402
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior  # noqa: E402
 from rayfbnn.state import ChainState, Trajectory  # noqa: E402
 from rayfbnn.streams import Streams  # noqa: E402
 from rayfbnn.timing import steps as step_times  # noqa: E402

@@ -26,7 +26,7 @@ from rayfbnn.data import (
 )
 from rayfbnn.data.forms import parquet
 from rayfbnn.errors import DataError
-from rayfbnn.model.inputs import PIECE_BYTES
+from rayfbnn.model.cases import PIECE_BYTES
 from rayfbnn.spec import RunSpec
 from tests.support.small import small, small_spec
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rayfbnn.model.inputs import PIECE_BYTES, pieces_of, rows_and_mean_squares
+from rayfbnn.model.cases import PIECE_BYTES, pieces_of, rows_and_mean_squares
 from rayfbnn.model.network import input_rows
 from rayfbnn.streams import Purpose, Streams
 

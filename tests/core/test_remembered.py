@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.remembered import Remembered
+from rayfbnn.model.posterior import Remembered
 from tests.support.model.chain_streams import chain_streams
 from tests.support.problems import problem
 

@@ -13,8 +13,8 @@ import pytest
 
 from rayfbnn.mcmc.operation import unrolled
 from rayfbnn.mcmc.operations import OPERATIONS as ALL_OPERATIONS
-from rayfbnn.model import configured, layers, network, wiring
-from rayfbnn.model.updates import adjustments, gibbs, random_grid
+from rayfbnn.model import connections, network, wiring
+from rayfbnn.model.updates import gibbs, random_grid
 from tests.correctness.cell_statistics import Verdict, judged
 from tests.correctness.cells import ARCHITECTURES, CELLS, DATA, LEVELS, OPERATIONS, Cell
 from tests.correctness.page import NEW_DATA, SAME_DATA
@@ -98,7 +98,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "adjustments | group | real, each target | everything",
     ),
     "adjustments of weights alone": (
-        adjustments,
+        gibbs,
         "n += rows.shape[1]",
         "n += rows.shape[1] if group.n_units > 1 else 0",
         "adjustments | group | real, each target | everything",
@@ -116,7 +116,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "product | group | real | everything",
     ),
     "rows for columns": (
-        layers,
+        network,
         "2 if groups.by_row else 1",
         "1 if groups.by_row else 2",
         "normalize i % 2 | group | t, each target | everything",
@@ -128,7 +128,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "inputs left out | group, unit | real, missing | everything",
     ),
     "shared weights used once": (
-        configured,
+        connections,
         "self.to_cells(weights[:, self.weights_of, None])",
         "self.to_cells(weights[:, xp.arange(len(self.weights_of)) % weights.shape[1], None])",
         "shared weights | group | real | everything",
@@ -140,7 +140,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "one layer | group | t, missing | random-grid",
     ),
     "padding is not zero": (
-        configured,
+        connections,
         "gathered *= self.inside",
         "pass",
         "convolution | fixed | t | langevin",

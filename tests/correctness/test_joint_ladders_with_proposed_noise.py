@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rayfbnn.model.ladder import choosing, extended, noise, squares, t_residuals
+from rayfbnn.model import ladder, noise_ladder
 from tests.support.exactness import is_exact
 from tests.support.ladder.joint import p_values
 from tests.support.mutants import mutant
@@ -42,16 +42,16 @@ JOINT_MUTANTS: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize("name", PROPOSAL_MUTANTS)
 def test_mutant_of_energy_of_proposed_noise_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = mutant(extended, PROPOSAL_MUTANTS[name])
-    monkeypatch.setattr(noise, "energy_of", changed.energy_of)
+    changed = mutant(noise_ladder, PROPOSAL_MUTANTS[name])
+    monkeypatch.setattr(noise_ladder, "energy_of", changed.energy_of)
     assert not _stays_exact("t noise", name)
 
 
 @pytest.mark.parametrize("name", JOINT_MUTANTS)
 def test_mutant_of_joint_density_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new, problem = JOINT_MUTANTS[name]
-    changed = mutant(extended, (old, new))
-    for module in (t_residuals, squares):
+    changed = mutant(noise_ladder, (old, new))
+    for module in (noise_ladder, noise_ladder):
         monkeypatch.setattr(module, "Joint", changed.Joint)
     assert not _stays_exact(problem, name)
 
@@ -59,6 +59,6 @@ def test_mutant_of_joint_density_is_killed(name: str, monkeypatch: pytest.Monkey
 def test_mutant_with_targets_drawn_without_the_common_precision_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    changed = mutant(noise, (", mean=precisions[:, columns])", ")"))
-    monkeypatch.setattr(choosing, "NoisePath", changed.NoisePath)
+    changed = mutant(noise_ladder, (", mean=precisions[:, columns])", ")"))
+    monkeypatch.setattr(ladder, "NoisePath", changed.NoisePath)
     assert not _stays_exact("noise with two levels", "common precision")

@@ -18,16 +18,9 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
-from rayfbnn.model import sampled
+from rayfbnn.model import cases, sampled
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.likelihood import (
-    count,
-    dispersed_count,
-    hazard,
-    heteroscedastic,
-    missing_targets,
-    survival,
-)
+from rayfbnn.model.likelihood import count, dispersed_count, heteroscedastic, survival
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import dispersion
@@ -302,7 +295,7 @@ def test_joint_distribution_stays_with_many_chains(name: str) -> None:
 MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
     "count: twice the rate": (count, "- rate + rows", "- 2 * rate + rows", "count"),
     "count: missing counts are zeros": (
-        missing_targets,
+        cases,
         "    if weights is not None:\n        terms *= weights",
         "    if False:\n        terms *= weights",
         "count, missing",
@@ -362,7 +355,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "hazard of pieces, censored",
     ),
     "survival: time in place of log time": (
-        hazard,
+        survival,
         "math.log(time) if self.log_time else time",
         "time",
         "hazard of pieces, log time",
@@ -392,7 +385,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "missing, t noise of each target",
     ),
     "missing labels count as zeros": (
-        missing_targets,
+        cases,
         "    if weights is not None:\n        terms *= weights",
         "    if False:\n        terms *= weights",
         "missing labels",

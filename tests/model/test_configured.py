@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rayfbnn.model import configured
+from rayfbnn.model import connections
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Connections, Generated, Table
 from tests.support import problems
@@ -161,7 +161,7 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_connection_is_seen(name: str) -> None:
-    wrong = mutated(configured, MUTANTS[name])
+    wrong = mutated(connections, MUTANTS[name])
 
     def is_wrong(spec: NetworkSpec) -> bool:
         target = problem(spec=spec, posterior=wrong)

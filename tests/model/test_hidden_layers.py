@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.model import layers, network, stepsize
+from rayfbnn.model import network, stepsize
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec, Subgroups
 from tests.support import problems
 from tests.support.model.architectures import assert_batch_independent, assert_right, seen_as_wrong
@@ -49,14 +49,14 @@ def test_softmax_values_sum_to_one_in_each_group_and_do_not_overflow() -> None:
     u = 1e4 * streams("softmax", 2).normal(1, (6, 5))  # type: ignore[arg-type]
     for text, groups in (("i // 2", ([0, 1], [2, 3], [4, 5])), ("i % 2", ([0, 2, 4], [1, 3, 5]))):
         values = u.copy()
-        layers.activate_softmax(values, Subgroups.parse(text, 6))
+        network.activate_softmax(values, Subgroups.parse(text, 6))
         for group in groups:
             assert np.allclose(values[:, group].sum(axis=1), 1, rtol=1e-12)
 
 
 def test_normalized_values_have_mean_square_one_when_inputs_are_large() -> None:
     u = 1e4 * streams("normalize", 2).normal(1, (6, 5))  # type: ignore[arg-type]
-    layers.activate_normalize(u, Subgroups.parse("i % 2", 6))
+    network.activate_normalize(u, Subgroups.parse("i % 2", 6))
     for group in ([0, 2, 4], [1, 3, 5]):
         assert np.allclose((u[:, group] ** 2).mean(axis=1), 1, rtol=1e-6)
 
@@ -119,16 +119,16 @@ def test_outputs_with_products_are_the_callers_to_keep() -> None:
 SIN, SOFTMAX = LayerSpec(4, "sin"), LayerSpec(4, "softmax", "i % 2")
 NORMALIZE, GATE = LayerSpec(4, "normalize", "i // 2"), LayerSpec(4, "tanh", product=0)
 MUTANTS: dict[str, tuple[LayerSpec, Any, tuple[str, str]]] = {
-    "slope of sin": (SIN, layers, ("    slope *= 2\n", "")),
+    "slope of sin": (SIN, network, ("    slope *= 2\n", "")),
     "softmax without its sum": (
         SOFTMAX,
-        layers,
+        network,
         ("derivative -= (derivative * v).sum", "0 * (derivative * v).sum"),
     ),
-    "rows for columns": (SOFTMAX, layers, ("2 if groups.by_row else 1", "1 if groups.by_row else 2")),
+    "rows for columns": (SOFTMAX, network, ("2 if groups.by_row else 1", "1 if groups.by_row else 2")),
     "0.01 in the mean": (
         NORMALIZE,
-        layers,
+        network,
         (
             "    scale /= groups.size\n    scale += _FLOOR",
             "    scale += _FLOOR\n    scale /= groups.size",
@@ -136,13 +136,13 @@ MUTANTS: dict[str, tuple[LayerSpec, Any, tuple[str, str]]] = {
     ),
     "sum for mean in the derivative": (
         NORMALIZE,
-        layers,
+        network,
         (
             "((derivative * v).sum(axis=axis, keepdims=True) / groups.size)",
             "(derivative * v).sum(axis=axis, keepdims=True)",
         ),
     ),
-    "slope of normalization": (NORMALIZE, layers, ("    derivative /= scale\n", "")),
+    "slope of normalization": (NORMALIZE, network, ("    derivative /= scale\n", "")),
     "factor's own derivative": (GATE, network, ("derivative += part", "pass")),
     "factor left out going back": (GATE, network, ("derivative *= activity.sources[factor][:, :-1]", "pass")),
     "factor without its offset": (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.model.likelihood import missing_targets
+from rayfbnn.model import cases
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support.model.batches import everything
@@ -134,5 +134,5 @@ def test_draws_do_not_depend_on_the_batch(model: str) -> None:
 
 def test_a_gradient_from_missing_classes_is_seen() -> None:
     bug = ("by_target *= weights[..., None, :, :]", "pass")
-    target = with_missing("class", posterior=mutated(missing_targets, bug))
+    target = with_missing("class", posterior=mutated(cases, bug))
     assert worst_error(target, n_draws=5, name="missing class") > 1e-3

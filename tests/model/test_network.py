@@ -12,9 +12,8 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.model.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Table
-from rayfbnn.model.contributions import output_contributions
 from rayfbnn.model.layout import ParameterLayout
-from rayfbnn.model.network import Buffers, forward, input_rows, outputs_alone
+from rayfbnn.model.network import Buffers, forward, input_rows, output_contributions, outputs_alone
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.wiring import Wiring
 from rayfbnn.streams import Purpose

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rayfbnn.model.part_posterior import cases_of_part, posterior_of_part
+from rayfbnn.model.batches import cases_of_part, posterior_of_part
 from tests.support import problems
 from tests.support.ring.parts import MODELS, position_of, target_of
 

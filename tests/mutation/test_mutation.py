@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from rayfbnn.model.marginal import output_layer
+from rayfbnn.model import output_layer
 from tests.correctness.cell_statistics import posterior_of
 from tests.correctness.cells import Cell
 from tests.mutation import mutants
@@ -57,7 +57,7 @@ def test_each_kind_of_change_is_made_once_wherever_it_fits() -> None:
 
 
 def test_a_mutant_of_the_package_is_compiled_with_its_change_alone() -> None:
-    file = "model/marginal/output_layer.py"
+    file = "model/output_layer.py"
     (mutant,) = (
         mutant
         for mutant in mutants_of((PACKAGE / file).read_text(), file)
@@ -158,7 +158,7 @@ UNSEEN = {
         "tests/core/test_streams.py::test_normals_of_single_precision_are_built_from_the_documented_words",
     ),
     "alike targets": (
-        "model/marginal/output_layer.py",
+        "model/output_layer.py",
         ("math.isinf(group.prior.alphas[2])", "math.isinf(group.prior.alphas[1])"),
         "tests/model/marginal/test_hybrid_marginal.py"
         "::test_targets_share_a_matrix_only_if_noise_and_priors_are_alike",

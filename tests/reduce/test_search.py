@@ -10,8 +10,8 @@ import scipy.optimize
 import scipy.stats
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.likelihood.hazard import Hazard
-from rayfbnn.model.mixtures.gaussian import component_sums
+from rayfbnn.model.likelihood.real import component_sums
+from rayfbnn.model.likelihood.survival import Hazard
 from rayfbnn.reduce.search import Guesses, QuantileSearch
 
 POISSON, NORMAL = scipy.stats.poisson, scipy.stats.norm

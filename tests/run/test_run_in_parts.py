@@ -15,7 +15,7 @@ from rayfbnn.data import read_dataset
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import OPERATIONS as ALL_OPERATIONS
-from rayfbnn.model.part_posterior import posterior_of_part
+from rayfbnn.model.batches import posterior_of_part
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring.home import Home
 from rayfbnn.ring.rounds import Ring, Star

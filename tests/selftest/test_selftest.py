@@ -21,8 +21,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model import network, sampled
-from rayfbnn.model.marginal import targets as marginal
+from rayfbnn.model import marginal, network, sampled
 from rayfbnn.model.updates import gibbs
 from rayfbnn.selftest import calculations, exact_draws, problems, selftest
 from rayfbnn.selftest.calculations import Judgement

@@ -23,7 +23,7 @@ from rayfbnn.answers.judging.fit_tests import (
 from rayfbnn.answers.judging.mean_features import INPUTS, PRODUCTS, ROWS, SLOPE_OF_VALUE, Feature
 from rayfbnn.answers.judging.p_values import limits_of_share, normal_scores
 from rayfbnn.arrays import Array
-from rayfbnn.model.likelihood.target_records import Misfit
+from rayfbnn.model.likelihood.data_model import Misfit
 from rayfbnn.numerals import in_range
 
 _NARROW = 1.05  # spread of places, relative to that of uniform ones

@@ -94,7 +94,7 @@ class CompiledReducer:
         cubics, rate = None, 0.0
         if isinstance(self.model, RealTargets) and math.isfinite(self.model.alpha):
             # Imported here because sampling does not need SciPy.
-            from rayfbnn.model.mixtures.gaussian import t_tail_cubics
+            from rayfbnn.model.likelihood.real import t_tail_cubics
 
             cubics, rate = t_tail_cubics(self.model.alpha)
         dtype = self._dtype if self.model.quantile_scale == "linear" else "float64"
@@ -125,7 +125,7 @@ class CompiledReducer:
     def _constants(self, counts: Array) -> Array | None:
         if not self.model.has_modes:
             return None
-        from rayfbnn.model.mixtures.poisson import count_constants
+        from rayfbnn.model.likelihood.count import count_constants
 
         return np.ascontiguousarray(count_constants(counts))
 

@@ -1,7 +1,7 @@
 """Trajectories of large networks on a device with the outputs integrated out.
 
 Networks run as in products.py, but without TF32, because the factorisation magnifies errors of the features.
-The regression on the features is the one of model/marginal/regression.py, in float64.
+The regression on the features is the one of model/regression.py, in float64.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.cuda.products import TILE_BYTES, take_steps
 from rayfbnn.kernels.numbers import kept_precisions, numbers_of_posterior
 from rayfbnn.kernels.planning import plan_of
-from rayfbnn.model.marginal import regression
-from rayfbnn.model.marginal.precisions import add_integrated
-from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
+from rayfbnn.model import regression
+from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs
+from rayfbnn.model.output_layer import add_integrated
 from rayfbnn.state import Advance, Trajectory
 
 # Factorising a few matrices takes as long as factorising many, so a piece of chains is larger than a tile.

@@ -118,7 +118,7 @@ class DeviceReducer:
         cubics, rate = np.zeros((1, 4)), 0.0
         if self.model.compiled_name == "t":
             # Imported here because sampling does not need SciPy.
-            from rayfbnn.model.mixtures.gaussian import t_tail_cubics
+            from rayfbnn.model.likelihood.real import t_tail_cubics
 
             cubics, rate = t_tail_cubics(self._network.alpha)
         numbers = np.float64(rate), np.int32(len(cubics))
@@ -160,7 +160,7 @@ class DeviceReducer:
             at = slice(first, first + most)
             if self.model.has_modes:
                 # Imported here because sampling does not need SciPy.
-                from rayfbnn.model.mixtures.poisson import count_constants
+                from rayfbnn.model.likelihood.count import count_constants
 
                 table = count_constants(guesses[at])
             yield at, self._there(guesses[at]), self._there(table)

@@ -1,5 +1,5 @@
 // Formulas of predictive distributions, each written once over a lane D of doubles, as in arithmetic.hpp: the tails of
-// normal distributions, counts, and times under hazards that are constant in pieces (model/likelihood/hazard.py).
+// normal distributions, counts, and times under hazards that are constant in pieces (model/likelihood/survival.py).
 //
 // Besides what arithmetic.hpp lists, the lane has at_most(x, a), root(x) for x >= 0, and small_expm1(x), which is
 // exp(x) - 1 for |x| <= 0.34. This file includes nothing either.
@@ -21,7 +21,7 @@ namespace RAYFBNN_NAMESPACE {
 constexpr double MOST_LOG = 680;                     // of a precision, so that double can hold its exponential
 constexpr double FROM_EXPANSION = 16;                // counts below this are summed one by one
 constexpr double MOST_LOG_RATE = 690.7755278982137;  // log(1e300)
-constexpr double MOST_LOG_HAZARD = 340;              // as in hazard.py
+constexpr double MOST_LOG_HAZARD = 340;              // as in survival.py
 
 // exp(z**2 / 2) P(Z > z) of a standard normal Z is t times a polynomial in t = 5 / (z + 5): interpolated at Chebyshev's
 // nodes for z up to 38, with a relative error of 1e-11.

@@ -9,9 +9,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.model.architecture import ModelSpec
-from rayfbnn.model.likelihood.data_model import DataModel, error_rate
-from rayfbnn.model.likelihood.missing_targets import without_missing
-from rayfbnn.model.likelihood.target_records import TargetRange
+from rayfbnn.model.cases import without_missing
+from rayfbnn.model.likelihood.data_model import DataModel, TargetRange, error_rate
 from rayfbnn.streams import Purpose, Streams
 
 

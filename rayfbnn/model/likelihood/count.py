@@ -10,9 +10,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.model.architecture import ModelSpec
-from rayfbnn.model.likelihood.data_model import DataModel, error_rate
-from rayfbnn.model.likelihood.missing_targets import without_missing
-from rayfbnn.model.likelihood.target_records import Misfit, TargetRange
+from rayfbnn.model.cases import without_missing
+from rayfbnn.model.likelihood.data_model import DataModel, Misfit, TargetRange, error_rate
 from rayfbnn.streams import Purpose, Streams
 
 _MAX_LOG_RATE_OF_SUMS = math.log(1e300)  # SciPy's incomplete gamma function is NaN from 3e305
@@ -100,8 +99,6 @@ class CountTargets(DataModel):
 
     def mass(self, outputs: Array, noise_sigmas: Array, counts: Array) -> Array:
         """Return sums over draws of the probability of counts, (n_cases, n_targets)."""
-        from rayfbnn.model.mixtures.poisson import mass_sums
-
         return mass_sums(outputs, counts[:, :, None])
 
     def errors(
@@ -151,3 +148,34 @@ def quantile(probability: Array, rate: Array) -> Array:
         high = xp.where(is_enough, middle, high)
         low = xp.where(is_enough, low, middle)
     return high
+
+
+_LARGE = 1e4  # above this count, two terms of Stirling's series are accurate to 1 / (360 k**3)
+
+
+def mass_sums(log_rates: Array, counts: Array) -> Array:
+    """Return the sums over draws of the probabilities of counts, (...).
+
+    log_rates (..., n_draws); counts (..., 1)
+    """
+    v = np.minimum(log_rates.astype(np.float64), _MAX_LOG_RATE_OF_SUMS)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):  # k = 0
+        log_k = np.log(counts)
+        d = v - log_k
+        log_mass = np.where(counts > 0, _at_best(counts) + counts * (d - np.expm1(d)), -np.exp(v))
+    return np.asarray(np.exp(log_mass).sum(axis=-1))
+
+
+def count_constants(counts: Array) -> Array:
+    """Return log(k) and the probability of k if the rate is k, (2, ...); for 0 those of 1."""
+    k = np.maximum(counts, 1.0)
+    return np.stack([np.log(k), np.exp(_at_best(k))])
+
+
+def _at_best(k: Array) -> Array:
+    """Return the log probability of a count k if the rate is k; by Stirling's series for large ones."""
+    import scipy.special
+
+    exact = k * np.log(k) - k - scipy.special.gammaln(k + 1)
+    stirling = -0.5 * np.log(2 * np.pi * k) - 1 / (12 * k)
+    return np.where(k == 0, 0.0, np.where(k < _LARGE, exact, stirling))

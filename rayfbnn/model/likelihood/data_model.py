@@ -12,15 +12,49 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
-from rayfbnn.model.likelihood.missing_targets import apply_weights, observed_weights, without_missing
-from rayfbnn.model.likelihood.target_records import GaussianTargets, Misfit, QuantileScale, TargetRange
+from rayfbnn.model.cases import apply_weights, observed_weights, without_missing
 from rayfbnn.streams import Streams
+
+QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
+"""The quantiles of a predictive distribution in a table, by column name."""
+
+QuantileScale: TypeAlias = Literal["linear", "log", "whole"]
+"""Where quantiles are searched: among all numbers, logarithms of times, or whole numbers."""
+
+Misfit: TypeAlias = Literal["too narrow", "too wide", "varying", "outliers", "skewed", "shifted"]
+"""How targets deviate from their predictive distributions: more or less spread than predicted, a spread that
+varies with something, a few targets far away, a skewed distribution, or another shape."""
+
+
+@dataclass(frozen=True)
+class TargetRange:
+    """The targets that a data model allows.
+
+    is_possible  bool in the shape of the targets; its values for missing targets do not matter
+    expected     the requirement in words, for a message such as "a binary target must be 0 or 1"
+    """
+
+    is_possible: Array
+    expected: str
+
+
+@dataclass(frozen=True)
+class GaussianTargets:
+    """Targets with Gaussian noise that replace the data, given auxiliary variables. Missing ones have T = 0.
+
+    precisions  T (n_chains, n_targets, n_cases, or 1 if all cases are alike)
+    targets     y (n_chains or 1, n_targets, n_cases), finite everywhere
+    """
+
+    precisions: Array
+    targets: Array
 
 
 class DataModel(ABC):
@@ -130,7 +164,7 @@ class DataModel(ABC):
         return xp.ascontiguousarray(without_missing(targets.swapaxes(-1, -2)), dtype=xp.float64)
 
     def observed(self, targets: Array) -> Array | None:
-        """Return the weight of each target from `missing.observed_weights`; None if none is missing."""
+        """Return the weight of each target from `cases.observed_weights`; None if none is missing."""
         return observed_weights(targets)
 
     @abstractmethod

@@ -10,9 +10,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
-from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.likelihood.data_model import DataModel, Misfit
 from rayfbnn.model.likelihood.real import distribution_real
-from rayfbnn.model.likelihood.target_records import Misfit
 from rayfbnn.streams import Purpose, Streams
 
 _LOG_2_PI = math.log(2 * math.pi)

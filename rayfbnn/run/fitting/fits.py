@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.approximate.approximation import OBJECTIVE, Approximation, Fit
 from rayfbnn.arrays import Array, array_namespace, device_namespace
 from rayfbnn.kernels import choose
-from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Streams
 

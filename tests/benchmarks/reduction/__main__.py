@@ -23,7 +23,7 @@ import numpy as np
 from rayfbnn import RunSpec, api
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.view import Draws, committed
-from rayfbnn.model.likelihood.target_records import QUANTILES
+from rayfbnn.model.likelihood.data_model import QUANTILES
 from rayfbnn.reduce.blocks import Reader, Unit
 from rayfbnn.reduce.executors import Executor, InProcess, OnRay
 from rayfbnn.reduce.predictive import summaries

@@ -17,7 +17,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.kernels.cpu.advance import CompiledAdvance
 from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, instruction_sets
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model.marginal import targets as marginal
+from rayfbnn.model import marginal
 from rayfbnn.state import Advance, Trajectory
 from tests.support.joint import FEW, stays_exact
 from tests.support.kernels.backends import on_cpu

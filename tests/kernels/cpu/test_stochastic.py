@@ -14,7 +14,7 @@ from rayfbnn.kernels.cpu.advance import CompiledAdvance
 from rayfbnn.kernels.cpu.compiled_module import instruction_sets
 from rayfbnn.kernels.cpu.streams import CompiledStreams
 from rayfbnn.mcmc.sghmc import sghmc
-from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams

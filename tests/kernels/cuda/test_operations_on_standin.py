@@ -36,7 +36,7 @@ from rayfbnn.mcmc.operations import (
     Slice1,
     TemperedTransition,
 )
-from rayfbnn.model.marginal.regression import _half_inverse
+from rayfbnn.model.regression import _half_inverse
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
 from tests.support.model.covariates import covariates_of

@@ -22,7 +22,7 @@ from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model.marginal.polya_gamma import polya_gamma
+from rayfbnn.model.likelihood.binary import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose, Streams

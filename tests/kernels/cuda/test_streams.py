@@ -11,7 +11,7 @@ import pytest
 from rayfbnn.kernels.cuda.streams import SOURCE, DeviceStreams
 from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
-from rayfbnn.model.marginal.polya_gamma import polya_gamma
+from rayfbnn.model.likelihood.binary import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams

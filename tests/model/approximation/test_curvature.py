@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.model.approximation import curvature
-from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
-from rayfbnn.model.approximation.evidence_precisions import log_symmetries
+from rayfbnn.model import curvature
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior
+from rayfbnn.model.approximated_precisions import log_symmetries
 from rayfbnn.model.network import input_rows
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.streams import Purpose

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.stats
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.approximation.evidence_precisions import Reestimated, reestimated
+from rayfbnn.model.approximated_precisions import Reestimated, reestimated
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support import problems

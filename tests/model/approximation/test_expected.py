@@ -9,9 +9,9 @@ import pytest
 import scipy.integrate
 import scipy.special
 
-from rayfbnn.model.approximation import expected as module
-from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
-from rayfbnn.model.approximation.log_concave import precision_moments
+from rayfbnn.model import approximated_precisions as module
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior
+from rayfbnn.model.approximated_precisions import precision_moments
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.streams import Purpose
 from tests.support.mutants import mutant

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.approximation import moments as module
-from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
+from rayfbnn.model import approximated_posterior as module
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.layout import ParameterLayout
 from rayfbnn.streams import Purpose
@@ -88,7 +88,7 @@ def worst_gradient(
 
 def _with(target: Any, source: ModuleType) -> Any:
     """Return the target with the passes of a changed module."""
-    from rayfbnn.model.approximation import approximated_posterior
+    from rayfbnn.model import approximated_posterior
 
     changed = importing(approximated_posterior, source)
     kind: Any = changed.ApproximatedPosterior  # type: ignore[attr-defined]

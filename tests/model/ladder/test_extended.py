@@ -11,10 +11,8 @@ import scipy.integrate
 import scipy.stats
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.ladder.choosing import path_of
-from rayfbnn.model.ladder.extended import Joint, Proposal, energy_of
-from rayfbnn.model.ladder.squares import Squares
-from rayfbnn.model.ladder.t_residuals import TResiduals
+from rayfbnn.model.ladder import path_of
+from rayfbnn.model.noise_ladder import Joint, Proposal, Squares, TResiduals, energy_of
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose
 from tests.support.exactness import ks_p_value

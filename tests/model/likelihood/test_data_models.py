@@ -12,9 +12,9 @@ import scipy.stats
 
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.likelihood import count, heteroscedastic, survival
-from rayfbnn.model.likelihood.hazard import Hazard
 from rayfbnn.model.likelihood.real import RealTargets
 from rayfbnn.model.likelihood.registry import data_model_from_spec
+from rayfbnn.model.likelihood.survival import Hazard
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support.exactness import ks_p_value
 from tests.support.model.batches import BATCHES, everything

@@ -12,9 +12,14 @@ import scipy.stats
 from rayfbnn.arrays import Array
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.likelihood.count import CountTargets
-from rayfbnn.model.likelihood.dispersed_count import DispersedCountTargets, log_gamma_ratio
+from rayfbnn.model.likelihood.dispersed_count import (
+    DispersedCountTargets,
+    distribution_sums,
+    log_gamma_ratio,
+    log_mass,
+    mass_sums,
+)
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.mixtures.negative_binomial import distribution_sums, log_mass, mass_sums
 from rayfbnn.model.updates.dispersion import sliced
 from tests.support.model.data_models import problem
 from tests.support.problems import streams

@@ -10,8 +10,8 @@ import scipy.integrate
 import scipy.stats
 
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
+from rayfbnn.model.likelihood.data_model import Misfit
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.likelihood.target_records import Misfit
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support.exactness import ks_p_value

@@ -14,7 +14,6 @@ from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Negate, SampleSigmas
 from rayfbnn.model.likelihood import binary
-from rayfbnn.model.marginal import polya_gamma
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
@@ -106,7 +105,7 @@ def test_means_in_place_of_draws_are_killed() -> None:
 
 def test_a_wrong_draw_is_killed() -> None:
     changed = mutant(binary)
-    wrong = mutant(polya_gamma, ("return result / 4", "return result / 3"))
+    wrong = mutant(binary, ("return result / 4", "return result / 3"))
     changed.polya_gamma = wrong.polya_gamma  # type: ignore[attr-defined]
     assert not judged(
         CELLS["one layer"], n_chains=4_000, name=", wrong draw", posterior=sampled_with(changed)

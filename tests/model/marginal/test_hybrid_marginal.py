@@ -12,11 +12,9 @@ from rayfbnn.mcmc import hybrid_marginal as update
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Repeat, SampleSigmas
-from rayfbnn.model import sampled
+from rayfbnn.model import marginal, output_layer, regression, sampled
+from rayfbnn.model import output_layer as integrated
 from rayfbnn.model.likelihood import real
-from rayfbnn.model.marginal import auxiliary, output_layer, regression
-from rayfbnn.model.marginal import precisions as integrated
-from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.prior import parameter_precisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
@@ -246,7 +244,7 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "t noise",
     ),
     "stale auxiliary precisions of output weights": (
-        auxiliary,
+        marginal,
         (
             "state.position[:, part].astype(xp.float64) ** 2,",
             "0 * state.position[:, part].astype(xp.float64) ** 2,",
@@ -254,12 +252,12 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "t weights",
     ),
     "t output weights taken for Gaussian": (
-        auxiliary,
+        marginal,
         ("if feeds_outputs(group.name) and math.isfinite(alpha):", "if False:"),
         "t weights",
     ),
     "missing targets taken for zeros": (
-        auxiliary,
+        marginal,
         (
             "return b if posterior.observed is None else b * posterior.observed",
             "return b + 0 * posterior.targets",

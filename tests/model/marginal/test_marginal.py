@@ -14,13 +14,11 @@ import scipy.stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.model import network, prior
+from rayfbnn.model import marginal, network, prior, regression
+from rayfbnn.model import output_layer as integrated
 from rayfbnn.model.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Table
-from rayfbnn.model.marginal import precisions as integrated
-from rayfbnn.model.marginal import regression
-from rayfbnn.model.marginal import targets as marginal
-from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.state import ChainState
 from tests.support import problems
 from tests.support.exactness import ks_p_value

@@ -9,7 +9,7 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
-from rayfbnn.model.marginal import polya_gamma
+from rayfbnn.model.likelihood import binary
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.chain_streams import chain_streams
@@ -20,7 +20,7 @@ from tests.support.problems import streams
 PLACES = (0.0, -1.0, 3.1, -3.2, 4.5, 8.0, 30.0)
 
 
-def draws(random: Streams, z: Array, *, module: ModuleType = polya_gamma) -> Array:
+def draws(random: Streams, z: Array, *, module: ModuleType = binary) -> Array:
     """One draw for each chain and each z, (n_chains, n)."""
     all_z = np.broadcast_to(z, (random.n_chains, len(z)))
     return module.polya_gamma(all_z, random, purpose=Purpose.POLYA_GAMMA)
@@ -62,7 +62,7 @@ def distribution(values: Array, z: float) -> Array:
     return np.interp(values, grid, below)
 
 
-def p_values(seed: int, n_chains: int, *, module: ModuleType = polya_gamma) -> list[float]:
+def p_values(seed: int, n_chains: int, *, module: ModuleType = binary) -> list[float]:
     random = chain_streams(seed, n_chains)
     drawn = draws(random, np.array(PLACES), module=module)
     return [ks_p_value(distribution(drawn[:, i], z)) for i, z in enumerate(PLACES)]
@@ -132,13 +132,13 @@ def is_independent_of_the_batch(module: ModuleType) -> bool:
 
 
 def test_chains_do_not_depend_on_their_batch() -> None:
-    assert is_independent_of_the_batch(polya_gamma)
+    assert is_independent_of_the_batch(binary)
 
 
 def test_keeping_the_last_draw_shows_in_the_batch() -> None:
     """This mutant has the right distribution, but the number of repeats depends on the other chains."""
     keeps_the_last = ("xp.where(pending & accepted, x, result)", "xp.where(accepted, x, result)")
-    assert not is_independent_of_the_batch(mutant(polya_gamma, keeps_the_last))
+    assert not is_independent_of_the_batch(mutant(binary, keeps_the_last))
 
 
 MUTANTS = {
@@ -158,7 +158,7 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str) -> None:
-    changed = mutant(polya_gamma, MUTANTS[name])
+    changed = mutant(binary, MUTANTS[name])
     assert not is_exact(
         lambda seed, n: p_values(seed, n, module=changed), name=f"polya-gamma {name}", n_chains=10_000
     )
@@ -168,9 +168,9 @@ def test_the_series_is_the_density_over_its_first_term() -> None:
     """A KS test of 50,000 draws would not see an error, because the correction is at most 0.6 %."""
     x = np.linspace(0.05, 3, 60)
     first = np.where(
-        x <= polya_gamma._T,
+        x <= binary._T,
         np.pi / 2 * (2 / (np.pi * x)) ** 1.5 * np.exp(-1 / (2 * x)),
         np.pi / 2 * np.exp(-(np.pi**2) * x / 8),
     )
     exact = density(x / 4, 0.0) / 4
-    assert np.allclose(first * polya_gamma._series(x), exact, rtol=1e-12)
+    assert np.allclose(first * binary._series(x), exact, rtol=1e-12)

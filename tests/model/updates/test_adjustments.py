@@ -12,7 +12,7 @@ import pytest
 from rayfbnn.model import sampled
 from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.layout import PrecisionLayout
-from rayfbnn.model.updates import adjustments, gibbs
+from rayfbnn.model.updates import gibbs
 from tests.support import problems
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.architectures import assert_batch_independent, assert_right
@@ -103,18 +103,18 @@ def test_exact_draws_stay_exact() -> None:
 
 
 MUTANTS: dict[str, tuple[Any, tuple[str, str]]] = {
-    "alpha as shape": (adjustments, ("(adjustments.alpha + n) / 2", "adjustments.alpha + n / 2")),
+    "alpha as shape": (gibbs, ("(adjustments.alpha + n) / 2", "adjustments.alpha + n / 2")),
     "biases not counted": (
-        adjustments,
+        gibbs,
         ("n += rows.shape[1]", "n += rows.shape[1] if group.n_units > 1 else 0"),
     ),
     "precisions of the units forgotten": (
-        adjustments,
+        gibbs,
         ("squares = rows**2 * precisions[:, governing, None]", "squares = rows**2"),
     ),
-    "t values as Gaussian": (adjustments, ("if math.isfinite(alpha):", "if False:")),
+    "t values as Gaussian": (gibbs, ("if math.isfinite(alpha):", "if False:")),
     "t values' precisions without the adjustment": (
-        adjustments,
+        gibbs,
         ("precisions[:, None, columns] * squares", "squares"),
     ),
     "groups not adjusted": (gibbs, ("rows = rows * xp.sqrt(precisions[:, None, columns])", "pass")),

@@ -15,9 +15,9 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model import prior
-from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.updates import gibbs, rectified
+from rayfbnn.model.updates import gibbs, hyperbolic
 from rayfbnn.streams import Purpose
 from tests.correctness.cell_statistics import judged
 from tests.correctness.cells import Cell
@@ -58,9 +58,9 @@ def test_joint_distribution_stays(name: str) -> None:
 
 MUTANTS = {
     "sigma for its square": (prior, "(spec.width / width) ** 2", "spec.width / width"),
-    "scale of the other precision": (rectified, "1 / (2 * v0)", "1 / v0"),
-    "density in tau": (rectified, "n / 2 + 1", "n / 2"),
-    "half of the squares": (rectified, "sum_squares / 2", "sum_squares"),
+    "scale of the other precision": (hyperbolic, "1 / (2 * v0)", "1 / v0"),
+    "density in tau": (hyperbolic, "n / 2 + 1", "n / 2"),
+    "half of the squares": (hyperbolic, "sum_squares / 2", "sum_squares"),
 }
 
 
@@ -123,7 +123,7 @@ def test_a_narrow_component_keeps_the_energy_finite() -> None:
 def test_draws_of_a_rectified_precision_have_their_density(n: int, sums: float, v0: float) -> None:
     random = streams(f"rectified {n}", 20_000)
     drawn = np.exp(
-        rectified.log_rectified_precision(
+        hyperbolic.log_rectified_precision(
             np.full(20_000, sums), n, v0, random, index=0, purpose=Purpose.PRECISION_COMMON
         )
     )
@@ -142,7 +142,7 @@ def test_the_expected_precision_is_the_mean_of_exact_draws() -> None:
     q = target.expected_precisions(precisions, squares, np.ones((1, 2)))
     for name, v0, n in (("bh0", 2.0, 3), ("ho0", 0.5, 6)):
         drawn = np.exp(
-            rectified.log_rectified_precision(
+            hyperbolic.log_rectified_precision(
                 np.full(20_000, 0.3 * n), n, v0, streams(name, 20_000), index=0, purpose=Purpose.PROPOSAL
             )
         )

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.stats
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.approximation.approximated_posterior import ApproximatedPosterior
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.streams import Purpose
 from tests.support.problems import streams

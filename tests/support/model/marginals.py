@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.model import marginal
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Table
-from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from tests.support import problems

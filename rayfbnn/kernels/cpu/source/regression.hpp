@@ -1,7 +1,7 @@
 // The parts that both forms of the regression share: linear regression with the coefficients integrated out, for one
 // chain.
 //
-// model/marginal/regression.py has the formulas. Products of features, Cholesky factors and energies are in double.
+// model/regression.py has the formulas. Products of features, Cholesky factors and energies are in double.
 // With the products in float, a fifth fewer trajectories were accepted. Slopes are in the type of the position, as all
 // gradients are.
 #ifndef RAYFBNN_REGRESSION_HPP

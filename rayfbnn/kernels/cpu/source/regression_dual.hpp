@@ -1,4 +1,4 @@
-// The regression by matrices of the cases, B = I + T^1/2 Phi' S^-1 Phi T^1/2; model/marginal/regression.py has its
+// The regression by matrices of the cases, B = I + T^1/2 Phi' S^-1 Phi T^1/2; model/regression.py has its
 // formulas.
 //
 // Slopes are in double and are rounded to the type of the position only at the end, because large terms cancel in S^-1

@@ -1,4 +1,4 @@
-// The regression by matrices of the features, A = Phi T Phi' + S; model/marginal/regression.py has its formulas.
+// The regression by matrices of the features, A = Phi T Phi' + S; model/regression.py has its formulas.
 #ifndef RAYFBNN_REGRESSION_PRIMAL_HPP
 #define RAYFBNN_REGRESSION_PRIMAL_HPP
 

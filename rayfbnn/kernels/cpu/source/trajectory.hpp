@@ -101,7 +101,7 @@ struct Moved {
     double half, mean;
 };
 
-// A linear regression of the targets on features with the coefficients integrated out; model/marginal/regression.py has
+// A linear regression of the targets on features with the coefficients integrated out; model/regression.py has
 // the formulas. There is no regression if n_features is 0. The last n_moved parameters are the coordinates of `moved`.
 // The matrices are those of the cases if is_dual, and otherwise those of the features.
 struct Regression {

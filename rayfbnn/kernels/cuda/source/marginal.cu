@@ -1,4 +1,4 @@
-// The regression of regression.cuh by matrices of the features, A = Phi T Phi' + S; model/marginal/regression.py has
+// The regression of regression.cuh by matrices of the features, A = Phi T Phi' + S; model/regression.py has
 // its formulas.
 //
 // A gradient takes two passes over the tiles of cases. The first adds up the products of features Phi T Phi', in

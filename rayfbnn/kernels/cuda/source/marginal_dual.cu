@@ -1,5 +1,5 @@
 // The regression of regression.cuh by matrices of the cases, B = I + T^1/2 Phi' S^-1 Phi T^1/2;
-// model/marginal/regression.py has its formulas.
+// model/regression.py has its formulas.
 //
 // One tile holds all cases. The slopes of the features are S^-1 Phi V, with w = B^-1 T^1/2 y of each target and
 // V = T^1/2 (n_each B^-1 - sum over targets w w') T^1/2. They are in double until the derivatives by units begin with

@@ -147,7 +147,7 @@ __device__ __forceinline__ double polya_gamma_series(double x) {
 }
 
 // Variables omega ~ PG(1, z), Polson, Scott and Windle (2013) after Devroye (2009), as in
-// model/marginal/polya_gamma.py; z and result are (n_chains, n). NaN after 64 rejections.
+// model/likelihood/binary.py; z and result are (n_chains, n). NaN after 64 rejections.
 extern "C" __global__ void polya_gammas(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
                                         const double* zs, double* result) {
   const long long here = THIS_THREAD;

@@ -1,5 +1,5 @@
 // Whole trajectories with the output layer's parameters integrated out by a linear regression of the targets on the
-// units before them; model/marginal/regression.py has the formulas. There is one thread block for each chain.
+// units before them; model/regression.py has the formulas. There is one thread block for each chain.
 //
 // The source that follows this one has the form of the regression, with matrices of the features or of the cases.
 

@@ -492,7 +492,7 @@ class Kernel {
     }
 
     // Cuts the N cases into K partitions and these into blocks. Partition k holds the cases floor(N k/K) to
-    // floor(N (k+1)/K) - 1, as in model/case_blocks.py. The values and derivatives of a block stay in cache.
+    // floor(N (k+1)/K) - 1, as in model/cases.py. The values and derivatives of a block stay in cache.
     void cut(int n_partitions, long block_bytes) {
         long rows = units_[0] + 2 * units_.back();
         for (size_t l = 1; l + 1 < units_.size(); ++l) rows += 2 * units_[l];

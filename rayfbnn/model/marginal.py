@@ -3,11 +3,12 @@
 `complete` draws the integrated variables again; hybrid-marginal in mcmc/hybrid_marginal.py combines the two.
 The outputs are linear in the parameters that feed them. Given Gaussian noise, these parameters are the
 coefficients of a linear regression on the units of the layers before (output_layer.py, regression.py).
-Auxiliary precisions make other noise and other priors Gaussian (auxiliary.py).
+Auxiliary precisions make other noise and other priors Gaussian (`gaussian_targets`, `output_precisions`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -15,21 +16,23 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
-from rayfbnn.model import prior, tuning_quantities
+from rayfbnn.model import prior, regression, stepsize
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
-from rayfbnn.model.marginal import regression
-from rayfbnn.model.marginal.auxiliary import gaussian_targets, output_precisions
-from rayfbnn.model.marginal.output_layer import OutputLayer, feeds_outputs, why_outputs_stay
-from rayfbnn.model.marginal.precisions import (
+from rayfbnn.model.likelihood.data_model import GaussianTargets
+from rayfbnn.model.network import Buffers, backward, forward
+from rayfbnn.model.output_layer import (
     Integrated,
+    OutputLayer,
     add_integrated,
     draw_integrated,
+    feeds_outputs,
     integrated_groups,
+    why_outputs_stay,
     with_columns,
 )
-from rayfbnn.model.marginal.regression import Regression, Slopes
-from rayfbnn.model.network import Buffers, backward, forward
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.regression import Regression, Slopes
+from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 
@@ -318,10 +321,10 @@ class WithoutOutputs:
         kept = xp.ascontiguousarray(position[:, : self.n_kept])
         phi = self._features(kept)
         m = regression.means(phi, self.regression_at(position))
-        at = phi[:, None][..., tuning_quantities.some_columns(marginal.posterior.inputs.shape[1])]
+        at = phi[:, None][..., stepsize.some_columns(marginal.posterior.inputs.shape[1])]
         outputs = xp.matmul(m.swapaxes(2, 3), at).reshape(len(position), marginal.layer.n_outputs, -1)
-        groups = tuning_quantities.sigmas(kept, marginal.parameter_layout, marginal.precision_layout)
-        scaled = tuning_quantities.scaled_outputs(outputs, marginal.posterior.target_scale)
+        groups = stepsize.sigmas(kept, marginal.parameter_layout, marginal.precision_layout)
+        scaled = stepsize.scaled_outputs(outputs, marginal.posterior.target_scale)
         return xp.concatenate([groups, position[:, self.n_kept :], scaled], axis=1)
 
     def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
@@ -377,3 +380,54 @@ def marginal(posterior: Posterior, over: tuple[str, ...]) -> WithoutPrecisions |
     hidden = integrated_groups(posterior, {name for name in names if not feeds_outputs(name)})
     moved = integrated_groups(posterior, {name for name in names if feeds_outputs(name)})
     return OutputMarginal(posterior, OutputLayer.from_posterior(posterior), hidden, moved)
+
+
+def gaussian_targets(posterior: Posterior, state: ChainState, streams: Streams) -> GaussianTargets:
+    """Draw Gaussian targets given the state. The likelihood is a mixture over these."""
+    return posterior.data_model.gaussian_targets(
+        lambda: _outputs(posterior, state),
+        posterior.targets if posterior.targets.ndim == 3 else posterior.targets[None],
+        prior.noise_precisions(state.precisions, posterior.precision_layout),
+        _case_weights(posterior),
+        streams,
+    )
+
+
+def _outputs(posterior: Posterior, state: ChainState) -> Array:
+    """Return the outputs at the training cases, (n_chains, n_outputs, n_cases) float64."""
+    activity = forward(state.position, posterior.inputs, posterior.wiring, buffers=Buffers())
+    return activity.outputs.astype(array_namespace(state.position).float64)
+
+
+def _case_weights(posterior: Posterior) -> Array:
+    """Return each target's power, which is b, or 0 if it is missing.
+
+    The result broadcasts to (n_chains, n_targets, n_cases).
+    """
+    xp = array_namespace(posterior.targets)
+    b = xp.reshape(xp.asarray(posterior.inverse_temperature, dtype=xp.float64), (-1, 1, 1))
+    return b if posterior.observed is None else b * posterior.observed
+
+
+def output_precisions(posterior: Posterior, state: ChainState, streams: Streams) -> Array:
+    """Return each parameter's precision, (n_chains, n_parameters).
+
+    For output parameters with a t prior it is drawn.
+    """
+    xp = array_namespace(state.position)
+    layout = posterior.precision_layout
+    precisions = prior.parameter_precisions(state.precisions, layout)
+    for number, group in enumerate(layout.groups):
+        alpha = group.prior.alphas[2]
+        if feeds_outputs(group.name) and math.isfinite(alpha):
+            part = posterior.parameter_layout.slices[group.name]
+            precisions[:, part] = gibbs.draw_value_precisions(
+                state.position[:, part].astype(xp.float64) ** 2,
+                precisions[:, part],
+                alpha,
+                1.0,
+                streams,
+                index=number,
+                purpose=Purpose.PRECISION_PARAMETER,
+            )
+    return precisions

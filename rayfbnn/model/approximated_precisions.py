@@ -1,0 +1,396 @@
+"""Precisions given an approximation: those that maximise its evidence, and their best distributions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace, special_functions
+from rayfbnn.errors import at_most_ten
+from rayfbnn.model.architecture import DISPERSION, NOISE, NetworkSpec
+from rayfbnn.model.layout import ParameterLayout, PrecisionGroup, PrecisionLayout
+from rayfbnn.model.prior import log_gamma_density
+
+_ODD = ("tanh", "sin", "erf", "identity")
+
+
+@dataclass(frozen=True)
+class Reestimated:
+    """Precisions after an update, and the term that integrating over them adds to the log evidence.
+
+    precisions  (n_chains, n_precisions)
+    log_width   (n_chains,): log prior density of the log precisions plus the log width of the peak, at the
+                precisions before the update
+    """
+
+    precisions: Array
+    log_width: Array
+
+
+def reestimated(
+    position: Array,
+    precisions: Array,
+    traces: Array,
+    residual_squares: Array | None,
+    determined: Array,
+    counts: Array | float,
+    *,
+    parameters: ParameterLayout,
+    layout: PrecisionLayout,
+    is_integrated: bool = False,
+) -> Reestimated:
+    """Return the precisions after one step of MacKay's fixed-point iteration.
+
+    Let gamma_c = k_c - tau_c tr(A^-1)_c be the number of well-determined values of a group, or of a source
+    unit if units have precisions. The noise has n observed targets:
+
+        tau_c <- (gamma_c + a_c)/(|w_c|^2 + a_c/omega_c)
+        noise <- (n - sum gamma + a)/(SSE + a/omega)
+
+    The fixed point is the mode of p(data | tau) p(log tau). With is_integrated, k_c replaces gamma_c. The
+    mode of w then has the precisions integrated out (Buntine and Weigend), except the noise precision. A
+    common precision above the precisions of units is set to its mean given them, because the joint mode of
+    two levels can lie at infinity.
+
+    Parameters
+    ----------
+    traces : (n_chains, n_parameters)   diagonal of A^-1
+    residual_squares : (n_chains, n_targets)   sums of squared residuals; None without noise
+    determined : (n_chains, n_targets or 1)   tr(A^-1 G_j) of each target with its own noise, or in total
+    """
+    xp = array_namespace(position)
+    new = precisions.copy()
+    log_width = xp.zeros(len(position))
+    for group in layout.groups:
+        if group.name == DISPERSION:
+            continue  # it is fixed
+        if group.name == NOISE:
+            assert residual_squares is not None
+            sizes, squares = xp.zeros_like(residual_squares) + counts, residual_squares
+            if group.units is None:
+                sizes, squares = (v.sum(axis=1, keepdims=True) for v in (sizes, squares))
+            gamma = sizes - determined
+        else:
+            part = parameters.slices[group.name]
+            n_rows = 1 if group.units is None else group.n_units
+            rows = (position[:, part] ** 2).reshape(len(position), n_rows, -1)
+            squares = rows.sum(axis=2)
+            tau = precisions[:, _columns(group)]
+            gamma = rows.shape[2] - tau * traces[:, part].reshape(rows.shape).sum(axis=2)
+            if is_integrated:
+                gamma = xp.full_like(gamma, float(rows.shape[2]))
+        log_width += _update(group, gamma, squares, precisions, new)
+    return Reestimated(new, log_width)
+
+
+def _columns(group: PrecisionGroup) -> slice:
+    return slice(group.common, group.common + 1) if group.units is None else group.units
+
+
+def _update(group: PrecisionGroup, gamma: Array, squares: Array, before: Array, new: Array) -> Array | float:
+    """Write the new precisions of one group, and return its part of the log width."""
+    alpha_0, alpha_1, _ = group.prior.alphas
+    alpha = alpha_0 if group.units is None else alpha_1
+    if math.isinf(alpha):
+        return 0.0
+    xp = array_namespace(gamma)
+    columns = _columns(group)
+    tau = before[:, columns]
+    mean = group.mean if group.units is None else before[:, group.common, None]
+    new[:, columns] = (gamma + alpha) / (squares + alpha / mean)
+    widths = 0.5 * xp.log(4 * math.pi / (gamma + alpha)).sum(axis=1)
+    if group.units is None:
+        return (log_gamma_density(tau, alpha, mean) + xp.log(tau)).sum(axis=1) + widths
+    if math.isinf(alpha_0):
+        return (log_gamma_density(tau, alpha, mean) + xp.log(tau)).sum(axis=1) + widths
+    a = (alpha_0 - group.n_units * alpha) / 2
+    rate = alpha_0 / (2 * group.mean)
+    upper = precision_moments(
+        xp.full(len(tau), a), rate=rate, inverse_rate=alpha * new[:, columns].sum(axis=1) / 2
+    )
+    new[:, group.common] = upper.mean
+    return _log_of_both_levels(group, tau) + widths
+
+
+def _log_of_both_levels(group: PrecisionGroup, tau: Array) -> Array:
+    """Return the log density of the log precisions of units, with the common precision integrated out."""
+    xp = array_namespace(tau)
+    alpha_0, alpha, _ = group.prior.alphas
+    n, rate = group.n_units, alpha_0 / (2 * group.mean)
+    common = precision_moments(
+        xp.full(len(tau), (alpha_0 - n * alpha) / 2), rate=rate, inverse_rate=alpha * tau.sum(axis=1) / 2
+    )
+    of_common = alpha_0 / 2 * math.log(rate) - math.lgamma(alpha_0 / 2) + common.log_normaliser
+    of_units = alpha / 2 * math.log(alpha / 2) - math.lgamma(alpha / 2)
+    return of_common + (of_units + alpha / 2 * xp.log(tau)).sum(axis=1)
+
+
+def log_symmetries(network: NetworkSpec) -> float:
+    """Return the log of the number of equivalent modes of the posterior.
+
+    A layer of H units has H! orders of its units, and 2^H signs if its activation is odd and it has no
+    offsets. Networks with configured connections or products, and softmax and normalize layers, count as
+    having no symmetries.
+    """
+    total = 0.0
+    is_plain = not network.connections and all(layer.product is None for layer in network.hidden)
+    for number, layer in enumerate(network.hidden):
+        if not is_plain or layer.activation in ("softmax", "normalize"):
+            continue
+        total += math.lgamma(layer.units + 1)
+        if layer.activation in _ODD and f"th{number}" not in network.priors:
+            total += layer.units * math.log(2)
+    return total
+
+
+_MOST_ROUNDS = 200  # rounds of updates, alternating between the two levels of a group
+_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class ExpectedPrecisions:
+    """The distributions q(tau) of all precisions, given the expected squares of the values they govern.
+
+    mean   (n_chains, n_precisions)  E tau; fixed precisions keep their values
+    shape, rate  (n_chains, n_precisions)  parameters of each Gamma distribution. NaN if q(tau) is not a
+                 Gamma distribution: for fixed precisions, for rectified Gaussian priors, and for common
+                 precisions above the precisions of units
+    bound  (n_chains,)  the change of a bound on log p(data) at the precisions E tau when the precisions
+           become variables: the sum of (E log tau - log E tau)/2 over the Gaussian values, minus the
+           divergences from q(tau) to the prior
+    """
+
+    mean: Array
+    shape: Array
+    rate: Array
+    bound: Array
+
+
+def why_not_expected(network: NetworkSpec, layout: PrecisionLayout) -> str | None:
+    """Return why precisions have no such distributions here and how to change that, or None if they do."""
+    for group in layout.groups:
+        alpha_common, alpha_unit, alpha_value = group.prior.alphas
+        if group.name == DISPERSION and not group.is_fixed:
+            return 'a dispersion that varies is not covered; fix it, as in dispersion = "0.5", or use "none"'
+        if math.isfinite(alpha_value) and math.isfinite(min(alpha_common, alpha_unit)):
+            return (
+                f"{group.name} has t values with precisions that vary;"
+                " fix its other levels, or leave out its last alpha"
+            )
+    if network.adjustments:
+        names = ", ".join(at_most_ten(network.adjustments))
+        return f"adjustments ({names}) are not covered; leave them out"
+    return None
+
+
+def expected_precisions(
+    precisions: Array,
+    squares: Array,
+    residual_squares: Array | None,
+    counts: Array | float,
+    *,
+    parameters: ParameterLayout,
+    layout: PrecisionLayout,
+) -> ExpectedPrecisions:
+    """Return the best distributions of the precisions given expected squares of parameters and residuals.
+
+    In a group with one level, q(tau) = Gamma(shape (alpha + k)/2, rate (alpha/omega + S)/2), with k values
+    and S the expected sum of squares. In a group with units, the prior of a unit's precision has the rate
+    a1/(2 tau), and therefore E[1/tau] enters instead of 1/E[tau]:
+
+        q(tau_i) = Gamma((a1 + k_i)/2, rate (a1 E[1/tau] + S_i)/2)
+        q(tau)   ~ tau^((a0 - n a1)/2 - 1) exp(-tau a0/(2 omega) - a1 sum E tau_i/(2 tau))
+
+    Parameters
+    ----------
+    precisions : (n_chains, n_precisions)   fixed precisions are kept
+    squares : (n_chains, n_parameters)   expected squares of the parameters
+    residual_squares : (n_chains, n_targets)   expected sums of squared residuals; None without noise
+    counts : number of observed targets, a number or (n_chains or 1, n_targets)
+    """
+    xp = array_namespace(precisions)
+    mean = precisions.astype(xp.float64).copy()
+    shape, rate = xp.full_like(mean, xp.nan), xp.full_like(mean, xp.nan)
+    bound = xp.zeros(len(mean))
+    for group in layout.groups:
+        if group.name == DISPERSION:
+            continue  # it is fixed
+        if group.name == NOISE:
+            assert residual_squares is not None
+            sums, sizes = residual_squares, xp.zeros_like(residual_squares) + counts
+        else:
+            rows = squares[:, parameters.slices[group.name]].reshape(len(mean), group.n_units, -1)
+            sums, sizes = rows.sum(axis=2), xp.full((len(mean), group.n_units), float(rows.shape[2]))
+        update = _one_level if group.units is None else _two_levels
+        bound += update(group, sums, sizes, mean, shape, rate)
+    return ExpectedPrecisions(mean, shape, rate, bound)
+
+
+def _one_level(
+    group: PrecisionGroup, sums: Array, sizes: Array, mean: Array, shape: Array, rate: Array
+) -> Array | float:
+    """Fill in the column of a common precision, and return the change of the bound."""
+    alpha, column = group.prior.alphas[0], group.common
+    if group.prior.rectified is not None:
+        return _rectified(group.prior.rectified, sums.sum(axis=1), sizes.sum(axis=1), mean, column)
+    if math.isinf(alpha):
+        return 0.0
+    n = sizes.sum(axis=1)
+    a, b = (alpha + n) / 2, (alpha / group.mean + sums.sum(axis=1)) / 2
+    shape[:, column], rate[:, column], mean[:, column] = a, b, a / b
+    return n / 2 * _log_gap(a) - _divergence(a, b, alpha / 2, alpha / (2 * group.mean))
+
+
+def _rectified(v0: float, sums: Array, sizes: Array, mean: Array, column: int) -> Array:
+    """Fill in the column of a precision with a rectified Gaussian prior, and return the change of the bound.
+
+    q(tau) ~ tau^(k/2) exp(-S tau/2 - tau^2/(2 v0)),   the corrected form of Olobatuyi, eqs. 47-53
+    """
+    xp = array_namespace(sums)
+    moments = precision_moments(sizes / 2 + 1, rate=sums / 2, square_rate=1 / (2 * v0))
+    mean[:, column] = moments.mean
+    exact = moments.log_normaliser + 0.5 * math.log(2 / (math.pi * v0))
+    return exact - sizes / 2 * xp.log(moments.mean) + sums * moments.mean / 2
+
+
+def _two_levels(
+    group: PrecisionGroup, sums: Array, sizes: Array, mean: Array, shape: Array, rate: Array
+) -> Array:
+    """Fill in the columns of a group with units, and return the change of the bound."""
+    xp, special = array_namespace(sums), special_functions(sums)
+    alpha_0, a1, _ = group.prior.alphas
+    n_units = group.n_units
+    common = _fixed_moments(xp.full(len(sums), group.mean))
+    for _ in range(_MOST_ROUNDS):
+        a, b = (a1 + sizes) / 2, (a1 * common.inverse_mean[:, None] + sums) / 2
+        if math.isinf(alpha_0):
+            break
+        before = common.inverse_mean
+        common = precision_moments(
+            xp.full(len(sums), (alpha_0 - n_units * a1) / 2),
+            rate=alpha_0 / (2 * group.mean),
+            inverse_rate=a1 * (a / b).sum(axis=1) / 2,
+        )
+        if float(xp.abs(common.inverse_mean / before - 1).max()) < _TOLERANCE:
+            break
+    shape[:, group.units], rate[:, group.units], mean[:, group.units] = a, b, a / b
+    mean[:, group.common] = common.mean
+    log_units = special.digamma(a) - xp.log(b)
+    prior = (
+        a1 / 2 * (math.log(a1 / 2) - common.log_mean[:, None])
+        - math.lgamma(a1 / 2)
+        + (a1 / 2 - 1) * log_units
+        - a1 / 2 * (a / b) * common.inverse_mean[:, None]
+    )
+    entropy = a - xp.log(b) + special.gammaln(a) + (1 - a) * special.digamma(a)
+    bound = (sizes / 2 * _log_gap(a) + prior + entropy).sum(axis=1)
+    return bound if math.isinf(alpha_0) else bound + _of_common(group, a, b, common)
+
+
+def _of_common(group: PrecisionGroup, a: Array, b: Array, common: PrecisionMoments) -> Array:
+    """Return E log prior plus entropy of the common precision above the precisions of units."""
+    alpha, a1, _ = group.prior.alphas
+    exponent = (alpha - group.n_units * a1) / 2
+    rate, inverse_rate = alpha / (2 * group.mean), a1 * (a / b).sum(axis=1) / 2
+    expected = exponent * common.log_mean - rate * common.mean - inverse_rate * common.inverse_mean
+    half = alpha / 2
+    log_prior = half * math.log(rate) - math.lgamma(half) + half * common.log_mean - rate * common.mean
+    # Both densities are densities of log tau.
+    return log_prior + common.log_normaliser - expected
+
+
+def _fixed_moments(value: Array) -> PrecisionMoments:
+    xp = array_namespace(value)
+    return PrecisionMoments(value, xp.log(value), 1 / value, xp.zeros_like(value), value**2)
+
+
+def _log_gap(a: Array) -> Array:
+    """Return E log tau - log E tau of Gamma variables of shape a."""
+    return special_functions(a).digamma(a) - array_namespace(a).log(a)
+
+
+def _divergence(a: Array, b: Array, prior_shape: float, prior_rate: float) -> Array:
+    """Return the divergence of Gamma(a, rate b) from the prior's Gamma distribution."""
+    xp, special = array_namespace(a), special_functions(a)
+    return (
+        (a - prior_shape) * special.digamma(a)
+        - special.gammaln(a)
+        + math.lgamma(prior_shape)
+        + prior_shape * (xp.log(b) - math.log(prior_rate))
+        + a * (prior_rate - b) / b
+    )
+
+
+_NEWTON_STEPS = 60
+_N_POINTS = 601
+_REACH = 6.0  # the grid goes to sinh(6) = 202 widths on each side
+
+
+@dataclass(frozen=True)
+class PrecisionMoments:
+    """Expectations under a density of tau, each in the shape of the density's parameters.
+
+    log_normaliser  log of the integral of the unnormalised density over log tau
+    """
+
+    mean: Array
+    log_mean: Array
+    inverse_mean: Array
+    log_normaliser: Array
+    square_mean: Array
+
+
+def precision_moments(
+    a: Array, *, rate: Array, inverse_rate: Array | float = 0.0, square_rate: Array | float = 0.0
+) -> PrecisionMoments:
+    """Return moments of the density exp(a x - b exp(x) - c exp(-x) - d exp(2 x)) of x = log tau.
+
+    b is `rate`, c is `inverse_rate` and d is `square_rate`, all at least 0. With c = d = 0, tau has a Gamma
+    distribution; with d = 0, a generalised inverse Gaussian distribution. A rectified Gaussian prior has
+    d = 1/(2 v0). a must be positive if c is 0, and b + d must be positive. The trapezoidal rule runs over t,
+    with x = mode + width sinh(t).
+    """
+    xp = array_namespace(a)
+    a, b, c, d = xp.broadcast_arrays(
+        *(xp.asarray(v, dtype=xp.float64) for v in (a, rate, inverse_rate, square_rate))
+    )
+    with np.errstate(all="ignore"):
+        mode = _mode(a, b, c, d)
+        curvature = b * xp.exp(mode) + c * xp.exp(-mode) + 4 * d * xp.exp(2 * mode)
+        t = xp.linspace(-_REACH, _REACH, _N_POINTS)
+        width = (1 / xp.sqrt(curvature))[..., None]
+        y = width * xp.sinh(t)  # x - mode, (..., n_points)
+        up, down = xp.expm1(y), xp.expm1(-y)
+        at_mode = [(v * xp.exp(power * mode))[..., None] for v, power in ((b, 1), (c, -1), (d, 2))]
+        log_density = a[..., None] * y - at_mode[0] * up - at_mode[1] * down - at_mode[2] * xp.expm1(2 * y)
+        mass = xp.exp(log_density) * width * xp.cosh(t)
+        mass = xp.where(xp.isfinite(mass), mass, 0.0)
+        total = mass.sum(axis=-1)
+        share = mass / total[..., None]
+        log_top = a * mode - at_mode[0][..., 0] - at_mode[1][..., 0] - at_mode[2][..., 0]
+        return PrecisionMoments(
+            mean=xp.exp(mode) * _expected(share, xp.exp(y)),
+            log_mean=mode + _expected(share, y),
+            inverse_mean=xp.exp(-mode) * _expected(share, xp.exp(-y)),
+            log_normaliser=log_top + xp.log(total) + math.log(2 * _REACH / (_N_POINTS - 1)),
+            square_mean=xp.exp(2 * mode) * _expected(share, xp.exp(2 * y)),
+        )
+
+
+def _expected(share: Array, values: Array) -> Array:
+    xp = array_namespace(share)
+    return xp.where(share > 0, share * values, 0.0).sum(axis=-1)
+
+
+def _mode(a: Array, b: Array, c: Array, d: Array) -> Array:
+    """Return the x that solves a - b exp(x) + c exp(-x) - 2 d exp(2 x) = 0, by Newton steps of at most 2."""
+    xp = array_namespace(a)
+    x = xp.log(xp.maximum((xp.abs(a) + xp.sqrt(b * c) + 1e-3) / (b + xp.sqrt(d) + 1e-300), 1e-300))
+    for _ in range(_NEWTON_STEPS):
+        slope = a - b * xp.exp(x) + c * xp.exp(-x) - 2 * d * xp.exp(2 * x)
+        curvature = b * xp.exp(x) + c * xp.exp(-x) + 4 * d * xp.exp(2 * x)
+        step = xp.where(curvature > 0, slope / xp.where(curvature > 0, curvature, 1.0), xp.sign(slope))
+        x = x + xp.clip(step, -2.0, 2.0)
+    return x

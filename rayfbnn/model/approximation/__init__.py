@@ -1,1 +1,0 @@
-"""Quantities of the posterior that approximations need in addition to its density and gradient."""

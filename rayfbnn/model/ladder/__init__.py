@@ -1,1 +1,0 @@
-"""The paths of densities that lead from a hot level to the posterior."""

@@ -1,1 +1,0 @@
-"""Posteriors with variables integrated out."""

@@ -1,1 +1,0 @@
-"""Quantiles of predictive distributions, which are equally weighted mixtures over draws."""
