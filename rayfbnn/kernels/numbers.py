@@ -8,7 +8,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior, regression
-from rayfbnn.model.marginal import WithoutOutputs
+from rayfbnn.model.integrated import WithoutOutputs
 from rayfbnn.model.output_layer import with_columns
 from rayfbnn.model.posterior import Posterior
 

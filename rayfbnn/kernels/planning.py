@@ -16,8 +16,8 @@ from rayfbnn.kernels.network_plan import (
     PriorSegment,
     RegressionPlan,
 )
+from rayfbnn.model.integrated import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.likelihood.survival import SurvivalTargets
-from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.output_layer import Integrated, OutputLayer
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.wiring import Wiring

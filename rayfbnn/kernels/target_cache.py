@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any, Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.integrated import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Target
 

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model import batches, marginal, prior
+from rayfbnn.model import batches, integrated, prior
 from rayfbnn.model.architecture import DISPERSION, NOISE
 from rayfbnn.model.network import AT_ONCE, Buffers, forward, outputs_alone
 from rayfbnn.model.posterior import Posterior
@@ -42,8 +42,8 @@ class SampledPosterior(Posterior):
         }
 
     def marginal(self, over: tuple[str, ...]) -> Marginal:
-        """Return the posterior with "outputs", "precisions" or both integrated out (marginal/)."""
-        return marginal.marginal(self, over)
+        """Return the posterior with "outputs", "precisions" or both integrated out (integrated.py)."""
+        return integrated.marginal(self, over)
 
     def batches(self, streams: Streams, size: int) -> batches.Batches:
         """Return the batches of each chain, with at most `size` cases each."""

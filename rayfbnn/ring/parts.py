@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.backend import Compiled
 from rayfbnn.model.batches import cases_of_part, posterior_of_chains, posterior_of_part
-from rayfbnn.model.marginal import WithoutPrecisions, marginal
+from rayfbnn.model.integrated import WithoutPrecisions, marginal
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates.noise_sums import Residuals
 from rayfbnn.ring.message import Message, Visit

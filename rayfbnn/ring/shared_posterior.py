@@ -13,7 +13,7 @@ from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.model import stepsize
 from rayfbnn.model.architecture import NOISE
-from rayfbnn.model.marginal import WithoutPrecisions
+from rayfbnn.model.integrated import WithoutPrecisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import dispersion, gibbs, noise_sums, random_grid
 from rayfbnn.ring.questions import DataEnergy, SquaredResiduals, TargetDensities, TDensities, TPrecisions

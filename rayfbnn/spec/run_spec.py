@@ -19,7 +19,7 @@ from rayfbnn.data.paths import check_on_disk
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import AUTO
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
-from rayfbnn.model.ladder import ends_of
+from rayfbnn.model.ladder_path import ends_of
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
 from rayfbnn.spec.connections import with_tables

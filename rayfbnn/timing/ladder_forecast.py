@@ -12,7 +12,7 @@ from rayfbnn.mcmc.ladder.iteration import build
 from rayfbnn.mcmc.ladder.records import rows_of, started
 from rayfbnn.mcmc.operation import Operation, Tuning, automatic, unrolled
 from rayfbnn.mcmc.tuning.settings import first_settings as first_of_chains
-from rayfbnn.model.ladder import path_of
+from rayfbnn.model.ladder_path import path_of
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.ladders.costs import usual_settings
 from rayfbnn.run.sampler import build_posterior

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rayfbnn.mcmc.ladder import exchange, iteration
-from rayfbnn.model import ladder, noise_ladder
+from rayfbnn.model import ladder_path, noise_ladder
 from tests.support.exactness import is_exact
 from tests.support.ladder.joint import PROBLEMS, p_values
 from tests.support.mutants import mutant
@@ -74,5 +74,5 @@ def test_mutant_of_energy_at_the_top_is_killed(name: str, monkeypatch: pytest.Mo
 def test_mutant_without_new_noise_at_the_top_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A state that reaches the top would keep the precision that its level held."""
     changed = mutant(noise_ladder, ("precisions[:, columns] = xp.where(is_below[", "_ = xp.where(is_below["))
-    monkeypatch.setattr(ladder, "NoisePath", changed.NoisePath)
+    monkeypatch.setattr(ladder_path, "NoisePath", changed.NoisePath)
     assert not _stays_exact("noise", "noise not drawn again")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rayfbnn.model import ladder, noise_ladder
+from rayfbnn.model import ladder_path, noise_ladder
 from tests.support.exactness import is_exact
 from tests.support.ladder.joint import p_values
 from tests.support.mutants import mutant
@@ -60,5 +60,5 @@ def test_mutant_with_targets_drawn_without_the_common_precision_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     changed = mutant(noise_ladder, (", mean=precisions[:, columns])", ")"))
-    monkeypatch.setattr(ladder, "NoisePath", changed.NoisePath)
+    monkeypatch.setattr(ladder_path, "NoisePath", changed.NoisePath)
     assert not _stays_exact("noise with two levels", "common precision")

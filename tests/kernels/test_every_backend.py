@@ -17,7 +17,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.orders import reversed_order
-from rayfbnn.model.marginal import WithoutOutputs
+from rayfbnn.model.integrated import WithoutOutputs
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Trajectory
 from rayfbnn.streams import Purpose

@@ -21,7 +21,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model import marginal, network, sampled
+from rayfbnn.model import integrated, network, sampled
 from rayfbnn.model.updates import gibbs
 from rayfbnn.selftest import calculations, exact_draws, problems, selftest
 from rayfbnn.selftest.calculations import Judgement
@@ -112,14 +112,14 @@ def test_a_wrong_gibbs_update_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_output_weights_that_are_not_redrawn_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    complete = marginal.WithoutOutputs.complete
+    complete = integrated.WithoutOutputs.complete
 
     def kept(self, state, moved, streams):  # type: ignore[no-untyped-def]
         made = complete(self, state, moved, streams)
         made.position[:, self.n_kept :] = state.position[:, self.n_kept :]
         return made
 
-    monkeypatch.setattr(marginal.WithoutOutputs, "complete", kept)
+    monkeypatch.setattr(integrated.WithoutOutputs, "complete", kept)
     assert not passes(exact_draws.joint("real, hybrid-marginal", np, 1, CHAINS, "float64"))
 
 

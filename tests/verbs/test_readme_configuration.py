@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rayfbnn import cli
-from rayfbnn.model import marginal, posterior, sampled
+from rayfbnn.model import integrated, posterior, sampled
 from rayfbnn.model.network import Activity, forward
 from rayfbnn.streams import Purpose, Streams
 from rayfbnn.timing import run_time as run_times
@@ -83,7 +83,7 @@ def test_fourteen_frames_lead_from_sample_to_the_pass_through_the_network(
         depths.add(depth + 1)
         return forward(*arguments, **options)
 
-    for module in (posterior, sampled, marginal):
+    for module in (posterior, sampled, integrated):
         monkeypatch.setattr(module, "forward", counted)
     monkeypatch.setenv("RAYFBNN_KERNELS", "plain")
     changes = ["chains=2", "iterations=2"]

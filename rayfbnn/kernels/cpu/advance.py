@@ -18,7 +18,7 @@ from rayfbnn.kernels.planning import plan_of
 from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_behind
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.friction.friction_steps import FrictionSteps
-from rayfbnn.model.marginal import WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.integrated import WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.output_layer import with_columns
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Target, Trajectory

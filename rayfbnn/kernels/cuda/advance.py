@@ -18,7 +18,7 @@ from rayfbnn.kernels.planning import plan_of
 from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_behind
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import WholeHybrid
-from rayfbnn.model.marginal import WithoutOutputs
+from rayfbnn.model.integrated import WithoutOutputs
 from rayfbnn.state import Target, Trajectory
 
 LAUNCHES = "CUDA"

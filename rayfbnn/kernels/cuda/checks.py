@@ -8,7 +8,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.network_plan import NetworkPlan
-from rayfbnn.model.marginal import WithoutOutputs
+from rayfbnn.model.integrated import WithoutOutputs
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Trajectory
 

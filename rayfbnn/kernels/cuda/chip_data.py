@@ -17,7 +17,7 @@ from rayfbnn.kernels.numbers import (
     numbers_of_posterior,
 )
 from rayfbnn.kernels.target_cache import posterior_behind
-from rayfbnn.model.marginal import WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.integrated import WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.output_layer import with_columns
 from rayfbnn.state import Target, Trajectory
 

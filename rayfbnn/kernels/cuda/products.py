@@ -19,7 +19,7 @@ from rayfbnn.kernels.cuda.network_pass import Pass
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.numbers import numbers_of_posterior
 from rayfbnn.kernels.planning import plan_of
-from rayfbnn.model.marginal import WithoutPrecisions
+from rayfbnn.model.integrated import WithoutPrecisions
 from rayfbnn.model.output_layer import Integrated, add_integrated, with_columns
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Trajectory

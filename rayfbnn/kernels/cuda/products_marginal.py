@@ -24,7 +24,7 @@ from rayfbnn.kernels.cuda.products import TILE_BYTES, take_steps
 from rayfbnn.kernels.numbers import kept_precisions, numbers_of_posterior
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model import regression
-from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs
+from rayfbnn.model.integrated import OutputMarginal, WithoutOutputs
 from rayfbnn.model.output_layer import add_integrated
 from rayfbnn.state import Advance, Trajectory
 

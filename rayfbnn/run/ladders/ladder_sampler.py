@@ -10,7 +10,7 @@ from rayfbnn.errors import StoreCorruptError
 from rayfbnn.mcmc.ladder.adaptation import moved
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, started
 from rayfbnn.mcmc.ladder.starts import filled
-from rayfbnn.model.ladder import path_of
+from rayfbnn.model.ladder_path import path_of
 from rayfbnn.run.blocks import BlockPlan
 from rayfbnn.run.collecting import Collected
 from rayfbnn.run.ladders.states import (

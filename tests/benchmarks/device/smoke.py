@@ -30,7 +30,7 @@ from rayfbnn.mcmc.hybrid import hybrid, whole_hybrid_of
 from rayfbnn.mcmc.ladder import records
 from rayfbnn.mcmc.ladder.iteration import build
 from rayfbnn.mcmc.operations import Heatbath, Hybrid
-from rayfbnn.model.ladder import path_of
+from rayfbnn.model.ladder_path import path_of
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose, Streams

@@ -17,7 +17,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.kernels.cpu.advance import CompiledAdvance
 from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, instruction_sets
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model import marginal
+from rayfbnn.model import integrated
 from rayfbnn.state import Advance, Trajectory
 from tests.support.joint import FEW, stays_exact
 from tests.support.kernels.backends import on_cpu
@@ -207,9 +207,9 @@ def without_log_of_the_matrix(end: Trajectory, potential: Array, target: Any) ->
     given = target.regression_at(end.position)
     n_each = given.targets.shape[2]
     if given.is_dual:
-        solved = marginal.regression._solve_dual(phi, phi[:, None] / given.prior[:, :, :, None], given)
+        solved = integrated.regression._solve_dual(phi, phi[:, None] / given.prior[:, :, :, None], given)
     else:
-        solved = marginal.regression._solve_primal(phi, given)
+        solved = integrated.regression._solve_primal(phi, given)
     return potential - 0.5 * n_each * solved.log_determinant.sum(axis=1)
 
 

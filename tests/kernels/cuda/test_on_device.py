@@ -19,7 +19,7 @@ from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
-from rayfbnn.model.marginal import WithoutOutputs, marginal
+from rayfbnn.model.integrated import WithoutOutputs, marginal
 from rayfbnn.model.regression import Regression
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, ChainState, Trajectory

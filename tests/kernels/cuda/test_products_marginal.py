@@ -24,7 +24,7 @@ from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda import products_marginal as wide_marginal
 from rayfbnn.kernels.cuda.advance import CudaAdvance
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs
+from rayfbnn.model.integrated import OutputMarginal, WithoutOutputs
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose

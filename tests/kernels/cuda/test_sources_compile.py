@@ -18,7 +18,7 @@ from rayfbnn.kernels.cuda.launch_plan import (
 from rayfbnn.kernels.cuda.reducing import reduction_plan
 from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.planning import hazard_starts, plan_of, plan_of_predictions
-from rayfbnn.model.marginal import marginal
+from rayfbnn.model.integrated import marginal
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support.kernels import nvrtc, reductions, sass
 from tests.support.kernels.networks import H100_SHARED_BYTES, small

@@ -17,7 +17,7 @@ from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, started
 from rayfbnn.mcmc.operation import Settings
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, SampleSigmas
-from rayfbnn.model.ladder import path_of
+from rayfbnn.model.ladder_path import path_of
 from rayfbnn.state import ChainState, LadderEnds
 from rayfbnn.streams import Purpose, Streams
 from tests.support.ladder.posteriors import posterior_of

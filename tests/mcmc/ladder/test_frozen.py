@@ -18,7 +18,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.mcmc.ladder.adaptation import moved
 from rayfbnn.mcmc.ladder.iteration import build
 from rayfbnn.mcmc.ladder.records import LadderState, started
-from rayfbnn.model.ladder import path_of
+from rayfbnn.model.ladder_path import path_of
 from rayfbnn.run import blocks, executor
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.ladders import ladder_sampler

@@ -14,7 +14,7 @@ from rayfbnn.mcmc.ladder.records import LadderSettings, rows_of, started
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
 from rayfbnn.mcmc.tempering.annealing import Normaliser, inverse_temperatures, normaliser
-from rayfbnn.model.ladder import path_of
+from rayfbnn.model.ladder_path import path_of
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import LadderEnds
 from tests.support.ladder.in_memory import frozen, run

@@ -16,7 +16,7 @@ from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, rows_of, started
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
 from rayfbnn.mcmc.tuning.measuring import fixed_point_sums
-from rayfbnn.model.ladder import path_of
+from rayfbnn.model.ladder_path import path_of
 from rayfbnn.streams import Streams
 from tests.support.ladder.posteriors import posterior_of
 from tests.support.shim.compiled import needs_gxx

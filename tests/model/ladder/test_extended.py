@@ -11,7 +11,7 @@ import scipy.integrate
 import scipy.stats
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.ladder import path_of
+from rayfbnn.model.ladder_path import path_of
 from rayfbnn.model.noise_ladder import Joint, Proposal, Squares, TResiduals, energy_of
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose

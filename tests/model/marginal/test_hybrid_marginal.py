@@ -12,8 +12,7 @@ from rayfbnn.mcmc import hybrid_marginal as update
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Repeat, SampleSigmas
-from rayfbnn.model import marginal, output_layer, regression, sampled
-from rayfbnn.model import output_layer as integrated
+from rayfbnn.model import integrated, output_layer, regression, sampled
 from rayfbnn.model.likelihood import real
 from rayfbnn.model.prior import parameter_precisions
 from rayfbnn.model.sampled import SampledPosterior
@@ -84,7 +83,7 @@ def test_partial_gradients_need_a_sum_over_cases() -> None:
 def test_the_cells_have_both_forms() -> None:
     def is_dual(name: str) -> bool:
         density = posterior_of(MARGINAL[name]).marginal(("outputs",))
-        assert isinstance(density, marginal.OutputMarginal)
+        assert isinstance(density, integrated.OutputMarginal)
         return density.layer.is_dual
 
     assert is_dual("dual") and not is_dual("common") and not is_dual("t noise")
@@ -107,7 +106,7 @@ def test_targets_share_a_matrix_only_if_noise_and_priors_are_alike(
 ) -> None:
     """Parameters with t priors have precisions of their own for each target."""
     density = posterior_of(cells.Cell("one layer", levels, data, "marginal, outputs")).marginal(("outputs",))
-    assert isinstance(density, marginal.OutputMarginal)
+    assert isinstance(density, integrated.OutputMarginal)
     assert density.layer.n_systems == n_systems
 
 
@@ -115,12 +114,12 @@ _AFTER = "return target.complete(state, moved, streams), info"
 # Bugs: the module, (old, new) in its source, and the cell that must show each.
 MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
     "output weights not redrawn": (
-        marginal,
+        integrated,
         ("position[:, n:] = coefficients.reshape(len(position), -1)", "pass"),
         "t noise",
     ),
     "precisions not redrawn": (
-        marginal,
+        integrated,
         (
             "marginal.posterior, ChainState(position, momentum, precisions), marginal.groups, streams",
             "marginal.posterior, ChainState(position, momentum, precisions), (), streams",
@@ -149,12 +148,12 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "common",
     ),
     "common precisions of all groups not redrawn": (
-        marginal,
+        integrated,
         ("return draw_integrated(self.posterior, moved, self.groups, streams)", "return moved"),
         "class",
     ),
     "stepsizes of the precisions that move along": (
-        marginal,
+        integrated,
         (
             "with_columns(precisions, (*marginal.groups, *marginal.moved)).copy()",
             "with_columns(precisions, marginal.groups).copy()",
@@ -162,22 +161,22 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "common",
     ),
     "precisions that move along counted twice": (
-        marginal,
+        integrated,
         ("ruled = with_columns(state.precisions, self.moved, value=1.0)", "ruled = state.precisions"),
         "common",
     ),
     "precisions that move along stay": (
-        marginal,
+        integrated,
         ("precisions[:, group.precision.common] = xp.exp(", "xp.exp("),
         "common",
     ),
     "no momentum of what moves along": (
-        marginal,
+        integrated,
         ("momentum = streams.normal(Purpose.MOMENTUM,", "momentum = 0 * streams.normal(Purpose.MOMENTUM,"),
         "common",
     ),
     "density of tau for that of log tau": (
-        marginal,
+        integrated,
         (
             "half * (ratio - x[:, number])",
             "half * (ratio - x[:, number]) + x[:, number]",
@@ -185,7 +184,7 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "common",
     ),
     "stepsizes of all groups' precisions": (
-        marginal,
+        integrated,
         (
             "self.posterior.stepsizes(with_columns(precisions, self.groups))",
             "self.posterior.stepsizes(precisions)",
@@ -244,7 +243,7 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "t noise",
     ),
     "stale auxiliary precisions of output weights": (
-        marginal,
+        integrated,
         (
             "state.position[:, part].astype(xp.float64) ** 2,",
             "0 * state.position[:, part].astype(xp.float64) ** 2,",
@@ -252,12 +251,12 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "t weights",
     ),
     "t output weights taken for Gaussian": (
-        marginal,
+        integrated,
         ("if feeds_outputs(group.name) and math.isfinite(alpha):", "if False:"),
         "t weights",
     ),
     "missing targets taken for zeros": (
-        marginal,
+        integrated,
         (
             "return b if posterior.observed is None else b * posterior.observed",
             "return b + 0 * posterior.targets",
@@ -275,17 +274,17 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "t weights of two targets",
     ),
     "integrated prior without alpha": (
-        integrated,
+        output_layer,
         ("(alpha + group.size) / 2 * xp.log(rate)", "group.size / 2 * xp.log(rate)"),
         "common",
     ),
     "adjustments not in the integrated prior": (
-        integrated,
+        output_layer,
         ("scaled = (rows * precisions[:, None, group.adjustments]).reshape(w.shape)", "pass"),
         "adjustments",
     ),
     "momentum kept on acceptance": (
-        marginal,
+        integrated,
         (
             "position[:, :n], momentum[:, :n] = moved.position[:, :n], moved.momentum[:, :n]",
             "position[:, :n] = moved.position[:, :n]",
@@ -347,7 +346,7 @@ def test_agrees_with_plain_sampling() -> None:
 
 @pytest.mark.long
 def test_alpha_left_out_of_the_prior_of_what_moves_along_is_seen() -> None:
-    bug = on(marginal, ("half * (ratio - x[:, number])", "half * ratio"))
+    bug = on(integrated, ("half * (ratio - x[:, number])", "half * ratio"))
     assert drift_and_difference(**bug)[1] > 4.5
 
 

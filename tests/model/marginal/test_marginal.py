@@ -14,11 +14,10 @@ import scipy.stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.model import marginal, network, prior, regression
-from rayfbnn.model import output_layer as integrated
+from rayfbnn.model import integrated, network, output_layer, prior, regression
 from rayfbnn.model.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Table
-from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.integrated import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.state import ChainState
 from tests.support import problems
 from tests.support.exactness import ks_p_value
@@ -171,7 +170,7 @@ def test_targets_share_a_matrix_where_they_can() -> None:
     assert n_systems("one output", "t by target") == 1
 
 
-def integral_error(name: str, over: tuple[str, ...], *, module: Any = marginal) -> float:
+def integral_error(name: str, over: tuple[str, ...], *, module: Any = integrated) -> float:
     """Largest error of differences of potential between positions, against integrals by quadrature."""
     target, n = made(name, "gaussian", "primal"), 6
     random = streams("integral", n)
@@ -180,11 +179,11 @@ def integral_error(name: str, over: tuple[str, ...], *, module: Any = marginal) 
     made_of = module.marginal(target, over)
     density = made_of.given(replace(state, precisions=precisions), random)
     value = density.potential(coordinates(replace(state, precisions=precisions), density), precisions)
-    zeroed = integrated.with_columns(precisions, made_of.groups, value=0.0)
+    zeroed = output_layer.with_columns(precisions, made_of.groups, value=0.0)
     if over == PRECISIONS:
         rest = target.potential(state.position, zeroed)
     else:
-        density = marginal.marginal(target, OUTPUTS).given(replace(state, precisions=precisions), random)
+        density = integrated.marginal(target, OUTPUTS).given(replace(state, precisions=precisions), random)
         rest = density.potential(coordinates(state, density), zeroed)
     integrals = np.zeros(n)
     for group in made_of.groups:
@@ -206,8 +205,8 @@ def test_integrated_precisions_leave_their_integral(name: str, over: tuple[str, 
 def test_all_groups_of_common_precisions_are_integrated_out() -> None:
     target = made("common precisions", "gaussian", "primal")
     names = set(target.parameter_layout.slices)
-    assert {group.precision.name for group in marginal.marginal(target, PRECISIONS).groups} == names
-    both, outputs = marginal.marginal(target, BOTH), marginal.marginal(target, OUTPUTS)
+    assert {group.precision.name for group in integrated.marginal(target, PRECISIONS).groups} == names
+    both, outputs = integrated.marginal(target, BOTH), integrated.marginal(target, OUTPUTS)
     assert isinstance(both, OutputMarginal) and isinstance(outputs, OutputMarginal)
     feeding = {"ho0", "ho1", "io", "bo"}
     assert {group.precision.name for group in both.groups} == names - feeding
@@ -215,7 +214,7 @@ def test_all_groups_of_common_precisions_are_integrated_out() -> None:
     assert outputs.groups == outputs.moved == ()
 
 
-def moved_error(module: Any = marginal) -> float:
+def moved_error(module: Any = integrated) -> float:
     """Largest error of the potential along logs of precisions, against products of densities."""
     target, n = made("common precisions", "gaussian by target", "primal"), 8
     random = streams("moved", n)
@@ -229,7 +228,7 @@ def moved_error(module: Any = marginal) -> float:
         tau = precisions[:, column]
         log_prior += prior.log_gamma_density(tau, alpha, group.precision.mean) + np.log(tau)
     state = ChainState(np.repeat(state.position[:1], n, axis=0), state.momentum, precisions)
-    given, other = (each.given(state, random) for each in (both, marginal.marginal(target, OUTPUTS)))
+    given, other = (each.given(state, random) for each in (both, integrated.marginal(target, OUTPUTS)))
     value = given.potential(coordinates(state, given), precisions)
     rest = other.potential(coordinates(state, other), precisions)
     return float(np.ptp(value - rest + log_prior))
@@ -267,7 +266,7 @@ def log_integral(alpha: float, mean: float, n: int, squares: float) -> float:
     return float(peak + np.log(area))
 
 
-def dependence(over: tuple[str, ...], *, module: Any = marginal) -> set[str]:
+def dependence(over: tuple[str, ...], *, module: Any = integrated) -> set[str]:
     """Names of results that depend on integrated variables; Gaussian noise needs no auxiliary variables."""
     target = made("common precisions", "gaussian", "primal")
     state, density = conditional(target, over, "depends", 3, module=module)
@@ -309,14 +308,14 @@ def test_stepsizes_do_not_depend_on_precisions_that_move_along() -> None:
     ],
 )
 def test_stepsizes_of_what_is_integrated_out_are_seen(old: str, new: str, over: tuple[str, ...]) -> None:
-    assert dependence(over, module=mutant(marginal, (old, new))) == {"stepsizes"}
+    assert dependence(over, module=mutant(integrated, (old, new))) == {"stepsizes"}
 
 
 def test_stepsizes_do_not_depend_on_parameters() -> None:
     for model in REAL:
         target = made("every level", model, "primal")
         state, density = conditional(target, BOTH, "stepsizes", 3)
-        moved = marginal.marginal(target, BOTH).given(
+        moved = integrated.marginal(target, BOTH).given(
             replace(state, position=state.position + 1), streams("other", 3)
         )
         assert np.array_equal(density.stepsizes(state.precisions), moved.stepsizes(state.precisions))
@@ -336,7 +335,7 @@ def test_output_parameters_are_drawn_from_their_normal_distribution(model: str, 
     target = made("t output weights", model, form, is_missing=True)
     random, n = streams(f"draws {model} {form}", 3_000), 3_000
     one = target.initial_state(streams(f"start {model}", 1), sigmas=None)
-    given_one = marginal.marginal(target, BOTH).given(one, streams(f"start {model}", 1, iteration=1))
+    given_one = integrated.marginal(target, BOTH).given(one, streams(f"start {model}", 1, iteration=1))
     assert isinstance(given_one, WithoutOutputs)
     state = ChainState(*(np.repeat(a, n, axis=0) for a in (one.position, one.momentum, one.precisions)))
     data = given_one.regression
@@ -365,7 +364,7 @@ def test_precisions_are_drawn_given_the_new_parameters() -> None:
     target = made("common precisions", "gaussian", "primal")
     random = streams("precisions", 4_000)
     state = target.initial_state(random, sigmas=None)
-    density = marginal.marginal(target, PRECISIONS).given(state, random)
+    density = integrated.marginal(target, PRECISIONS).given(state, random)
     assert isinstance(density, WithoutPrecisions)
     after = density.complete(state, density.start(state, random), random.at(iteration=1))
     groups = {group.precision.common: group for group in density.groups}
@@ -382,9 +381,9 @@ def test_precisions_are_drawn_given_the_new_parameters() -> None:
 
 def test_groups_with_other_levels_stay_as_they_are() -> None:
     target = made("every level", "gaussian", "primal")
-    names = {group.precision.name for group in marginal.marginal(target, PRECISIONS).groups}
+    names = {group.precision.name for group in integrated.marginal(target, PRECISIONS).groups}
     assert names == {"bh0", "ho1"}
-    names = {group.precision.name for group in marginal.marginal(target, BOTH).groups}
+    names = {group.precision.name for group in integrated.marginal(target, BOTH).groups}
     assert names == {"bh0"}
 
 
@@ -425,7 +424,7 @@ def test_chains_do_not_depend_on_their_batch(model: str, form: str, dtype: str) 
     for chains in ([0], [3, 4]):
         part = ChainState(state.position[chains], state.momentum[chains], state.precisions[chains])
         own_streams = replace(random, chains=random.chains[chains])
-        alone = marginal.marginal(target, BOTH).given(part, own_streams)
+        alone = integrated.marginal(target, BOTH).given(part, own_streams)
         own_energy, own_gradient = alone.potential_and_gradient(coordinates(part, alone), part.precisions)
         assert np.array_equal(own_energy, energy[chains])
         assert np.array_equal(own_gradient, gradient[chains])
@@ -440,7 +439,7 @@ def test_float32_is_close_to_float64() -> None:
     )
     state, density = conditional(double, BOTH, "close", 6)
     rounded = replace(state, position=state.position.astype(np.float32))
-    other = marginal.marginal(single, BOTH).given(rounded, streams("close", 6, iteration=1))
+    other = integrated.marginal(single, BOTH).given(rounded, streams("close", 6, iteration=1))
     a, da = density.potential_and_gradient(coordinates(state, density), state.precisions)
     b, db = other.potential_and_gradient(coordinates(rounded, other), state.precisions)
     assert b.dtype == np.float64 and db.dtype == np.float32
@@ -506,21 +505,21 @@ FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
         "dual",
     ),
     "alpha left out of the integrated prior": (
-        integrated,
+        output_layer,
         ("(alpha + group.size) / 2 * xp.log(rate)", "group.size / 2 * xp.log(rate)"),
         "primal",
     ),
     "slope of the integrated prior": (
-        integrated,
+        output_layer,
         ("((alpha + group.size) / rate)", "(group.size / rate)"),
         "primal",
     ),
     "alpha left out of the prior of what moves along": (
-        marginal,
+        integrated,
         ("half * (ratio - x[:, number])", "half * ratio"),
         "primal",
     ),
-    "slope of the prior of what moves along": (marginal, ("half * (ratio - 1)", "half * ratio"), "primal"),
+    "slope of the prior of what moves along": (integrated, ("half * (ratio - 1)", "half * ratio"), "primal"),
     "slope by log S": (
         regression,
         ("0.5 * (regression.prior * second_moments - n_each)", "0.5 * regression.prior * second_moments"),
@@ -528,12 +527,12 @@ FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
     ),
     "dual slope by log S": (regression, ("-0.5 * (slopes * features", "-0.4 * (slopes * features"), "dual"),
     "adjustments not in the integrated prior": (
-        integrated,
+        output_layer,
         ("scaled = (rows * precisions[:, None, group.adjustments]).reshape(w.shape)", "pass"),
         "primal",
     ),
     "input offsets by way of the direct connections": (
-        marginal,
+        integrated,
         ("gradient[:, layer.wiring.offsets[0]][:, units] += value_gradients[0].sum(axis=2)", "pass"),
         "primal",
     ),
@@ -551,11 +550,11 @@ def test_mutant_of_the_formulas_is_killed(name: str) -> None:
     module, replacement, form = FORMULA_MUTANTS[name]
     changed = mutant(module, replacement)
     if module is regression:
-        made_of: Any = mutant(marginal)
+        made_of: Any = mutant(integrated)
         made_of.regression = changed
         changed = made_of
-    elif module is not marginal:
-        changed = importing(marginal, changed)
+    elif module is not integrated:
+        changed = importing(integrated, changed)
     target = made("adjustments", "gaussian", form)
     spec = made("common precisions", "gaussian", form)
     errors = []

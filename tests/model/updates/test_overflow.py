@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.errors import SamplingError
-from rayfbnn.model.marginal import gaussian_targets
+from rayfbnn.model.integrated import gaussian_targets
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from tests.support.problems import problem, streams

@@ -22,7 +22,7 @@ from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, block_bytes
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.target_cache import KernelTarget, posterior_behind
-from rayfbnn.model.marginal import WithoutOutputs, WithoutPrecisions, marginal
+from rayfbnn.model.integrated import WithoutOutputs, WithoutPrecisions, marginal
 from rayfbnn.model.regression import Regression
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Target, Trajectory

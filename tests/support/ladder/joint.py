@@ -19,7 +19,7 @@ from rayfbnn.mcmc.ladder.records import LadderSettings, started
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
 from rayfbnn.model.architecture import ModelSpec
-from rayfbnn.model.ladder import path_of
+from rayfbnn.model.ladder_path import path_of
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import joint_p_values

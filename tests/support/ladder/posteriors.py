@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.ladder import path_of
+from rayfbnn.model.ladder_path import path_of
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
 from tests.support.model.chain_streams import streams_on_array

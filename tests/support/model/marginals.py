@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.model import marginal
+from rayfbnn.model import integrated
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Table
 from rayfbnn.model.sampled import SampledPosterior
@@ -78,7 +78,7 @@ def made(
 
 
 def conditional(
-    target: SampledPosterior, over: tuple[str, ...], name: str, n_chains: int, *, module: Any = marginal
+    target: SampledPosterior, over: tuple[str, ...], name: str, n_chains: int, *, module: Any = integrated
 ) -> tuple[ChainState, Any]:
     """Return draws from the prior, and the density of what remains given auxiliary variables at them."""
     random = streams(name, n_chains)
