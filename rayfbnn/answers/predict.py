@@ -17,7 +17,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.same_posterior import check_independent, check_same_posterior
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, DataError
-from rayfbnn.model.likelihood.target_records import QUANTILES
+from rayfbnn.model.likelihood.data_model import QUANTILES
 from rayfbnn.output import tables
 from rayfbnn.reduce.executors import Executor, InProcess
 from rayfbnn.reduce.predictive import summaries

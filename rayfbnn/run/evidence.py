@@ -19,7 +19,7 @@ from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.mcmc.tempering.annealing import annealed_log_weights, inverse_temperatures, normaliser
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.mcmc.tempering.tempered_transition import TemperedTransition
-from rayfbnn.model.ladder.choosing import path_of
+from rayfbnn.model.ladder_path import path_of
 from rayfbnn.output import tables
 from rayfbnn.run.sampler import build_posterior, posterior_of_run
 from rayfbnn.spec.defaults import default_annealing

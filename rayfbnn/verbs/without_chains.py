@@ -16,7 +16,6 @@ from rayfbnn.errors import ConfigError, SamplingError
 from rayfbnn.memory import check_memory
 from rayfbnn.store.storage.places import Place, is_address
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.annealed_evidence import warn_of_few_runs
 from rayfbnn.verbs.arguments import (
     Spec,
     check_counts,
@@ -25,6 +24,7 @@ from rayfbnn.verbs.arguments import (
     place_given,
     read_run_data,
     read_spec,
+    warn_of_few_runs,
 )
 
 if TYPE_CHECKING:
