@@ -13,13 +13,11 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.data.forms.levels import level_text
 from rayfbnn.data.labels import check_known, level_numbers, places_of
-from rayfbnn.data.missing_inputs import check_none_missing, missing_rows
+from rayfbnn.data.levels import level_text
 from rayfbnn.data.problems import Problems
 from rayfbnn.data.raw_table import Table, listed, short
-from rayfbnn.data.roles.censoring import CensoringColumn
-from rayfbnn.data.roles.exposure import log_exposures
+from rayfbnn.data.special_columns import CensoringColumn, check_none_missing, log_exposures, missing_rows
 from rayfbnn.errors import DataError, at_most_ten
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ from rayfbnn.data.dataset import Dataset, make_dataset, shuffled
 from rayfbnn.data.encode import encode_inputs, encode_targets
 from rayfbnn.data.encoding import Encoding
 from rayfbnn.data.frames import Source, as_table
-from rayfbnn.data.input_columns import is_pattern
-from rayfbnn.data.learning import learn_encoding
+from rayfbnn.data.learning import is_pattern, learn_encoding
 from rayfbnn.data.raw_table import Table, TableForm
-from rayfbnn.data.roles.censoring import CensoringColumn, check_events
 from rayfbnn.data.spec_protocols import TableConfiguration
+from rayfbnn.data.special_columns import CensoringColumn, check_events
 from rayfbnn.data.transforms import check_positive
 from rayfbnn.errors import ConfigError, DataError
 

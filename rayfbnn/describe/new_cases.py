@@ -10,8 +10,8 @@ from rayfbnn.data.cells import Cells
 from rayfbnn.data.encode import as_trained, counts_text, unknown_levels
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.labels import places_of
-from rayfbnn.data.missing_inputs import missing_rows
 from rayfbnn.data.raw_table import listed
+from rayfbnn.data.special_columns import missing_rows
 from rayfbnn.data.training import table_of_new_cases
 from rayfbnn.errors import DataError
 from rayfbnn.spec import RunSpec

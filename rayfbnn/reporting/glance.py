@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.numerals import plain
 from rayfbnn.output import tables
 from rayfbnn.reporting.reported_run import ReportedRun
-from rayfbnn.spec.differences import settings
+from rayfbnn.spec.run_spec import settings
 from rayfbnn.store.ladder_words import word_for_chains
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from rayfbnn.data import Source, read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.spec import RunSpec
-from rayfbnn.spec.connections import with_tables
 from rayfbnn.spec.defaults import DEFAULT_HIDDEN, default_priors
-from rayfbnn.spec.ladder import even_batch
 from rayfbnn.spec.messages import short
-from rayfbnn.spec.network_keys import short_names
+from rayfbnn.spec.methods import even_batch
+from rayfbnn.spec.network_keys import short_names, with_tables
 from rayfbnn.spec.text import plain, read_toml
 from rayfbnn.store.store import Store
 

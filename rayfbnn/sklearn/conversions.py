@@ -10,8 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.forms.row_labels import check_paired, without_labels
-from rayfbnn.data.raw_table import column_name
+from rayfbnn.data.raw_table import check_paired, column_name, without_labels
 from rayfbnn.errors import RayFBNNError
 from rayfbnn.spec.messages import WEIGHTS_REFUSED
 

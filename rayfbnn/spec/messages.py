@@ -11,10 +11,11 @@ from pydantic_core import ErrorDetails
 
 from rayfbnn.approximate.keys import one_of, right_values
 from rayfbnn.approximate.registry import APPROXIMATIONS
+from rayfbnn.mcmc.operations import OPERATIONS
 from rayfbnn.model.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, PRIOR_ACTIVATIONS
 from rayfbnn.model.likelihood.registry import DATA_MODELS
-from rayfbnn.spec.operations import OPERATION_NAMES
 
+OPERATION_NAMES = tuple(kind.op for kind in OPERATIONS)
 MAX_WORD = 2**32 - 1  # seeds, chains and iterations are words of the random streams' key and counter
 
 WEIGHTS_REFUSED = (

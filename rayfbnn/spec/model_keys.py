@@ -1,4 +1,4 @@
-"""The section [model] of a configuration, and the data model that it describes."""
+"""The section [model] of a configuration, the data model that it describes, and checks of [data] with it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rayfbnn.data.dataset import INPUTS_TOGETHER
 from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import DATA_MODELS, ModelKind
 from rayfbnn.spec.messages import RIGHT, short
-from rayfbnn.spec.operations import StrictModel
-from rayfbnn.spec.ranges import SCALE_RANGE, check_prior
-from rayfbnn.spec.sections import DataSpec, Positive, PriorText
+from rayfbnn.spec.sections import SCALE_RANGE, DataSpec, Positive, PriorText, StrictModel, check_prior
 
 NO_DISPERSION = "none"
 """The dispersion of counts that are Poisson although the priors are the default ones."""
@@ -163,3 +162,57 @@ def _read_dispersion(text: str | None) -> PriorSpec | None:
             f'model.dispersion: must be width[:group[:target]], such as "0.3:0.5", or "none", got "{text}"'
         )
     return prior
+
+
+def check_columns(data: DataSpec, model: ModelKeys) -> None:
+    """Raise ConfigError for a column that is listed twice, or for settings that exclude each other."""
+    for key in ("inputs", "exclude", "targets", "categorical", "standardize"):
+        names = getattr(data, key) or ()
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise ConfigError(f'data.{key}: "{name}" is listed twice')
+    if {"inputs", INPUTS_TOGETHER} <= set(data.standardize):
+        raise ConfigError(
+            f'data.standardize: inputs are standardised one by one or together, got "inputs" and'
+            f' "{INPUTS_TOGETHER}"; give only one'
+        )
+    for name in data.targets:
+        if name in (data.inputs or ()):
+            raise ConfigError(f'data.targets: "{name}" is also an input; a column is an input or a target')
+    _check_other_columns(data)
+    _check_transform(data, model)
+    for name, levels in (data.ordered or {}).items():
+        for place, level in enumerate(levels):
+            if level in levels[:place]:
+                raise ConfigError(f'data.ordered.{name}: "{level}" is listed twice')
+    if "targets" in data.standardize and not DATA_MODELS[model.kind].is_real:
+        raise ConfigError(
+            f'data.standardize: only real targets can be standardised, got "targets" with model.kind = '
+            f'"{model.kind}"; leave "targets" out'
+        )
+
+
+def _check_other_columns(data: DataSpec) -> None:
+    """Raise ConfigError for a column beside inputs and targets that is one of these too."""
+    if data.censored is not None and data.event is not None:
+        raise ConfigError(
+            f'data.event: says the opposite of data.censored, got "{data.event}" with data.censored ='
+            f' "{data.censored}"; give only one of them'
+        )
+    for key in ("censored", "event", "exposure"):
+        column = getattr(data, key)
+        if column is not None and column in (*data.targets, *(data.inputs or ())):
+            raise ConfigError(f'data.{key}: "{column}" is also an input or a target')
+
+
+def _check_transform(data: DataSpec, model: ModelKeys) -> None:
+    """Raise ConfigError unless data.transform names real targets."""
+    for name in data.transform or {}:
+        if name not in data.targets:
+            possible = ", ".join(at_most_ten(data.targets))
+            raise ConfigError(f'data.transform: "{name}" is not a target; name one of {possible}')
+        if not DATA_MODELS[model.kind].is_real:
+            raise ConfigError(
+                f'data.transform: only real targets have a log scale, got "{name}" with model.kind ='
+                f' "{model.kind}"; leave it out'
+            )

@@ -1,22 +1,249 @@
-"""The section [network] of a configuration, checked as a whole, with the network that it describes."""
+"""The section [network] of a configuration: its connections, the network that it describes, and checks."""
 
 from __future__ import annotations
 
+import csv
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from rayfbnn.errors import ConfigError, at_most_ten
-from rayfbnn.model.architecture import PRIOR_ACTIVATIONS, LayerSpec, NetworkSpec, PriorSpec
-from rayfbnn.spec.connections import check_connections, connections_of
+from rayfbnn.data.parquet import read_parquet
+from rayfbnn.data.paths import check_on_disk, read_at_most
+from rayfbnn.errors import ConfigError, DataError, at_most_ten
+from rayfbnn.memory import bytes_text
+from rayfbnn.model.architecture import PRIOR_ACTIVATIONS, LayerSpec, NetworkSpec, PriorSpec, destination
+from rayfbnn.model.connections import Connections, Generated, Table
+from rayfbnn.numerals import read_number
 from rayfbnn.spec.defaults import DEFAULT_HIDDEN
 from rayfbnn.spec.messages import nearest, short
-from rayfbnn.spec.operations import StrictModel
-from rayfbnn.spec.ranges import adjustment_alpha, check_prior
-from rayfbnn.spec.sections import Name, PriorText
+from rayfbnn.spec.sections import Name, PriorText, StrictModel, adjustment_alpha, check_prior
+
+_COLUMNS = ("source", "destination", "weight")
+_MAX_WEIGHT = 10_000_000
+_MOST_BYTES, _MOST_ROWS = 32_000_000, 1_000_000  # of a file: no store holds so many connections
+_KINDS = {
+    "dense": ("sources", "destinations"),
+    "conv1d": ("size", "channels", "filters", "window", "stride", "padding"),
+    "conv2d": ("size", "channels", "filters", "window", "stride", "padding"),
+    "pool1d": ("size", "channels", "window", "stride", "padding"),
+    "pool2d": ("size", "channels", "window", "stride", "padding"),
+    "channels": ("size", "channels"),
+}
+_DEFAULTS = {"channels": 1, "stride": 1, "padding": 0}
+
+
+def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
+    """Replace every file of connections by its lists source, destination and weight, and return `raw`.
+
+    A store then has the whole configuration, and can be resumed on machines without the file.
+    """
+    network = raw.get("network")
+    connections = network.get("connections") if isinstance(network, dict) else None
+    if not isinstance(connections, dict):
+        return raw
+    for name, keys in connections.items():
+        if isinstance(keys, dict) and "file" in keys:
+            key = f"network.connections.{name}"
+            if len(keys) > 1 or not isinstance(keys["file"], str):
+                raise ConfigError(f"{key}: a file takes its name and no other keys, got {short(keys)}")
+            check_on_disk(keys["file"], f"{key}.file")
+            path = base_dir / keys["file"]
+            if not os.path.isfile(path):  # a pipe would wait, and a device has no end
+                named = short(keys["file"])
+                raise ConfigError(f"{key}.file: no such file: {named}")
+            content = read_at_most(path, _MOST_BYTES)
+            if content is None or content.count(b"\n") > _MOST_ROWS:
+                most = f"{bytes_text(_MOST_BYTES)} or {_MOST_ROWS} rows"
+                raise ConfigError(f"{key}.file: {path} has more than {most}; use a generator")
+            connections[name] = _read(path, key=f"{key}.file")
+    return raw
+
+
+def _read(path: Path, *, key: str) -> dict[str, list[int]]:
+    """Read the columns source, destination and weight of a CSV or Parquet file; biases have no source."""
+    if path.suffix == ".parquet":
+        try:
+            frame = read_parquet(path)
+        except DataError as exc:
+            raise ConfigError(f"{key}: {exc}") from exc
+        columns = {str(name): frame[name].tolist() for name in frame.columns}
+    else:
+        try:
+            with open(path, newline="", encoding="utf-8-sig") as file:
+                rows = list(csv.reader(file))
+        except (OSError, UnicodeDecodeError, csv.Error) as exc:
+            raise ConfigError(f"{key}: {path} cannot be read: {exc}") from exc
+        rows = [row for row in rows if row]
+        header = [name.strip() for name in rows[0]] if rows else []
+        if any(len(row) != len(header) for row in rows):
+            raise ConfigError(f"{key}: {path}: rows differ in length; each must have a cell for each column")
+        columns = {name: [row[place] for row in rows[1:]] for place, name in enumerate(header)}
+    wrong = [name for name in columns if name not in _COLUMNS]
+    if wrong or not {"destination", "weight"} <= set(columns):
+        names = ", ".join(at_most_ten(columns)) or "none"
+        raise ConfigError(f"{key}: {path}: columns must be source, destination and weight, got {names}")
+    return {
+        name: [_whole(value, f"{key}: {path}: column {name}") for value in columns[name]] for name in columns
+    }
+
+
+def _whole(value: Any, where: str) -> int:
+    try:
+        number = read_number(value) if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (0 <= number <= _MAX_WEIGHT and number == int(number)):
+        raise ConfigError(f"{where}: must be whole numbers, counted from 0, got {short(value)}")
+    return int(number)
+
+
+def connections_of(keys: Mapping[str, Any], *, key: str) -> Connections:
+    """Return the connections that a table of the configuration describes; ConfigError names `key`."""
+    if "generator" not in keys:
+        return _table(keys, key=key)
+    kind = keys["generator"]
+    if not isinstance(kind, str) or kind not in _KINDS:
+        hint = nearest(kind, _KINDS) if isinstance(kind, str) else ""
+        raise ConfigError(f"{key}.generator: must be one of {', '.join(_KINDS)}, got {short(kind)}{hint}")
+    known = _KINDS[kind]
+    for name in keys:
+        if name != "generator" and name not in known:
+            raise ConfigError(
+                f"{key}.{name}: unknown key{nearest(name, known)}; the keys of {kind} are {', '.join(known)}"
+            )
+    values = {**_DEFAULTS, **keys}
+    for name in known:
+        if name not in values:
+            raise ConfigError(f"{key}.{name}: missing; {kind} needs it")
+    if kind == "dense":
+        n_sources, filters = (_count(values[name], f"{key}.{name}") for name in known)
+        return Generated("dense", (1, n_sources), filters=filters)
+    is_flat = kind != "channels" and kind.endswith("1d")
+    grid = _pair(values["size"], f"{key}.size", is_flat=is_flat or isinstance(values["size"], int))
+    channels = _count(values["channels"], f"{key}.channels")
+    if kind == "channels":
+        return Generated("channels", grid, channels)
+    generated = Generated(
+        "convolution" if kind.startswith("conv") else "pooling",
+        grid,
+        channels,
+        _count(values["filters"], f"{key}.filters") if kind.startswith("conv") else 1,
+        window=_pair(values["window"], f"{key}.window", is_flat=is_flat),
+        stride=_pair(values["stride"], f"{key}.stride", is_flat=is_flat),
+        padding=_pair(values["padding"], f"{key}.padding", is_flat=is_flat, low=0),
+    )
+    if min(generated.places) < 1:
+        raise ConfigError(
+            f"{key}.window: is larger than the size with its padding, got {short(values['window'])}"
+        )
+    if any(padding >= window for padding, window in zip(generated.padding, generated.window, strict=True)):
+        raise ConfigError(f"{key}.padding: must be smaller than the window, got {short(values['padding'])}")
+    return generated
+
+
+def _table(keys: Mapping[str, Any], *, key: str) -> Table:
+    for name in keys:
+        if name not in _COLUMNS:
+            raise ConfigError(
+                f"{key}.{name}: unknown key{nearest(name, (*_COLUMNS, 'file', 'generator'))}; connections "
+                "have a file, a generator, or lists source, destination and weight"
+            )
+    columns: dict[str, tuple[int, ...]] = {}
+    for name in _COLUMNS:
+        values = keys.get(name, [])
+        if not isinstance(values, list | tuple):
+            raise ConfigError(f"{key}.{name}: must be a list of whole numbers, got {short(values)}")
+        columns[name] = tuple(_whole(value, f"{key}.{name}") for value in values)
+    n = len(columns["weight"])
+    if n == 0 or len(columns["destination"]) != n or len(columns["source"]) not in (0, n):
+        lengths = ", ".join(f"{name} {len(values)}" for name, values in columns.items())
+        raise ConfigError(f"{key}: needs at least one connection and lists of one length, got {lengths}")
+    return Table(columns["destination"], columns["weight"], columns["source"])
+
+
+def _count(value: Any, key: str, *, low: int = 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= 1_000_000:
+        raise ConfigError(f"{key}: must be a whole number of at least {low}, got {short(value)}")
+    return value
+
+
+def _pair(value: Any, key: str, *, is_flat: bool, low: int = 1) -> tuple[int, int]:
+    """Return rows and columns. One dimension takes a number; two take a pair, or one number for both."""
+    if is_flat:
+        return (0 if low == 0 else 1), _count(value, key, low=low)
+    pair = [value, value] if isinstance(value, int) else value
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise ConfigError(f"{key}: must be two whole numbers, such as [3, 3], got {short(value)}")
+    return _count(pair[0], key, low=low), _count(pair[1], key, low=low)
+
+
+def check_connections(network: NetworkSpec, full: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ConfigError if configured connections do not fit the network or their priors.
+
+    full  the shape of each group if it is fully connected
+    """
+    for name, connections in network.connections.items():
+        key = f"network.connections.{name}"
+        if name not in full or name[0] == "t":
+            groups = [group for group in full if group[0] != "t"]
+            raise ConfigError(
+                f"{key}: no such group{nearest(name, groups)}; it may be {', '.join(at_most_ten(groups))}"
+            )
+        if name not in network.priors:
+            raise ConfigError(f"{key}: the group has no prior; give one in network.priors.{name}")
+        prior, prior_key = network.priors[name], f"network.priors.{name}"
+        if prior.scaled:
+            raise ConfigError(f"{prior_key}: configured connections have no x (scaling); leave out the x")
+        if math.isfinite(prior.alphas[1]):
+            raise ConfigError(
+                f"{prior_key}: configured connections have no alpha of source units, "
+                f'got {prior.alphas[1]:g}; leave it empty, as in "0.5:2::4"'
+            )
+        if name in network.omitted:
+            raise ConfigError(
+                f"network.omit.{name}: the group has configured connections; leave the inputs out of those"
+            )
+        _check_fit(connections, full[name], key)
+    for name in network.adjustments:
+        for group in network.connections:
+            if f"a{destination(group)}" == name:
+                raise ConfigError(
+                    f"network.priors.{name}: a layer cannot have both adjustments and configured "
+                    f"connections into it ({group}); leave one of them out"
+                )
+
+
+def _check_fit(connections: Connections, shape: tuple[int, ...], key: str) -> None:
+    is_bias, n_destinations = len(shape) == 1, shape[-1]
+    if isinstance(connections, Table):
+        if is_bias and connections.sources:
+            raise ConfigError(f"{key}.source: biases have no sources; leave it out")
+        if not is_bias and not connections.sources:
+            raise ConfigError(f"{key}.source: missing; weights lead from source units")
+        for name, units, n in (
+            ("source", connections.sources, shape[0]),
+            ("destination", connections.destinations, n_destinations),
+        ):
+            if units and max(units) >= n:
+                raise ConfigError(f"{key}.{name}: there are {n} units, counted from 0, got {max(units)}")
+        return
+    if (connections.kind == "channels") != is_bias:
+        right = "channels or a table" if is_bias else "a table, dense, conv1d, conv2d, pool1d or pool2d"
+        raise ConfigError(f"{key}.generator: this group may have {right}, got {connections.kind}")
+    if not is_bias and connections.n_sources != shape[0]:
+        raise ConfigError(
+            f"{key}: size and channels make {connections.n_sources} source units; the layer has {shape[0]}"
+        )
+    if connections.n_destinations != n_destinations:
+        raise ConfigError(
+            f"{key}: leads to {connections.n_destinations} units; the layer has {n_destinations}"
+        )
+
 
 MOST_LAYERS = 200  # hidden layers; any two of them may be connected
 
@@ -32,7 +259,7 @@ class NetworkKeys(StrictModel):
                  instead. A group with the prior "-" is left out, as if it were not named. Without this key
                  (`has_default_priors`), a configuration has the priors of spec/defaults.py
     omit         group of weights from the inputs -> names of the inputs that it does not connect
-    connections  group of weights or biases -> its configured connections (spec/connections.py)
+    connections  group of weights or biases -> its configured connections (spec/network_keys.py)
 
     FBM's short names of groups are replaced by the full names: ih, bh, th and ah belong to layer 0, and ho to
     the last layer; hh is h0h1, hh2 is h1h2, h1o is ho1.

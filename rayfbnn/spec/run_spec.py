@@ -1,10 +1,11 @@
-"""The record of a whole configuration, `RunSpec`, with its reading and writing."""
+"""The record of a whole configuration, `RunSpec`: its reading, its writing, and differences between two."""
 
 from __future__ import annotations
 
 import copy
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -14,7 +15,7 @@ from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_
 from rayfbnn.approximate.approximation import Approximation
 from rayfbnn.data.dataset import INPUTS_TOGETHER
 from rayfbnn.data.encoding import Encoding, log_exposure
-from rayfbnn.data.input_columns import is_pattern
+from rayfbnn.data.learning import is_pattern
 from rayfbnn.data.paths import check_on_disk
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import AUTO
@@ -22,7 +23,6 @@ from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
 from rayfbnn.model.ladder_path import ends_of
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
-from rayfbnn.spec.connections import with_tables
 from rayfbnn.spec.defaults import (
     FEW_CHAINS_PER_BATCH,
     HIDDEN_OF_MANY,
@@ -35,29 +35,28 @@ from rayfbnn.spec.defaults import (
     size_of_batches,
     size_of_table,
 )
-from rayfbnn.spec.ladder import (
+from rayfbnn.spec.messages import MAX_WORD, messages, short
+from rayfbnn.spec.methods import (
+    APPROXIMATION_KEYS,
     LADDERS_PER_BATCH,
+    METHODS,
+    RUNS,
     LadderSpec,
+    Method,
+    MethodsSpec,
+    approximation_of,
     check_free_noise,
     check_ladder,
     check_power,
     even_batch,
-    ladder_phases,
-    ladders_on_device,
-)
-from rayfbnn.spec.messages import MAX_WORD, messages, short
-from rayfbnn.spec.methods import (
-    Method,
-    MethodsSpec,
-    approximation_of,
     fit_phases,
     keys_of_method,
     keys_of_phases,
+    ladder_phases,
+    ladders_on_device,
 )
-from rayfbnn.spec.model_keys import NO_DISPERSION, ModelKeys, check_model, read_model
-from rayfbnn.spec.name_checks import check_columns, known_keys
-from rayfbnn.spec.network_keys import NetworkKeys, check_gradient, check_network, read_network
-from rayfbnn.spec.operations import StrictModel
+from rayfbnn.spec.model_keys import NO_DISPERSION, ModelKeys, check_columns, check_model, read_model
+from rayfbnn.spec.network_keys import NetworkKeys, check_gradient, check_network, read_network, with_tables
 from rayfbnn.spec.schedule_checks import (
     automatic_parts,
     check_partitions,
@@ -65,7 +64,15 @@ from rayfbnn.spec.schedule_checks import (
     check_schedule,
     tuning_phases,
 )
-from rayfbnn.spec.sections import KEYS_OF_NEW_CASES, MOST_PHASES, Count, DataSpec, InitialSpec, PhaseSpec
+from rayfbnn.spec.sections import (
+    KEYS_OF_NEW_CASES,
+    MOST_PHASES,
+    Count,
+    DataSpec,
+    InitialSpec,
+    PhaseSpec,
+    StrictModel,
+)
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
 from rayfbnn.state import LadderEnds
 
@@ -597,6 +604,63 @@ class RunSpec(StrictModel):
                 self.phase, network=self.network, model=self.data_model, temperature=self.temperature
             )
             check_parts(self.phase, self.n_parts, device=self.device)
+
+
+def differences(stored: RunSpec, asked: RunSpec) -> list[str]:
+    """Return a line, with both values, for every key that differs between two configurations.
+
+    No key is ignored: equal configurations give an empty list, and others do not.
+    """
+    old, new = settings(stored), settings(asked)
+    keys = list(dict.fromkeys([*old, *new]))
+    return [
+        f"{key}: was {short(old[key]) if key in old else 'absent'}, "
+        f"now {short(new[key]) if key in new else 'absent'}"
+        for key in keys
+        if key not in old or key not in new or old[key] != new[key]
+    ]
+
+
+def settings(spec: RunSpec) -> dict[str, Any]:
+    """Return every value of a configuration by its full key, such as "phase[0].iterations"."""
+    return _leaves(spec.to_dict(), "")
+
+
+def _leaves(value: Any, key: str) -> dict[str, Any]:
+    """Return every value below `key` that is neither a table nor a list of tables, by its full key."""
+    if isinstance(value, dict):
+        items = [(f"{key}.{name}" if key else name, inner) for name, inner in value.items()]
+    elif isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+        items = [(f"{key}[{index}]", inner) for index, inner in enumerate(value)]
+    else:
+        return {key: value}
+    return {name: leaf for path, inner in items for name, leaf in _leaves(inner, path).items()}
+
+
+def known_keys(whole: type[StrictModel]) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Return the keys of each section, such as ("network", "hidden").
+
+    whole  the record of the whole configuration; its section is ()
+    """
+    keys: dict[tuple[str, ...], tuple[str, ...]] = {
+        (): _keys_of(whole),
+        ("data",): _keys_of(DataSpec),
+        ("model",): _keys_of(ModelKeys),
+        ("network",): _keys_of(NetworkKeys),
+        ("network", "hidden"): tuple(field.name for field in fields(LayerSpec)),
+        ("initial",): _keys_of(InitialSpec),
+        ("phase",): _keys_of(PhaseSpec),
+        ("methods",): METHODS,
+        ("ladder",): _keys_of(LadderSpec),
+    }
+    keys |= {("methods", name): _keys_of(record) for name, record in APPROXIMATION_KEYS.items()}
+    for name in RUNS:
+        keys |= {("methods", name): ("phase",), ("methods", name, "phase"): _keys_of(PhaseSpec)}
+    return keys
+
+
+def _keys_of(record: type[StrictModel]) -> tuple[str, ...]:
+    return tuple(field.alias or name for name, field in record.model_fields.items())
 
 
 _KEYS = known_keys(RunSpec)

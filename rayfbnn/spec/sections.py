@@ -1,15 +1,152 @@
-"""The sections of a configuration that are kept as written: [data], [initial] and [[phase]]."""
+"""The sections [data], [initial] and [[phase]] of a configuration, operations, and ranges of numbers."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import dataclasses
+import json
+import math
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from rayfbnn.errors import ConfigError, visible_name
-from rayfbnn.spec.messages import MAX_WORD
-from rayfbnn.spec.operations import AnyOperation, StrictModel
-from rayfbnn.spec.ranges import SCALE_RANGE
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import OPERATIONS
+from rayfbnn.model.architecture import PriorSpec
+from rayfbnn.numerals import read_number
+from rayfbnn.spec.messages import MAX_WORD, OPERATION_NAMES
+
+_MAX_WHOLE = 2**31 - 1  # compiled code counts steps in 32 bits
+
+
+class StrictModel(BaseModel):
+    """A frozen table. All its keys are known, and its values have the right type: "16" is not 16."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+def _operation(value: object) -> Operation:
+    """Read the operation that a table with `op` describes.
+
+    The record is looked up by name instead of declared as a union, because pydantic reports a wrong value in
+    a union once for every member.
+    """
+    if isinstance(value, Operation):
+        return value
+    if not isinstance(value, dict):
+        raise PydanticCustomError("operation", 'must be a table such as { op = "heatbath" }')
+    op = value.get("op")
+    if op is None:
+        raise _wrong_field("missing", "op", value)
+    if op not in OPERATION_NAMES:
+        raise _wrong_field(PydanticCustomError("operation_name", "unknown"), "op", op)
+    kind, table = _KINDS[op], _TABLES[op]
+    settings = {key: setting for key, setting in value.items() if key != "op"}
+    known = ["op", *table.model_fields]
+    for key, setting in settings.items():
+        if key not in known:
+            raise _wrong_field(PydanticCustomError("unknown_key", "unknown", {"known": known}), key, setting)
+        if isinstance(setting, int) and abs(setting) > _MAX_WHOLE:
+            too_large = PydanticCustomError("operation", f"must be at most {_MAX_WHOLE}")
+            raise _wrong_field(too_large, key, setting)
+    record = table.model_validate_json(json.dumps(settings))
+    return kind(**{key: getattr(record, key) for key in table.model_fields})
+
+
+def _wrong_field(kind: str | PydanticCustomError, key: str, value: object) -> ValidationError:
+    return ValidationError.from_exception_data(
+        "operation", [InitErrorDetails(type=kind, loc=(key,), input=value)]
+    )
+
+
+def _operation_table(operation: Operation) -> dict[str, Any]:
+    """Return the table that `_operation` reads: `op` first, and without the keys that are None."""
+    values = {key: getattr(operation, key) for key in _TABLES[operation.op].model_fields}
+    return {"op": operation.op} | {
+        key: [_plain(item) for item in value] if isinstance(value, tuple) else value
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def _plain(item: object) -> object:
+    return _operation_table(item) if isinstance(item, Operation) else item
+
+
+AnyOperation = Annotated[Operation, PlainValidator(_operation), PlainSerializer(_operation_table)]
+
+
+def _table_of(kind: type[Operation]) -> type[StrictModel]:
+    """Return the pydantic record that checks the types of an operation's settings."""
+    types = get_type_hints(kind, localns={"Operation": AnyOperation}, include_extras=True)
+    keys: dict[str, Any] = {
+        field.name: (types[field.name], ... if field.default is dataclasses.MISSING else field.default)
+        for field in dataclasses.fields(kind)
+    }
+    return create_model(kind.__name__, __base__=StrictModel, **keys)
+
+
+_KINDS = {kind.op: kind for kind in OPERATIONS}
+_TABLES = {kind.op: _table_of(kind) for kind in OPERATIONS}
+
+
+SCALE_RANGE = (1e-12, 1e12)  # of a width; its square times any n must stay inside float32's range
+_ALPHA_RANGE = (1e-6, 1e6)  # below, a precision's logarithm overflows; above, alpha is practically infinite
+
+
+def check_prior(key: str, text: str, prior: PriorSpec, *, n_sources: int) -> None:
+    """Raise ConfigError naming `key` if a prior's width, alphas or scaled mean precision are out of range.
+
+    text  the prior as written, for the message
+    """
+    low, high = SCALE_RANGE
+    if not low <= prior.width <= high:
+        raise ConfigError(f'{key}: width out of range, got "{text}"; it must be from {low:g} to {high:g}')
+    other = prior.rectified if prior.mixture is None else prior.mixture[1]
+    if other is not None and not low <= other <= high:
+        raise ConfigError(f'{key}: number out of range, got "{text}"; it must be from {low:g} to {high:g}')
+    low, high = _ALPHA_RANGE
+    if not all(low <= alpha <= high or math.isinf(alpha) for alpha in prior.alphas):
+        raise ConfigError(
+            f'{key}: alpha out of range, got "{text}"; it must be from {low:g} to {high:g}, '
+            "or left out for infinity"
+        )
+    try:
+        is_finite = 1e-30 < prior.mean_precision(n_sources) < 1e30
+    except OverflowError:
+        is_finite = False
+    if not is_finite:
+        raise ConfigError(
+            f"{key}: scaling for {n_sources} source units takes the mean precision out of the range 1e-30 to "
+            f'1e30, got "{text}"; use a larger alpha or no x'
+        )
+
+
+def adjustment_alpha(text: str, *, key: str) -> float:
+    """Return the alpha of a layer's adjustments. They have only an alpha, because their mean is one."""
+    low, high = _ALPHA_RANGE
+    try:
+        alpha = read_number(text)
+    except ValueError:
+        alpha = math.nan
+    if not low <= alpha <= high:
+        raise ConfigError(
+            f'{key}: adjustments have only an alpha, got "{text}"; it must be a number from {low:g} to '
+            f'{high:g}, such as 3, or "-" for none'
+        )
+    return alpha
 
 
 def _number_as_text(value: object) -> object:

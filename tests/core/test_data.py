@@ -17,14 +17,14 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.data import (
-    file_sizes,
     first_difference,
     make_dataset,
+    parquet,
+    paths,
     read_cases,
     read_dataset,
     read_training_file,
 )
-from rayfbnn.data.forms import parquet
 from rayfbnn.errors import DataError
 from rayfbnn.model.cases import PIECE_BYTES
 from rayfbnn.spec import RunSpec
@@ -260,7 +260,7 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
 def test_a_small_archive_of_a_huge_file_is_refused_before_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_sizes, "_ALWAYS_UNPACKED", 100_000)
+    monkeypatch.setattr(paths, "_ALWAYS_UNPACKED", 100_000)
     (tmp_path / "train.csv.gz").write_bytes(gzip.compress(GOOD.encode() + b"1,2,3\n" * 500_000))
     message = _sample_is_refused(_spec("real", tmp_path, "train.csv.gz"), tmp_path)
     assert "holds more than" in message
@@ -271,7 +271,7 @@ def test_a_small_archive_of_a_huge_file_is_refused_before_it_is_unpacked(
 def test_a_table_that_no_memory_holds_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    for module in (file_sizes, parquet):
+    for module in (paths, parquet):
         monkeypatch.setattr(module, "memory_of_machine", lambda: 100)
     table = pd.read_csv(io.StringIO(GOOD))
     if name == "train.parquet":

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from rayfbnn.data import read_cases, read_training
-from rayfbnn.data.forms.dress import undress
+from rayfbnn.data.dress import undress
 from rayfbnn.errors import DataError
 from rayfbnn.spec import RunSpec
 from tests.support.data.tables import table_keys, table_spec

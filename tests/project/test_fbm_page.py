@@ -10,7 +10,7 @@ import pytest
 from rayfbnn import cli
 from rayfbnn.model.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, PRIOR_ACTIVATIONS
 from rayfbnn.model.likelihood.registry import DATA_MODELS
-from rayfbnn.spec.operations import OPERATION_NAMES
+from rayfbnn.spec.messages import OPERATION_NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fbm.md").read_text()
 

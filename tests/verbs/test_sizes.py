@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayfbnn.data.forms.parquet import check_parquet_size, unpacked_sizes
+from rayfbnn.data.parquet import check_parquet_size, unpacked_sizes
 from rayfbnn.errors import DataError
 
 # Seconds of processor time, which the command may not have after its imports; memory is looked at afterwards.
@@ -272,7 +272,7 @@ def test_a_parquet_file_counts_its_texts_as_they_are_written_out(tmp_path: Path)
 
 
 def test_a_parquet_file_of_many_columns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfbnn.data.file_sizes._MOST_COLUMNS", 3)
+    monkeypatch.setattr("rayfbnn.data.paths._MOST_COLUMNS", 3)
     pq.write_table(pa.table({name: [1.0] for name in "abcd"}), tmp_path / "wide.parquet")
     with pytest.raises(DataError, match="has 4 columns"):
         check_parquet_size(tmp_path / "wide.parquet")

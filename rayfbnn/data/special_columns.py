@@ -1,7 +1,8 @@
-"""The column that says where observation of a survival time ended before the event."""
+"""Columns with a meaning of their own: missing inputs, exposures of counts, and marks of censored times."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,10 +10,83 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
-from rayfbnn.data.forms.levels import truth_of
-from rayfbnn.data.raw_table import Table, near_name, short
+from rayfbnn.data.encoding import InputColumn
+from rayfbnn.data.levels import truth_of
+from rayfbnn.data.problems import ColumnError
+from rayfbnn.data.raw_table import Table, listed, near_name, short
 from rayfbnn.data.spec_protocols import ColumnKeys
-from rayfbnn.errors import DataError
+from rayfbnn.errors import DataError, at_most_ten
+
+
+def missing_rows(cells: Cells, column: InputColumn) -> Array:
+    """Mark the rows without a value of an input, (n_rows,)."""
+    return cells.is_empty if column.kind in ("levels", "ordered") else cells.is_missing
+
+
+def check_none_missing(columns: Sequence[tuple[Cells, InputColumn]], *, is_training: bool) -> None:
+    """Raise DataError if an input is missing and the encoding has no indicator for it.
+
+    The message counts the rows of every such column and says what to do. Training cases have no indicators
+    yet.
+    """
+    counts = []
+    table = columns[0][0].table
+    rows = np.zeros(table.n_rows, dtype=bool)
+    for cells, column in columns:
+        is_missing = missing_rows(cells, column)
+        if not is_missing.any() or (column.n_missing and not is_training):
+            continue
+        rows |= is_missing
+        first = int(np.flatnonzero(is_missing)[0])
+        value = short(str(cells.values.iloc[first]))
+        n_missing = int(is_missing.sum())
+        counts.append(f"column {cells.name} in {n_missing}, first in row {first + 1} ({value!r})")
+    if not counts:
+        return
+    if is_training:
+        ways = (
+            'drop these rows, or set data.missing = "indicator" to fill in the median and add an input that'
+            " marks missing values"
+        )
+    else:
+        ways = "they were never missing in training cases, so drop these rows or fill in the values"
+    raise ColumnError(
+        f"{table.source}: inputs are missing in {int(rows.sum())} of {len(rows)} rows:"
+        f" {'; '.join(at_most_ten(counts))}; {ways}",
+        {"missing": "indicator"},
+    )
+
+
+def learn_exposure(table: Table, name: str | None) -> tuple[InputColumn, ...]:
+    """Return the encoding of the column of exposures, which is checked; () without a name."""
+    if name is None:
+        return ()
+    log_exposures(table, name)
+    return (InputColumn(name, "exposure"),)
+
+
+def log_exposures(table: Table, name: str) -> Array:
+    """Return the logarithm of each row's exposure, (n_rows,) float64.
+
+    Raises DataError if the table has no such column, or for the first cell that is not a number above 0.
+    """
+    if name not in table.names:
+        raise DataError(
+            f"{table.source}: no column named {name}{near_name(name, table.names)}, the exposure"
+            f" (data.exposure); give each case its exposure; the columns are: {listed(table.names)}"
+        )
+    cells = Cells.from_table(table, name)
+    exposures = cells.numbers
+    wrong = np.flatnonzero(~(exposures > 0))
+    if len(wrong):
+        row = int(wrong[0])
+        value = f"{exposures[row]:g}" if cells.is_number[row] else repr(short(str(cells.values.iloc[row])))
+        raise DataError(
+            f"{cells.place(row)}: an exposure must be a number above 0, got {value}; correct it, or leave out"
+            " rows that were not observed"
+        )
+    return np.log(exposures)
+
 
 _WORDS = {"t": "1", "yes": "1", "y": "1", "f": "0", "no": "0", "n": "0"}
 
