@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfbnn.answers.autocorrelation import autocorrelations
+from rayfbnn.answers.mixing import autocorrelations
 from rayfbnn.arrays import Array
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from gaussian_process import limit_covariance  # next to this file
 from matplotlib.figure import Figure
 
 import rayfbnn
-from rayfbnn.draws.functions import network_values, variation
+from rayfbnn.draws.outputs import network_values, variation
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.store.store import Store
 

@@ -17,8 +17,7 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.reduce.executors import Executor, InProcess
-from rayfbnn.reduce.passes import Passes, distribution_sums
+from rayfbnn.reduce.passes import Executor, InProcess, Passes, distribution_sums
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.special
 
-from rayfbnn.answers.wording import known, listed
+from rayfbnn.answers.judging.words import known, listed
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities
 from rayfbnn.draws.same_posterior import check_same_posterior

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfbnn.answers.judging.advice import iterations_that_would_do
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, average_error
-from rayfbnn.answers.judging.fit import FitVerdict
-from rayfbnn.answers.judging.modes import Mode, modes
-from rayfbnn.answers.judging.of_fit import verdict_on_fit
-from rayfbnn.answers.judging.summary import summarize
+from rayfbnn.answers.judging.fit import FitVerdict, verdict_on_fit
+from rayfbnn.answers.judging.ladder_hint import ladder_hint, with_hint
+from rayfbnn.answers.judging.ladder_pooled import weighed_by_evidence
+from rayfbnn.answers.judging.ladder_verdict import LadderVerdict, overruled, verdict_on_ladders
+from rayfbnn.answers.judging.modes import Mode, modes, summarize
 from rayfbnn.answers.judging.verdicts import (
     Decisive,
     Evidence,
@@ -23,10 +23,7 @@ from rayfbnn.answers.judging.verdicts import (
     judge_hyperparameters,
     judge_predictions,
 )
-from rayfbnn.answers.ladder.hint import ladder_hint, with_hint
-from rayfbnn.answers.ladder.verdict import LadderVerdict, overruled, verdict_on_ladders
-from rayfbnn.answers.ladder.weighing import weighed_by_evidence
-from rayfbnn.answers.wording import known
+from rayfbnn.answers.judging.words import iterations_that_would_do, known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities, is_of_predictions
 from rayfbnn.draws.view import Draws

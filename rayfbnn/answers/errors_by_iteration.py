@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import logsumexp
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import spread, with_chains, with_draws
-from rayfbnn.draws.view import Draws
-from rayfbnn.draws.warmup import iterations_of, warmup_draws
+from rayfbnn.draws.view import Committed, Draws, of_source
 from rayfbnn.reduce.blocks import Reader
-from rayfbnn.reduce.executors import InProcess
-from rayfbnn.reduce.passes import Job, Passes
+from rayfbnn.reduce.passes import InProcess, Job, Passes
 from rayfbnn.reduce.tile import by_draw
+
+if TYPE_CHECKING:
+    from rayfbnn.spec import RunSpec
+    from rayfbnn.store.store import Store
+
 
 _DRAWS = 4_000  # of all chains together
 _COPIES = 8  # of the values of the draws and cases at work
@@ -198,3 +201,28 @@ def _log_densities(reader: Reader, job: Job) -> Array:
             tile.model.log_density(outputs, targets, some.noise) for _, some, outputs in tile.parts(block)
         ]
     return np.concatenate(parts)[..., None]
+
+
+def warmup_draws(store: Store) -> Draws | None:
+    """Return a view of the draws of phases with keep = "warmup"; None if none are committed.
+
+    They are not draws from the posterior.
+    """
+    n_draws = store.committed_warmup_draws
+    return of_source(store, Committed(store, n_draws, "warmup"), n_draws) if n_draws else None
+
+
+def iterations_of(spec: RunSpec, numbers: Array, *, keep: Literal["warmup", True] = True) -> Array:
+    """Return the iterations, counted from 1, that draws come from, (n_draws,).
+
+    numbers  the numbers of the draws among those of all phases with this value of `keep`
+    """
+    iterations = np.zeros(len(numbers), dtype=np.int64)
+    first_draw, first_iteration = 0, 1
+    for phase in spec.phase:
+        if phase.keep == keep:
+            is_here = (numbers >= first_draw) & (numbers < first_draw + phase.iterations)
+            iterations[is_here] = numbers[is_here] - first_draw + first_iteration
+            first_draw += phase.iterations
+        first_iteration += phase.iterations
+    return iterations

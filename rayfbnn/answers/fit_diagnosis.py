@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfbnn.answers.wording import known
+from rayfbnn.answers.judging.words import known
 from rayfbnn.arrays import Array
-from rayfbnn.draws.stored_fit import FitSummary, fit_summary
+from rayfbnn.draws.fits import FitSummary, fit_summary
 from rayfbnn.numerals import compared
 from rayfbnn.output import tables
 from rayfbnn.reduce.importance import pareto_k

@@ -1,9 +1,10 @@
-"""Leave-one-out cross-validation of the training cases, by Pareto-smoothed importance sampling."""
+"""Leave-one-out cross-validation by Pareto-smoothed importance sampling, and comparisons by it."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.special
 
+from rayfbnn.answers.judging.words import known
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import order_of_cases
 from rayfbnn.draws.outputs import activation_bytes
@@ -19,13 +21,14 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.reduce.blocks import KEPT_BYTES, Reader, Unit, bytes_of, units_of
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_mean
-from rayfbnn.reduce.executors import Executor, InProcess
 from rayfbnn.reduce.importance import is_unreliable, pareto_k
+from rayfbnn.reduce.passes import Executor, InProcess
 from rayfbnn.reduce.tile import Tile
 
 if TYPE_CHECKING:
     import pandas as pd
     from arviz_stats import ELPDData
+
 
 _MOST_CASES = 128  # of a tile whose draws a worker keeps in memory, so that there are tiles for all workers
 _BYTES_OF_DRAW = 72  # of one case: its density, and eight copies while the weights are smoothed, as measured
@@ -268,3 +271,56 @@ def _in_order_of_table(run: Draws, values: Array) -> Array:
     in_order = np.empty_like(values)
     in_order[..., order_of_cases(run.data.n_cases)] = values
     return in_order
+
+
+@dataclass(frozen=True)
+class LooComparison:
+    """Several stores compared by leave-one-out cross-validation.
+
+    Attributes
+    ----------
+    table
+        ArviZ's comparison, a row for each store, the best first: elpd, the effective number of parameters p,
+        the difference elpd_diff from the best and its standard error dse, and weights for averaging
+        predictions (stacking).
+    elpds
+        ArviZ's ELPDData of each store, by its path.
+    """
+
+    table: pd.DataFrame
+    elpds: Mapping[str, ELPDData]
+
+    def to_json(self) -> str:
+        """Return the table and the results of each store as one JSON object; unknown values are null."""
+        rows = json.loads(
+            self.table.reset_index(names="store").to_json(orient="records", double_precision=15)
+        )
+        stores = {name: elpd_dict(elpd) for name, elpd in self.elpds.items()}
+        return json.dumps({"comparison": rows, "stores": stores})
+
+
+def elpd_dict(elpd: ELPDData) -> dict[str, Any]:
+    """Return the numbers of a store for JSON: cases, draws, estimates, and the cases with a large k."""
+    return {
+        "cases": elpd.n_data_points,
+        "draws": elpd.n_samples,
+        "elpd": known(elpd.elpd),
+        "elpd_se": known(elpd.se),
+        "p": known(elpd.p),
+        "good_k": elpd.good_k,
+        "cases_above_good_k": n_unreliable(elpd),
+    }
+
+
+def n_unreliable(elpd: ELPDData) -> int:
+    """Return the number of cases whose Pareto k is too large, or unknown, for their density to be trusted."""
+    return int(is_unreliable(elpd.pareto_k.values, elpd.good_k).sum())
+
+
+def compare_elpds(elpds: Mapping[str, ELPDData]) -> LooComparison:
+    """Return ArviZ's comparison of stores that `check_same_targets` accepts."""
+    import arviz_stats
+
+    statistics: Any = arviz_stats
+    with np.errstate(all="ignore"):  # infinite elpds
+        return LooComparison(statistics.compare(dict(elpds)), elpds)

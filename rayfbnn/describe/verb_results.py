@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rayfbnn.answers.fit_diagnosis import FitDiagnosis
     from rayfbnn.answers.judging.fit import FitVerdict
     from rayfbnn.answers.judging.verdicts import Verdict
-    from rayfbnn.answers.loo_comparison import LooComparison
+    from rayfbnn.answers.loo import LooComparison
     from rayfbnn.answers.predict import Prediction, UsedDraws
     from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.running import RunSummary
@@ -102,7 +102,7 @@ def _choices(stores: Sequence[UsedDraws]) -> Iterator[tuple[str, str]]:
 
 def loo_text(result: ELPDData | LooComparison) -> str:
     """Return ArviZ's summary of one store, or the table that compares several."""
-    from rayfbnn.answers.loo_comparison import LooComparison
+    from rayfbnn.answers.loo import LooComparison
 
     if not isinstance(result, LooComparison):
         return str(result)
@@ -111,7 +111,7 @@ def loo_text(result: ELPDData | LooComparison) -> str:
 
 def loo_json(result: ELPDData | LooComparison) -> str:
     """Return what `loo` found as one JSON object."""
-    from rayfbnn.answers.loo_comparison import LooComparison, elpd_dict
+    from rayfbnn.answers.loo import LooComparison, elpd_dict
 
     return result.to_json() if isinstance(result, LooComparison) else json.dumps(elpd_dict(result))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.linear import is_linear
+from rayfbnn.draws.fits import is_linear
 from rayfbnn.draws.subsets import with_draws
 from rayfbnn.draws.view import POSITIONS, PRECISIONS, STARTS, Draws, Source
 

@@ -252,3 +252,17 @@ def is_of_predictions(name: str) -> bool:
     """Return True if predictions depend on a quantity: functions, log likelihood, noise and dispersion."""
     is_of_targets = name.startswith(tuple(f"sigma_{group}" for group in _OF_TARGETS))
     return is_of_targets or not name.startswith(("sigma_", "adjustment_", "log_prior"))
+
+
+def weight_sizes(run: Draws) -> dict[str, Array]:
+    """Return the root mean square of each group's parameters by name, (n_chains, n_draws) float64 each.
+
+    The group ih0 is called rms_ih0. Draws are read one chunk at a time.
+    """
+    slices = run.parameter_layout.slices
+    sizes = {f"rms_{group}": np.empty((run.n_chains, run.n_draws)) for group in slices}
+    for chains, draws in run.chunks():
+        positions = run.positions(chains, draws)
+        for values, group in zip(sizes.values(), slices.values(), strict=True):
+            values[chains, draws] = np.sqrt(np.square(positions[..., group]).mean(axis=2, dtype=np.float64))
+    return sizes

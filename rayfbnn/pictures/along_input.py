@@ -12,7 +12,7 @@ import numpy as np
 from rayfbnn.answers.effects import probability_bands
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
-from rayfbnn.draws.functions import network_values
+from rayfbnn.draws.outputs import network_values
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.lines import shortened

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.autocorrelation import Autocorrelations, autocorrelations
-from rayfbnn.draws.quantities import sigmas
+from rayfbnn.answers.mixing import Autocorrelations, autocorrelations
+from rayfbnn.draws.quantities import sigmas, weight_sizes
 from rayfbnn.draws.subsets import chosen
-from rayfbnn.draws.weight_sizes import weight_sizes
 from rayfbnn.pictures.chains import describe_quantity
 from rayfbnn.pictures.chosen_quantities import least_converged
 from rayfbnn.pictures.colours import GREY, chain_style

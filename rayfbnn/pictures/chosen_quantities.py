@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.judging.summary import summarize
+from rayfbnn.answers.judging.modes import summarize
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.comparing.table import Comparison
+from rayfbnn.answers.comparison import Comparison
 from rayfbnn.answers.effects import probability_bands
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
+from rayfbnn.draws.fits import with_members
 from rayfbnn.draws.subsets import for_picture
-from rayfbnn.draws.weighted_starts import with_members
 from rayfbnn.output.lines import shortened
 from rayfbnn.pictures.colours import GREY, series_colour
 from rayfbnn.pictures.figures import Figure, blank_figure, save, styled

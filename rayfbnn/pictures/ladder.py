@@ -15,7 +15,7 @@ from rayfbnn.store.catalogue import FAMILIES
 from rayfbnn.store.ladder_words import MEASURES
 
 if TYPE_CHECKING:
-    from rayfbnn.answers.ladder.evidence import LadderEvidence
+    from rayfbnn.answers.judging.ladder_evidence import LadderEvidence
     from rayfbnn.draws.view import Draws
 
 _WORDS = dict(zip(FAMILIES, ("from chains", "from the prior"), strict=True))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.draws.stored_fit import fit_summary
+from rayfbnn.draws.fits import fit_summary
 from rayfbnn.pictures.colours import series_colour
 from rayfbnn.pictures.figures import figure_with_axes, save, styled
 from rayfbnn.pictures.panels import Axes

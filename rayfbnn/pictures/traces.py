@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.ranks import Ranks, ranks_of_chains
+from rayfbnn.answers.mixing import Ranks, ranks_of_chains
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import adjustments, sigmas
 from rayfbnn.pictures.chains import describe_quantity

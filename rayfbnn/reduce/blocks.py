@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.linear import is_linear
+from rayfbnn.draws.fits import is_linear
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import StoreError
 from rayfbnn.memory import bytes_text, memory_of_machine

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.linear import is_linear, modes, outputs_about_modes
+from rayfbnn.draws.fits import is_linear, modes, outputs_about_modes
 from rayfbnn.draws.outputs import activation_bytes, network_outputs, posterior_of
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import StoreError

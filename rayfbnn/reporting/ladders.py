@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rayfbnn.answers.ladder.verdict import ladders_named
+from rayfbnn.answers.judging.ladder_verdict import ladders_named
 from rayfbnn.draws.ladders import ladder_draws
 from rayfbnn.output import tables
 from rayfbnn.pictures.ladder import draw_evidence, draw_measures, draw_rejection, draw_replicas

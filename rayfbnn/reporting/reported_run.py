@@ -11,15 +11,14 @@ import numpy as np
 
 from rayfbnn.answers.calibration import Places, places
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
-from rayfbnn.answers.judging.fit import FitVerdict
-from rayfbnn.answers.judging.of_fit import fit_evidence, judge
-from rayfbnn.answers.ladder.weighing import BESIDE, weighed_by_evidence
+from rayfbnn.answers.judging.fit import FitVerdict, fit_evidence, judge
+from rayfbnn.answers.judging.ladder_pooled import BESIDE, weighed_by_evidence
 from rayfbnn.answers.predict import Prediction, predict_from_draws
-from rayfbnn.answers.serving.monte_carlo import thin
+from rayfbnn.answers.predictor import thin
 from rayfbnn.arrays import Array
-from rayfbnn.draws.early import early_warning
 from rayfbnn.draws.held import hold
 from rayfbnn.draws.subsets import evenly_spaced, spread, thinned
+from rayfbnn.draws.view import early_warning
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws

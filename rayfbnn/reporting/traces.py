@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from rayfbnn.answers.ranks import Ranks, ranks_of_chains
+from rayfbnn.answers.mixing import Ranks, ranks_of_chains
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import adjustments, sigmas
 from rayfbnn.draws.subsets import evenly_spaced, thinned

@@ -17,10 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from rayfbnn import api
 from rayfbnn.answers.judging.chain_average import MIN_CHAINS
+from rayfbnn.answers.judging.ladder_pooled import pooled_by_evidence
 from rayfbnn.answers.judging.verdicts import Verdict
-from rayfbnn.answers.ladder.weighing import pooled_by_evidence
-from rayfbnn.answers.serving.predictor import Predictor
-from rayfbnn.draws.early import committed_or_early, early_warning
+from rayfbnn.answers.predictor import Predictor
+from rayfbnn.draws.view import committed_or_early, early_warning
 from rayfbnn.errors import ConfigError
 from rayfbnn.sklearn.configuring import configuration, configuration_to_resume
 from rayfbnn.sklearn.conversions import (

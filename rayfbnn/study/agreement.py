@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayfbnn.answers.judging.on_the_way import move_apart, quantile_of_t
+from rayfbnn.answers.judging.chain_average import move_apart, quantile_of_t
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.effective import both_scores
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from rayfbnn.answers.ladder.pooled import verdict_on_pooled_ladders
-from rayfbnn.answers.ladder.verdict import verdict_on_ladders
+from rayfbnn.answers.judging.ladder_pooled import verdict_on_pooled_ladders
+from rayfbnn.answers.judging.ladder_verdict import verdict_on_ladders
 from rayfbnn.draws.quantities import DENSITIES, Quantities
 from rayfbnn.draws.view import Draws, of_store
 from rayfbnn.errors import StoreCorruptError, at_most_ten

@@ -31,7 +31,7 @@ from rayfbnn.store.store import Store
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 if TYPE_CHECKING:
-    from rayfbnn.reduce.executors import Executor
+    from rayfbnn.reduce.passes import Executor
 if TYPE_CHECKING:
     from rayfbnn.run.running import RunOptions
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def chosen_draws(
 
     For an approximation, only the draws of the starts that count are returned.
     """
+    from rayfbnn.draws.fits import with_members
     from rayfbnn.draws.subsets import chosen
     from rayfbnn.draws.view import committed
-    from rayfbnn.draws.weighted_starts import with_members
 
     check_choice(skip, last, chains)
     return with_members(chosen(committed(store), skip=skip, last=last, chains=chains))
@@ -103,9 +103,9 @@ def draws_for_predictions(
 
     ConfigError for a choice of draws if none are kept.
     """
-    from rayfbnn.draws.early import committed_or_early, early_warning
+    from rayfbnn.draws.fits import with_members
     from rayfbnn.draws.subsets import chosen
-    from rayfbnn.draws.weighted_starts import with_members
+    from rayfbnn.draws.view import committed_or_early, early_warning
 
     check_choice(skip, last, chains)
     run = committed_or_early(store)
@@ -120,7 +120,7 @@ def draws_for_predictions(
 
 def draws_weighed(run: Draws) -> Draws:
     """Return a run whose ladders count by their evidence if phases remain, with a warning that names them."""
-    from rayfbnn.answers.ladder.weighing import pooled_by_evidence
+    from rayfbnn.answers.judging.ladder_pooled import pooled_by_evidence
 
     (weighed,), sentence = pooled_by_evidence([run])
     if sentence:
@@ -130,7 +130,7 @@ def draws_weighed(run: Draws) -> Draws:
 
 def warn_of_equal_weights(run: Draws) -> None:
     """Log a warning if all ladders of a run count alike in an answer, although `predict` weighs them."""
-    from rayfbnn.answers.ladder.weighing import note_on_equal_weights
+    from rayfbnn.answers.judging.ladder_pooled import note_on_equal_weights
 
     if note := note_on_equal_weights(run):
         _log.warning("%s: %s", as_typed(run.path), note)
@@ -188,7 +188,7 @@ def reducing(
     workers: int | None, address: str | None, device: str = "cpu"
 ) -> AbstractContextManager[Executor]:
     """Return who runs the tasks of a reduction: this process unless workers or a cluster are given."""
-    from rayfbnn.reduce.executors import InProcess, OnRay
+    from rayfbnn.reduce.passes import InProcess, OnRay
 
     if workers or address is not None:
         try:

@@ -85,11 +85,11 @@ def diagnose(
     """
     from rayfbnn.answers.diagnostics import diagnose_draws
     from rayfbnn.answers.fit_diagnosis import diagnose_fit
-    from rayfbnn.answers.judging.advice import heat_warning
-    from rayfbnn.answers.judging.of_fit import verdict_on_fit
+    from rayfbnn.answers.judging.fit import verdict_on_fit
+    from rayfbnn.answers.judging.words import heat_warning
+    from rayfbnn.draws.fits import with_members
     from rayfbnn.draws.subsets import chosen
     from rayfbnn.draws.view import committed
-    from rayfbnn.draws.weighted_starts import with_members
     from rayfbnn.run.progress import show_share
 
     check_counts(least=1, cases=cases)

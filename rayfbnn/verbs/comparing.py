@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.judging.advice import heat_warning
+from rayfbnn.answers.judging.words import heat_warning
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases, read_training
-from rayfbnn.draws.stored_fit import fit_summary
+from rayfbnn.draws.fits import fit_summary
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
@@ -37,8 +37,7 @@ from rayfbnn.verbs.arguments import (
 from rayfbnn.verbs.sampling import sample_or_resume
 
 if TYPE_CHECKING:
-    from rayfbnn.answers.comparing.comparison import Compared
-    from rayfbnn.answers.comparing.table import Comparison
+    from rayfbnn.answers.comparison import Compared, Comparison
     from rayfbnn.answers.judging.verdicts import Decisive
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
@@ -118,8 +117,7 @@ def compare(
     Comparison
         The table, whether the reference passes `diagnose`, and if not the reasons.
     """
-    from rayfbnn.answers.comparing.comparison import compare_draws
-    from rayfbnn.answers.comparing.table import Comparison
+    from rayfbnn.answers.comparison import Comparison, compare_draws
     from rayfbnn.pictures.comparison import picture
     from rayfbnn.run.on_ray.cluster import check_ray
 
@@ -270,7 +268,7 @@ def _doubts(reference: Draws, inputs: Array, decisive: Decisive) -> tuple[str, .
 
 def _warn_of_poor_fits(rows: dict[str, Compared], run: Draws, targets: Array) -> None:
     """Warn of methods that predict labels or real numbers no better than without the inputs."""
-    from rayfbnn.answers.comparing.without_inputs import log_probability_without_inputs
+    from rayfbnn.answers.distances import log_probability_without_inputs
 
     model = run.spec.data_model
     if not (model.has_labels or model.is_real):

@@ -31,11 +31,10 @@ from rayfbnn.verbs.arguments import (
 if TYPE_CHECKING:
     from arviz_stats import ELPDData
 
-    from rayfbnn.answers.loo import LeftOut
-    from rayfbnn.answers.loo_comparison import LooComparison
+    from rayfbnn.answers.loo import LeftOut, LooComparison
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.draws.view import Draws
-    from rayfbnn.reduce.executors import Executor
+    from rayfbnn.reduce.passes import Executor
 
 
 _log = logging.getLogger(__name__)
@@ -117,9 +116,8 @@ def predict(
         have targets and are not the training cases, `fit` is the verdict on whether their predictive
         distributions describe them. An earlier phase has no verdicts.
     """
-    from rayfbnn.answers.judging.of_fit import verdict_on_fit_at
-    from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
-    from rayfbnn.answers.predict import UsedDraws, first_infinity, predict_from_draws
+    from rayfbnn.answers.judging.fit import verdict_on_fit_at
+    from rayfbnn.answers.predict import UsedDraws, first_infinity, predict_from_draws, verdict_on_predictions
     from rayfbnn.draws.same_posterior import check_given_once
     from rayfbnn.run.progress import show_share
 
@@ -178,7 +176,7 @@ def predict(
 
 def _weighed(runs: list[Draws]) -> list[Draws]:
     """Return runs whose ladders are weighed by their evidence, with a warning; the same list if none are."""
-    from rayfbnn.answers.ladder.weighing import BESIDE, pooled_by_evidence
+    from rayfbnn.answers.judging.ladder_pooled import BESIDE, pooled_by_evidence
 
     weighed, sentence = pooled_by_evidence(runs)
     is_equal = all(one is other for one, other in zip(weighed, runs, strict=False))
@@ -215,7 +213,7 @@ def _some_draws(runs: list[Draws], draws: int | None, max_mcse: float) -> list[D
     """
     if draws is None and max_mcse == 0:
         return runs
-    from rayfbnn.answers.serving.monte_carlo import thin
+    from rayfbnn.answers.predictor import thin
     from rayfbnn.draws.held import hold
 
     total = sum(run.total for run in runs)
@@ -301,8 +299,7 @@ def loo(
         ArviZ's object for a single path; its elpd_i and pareto_k are by case, and it has no log_weights. For
         a sequence of paths the comparison, with one such object for each store.
     """
-    from rayfbnn.answers.loo import check_draws, elpd_data
-    from rayfbnn.answers.loo_comparison import compare_elpds
+    from rayfbnn.answers.loo import check_draws, compare_elpds, elpd_data
     from rayfbnn.draws.same_posterior import check_distinct, check_same_targets
 
     check_reducing(workers, address)
@@ -346,7 +343,7 @@ def _left_out(run: Draws, name: str, executor: Executor) -> LeftOut:
 
 
 def _warn_of_large_k(name: str, elpd: ELPDData) -> None:
-    from rayfbnn.answers.loo_comparison import n_unreliable
+    from rayfbnn.answers.loo import n_unreliable
 
     if n := n_unreliable(elpd):
         _log.warning(

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     import xarray
     import xarray as xr
 
-    from rayfbnn.answers.serving.monte_carlo import Thinning
-    from rayfbnn.answers.serving.predictor import Predictor
+    from rayfbnn.answers.predictor import Predictor, Thinning
     from rayfbnn.arrays import Array
     from rayfbnn.draws.view import Draws
 
@@ -78,7 +77,7 @@ def load(
     Predictor
         Its method `predict` takes an array of inputs or a file.
     """
-    from rayfbnn.answers.serving.predictor import Predictor
+    from rayfbnn.answers.predictor import Predictor
 
     check_thinning(draws, max_mcse)
     if not max_memory > 0:
@@ -182,7 +181,7 @@ def open(path: str | Path) -> xarray.DataTree:
     path
         The store.
     """
-    from rayfbnn.answers.arviz.tree import stored_tree
+    from rayfbnn.answers.datatree import stored_tree
 
     return stored_tree(Store.open(path))
 
@@ -224,7 +223,7 @@ def to_datatree(
         The groups. Targets and their log likelihoods are on the data file's scale. If phases of ladders
         remain, all ladders count alike, and a warning says so.
     """
-    from rayfbnn.answers.arviz.tree import to_datatree as tree_of
+    from rayfbnn.answers.datatree import to_datatree as tree_of
     from rayfbnn.draws.view import committed
 
     check_counts(least=0, skip=skip)
@@ -277,7 +276,7 @@ def function_values(
         Dimensions chain, draw, case and function. `values.quantile([0.05, 0.95], dim=("chain", "draw"))`
         gives a band of 90 % around each function.
     """
-    from rayfbnn.answers.arviz.computed import labelled_functions
+    from rayfbnn.answers.datatree import labelled_functions
     from rayfbnn.draws.subsets import thinned
 
     if draws is not None:
@@ -299,7 +298,7 @@ def _check_export(out: Path, *, variables: str | Sequence[str], groups: str | Se
     if groups and out.suffix != _GROUPS:
         raise ConfigError(f"groups: only a .nc file has groups, got {out}")
     if out.suffix == _GROUPS:
-        from rayfbnn.answers.arviz.netcdf import check_netcdf
+        from rayfbnn.answers.draw_files import check_netcdf
 
         check_netcdf()
     check_folder(out)
@@ -326,7 +325,7 @@ def _numbers(run: Draws, draws: int | None, max_mcse: float | None) -> Array:
 def _export_model(
     run: Draws, out: Path, draws: int | None, max_mcse: float | None, on_progress: OnProgress
 ) -> None:
-    from rayfbnn.answers.serving.export import export as export_draws
+    from rayfbnn.answers.export import export as export_draws
 
     thinning = _thinning(run, draws, _MAX_MCSE if max_mcse is None else max_mcse)
     export_draws(run, thinning.numbers, out, on_progress)
@@ -340,9 +339,9 @@ def _export_table(
     variables: Sequence[str],
     on_progress: OnProgress,
 ) -> None:
-    from rayfbnn.answers.arviz.draw_table import variables_of, write_draw_table
-    from rayfbnn.answers.arviz.tree import groups_of_draws
-    from rayfbnn.answers.arviz.tree import to_datatree as tree_of
+    from rayfbnn.answers.datatree import groups_of_draws
+    from rayfbnn.answers.datatree import to_datatree as tree_of
+    from rayfbnn.answers.draw_files import variables_of, write_draw_table
 
     tree = tree_of(store, groups_of_draws(store), numbers=numbers, chains=chains)
     write_draw_table(variables_of(tree, variables), out, on_progress)
@@ -356,9 +355,9 @@ def _export_groups(
     groups: Sequence[str],
     on_progress: OnProgress,
 ) -> None:
-    from rayfbnn.answers.arviz.netcdf import write_netcdf
-    from rayfbnn.answers.arviz.tree import stored_tree
-    from rayfbnn.answers.arviz.tree import to_datatree as tree_of
+    from rayfbnn.answers.datatree import stored_tree
+    from rayfbnn.answers.datatree import to_datatree as tree_of
+    from rayfbnn.answers.draw_files import write_netcdf
 
     names = groups or list(stored_tree(store).children)
     write_netcdf(tree_of(store, names, numbers=numbers, chains=chains), out, on_progress)
@@ -366,7 +365,7 @@ def _export_groups(
 
 def _thinning(run: Draws, draws: int | None, max_mcse: float) -> Thinning:
     """Return the draws to take, with a warning if even all draws leave an error above max_mcse."""
-    from rayfbnn.answers.serving.monte_carlo import thin
+    from rayfbnn.answers.predictor import thin
 
     thinning = thin(run, draws=draws, max_mcse=max_mcse)
     if draws is None and max_mcse > 0 and not thinning.mcse_of_all <= max_mcse:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from rayfbnn.answers.judging.advice import rounded_up
+from rayfbnn.answers.judging.words import rounded_up
 from rayfbnn.describe.verb_results import duration
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say

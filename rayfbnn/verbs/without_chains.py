@@ -258,7 +258,7 @@ def _evidence_of_ladders(
     path: Place, runs: int, temperatures: int, power: float, *, progress: bool
 ) -> Evidence:
     """Estimate the log marginal likelihood from the store of a run of ladders."""
-    from rayfbnn.answers.ladder.verdict import phase_sentences, verdict_on_ladders
+    from rayfbnn.answers.judging.ladder_verdict import phase_sentences, verdict_on_ladders
     from rayfbnn.draws.view import committed
     from rayfbnn.run.evidence import FromLadders, evidence_of_ladders
     from rayfbnn.run.progress import show_share

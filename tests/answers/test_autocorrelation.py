@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rayfbnn.answers.autocorrelation import autocorrelations
+from rayfbnn.answers.mixing import autocorrelations
 from rayfbnn.arrays import Array
 from rayfbnn.streams import Purpose, Streams
 

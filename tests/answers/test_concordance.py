@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from rayfbnn.answers.concordance import Concordance, concordance
+from rayfbnn.answers.measures import Concordance, concordance
 from rayfbnn.arrays import Array
 from tests.support.store.standin_store import normal, uniform
 

@@ -11,7 +11,7 @@ import pytest
 from arviz_stats.base import array_stats
 
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
-from rayfbnn.answers.judging.summary import summarize
+from rayfbnn.answers.judging.modes import summarize
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.quantities import quantities
 from rayfbnn.model.layout import ParameterLayout

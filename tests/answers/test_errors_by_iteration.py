@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from rayfbnn import api
-from rayfbnn.answers.errors_by_iteration import ErrorsByIteration, errors_by_iteration
+from rayfbnn.answers.errors_by_iteration import (
+    ErrorsByIteration,
+    errors_by_iteration,
+    iterations_of,
+    warmup_draws,
+)
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import with_chains, with_draws, without_first
 from rayfbnn.draws.view import Draws, committed
-from rayfbnn.draws.warmup import iterations_of, warmup_draws
 from rayfbnn.store.store import Store
 from tests.support.model.runs import spec_of
 from tests.support.small import small_spec

@@ -13,15 +13,15 @@ import pytest
 
 import rayfbnn
 from rayfbnn.answers.calibration import places
-from rayfbnn.answers.comparing.scores import scores
+from rayfbnn.answers.distances import scores
 from rayfbnn.answers.effects import columns_of, partial_dependence, permutation_shares, value_names
 from rayfbnn.answers.errors_by_iteration import errors_by_iteration
+from rayfbnn.draws.fits import fit_summary
 from rayfbnn.draws.quantities import functions_at, noise_sigmas
-from rayfbnn.draws.stored_fit import fit_summary
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.reduce.effective import mcse_mean
-from rayfbnn.reduce.executors import InProcess
+from rayfbnn.reduce.passes import InProcess
 from rayfbnn.store.store import Store
 from tests.support.pages import ROOT, block_named
 from tests.support.small import small

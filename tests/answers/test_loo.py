@@ -22,14 +22,14 @@ from rayfbnn.answers.loo import (
     leave_out,
     leave_out_one,
     leave_out_tile,
+    n_unreliable,
     relative_efficiency,
 )
-from rayfbnn.answers.loo_comparison import n_unreliable
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Source, committed
 from rayfbnn.errors import StoreError
 from rayfbnn.reduce.blocks import Reader, bytes_of
-from rayfbnn.reduce.executors import InProcess
+from rayfbnn.reduce.passes import InProcess
 from rayfbnn.store.store import Store
 from tests.support.model.linear_run import linear_run, loo_of_linear
 from tests.support.model.runs import MODELS, spec_of

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from rayfbnn import api
-from rayfbnn.answers.judging.of_predictions import verdict_on_predictions
-from rayfbnn.answers.predict import predict_from_draws
+from rayfbnn.answers.predict import predict_from_draws, verdict_on_predictions
 from tests.support.small import small_spec
 from tests.support.store.standin_store import make_data, make_run, make_spec
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from rayfbnn.answers.ranks import ranks_of_chains
+from rayfbnn.answers.mixing import ranks_of_chains
 from rayfbnn.arrays import Array
 from rayfbnn.streams import Purpose, Streams
 

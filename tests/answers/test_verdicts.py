@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
-from rayfbnn.answers.judging.advice import iterations_that_would_do, rounded_up
-from rayfbnn.answers.judging.summary import summarize
+from rayfbnn.answers.judging.modes import summarize
 from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, judge_hyperparameters, short_of
+from rayfbnn.answers.judging.words import iterations_that_would_do, rounded_up
 from rayfbnn.describe.verb_results import diagnosis_text
 from rayfbnn.draws.subsets import chosen
 from tests.support.store.standin_store import make_run, make_spec, normal

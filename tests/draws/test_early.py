@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
-from rayfbnn.draws.early import committed_or_early
+from rayfbnn.draws.view import committed_or_early
 from rayfbnn.errors import ConfigError, StoreError
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.store import Store

@@ -15,7 +15,7 @@ pytest.importorskip("zarr", reason="Zarr is not installed")
 
 from rayfbnn import api  # noqa: E402
 from rayfbnn.arrays import Array  # noqa: E402
-from rayfbnn.draws import functions  # noqa: E402
+from rayfbnn.draws import outputs  # noqa: E402
 from rayfbnn.draws.view import Draws, committed  # noqa: E402
 from rayfbnn.errors import ConfigError, DataError  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
@@ -49,7 +49,7 @@ def draw(folder: Path, *, draws: int, hidden: list[tuple[int, str]], seed: int =
     return committed(Store.open(path))
 
 
-def z_values(estimate: functions.Estimate, expected: Array) -> Array:
+def z_values(estimate: outputs.Estimate, expected: Array) -> Array:
     """Differences in standard errors, where the estimate has an error."""
     error = estimate.standard_error
     return (estimate.value - expected)[error > 0] / error[error > 0]
@@ -59,7 +59,7 @@ def z_values(estimate: functions.Estimate, expected: Array) -> Array:
 def test_covariance_of_functions_is_that_of_the_limit(tmp_path: Path, activation: str) -> None:
     """One hidden layer has the limit's covariance at any width; 8 units, 20,000 functions."""
     run = draw(tmp_path, draws=20_000, hidden=[(8, activation)])
-    estimate = functions.covariance(functions.network_values(run, POINTS)[:, :, 0])
+    estimate = outputs.covariance(outputs.network_values(run, POINTS)[:, :, 0])
     expected = limit_covariance(run.spec.network, POINTS)
     assert np.abs(z_values(estimate, expected)).max() < 5  # 15 numbers: 1 in 100,000 if correct
     wrong = limit_covariance(run.spec.network, 1.1 * POINTS)
@@ -69,9 +69,9 @@ def test_covariance_of_functions_is_that_of_the_limit(tmp_path: Path, activation
 @pytest.mark.parametrize("activation", ["step", "erf"])
 def test_covariance_of_hidden_units_is_that_of_the_limit(tmp_path: Path, activation: str) -> None:
     run = draw(tmp_path, draws=1, hidden=[(50_000, activation)])
-    values = functions.hidden_values(run, POINTS, 0)[0].T
+    values = outputs.hidden_values(run, POINTS, 0)[0].T
     expected = limit_covariance(run.spec.network, POINTS) - 0.01  # without the output's bias
-    assert np.abs(z_values(functions.covariance(values), expected)).max() < 5
+    assert np.abs(z_values(outputs.covariance(values), expected)).max() < 5
 
 
 @pytest.mark.parametrize(("activation", "scale"), [("step", 3.0), ("erf", 2.0)])
@@ -79,7 +79,7 @@ def test_two_wide_layers_have_the_covariance_of_the_limit(
     tmp_path: Path, activation: str, scale: float
 ) -> None:
     run = draw(tmp_path, draws=2000, hidden=[(150, activation), (5, activation)])
-    estimate = functions.covariance(functions.network_values(run, POINTS)[:, :, 0])
+    estimate = outputs.covariance(outputs.network_values(run, POINTS)[:, :, 0])
     network = run.spec.network
     assert np.abs(z_values(estimate, limit_covariance(network, POINTS))).max() < 5
     assert np.abs(z_values(estimate, limit_covariance(network, scale * POINTS))).max() > 5
@@ -87,7 +87,7 @@ def test_two_wide_layers_have_the_covariance_of_the_limit(
 
 def test_a_narrow_first_layer_has_another_covariance_than_a_wide_one(tmp_path: Path) -> None:
     run = draw(tmp_path, draws=2000, hidden=[(1, "step"), (5, "step")])
-    estimate = functions.covariance(functions.network_values(run, POINTS)[:, :, 0])
+    estimate = outputs.covariance(outputs.network_values(run, POINTS)[:, :, 0])
     assert np.abs(z_values(estimate, limit_covariance(run.spec.network, POINTS))).max() > 5
 
 
@@ -101,7 +101,7 @@ def test_functions_of_many_units_are_gaussian_and_of_one_unit_are_not(
     def p_values(units: int, seed: int, draws: int) -> list[float]:
         run = draw(tmp_path, draws=draws, hidden=[(units, activation)], seed=seed)
         limit = limit_covariance(run.spec.network, POINTS)
-        scaled = functions.network_values(run, POINTS)[:, :, 0] @ directions.T
+        scaled = outputs.network_values(run, POINTS)[:, :, 0] @ directions.T
         scaled /= np.sqrt(np.diagonal(directions @ limit @ directions.T))
         return [ks_p_value(scipy.special.ndtr(values)) for values in scaled.T]
 
@@ -120,7 +120,7 @@ def test_step_functions_vary_as_brownian_ones_do(
     """D(x - s/2, x + s/2) = 4 P(the step is between) holds for functions and for their hidden units."""
     run = draw(tmp_path, draws=draws, hidden=[(units, "step")])
     separations = np.array([0.01, 0.1, 1.0, 4.0])
-    estimate = functions.variation(run, np.array([0.2]), separations, layer=layer)
+    estimate = outputs.variation(run, np.array([0.2]), separations, layer=layer)
     between = (np.arctan(0.2 + separations / 2) - np.arctan(0.2 - separations / 2)) / np.pi
     assert np.abs(z_values(estimate, 4 * between)).max() < 4.5  # 4 numbers: 1 in 37,000 if correct
 
@@ -131,7 +131,7 @@ def test_adjustments_make_functions_fractional_brownian(tmp_path: Path, eta: flo
     alpha = eta - 1
     run = draw(tmp_path, draws=1, hidden=[(100_000, "erf")], ah0=str(alpha))
     separations = np.array([0.03, 0.1, 0.3, 1.0])
-    estimate = functions.variation(run, np.array([0.2]), separations, layer=0)
+    estimate = outputs.variation(run, np.array([0.2]), separations, layer=0)
     expected = np.array([adjusted_variation(alpha, 0.2, s) for s in separations])
     assert np.abs(z_values(estimate, expected)).max() < 4.5  # 4 numbers: 1 in 37,000 if correct
     small = np.array([1e-3, 1e-4])
@@ -162,17 +162,17 @@ def adjusted_variation(alpha: float, x: float, s: float) -> float:
 def test_values_do_not_depend_on_the_memory_allowed(tmp_path: Path) -> None:
     run = draw(tmp_path, draws=30, hidden=[(7, "tanh")])
     grid = np.linspace(-2, 2, 41)[:, None]
-    ample = functions.network_values(run, grid)
-    frugal = functions.network_values(run, grid, memory_bytes=1000)
+    ample = outputs.network_values(run, grid)
+    frugal = outputs.network_values(run, grid, memory_bytes=1000)
     np.testing.assert_allclose(frugal, ample, rtol=1e-9, atol=1e-14)
-    values = functions.hidden_values(run, grid, 0)
+    values = outputs.hidden_values(run, grid, 0)
     weights = run.parameter_layout.views(run.positions()[0])
     expected = np.einsum("dpu,duo->dpo", values, weights["ho0"]) + weights["bo"][:, None]
     np.testing.assert_allclose(ample, expected, rtol=1e-12, atol=1e-14)
 
 
 def test_a_point_is_straddled_along_one_input() -> None:
-    low, high = functions.straddling(np.array([1.0, 2.0]), np.array([0.2, 0.6]), axis=1)
+    low, high = outputs.straddling(np.array([1.0, 2.0]), np.array([0.2, 0.6]), axis=1)
     np.testing.assert_allclose(low, [[1, 1.9], [1, 1.7]])
     np.testing.assert_allclose(high, [[1, 2.1], [1, 2.3]])
 
@@ -180,19 +180,19 @@ def test_a_point_is_straddled_along_one_input() -> None:
 def test_estimates_come_with_their_standard_errors(tmp_path: Path) -> None:
     """In 400 samples of 50 values the z-values have a standard deviation near one."""
     run = draw(tmp_path, draws=20_000, hidden=[(30, "erf")])
-    values = functions.network_values(run, POINTS[1:4])[:, :, 0].reshape(400, 50, 3)
+    values = outputs.network_values(run, POINTS[1:4])[:, :, 0].reshape(400, 50, 3)
     expected = limit_covariance(run.spec.network, POINTS[1:4])
-    z = [(e.value - expected) / e.standard_error for e in map(functions.covariance, values)]
+    z = [(e.value - expected) / e.standard_error for e in map(outputs.covariance, values)]
     assert 0.9 < np.std(z) < 1.25
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     run = draw(tmp_path, draws=2, hidden=[(3, "step")])
     with pytest.raises(DataError, match=r"inputs: the shape must be \(points, 1\), got \(4,\)"):
-        functions.network_values(run, np.zeros(4))
+        outputs.network_values(run, np.zeros(4))
     with pytest.raises(ConfigError, match="layer: must be from 0 to 0, got 1"):
-        functions.hidden_values(run, POINTS, 1)
+        outputs.hidden_values(run, POINTS, 1)
     with pytest.raises(ConfigError, match="axis: must be the number of an input, from 0 to 0, got 1"):
-        functions.variation(run, np.zeros(1), np.ones(1), axis=1)
+        outputs.variation(run, np.zeros(1), np.ones(1), axis=1)
     with pytest.raises(ConfigError, match="output: must be from 0 to 0, got 2"):
-        functions.variation(run, np.zeros(1), np.ones(1), output=2)
+        outputs.variation(run, np.zeros(1), np.ones(1), output=2)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rayfbnn.draws.weight_sizes import weight_sizes
+from rayfbnn.draws.quantities import weight_sizes
 from tests.support.store.standin_store import make_run, make_spec
 
 

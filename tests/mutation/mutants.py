@@ -20,11 +20,11 @@ PACKAGE = Path(__file__).parents[2] / "rayfbnn"
 DECIDING = (
     *("model/**/*.py", "mcmc/**/*.py", "approximate/*.py", "ring/*.py", "streams.py"),
     *("data/dataset.py", "data/encode.py", "data/learning.py"),
-    *("answers/predict.py", "answers/predictive.py", "answers/diagnostics.py", "answers/check.py"),
+    *("answers/predict.py", "answers/predictor.py", "answers/diagnostics.py", "answers/check.py"),
     *("answers/calibration.py", "reduce/effective.py", "draws/subsets.py", "answers/judging/*.py"),
-    *("answers/comparing/scores.py", "answers/comparing/distances.py", "answers/comparing/comparison.py"),
-    *("answers/ladder/*.py", "answers/loo.py", "answers/loo_comparison.py", "reduce/importance.py"),
-    *("reduce/placing.py", "study/rule.py", "study/agreement.py", "study/looks.py", "study/ranking.py"),
+    *("answers/distances.py", "answers/distances.py", "answers/comparison.py"),
+    *("answers/ladder/*.py", "answers/loo.py", "answers/loo.py", "reduce/importance.py"),
+    *("reduce/importance.py", "study/rule.py", "study/agreement.py", "study/looks.py", "study/ranking.py"),
     *("store/ladder_rounds.py", "run/collecting.py"),
     *("store/segments/block_files.py", "store/segments/log.py"),
 )

@@ -129,7 +129,7 @@ UNSEEN = {
         "tests/core/test_data.py::test_values_of_either_sign_are_too_large_for_float32",
     ),
     "calibration error": (
-        "answers/comparing/comparison.py",
+        "answers/comparison.py",
         (
             'calibration_error(score["confidence"], score["is_right"])',
             'calibration_error(score["is_right"], score["confidence"])',
@@ -137,7 +137,7 @@ UNSEEN = {
         "tests/answers/comparing/test_comparison.py::test_the_calibration_error_is_the_one_by_hand",
     ),
     "advice where R-hat binds": (
-        "answers/judging/advice.py",
+        "answers/judging/words.py",
         ("(max_rhat**2 - 1) if", "(max_rhat**2 + 1) if"),
         "tests/answers/test_verdicts.py"
         "::test_iterations_that_would_do_follow_from_rhat_where_it_asks_for_more",

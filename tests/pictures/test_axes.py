@@ -15,7 +15,7 @@ from matplotlib.figure import Figure  # noqa: E402
 
 from rayfbnn.answers.effects import probability_bands  # noqa: E402
 from rayfbnn.answers.predict import predict_from_draws  # noqa: E402
-from rayfbnn.draws.functions import network_values  # noqa: E402
+from rayfbnn.draws.outputs import network_values  # noqa: E402
 from rayfbnn.output.lines import all_shortened  # noqa: E402
 from rayfbnn.pictures import along_input, predicted, relevance, traces  # noqa: E402
 from rayfbnn.pictures.panels import logarithmic, set_log_scale, tick_text, titled  # noqa: E402

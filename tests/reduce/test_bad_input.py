@@ -24,7 +24,7 @@ from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.reduce import blocks
 from rayfbnn.reduce.blocks import Reader
-from rayfbnn.reduce.executors import InProcess, OnRay
+from rayfbnn.reduce.passes import InProcess, OnRay
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
 from rayfbnn.study.members import Member

@@ -20,7 +20,7 @@ from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.reduce import predictive
 from rayfbnn.reduce.blocks import Reader, units_of
-from rayfbnn.reduce.executors import InProcess, OnRay
+from rayfbnn.reduce.passes import InProcess, OnRay
 from rayfbnn.store.store import Store
 from tests.support.small import small_spec
 

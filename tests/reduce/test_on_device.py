@@ -12,7 +12,7 @@ import pytest
 import rayfbnn
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.errors import ConfigError
-from rayfbnn.reduce.executors import InProcess
+from rayfbnn.reduce.passes import InProcess
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy import log
 from tests.support.standin_cupy.install import installed

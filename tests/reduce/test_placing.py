@@ -16,9 +16,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import posterior_of
 from rayfbnn.draws.view import committed
 from rayfbnn.model.prior import noise_precisions
-from rayfbnn.reduce.executors import InProcess
-from rayfbnn.reduce.importance import smoothed
-from rayfbnn.reduce.placing import Placed, place
+from rayfbnn.reduce.importance import Placed, place, smoothed
+from rayfbnn.reduce.passes import InProcess
 from rayfbnn.store.store import Store
 from tests.support.model.linear_run import N_CASES, NOISE, linear_run
 from tests.support.store.data_models import OTHER_MODELS, run_of

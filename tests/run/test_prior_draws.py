@@ -11,7 +11,7 @@ import scipy.special
 
 import rayfbnn
 from rayfbnn import api
-from rayfbnn.draws.functions import network_values
+from rayfbnn.draws.outputs import network_values
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError, StoreExistsError, StoreMismatchError
 from rayfbnn.run.sampler import build_posterior

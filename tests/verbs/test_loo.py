@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
-from rayfbnn.answers.loo_comparison import LooComparison
+from rayfbnn.answers.loo import LooComparison
 from rayfbnn.errors import ConfigError, RayFBNNError, StoreMismatchError
 from rayfbnn.run import progress
 from tests.support.drivers import finish, start

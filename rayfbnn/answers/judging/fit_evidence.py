@@ -8,18 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfbnn.answers.calibration import Places
-from rayfbnn.answers.judging.fit_tests import LabelCases, NumberCases
-from rayfbnn.answers.judging.mean_features import PREDICTED_VALUE, has_order, labels_have_order
+from rayfbnn.answers.judging.fit_tests import (
+    PREDICTED_VALUE,
+    LabelCases,
+    NumberCases,
+    has_order,
+    labels_have_order,
+)
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import Dataset
 from rayfbnn.draws.held import hold
 from rayfbnn.draws.subsets import evenly_spaced, thinned, with_chains
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.blocks import KEPT_BYTES, Block, Reader, Unit, bytes_of
-from rayfbnn.reduce.executors import Executor, InProcess
-from rayfbnn.reduce.importance import is_unreliable
-from rayfbnn.reduce.passes import Passes, distribution_sums
-from rayfbnn.reduce.placing import Placed, place
+from rayfbnn.reduce.importance import Placed, is_unreliable, place
+from rayfbnn.reduce.passes import Executor, InProcess, Passes, distribution_sums
 from rayfbnn.reduce.tile import Tile
 from rayfbnn.streams import SHARED, Purpose, Streams
 

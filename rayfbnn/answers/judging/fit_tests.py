@@ -6,6 +6,7 @@ which do come from the predictive distributions. docs/diagnostics.md has the pur
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -13,17 +14,116 @@ from itertools import islice
 import numpy as np
 import scipy.special
 
-from rayfbnn.answers.judging.mean_features import PREDICTED_VALUE, SHARES, VALUE, Feature, features
-from rayfbnn.answers.judging.p_values import (
-    LEAST_PLACE,
-    anderson_darling,
-    binomial_p,
-    correlation_p,
-    normal_scores,
-    ranks,
-    two_sided,
-)
 from rayfbnn.arrays import Array
+
+VALUE, INPUTS, ROWS, PRODUCTS = "value", "inputs", "rows", "products"
+SHARES = {VALUE: 0.1, INPUTS: 0.45, ROWS: 0.15, PRODUCTS: 0.3}
+PREDICTED_VALUE = "the predicted value"
+SLOPE_OF_VALUE = f"a slope in {PREDICTED_VALUE}"
+_LEADING = 5  # inputs with products that are tested
+_ONE_WAY = 0.9  # share of the steps between rows that go one way, if the rows are sorted by the target
+_MIXED = 0.5  # changes of label between rows, relative to a random order; fewer if rows are sorted by label
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A function of the cases.
+
+    name    in words, such as "a curve in x1"
+    group   VALUE, INPUTS, ROWS or PRODUCTS
+    of      the names of the inputs; none for the predicted value and the rows
+    low     where the function is lowest, in words
+    high    where it is highest
+    values  (n_cases,) of ranks, with mean zero and a sum of squares of one; all zeros if it does not vary
+    plain   (n_cases,) the same function of the covariates themselves
+    """
+
+    name: str
+    group: str
+    of: tuple[str, ...]
+    low: str
+    high: str
+    values: Array
+    plain: Array
+
+
+def features(inputs: Mapping[str, Array], predicted: Array | None, *, has_order: bool) -> Iterator[Feature]:
+    """Yield all features of some cases.
+
+    inputs     (n_cases,) by name
+    predicted  (n_cases,) predicted values; None without features of them
+    has_order  whether the order of the rows is a feature
+    """
+    if predicted is not None:
+        yield from _alone(VALUE, PREDICTED_VALUE, (), predicted)
+    for name, values in inputs.items():
+        yield from _alone(INPUTS, name, (name,), values)
+    n_cases = len(next(iter(inputs.values()), ()))
+    if has_order and n_cases:
+        where = "in the first third of the rows", "in the last third"
+        numbers = np.arange(float(n_cases))
+        yield Feature("a trend over the rows", ROWS, (), *where, _ranks(numbers), numbers)
+    for first, second in itertools.combinations(_leading(inputs, predicted), 2):
+        one, other = inputs[first], inputs[second]
+        plain = (one - np.median(one)) * (other - np.median(other))
+        one, other = _ranks(one), _ranks(other)
+        both = f"where {first} and {second} deviate from their medians"
+        where = f"{both} in opposite directions", "where they do in the same direction"
+        values = _beyond(one * other, one, other)
+        yield Feature(f"a product of {first} and {second}", PRODUCTS, (first, second), *where, values, plain)
+
+
+def _alone(group: str, name: str, of: tuple[str, ...], covariate: Array) -> Iterator[Feature]:
+    """Yield a slope and a curve; a covariate of two values has no curve."""
+    ranked = _ranks(covariate)
+    where = f"where {name} is lowest", "where it is highest"
+    yield Feature(f"a slope in {name}", group, of, *where, ranked, covariate)
+    curve = _beyond(ranked**2, ranked)
+    if curve.any():
+        where = f"where {name} is near its median", "where it is far from it"
+        plain = (covariate - np.median(covariate)) ** 2
+        yield Feature(f"a curve in {name}", group, of, *where, curve, plain)
+
+
+def _leading(inputs: Mapping[str, Array], predicted: Array | None) -> list[str]:
+    """Return the names of the inputs that predicted values depend on most, in the order of the inputs."""
+    if len(inputs) <= _LEADING or predicted is None:
+        return list(inputs)[:_LEADING]
+    ranked = _ranks(predicted)
+    strength = [-abs(float(_ranks(values) @ ranked)) for values in inputs.values()]
+    leading = np.sort(np.argsort(strength, kind="stable")[:_LEADING])
+    return [list(inputs)[at] for at in leading]
+
+
+def _ranks(values: Array) -> Array:
+    return np.asarray(ranks(values[None])[0])
+
+
+def _beyond(values: Array, *others: Array) -> Array:
+    """Return the part of a feature that no straight function of others, with means of zero, explains."""
+    basis = np.column_stack([np.ones(len(values)), *others])
+    rest = values - basis @ np.linalg.lstsq(basis, values, rcond=None)[0]
+    size, before = np.linalg.norm(rest), np.linalg.norm(values)
+    return np.asarray(rest / size if size > 1e-6 * before else np.zeros_like(rest))
+
+
+def has_order(targets: Array) -> bool:
+    """Return True if numbers are not sorted, because only then can a trend over their rows mean something.
+
+    The rows may be sorted in one piece or in several; equal neighbours say nothing.
+
+    targets  (n_cases,) without missing values
+    """
+    steps = np.sign(np.diff(targets))
+    n_up, n_down = int((steps > 0).sum()), int((steps < 0).sum())
+    return max(n_up, n_down) < _ONE_WAY * (n_up + n_down)
+
+
+def labels_have_order(has_label: Array) -> bool:
+    """Return whether cases are not sorted or grouped by their label."""
+    share, n_changes = has_label.mean(), int((has_label[1:] != has_label[:-1]).sum())
+    return bool(n_changes > _MIXED * 2 * share * (1 - share) * len(has_label))
+
 
 LEVELS = (0.5, 0.8, 0.95)
 COVERAGE, UNIFORMITY, OUTLIERS, VARIATION = "coverage", "uniformity", "outliers", "variation"
@@ -302,3 +402,84 @@ class LabelCases:
 
 def _centred(values: Array, weights: Array) -> Array:
     return np.asarray(values - np.average(values, weights=weights))
+
+
+LEAST_PLACE = 1e-16  # the distance of a place from 0 or 1 that float64 can tell
+_LEAST_P = 1e-300
+
+
+def normal_scores(places: Array) -> Array:
+    """Return the standard normal quantiles of places; those at 0 or 1 are about 8.2 from the middle."""
+    return np.asarray(scipy.special.ndtri(np.clip(places, LEAST_PLACE, 1 - LEAST_PLACE)))
+
+
+def anderson_darling(places: Array) -> Array:
+    """Return the p-value of uniformity of each row, (n_rows,).
+
+    The statistic of Anderson and Darling (1954) weighs both tails; its distribution for many cases is that of
+    Marsaglia and Marsaglia (2004), "Evaluating the Anderson-Darling distribution".
+
+    places  (n_rows, n_cases)
+    """
+    n = places.shape[1]
+    ordered = np.sort(np.clip(places, LEAST_PLACE, 1 - LEAST_PLACE), axis=1)
+    odd = 2 * np.arange(1, n + 1) - 1
+    square = -n - ((np.log(ordered) + np.log1p(-ordered[:, ::-1])) @ odd) / n
+    return _anderson_p(square)
+
+
+def _anderson_p(square: Array) -> Array:
+    z = np.clip(square, 1e-3, None)
+    low = np.minimum(z, 2.0)
+    poly = np.polyval([0.00168691, -0.011672, 0.0347962, -0.0649821, 0.247105, 2.00012], low)
+    below = 1 - np.exp(-1.2337141 / low) / np.sqrt(low) * poly
+    high = np.clip(z, 2.0, 12.0)
+    poly = np.polyval([-0.0003146, 0.008056, -0.082433, 0.43424, -2.30695, 1.0776], high)
+    above = -np.expm1(-np.exp(poly)) * np.exp(-np.maximum(z - 12.0, 0))
+    return np.clip(np.where(z < 2.0, below, above), _LEAST_P, 1.0)
+
+
+def binomial_p(counts: Array, n: int, share: float) -> Array:
+    """Return two-sided p-values of binomial counts: twice the smaller tail."""
+    at_most = scipy.special.bdtr(counts, n, share)
+    at_least = np.where(counts > 0, scipy.special.bdtrc(np.maximum(counts - 1, 0), n, share), 1.0)
+    return np.clip(2 * np.minimum(at_most, at_least), _LEAST_P, 1.0)
+
+
+def ranks(values: Array) -> Array:
+    """Return the ranks in each row, centred and scaled to a sum of squares of one; zeros if all are equal."""
+    n = values.shape[1]
+    order = np.argsort(values, axis=1, kind="stable")
+    of_sorted = np.take_along_axis(values, order, axis=1)
+    is_new = np.concatenate([np.ones((len(values), 1), bool), of_sorted[:, 1:] != of_sorted[:, :-1]], axis=1)
+    place = np.arange(n)[None]
+    first = np.maximum.accumulate(np.where(is_new, place, 0), axis=1)
+    is_last = np.concatenate([is_new[:, 1:], np.ones((len(values), 1), bool)], axis=1)
+    last = np.minimum.accumulate(np.where(is_last, place, n)[:, ::-1], axis=1)[:, ::-1]
+    result = np.empty(values.shape)
+    np.put_along_axis(result, order, (first + last) / 2, axis=1)
+    result -= result.mean(axis=1, keepdims=True)
+    size = np.sqrt((result**2).sum(axis=1, keepdims=True))
+    return np.divide(result, size, out=np.zeros_like(result), where=size > 0)
+
+
+def correlation_p(spread: Array, covariate: Array) -> Array:
+    """Return two-sided p-values of Spearman's rank correlation, (n_rows,); the arguments are from `ranks`."""
+    n = spread.shape[1]
+    correlation = np.clip((spread * covariate).sum(axis=1), -1 + 1e-12, 1 - 1e-12)
+    t = correlation * np.sqrt((n - 2) / (1 - correlation**2))
+    return np.clip(2 * scipy.special.stdtr(n - 2, -np.abs(t)), _LEAST_P, 1.0)
+
+
+def two_sided(z: Array) -> Array:
+    """Return two-sided p-values of standard normal statistics."""
+    return np.clip(2 * scipy.special.ndtr(-np.abs(z)), _LEAST_P, 1.0)
+
+
+def limits_of_share(n: int, share: float, probability: float = 0.95) -> tuple[float, float]:
+    """Return the limits within which a binomial share lies with a probability of at least `probability`."""
+    counts = np.arange(n + 1)
+    at_most = scipy.special.bdtr(counts, n, share)
+    tail = (1 - probability) / 2
+    low, high = (int((at_most < share_below).sum()) for share_below in (tail, 1 - tail))
+    return low / n, min(high, n) / n

@@ -11,17 +11,22 @@ from rayfbnn.answers.judging.fit_evidence import JudgedTarget
 from rayfbnn.answers.judging.fit_tests import (
     CONFIDENCE,
     COVERAGE,
+    INPUTS,
     LEVELS,
     MEAN,
     OUTLIERS,
+    PRODUCTS,
     RATE,
+    ROWS,
+    SLOPE_OF_VALUE,
     VARIATION,
+    Feature,
     LabelCases,
     NumberCases,
     Test,
+    limits_of_share,
+    normal_scores,
 )
-from rayfbnn.answers.judging.mean_features import INPUTS, PRODUCTS, ROWS, SLOPE_OF_VALUE, Feature
-from rayfbnn.answers.judging.p_values import limits_of_share, normal_scores
 from rayfbnn.arrays import Array
 from rayfbnn.model.likelihood.data_model import Misfit
 from rayfbnn.numerals import in_range

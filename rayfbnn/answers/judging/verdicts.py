@@ -6,10 +6,18 @@ import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from rayfbnn.answers.judging import advice
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, AverageError
 from rayfbnn.answers.judging.modes import Mode, mode_sentences
-from rayfbnn.answers.wording import known, listed, numbered
+from rayfbnn.answers.judging.words import (
+    RHAT_IN_REACH,
+    chains_advice,
+    known,
+    listed,
+    mode_advice,
+    numbered,
+    resume_advice,
+    stepsize_advice,
+)
 from rayfbnn.numerals import compared
 from rayfbnn.output import tables
 from rayfbnn.reduce.effective import MIN_DRAWS
@@ -17,7 +25,7 @@ from rayfbnn.reduce.effective import MIN_DRAWS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.answers.judging.summary import Summary
+    from rayfbnn.answers.judging.modes import Summary
     from rayfbnn.spec import RunSpec
 
 Grade = Literal["converged", "usable", "not usable", "not converged", "no misfit", "misfit", "cannot tell"]
@@ -199,7 +207,7 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
         decided_by = remarks[-1] if error.is_moving else remarks[0]
         if not error.is_moving:
             enough = error.chains_that_would_do
-            recommended.append(advice.chains_advice(evidence.spec, error.chains, enough))
+            recommended.append(chains_advice(evidence.spec, error.chains, enough))
     return Verdict(
         "predictions",
         grade,
@@ -261,7 +269,7 @@ def _error_sentence(error: AverageError) -> str:
 
 def _disagreement(evidence: Evidence) -> list[str]:
     """Say that the chains disagree, and list the chains in each mode."""
-    high = (evidence.summary.table["rhat"] > advice.RHAT_IN_REACH).any()
+    high = (evidence.summary.table["rhat"] > RHAT_IN_REACH).any()
     sentences = mode_sentences(evidence.modes)
     if not sentences and not high:
         return []
@@ -291,18 +299,18 @@ def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, 
     if evidence.divergences:
         reasons.append(evidence.divergences)
     if frozen or evidence.divergences:
-        recommended.append(advice.stepsize_advice(evidence.spec))
+        recommended.append(stepsize_advice(evidence.spec))
     reasons += short_of(table, limits)
     unknown = table.index[table[["rhat", "ess_bulk", "ess_tail"]].isna().any(axis=1)]
     if not reasons and len(unknown):
         reasons.append(f"R-hat or ESS is not known: {listed(list(unknown))}")
     iterations = None
     needed = table["iterations"].dropna()
-    if (table["rhat"] > advice.RHAT_IN_REACH).any():
-        recommended.append(advice.mode_advice(evidence.spec))
+    if (table["rhat"] > RHAT_IN_REACH).any():
+        recommended.append(mode_advice(evidence.spec))
     elif len(needed):
         iterations = int(needed.max())
-        recommended.append(advice.resume_advice(evidence.path, iterations))
+        recommended.append(resume_advice(evidence.path, iterations))
     return reasons, recommended, iterations, is_unknown
 
 

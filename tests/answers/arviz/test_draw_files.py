@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
-from rayfbnn.answers.arviz import draw_table, netcdf
+from rayfbnn.answers import draw_files
 from rayfbnn.errors import ConfigError
 from rayfbnn.run import progress
 from tests.support.small import small_spec
@@ -43,8 +43,8 @@ def read(path: Path) -> pd.DataFrame:
 
 @pytest.fixture(params=[32e6, 300, 10_000], ids=["in one piece", "draw by draw", "chains in pieces"])
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(draw_table, "_BLOCK_BYTES", request.param)
-    monkeypatch.setattr(netcdf, "_PIECE_BYTES", request.param)
+    monkeypatch.setattr(draw_files, "_BLOCK_BYTES", request.param)
+    monkeypatch.setattr(draw_files, "_PIECE_BYTES", request.param)
     yield
 
 
@@ -60,7 +60,7 @@ def test_a_table_has_a_row_for_each_draw_and_every_number_of_it(
     names = ["chain", "draw"]
     for group in ("posterior", "sample_stats"):
         for name, variable in tree[group].to_dataset().data_vars.items():
-            columns = draw_table.column_names(str(name), variable)
+            columns = draw_files.column_names(str(name), variable)
             names += columns
             expected = variable.values.reshape(CHAINS * DRAWS, -1)
             found = table[columns].to_numpy().astype(expected.dtype)
@@ -100,7 +100,7 @@ def test_variables_are_chosen_by_names_and_patterns_and_draws_by_their_number(
 def test_a_table_that_is_too_wide_names_the_variables_to_leave_out(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draw_table, "MOST_COLUMNS", 20)
+    monkeypatch.setattr(draw_files, "MOST_COLUMNS", 20)
     message = (
         r"variables: a table of these would have \d\d columns, above the limit of 20 \(ih0 6, .*sigma_\*,lp"
     )
@@ -148,7 +148,7 @@ def test_a_file_is_written_whole_or_not_at_all(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     """The work stops after the first piece; an older file stays as it was."""
-    monkeypatch.setattr(draw_table, "_BLOCK_BYTES", 300)
+    monkeypatch.setattr(draw_files, "_BLOCK_BYTES", 300)
     out = tmp_path / f"draws{ending}"
     out.write_text("old")
 
@@ -199,7 +199,7 @@ def test_netcdf_without_its_library_names_what_to_install(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        netcdf, "find_spec", lambda name: None if name == "h5netcdf" else importlib.util.find_spec(name)
+        draw_files, "find_spec", lambda name: None if name == "h5netcdf" else importlib.util.find_spec(name)
     )
     with pytest.raises(ConfigError, match=r'a \.nc file needs h5netcdf; pip install "rayfbnn\[netcdf\]"'):
         rayfbnn.export(store, out=tmp_path / "run.nc")

@@ -12,7 +12,7 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import rayfbnn
-from rayfbnn.draws.functions import network_values
+from rayfbnn.draws.outputs import network_values
 from rayfbnn.draws.subsets import spread
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError

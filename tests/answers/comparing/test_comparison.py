@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rayfbnn.answers.comparing.comparison import Compared, compare_draws
-from rayfbnn.answers.comparing.table import COLUMNS, Comparison
+from rayfbnn.answers.comparison import COLUMNS, Compared, Comparison, compare_draws
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.errors import DataError, StoreMismatchError
 from tests.support.store.data_models import OTHER_MODELS, run_of

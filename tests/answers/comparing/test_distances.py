@@ -9,10 +9,9 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from rayfbnn.answers.comparing import distances as module
-from rayfbnn.answers.comparing import scores
-from rayfbnn.answers.comparing.distances import kl, w2
-from rayfbnn.answers.comparing.scores import coverage, crps, mean_and_error, reliability
+from rayfbnn.answers import distances
+from rayfbnn.answers import distances as module
+from rayfbnn.answers.distances import coverage, crps, kl, mean_and_error, reliability, w2
 from tests.support.mutants import mutant
 from tests.support.store.standin_store import normal, uniform
 
@@ -93,7 +92,7 @@ def is_error_by_hand(source: Any) -> bool:
 
 
 def test_the_calibration_error_is_that_by_hand() -> None:
-    assert is_error_by_hand(scores)
+    assert is_error_by_hand(distances)
     said, right = reliability(CONFIDENCE, IS_RIGHT)
     np.testing.assert_allclose(said, [0.63, 0.95])
     np.testing.assert_allclose(right, [0.5, 1])
@@ -113,7 +112,7 @@ def is_error_of_calibration(source: Any) -> bool:
 
 
 def test_the_calibration_error_of_a_calibrated_table_goes_to_zero() -> None:
-    assert is_error_of_calibration(scores)
+    assert is_error_of_calibration(distances)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_the_calibration_error_of_a_calibrated_table_goes_to_zero() -> None:
     ],
 )
 def test_a_wrong_error_of_calibration_is_killed(old: str, new: str) -> None:
-    wrong = mutant(scores, (old, new))
+    wrong = mutant(distances, (old, new))
     assert not (is_error_by_hand(wrong) and is_error_of_calibration(wrong))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rayfbnn
-from rayfbnn.answers.comparing.table import Comparison
+from rayfbnn.answers.comparison import Comparison
 from tests.support.pages import ROOT
 
 EXAMPLES = ROOT / "examples" / "approximations"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rayfbnn.answers.comparing.without_inputs import log_probability_without_inputs
+from rayfbnn.answers.distances import log_probability_without_inputs
 
 
 def test_labels_have_their_shares_with_one_case_of_each_added() -> None:

@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 from rayfbnn import api
 from rayfbnn.answers.fit_diagnosis import FitDiagnosis, drifts
 from rayfbnn.cli import app
+from rayfbnn.draws.fits import fit_summary, with_members
 from rayfbnn.draws.outputs import outputs_by_case, posterior_of
-from rayfbnn.draws.stored_fit import fit_summary
 from rayfbnn.draws.view import committed
-from rayfbnn.draws.weighted_starts import with_members
 from rayfbnn.errors import StoreError, StoreMismatchError
 from rayfbnn.reduce.importance import pareto_k
 from rayfbnn.spec import RunSpec

@@ -16,16 +16,21 @@ import scipy.stats
 
 import rayfbnn
 from rayfbnn.answers.diagnostics import Diagnosis
-from rayfbnn.answers.judging.fit import FitVerdict, judge_fit
+from rayfbnn.answers.judging.fit import (
+    FitVerdict,
+    judge_fit,
+    verdict_on_fit,
+    verdict_on_fit_at,
+    verdict_on_fit_left_out,
+)
 from rayfbnn.answers.judging.fit_evidence import FitEvidence, evidence_at, evidence_left_out
-from rayfbnn.answers.judging.of_fit import verdict_on_fit, verdict_on_fit_at, verdict_on_fit_left_out
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.arrays import Array
 from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
 from rayfbnn.draws.subsets import halves, thinned
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
-from rayfbnn.reduce.executors import OnRay
+from rayfbnn.reduce.passes import OnRay
 from rayfbnn.store.store import Store
 from tests.support.store.standin_store import make_run, make_spec, normal, uniform
 

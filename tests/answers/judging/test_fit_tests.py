@@ -21,19 +21,17 @@ from rayfbnn.answers.judging.fit_tests import (
     VARIATION,
     LabelCases,
     NumberCases,
+    anderson_darling,
+    binomial_p,
+    correlation_p,
     joint_p,
+    limits_of_share,
+    ranks,
 )
 from rayfbnn.answers.judging.fit_tests import (
     Test as OneTest,
 )
 from rayfbnn.answers.judging.fit_words import misfit, sentences
-from rayfbnn.answers.judging.p_values import (
-    anderson_darling,
-    binomial_p,
-    correlation_p,
-    limits_of_share,
-    ranks,
-)
 from rayfbnn.arrays import Array
 from tests.support.store.standin_store import make_spec, normal, uniform
 

@@ -15,9 +15,18 @@ import scipy.special
 import rayfbnn
 from rayfbnn.answers.judging.fit import FitVerdict, judge_fit
 from rayfbnn.answers.judging.fit_evidence import FitEvidence, JudgedTarget
-from rayfbnn.answers.judging.fit_tests import MEAN, LabelCases, NumberCases, calibrated, joint_p
-from rayfbnn.answers.judging.mean_features import PRODUCTS, features, has_order, labels_have_order
-from rayfbnn.answers.judging.p_values import normal_scores
+from rayfbnn.answers.judging.fit_tests import (
+    MEAN,
+    PRODUCTS,
+    LabelCases,
+    NumberCases,
+    calibrated,
+    features,
+    has_order,
+    joint_p,
+    labels_have_order,
+    normal_scores,
+)
 from rayfbnn.arrays import Array
 from rayfbnn.model.likelihood.binary import BinaryTargets
 from rayfbnn.model.likelihood.real import RealTargets

@@ -16,8 +16,13 @@ import scipy.stats
 
 from rayfbnn import api
 from rayfbnn.answers.diagnostics import diagnose_draws
-from rayfbnn.answers.judging.chain_average import AverageError, error_of_moments
-from rayfbnn.answers.judging.on_the_way import PARTS, is_on_its_way, move_apart
+from rayfbnn.answers.judging.chain_average import (
+    PARTS,
+    AverageError,
+    error_of_moments,
+    is_on_its_way,
+    move_apart,
+)
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import committed
 from rayfbnn.reduce.effective import ess_bulk, ess_tail, rhat

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rayfbnn.answers.judging.ladder_hint import are_steady, ladder_hint, with_hint
 from rayfbnn.answers.judging.verdicts import Verdict
-from rayfbnn.answers.ladder.hint import are_steady, ladder_hint, with_hint
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import committed
 from rayfbnn.state import ChainState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rayfbnn.answers.ladder.obstacle import lasting_obstacle
+from rayfbnn.answers.judging.ladder_hint import lasting_obstacle
 from rayfbnn.arrays import Array
 from rayfbnn.draws.ladders import LadderDraws
 from rayfbnn.streams import Purpose, Streams

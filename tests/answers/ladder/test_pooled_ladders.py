@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from rayfbnn import api
-from rayfbnn.answers.ladder.pooled import verdict_on_pooled_ladders
-from rayfbnn.answers.ladder.weighing import pooled_by_evidence
-from rayfbnn.draws.stacked import stacked
+from rayfbnn.answers.judging.ladder_pooled import pooled_by_evidence, verdict_on_pooled_ladders
+from rayfbnn.draws.same_posterior import stacked
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.store.store import Store

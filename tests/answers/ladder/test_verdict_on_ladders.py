@@ -14,10 +14,10 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.answers.diagnostics import Diagnosis
+from rayfbnn.answers.judging.ladder_evidence import LadderEvidence, Phase, common_level, error_by_halves
+from rayfbnn.answers.judging.ladder_pooled import weighed_by_evidence
+from rayfbnn.answers.judging.ladder_verdict import judge_ladders, overruled
 from rayfbnn.answers.judging.verdicts import Verdict
-from rayfbnn.answers.ladder.evidence import LadderEvidence, Phase, common_level, error_by_halves
-from rayfbnn.answers.ladder.verdict import judge_ladders, overruled
-from rayfbnn.answers.ladder.weighing import weighed_by_evidence
 from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
 from rayfbnn.draws.ladders import LadderDraws
 from rayfbnn.draws.subsets import chosen

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import rayfbnn
-from rayfbnn.answers.predictive import predictive_quantiles, predictive_sample
+from rayfbnn.answers.predictor import predictive_quantiles, predictive_sample
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rayfbnn
-from rayfbnn.answers.serving import export as exporting
+from rayfbnn.answers import export as exporting
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store

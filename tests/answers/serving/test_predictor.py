@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 
 import rayfbnn
-from rayfbnn.answers.serving.monte_carlo import thin
-from rayfbnn.answers.serving.predictor import Predictor
+from rayfbnn.answers.predictor import Predictor, thin
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.store.store import Store

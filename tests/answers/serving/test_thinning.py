@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from rayfbnn.answers.serving import monte_carlo
-from rayfbnn.answers.serving.monte_carlo import thin
+from rayfbnn.answers import predictor
+from rayfbnn.answers.predictor import thin
 from rayfbnn.draws.outputs import outputs_by_case
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.draws.subsets import spread
@@ -43,7 +43,7 @@ def plain_error(run: Draws, n_wanted: int) -> float:
 def test_the_first_number_of_draws_that_is_enough_is_taken(
     max_mcse: float, cases_bytes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monte_carlo, "_CASES_BYTES", cases_bytes)
+    monkeypatch.setattr(predictor, "_CASES_BYTES", cases_bytes)
     run = slow_run()
     thinning = thin(run, draws=None, max_mcse=max_mcse)
     of_all, wanted = plain_error(run, 300), 25

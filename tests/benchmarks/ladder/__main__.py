@@ -37,8 +37,8 @@ import numpy as np
 import pandas as pd
 
 import rayfbnn
-from rayfbnn.answers.ladder.evidence import ladder_evidence
-from rayfbnn.answers.ladder.verdict import judge_ladders
+from rayfbnn.answers.judging.ladder_evidence import ladder_evidence
+from rayfbnn.answers.judging.ladder_verdict import judge_ladders
 from rayfbnn.data import read_training
 from rayfbnn.describe.verb_results import evidence_text
 from rayfbnn.draws.ladders import LadderDraws, ladder_draws

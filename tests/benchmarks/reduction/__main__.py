@@ -25,9 +25,8 @@ from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.model.likelihood.data_model import QUANTILES
 from rayfbnn.reduce.blocks import Reader, Unit
-from rayfbnn.reduce.executors import Executor, InProcess, OnRay
-from rayfbnn.reduce.predictive import summaries
-from rayfbnn.reduce.summary import Cases, joined
+from rayfbnn.reduce.passes import Executor, InProcess, OnRay
+from rayfbnn.reduce.predictive import Cases, joined, summaries
 from rayfbnn.store.store import Store
 
 EXAMPLE = Path(__file__).parents[3] / "examples/robot_arm/hybrid.toml"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rayfbnn import api
+from rayfbnn.answers.judging.fit import verdict_on_fit
 from rayfbnn.answers.judging.fit_evidence import evidence_left_out
-from rayfbnn.answers.judging.of_fit import verdict_on_fit
-from rayfbnn.answers.ladder.weighing import pooled_by_evidence
+from rayfbnn.answers.judging.ladder_pooled import pooled_by_evidence
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.reporting.reported_run import Cases, read_run
 from rayfbnn.store.store import Store

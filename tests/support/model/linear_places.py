@@ -8,8 +8,7 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.answers.judging.fit_evidence import PREDICTED_SPREAD, REPLICATES, FitEvidence, JudgedTarget
-from rayfbnn.answers.judging.fit_tests import NumberCases
-from rayfbnn.answers.judging.mean_features import PREDICTED_VALUE, has_order
+from rayfbnn.answers.judging.fit_tests import PREDICTED_VALUE, NumberCases, has_order
 from rayfbnn.arrays import Array
 
 MISSED = {"nothing": 0.0, "curve": 0.5, "product": 0.5, "trend": 1.0, "spread": 1.4, "zeros": 0.05}

@@ -15,7 +15,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding
-from rayfbnn.draws.linear import check_own_networks
+from rayfbnn.draws.fits import check_own_networks
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.draws.subsets import with_draws
 from rayfbnn.errors import ConfigError

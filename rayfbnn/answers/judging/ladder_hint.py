@@ -1,4 +1,4 @@
-"""The hint that a ladder may join the modes that the chains of an ordinary run sit in."""
+"""The hint that a ladder may join modes, and what keeps ladders that are there from doing so."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.judging.advice import RHAT_IN_REACH
 from rayfbnn.answers.judging.verdicts import Verdict
+from rayfbnn.answers.judging.words import RHAT_IN_REACH
 from rayfbnn.arrays import Array
+from rayfbnn.draws.ladders import LadderDraws
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
-from rayfbnn.reduce.effective import MIN_DRAWS
+from rayfbnn.reduce.effective import MIN_DRAWS, rhat
 from rayfbnn.spec import RunSpec
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
+
 
 _STEADY = 0.5  # standard deviations of a chain that its mean may change by, from half to half
 _LADDERS = 8
@@ -95,3 +97,45 @@ def _cost(run: Draws) -> float:
     )
     exchanged = sum(phase.iterations for phase in _with_ladders(spec).phase[-2:])
     return _LADDERS * exchanged * _GRADIENTS / (spec.chains * max(1, of_run))
+
+
+# With fewer draws, levels may only seem to disagree or not to exchange. Neighbours that exchange in one of
+# fifty iterations would have eight exchanges in these.
+_LEAST_DRAWS = 400
+
+
+def lasting_obstacle(levels: LadderDraws) -> str:
+    """Return why more iterations with the same levels would not make ladders converge; "" if they may.
+
+    Levels do not change any more once draws are kept. If neighbours hardly exchange, or if ladders disagree
+    at the hot end where each of them is steady, that will stay so.
+    """
+    if levels.measure.shape[1] < _LEAST_DRAWS:
+        return ""
+    return _without_exchange(levels) or _without_agreement(levels)
+
+
+def _without_exchange(levels: LadderDraws) -> str:
+    """Name the neighbours that are expected to exchange less than once in all draws."""
+    n_draws = levels.measure.shape[1]
+    exchanges = n_draws * (1 - levels.rejection)
+    ladder, pair = np.unravel_index(np.argmin(exchanges), exchanges.shape)
+    if not exchanges[ladder, pair] < 1:
+        return ""
+    return (
+        f"{levels.name_of(int(pair))} and {levels.name_of(int(pair) + 1)} exchange less than once in"
+        f" {n_draws} iterations of ladder {levels.ladders[ladder]}"
+    )
+
+
+def _without_agreement(levels: LadderDraws) -> str:
+    """Say that ladders disagree at all hotter levels, if each is steady where they disagree least."""
+    hot_half = levels.measure[..., : levels.n_levels // 2].astype(float)
+    of_levels = [float(rhat(hot_half[..., level])) for level in range(hot_half.shape[2])]
+    least = int(np.argmin(of_levels))
+    if not of_levels[least] > RHAT_IN_REACH or not are_steady(hot_half[..., least]):
+        return ""
+    return (
+        f"the ladders are steady but disagree at all levels of the hotter half (R-hat at least"
+        f" {of_levels[least]:.2f})"
+    )

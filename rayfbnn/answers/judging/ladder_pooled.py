@@ -1,4 +1,4 @@
-"""The ladders of several stores together: their evidence is comparable if it is from one level."""
+"""Ladders whose phases weigh by their evidence: those of one run, and those of several stores together."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rayfbnn.answers.judging.ladder_evidence import LadderEvidence, common_level, ladder_evidence, phases_of
+from rayfbnn.answers.judging.ladder_verdict import (
+    LadderVerdict,
+    judge_ladders,
+    phase_sentences,
+    verdict_on_ladders,
+)
 from rayfbnn.answers.judging.modes import modes
-from rayfbnn.answers.ladder.evidence import LadderEvidence, common_level, ladder_evidence, phases_of
-from rayfbnn.answers.ladder.verdict import LadderVerdict, judge_ladders, verdict_on_ladders
+from rayfbnn.draws.fits import weighed
 from rayfbnn.draws.ladders import is_of_ladders, ladder_draws
-from rayfbnn.draws.stacked import stacked
+from rayfbnn.draws.same_posterior import stacked
 from rayfbnn.draws.view import Draws
 from rayfbnn.numerals import plain
 from rayfbnn.reduce.effective import MIN_DRAWS, rhat
@@ -96,3 +102,58 @@ def _pooled_evidence(runs: Sequence[Draws], every: Sequence[LadderEvidence], poo
         trips=tuple(trips for one in every for trips in one.trips),
         phases=phases_of(pool, np.array(log_z)),
     )
+
+
+BESIDE = "; the same with equal weights is given beside it"  # where both are
+
+
+def weighed_by_evidence(run: Draws, verdict: LadderVerdict | None) -> tuple[Draws, str]:
+    """Weigh ladders by exp(log Z); return the weighed draws, and a sentence that names the phases.
+
+    The run itself and "" are returned if all ladders count alike: there are none, no phases remain, or log Z
+    of different ladders cannot be compared.
+
+    verdict  on the ladders of the run; None for a run without
+    """
+    if verdict is None or verdict.evidence is None or not verdict.has_phases:
+        return run, ""
+    if not verdict.evidence.is_known:
+        return run, ""
+    sentence = f"phases remain, so its ladders count by exp(log Z): {_phases(verdict.evidence)}"
+    return weighed(run, np.array(verdict.evidence.weights)), sentence
+
+
+def _phases(evidence: LadderEvidence) -> str:
+    return "; ".join(phase_sentences(evidence))
+
+
+def note_on_equal_weights(run: Draws) -> str:
+    """Say that an answer counts all ladders alike, although `predict` weighs them; "" if it does not."""
+    verdict = verdict_on_ladders(run)
+    weighed, _ = weighed_by_evidence(run, verdict)
+    if weighed is run or verdict is None or verdict.evidence is None:
+        return ""
+    return (
+        "phases remain, and all ladders count alike here, while `predict` weighs them by exp(log Z):"
+        f" {_phases(verdict.evidence)}"
+    )
+
+
+def pooled_by_evidence(runs: Sequence[Draws]) -> tuple[list[Draws], str]:
+    """Weigh the ladders of several stores by exp(log Z); return their draws, and a sentence about it.
+
+    If phases remain and log Z of the stores can be compared, all ladders together are a single chain.
+    Otherwise the runs themselves are returned, and all ladders count alike. The sentence then gives the
+    reason; it is "" if no phases remain.
+    """
+    verdict = verdict_on_pooled_ladders(runs)
+    if verdict is None:
+        return list(runs), ""
+    if verdict.evidence is None:
+        return list(runs), f"{verdict.decided_by}; all ladders count alike" if len(runs) > 1 else ""
+    pool = runs[0] if len(runs) == 1 else stacked(runs)
+    changed, sentence = weighed_by_evidence(pool, verdict)
+    if not sentence:
+        return list(runs), ""
+    through = "; ladders are numbered through all stores" if len(runs) > 1 else ""
+    return [changed], f"{sentence}{through}"

@@ -1,9 +1,9 @@
-"""Advice on a run that went wrong: what to change in its schedule, network, priors or stepsizes."""
+"""Advice on a run that went wrong, and the words that sentences on runs share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.store import Store
+
 
 # Above this R-hat, chains may sit in different modes. R-hat then need not fall as the draws increase.
 RHAT_IN_REACH = 1.1
@@ -192,3 +193,28 @@ def heat_warning(store: Store) -> str:
         f"{store.path}: the mean square of the momentum of sghmc is {heat:.3g} but should be 1, so the draws"
         " are spread too widely; use a smaller stepsize, more friction or larger batches"
     )
+
+
+_NAMED = 3
+MOST_NUMBERED = 8  # chains
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def numbered(chains: Sequence[int]) -> str:
+    """Return "chain 3", "chains 3 and 7", or the first of many and how many more there are."""
+    words = [str(chain) for chain in chains[:MOST_NUMBERED]]
+    if len(chains) > MOST_NUMBERED:
+        return f"chains {', '.join(words)} and {len(chains) - MOST_NUMBERED} more"
+    if len(words) == 1:
+        return f"chain {words[0]}"
+    return f"chains {', '.join(words[:-1])} and {words[-1]}"
+
+
+def known(value: float) -> float | None:
+    """Return the number unchanged, or None (null) if it is not finite."""
+    return value if math.isfinite(value) else None

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from scipy.special import fdtri, stdtrit
 
-from rayfbnn.answers.judging.advice import LONGER, resume_advice, rounded_up
+from rayfbnn.answers.judging.ladder_evidence import AGREES, LadderEvidence, ladder_evidence
+from rayfbnn.answers.judging.ladder_hint import lasting_obstacle
 from rayfbnn.answers.judging.verdicts import Grade, Verdict
-from rayfbnn.answers.ladder.evidence import AGREES, LadderEvidence, ladder_evidence
-from rayfbnn.answers.ladder.obstacle import lasting_obstacle
-from rayfbnn.answers.wording import MOST_NUMBERED, known, numbered
+from rayfbnn.answers.judging.words import LONGER, MOST_NUMBERED, known, numbered, resume_advice, rounded_up
 from rayfbnn.draws.ladders import is_of_ladders, ladder_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.numerals import compared

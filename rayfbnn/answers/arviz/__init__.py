@@ -1,1 +1,0 @@
-"""The draws of a store for ArviZ: groups and statistics with its names."""
