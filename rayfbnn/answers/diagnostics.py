@@ -25,6 +25,7 @@ from rayfbnn.answers.judging.verdicts import (
 )
 from rayfbnn.answers.judging.words import iterations_that_would_do, known
 from rayfbnn.arrays import Array
+from rayfbnn.draws.ladders import word_for_draws
 from rayfbnn.draws.quantities import Quantities, is_of_predictions
 from rayfbnn.draws.view import Draws
 from rayfbnn.numerals import compared
@@ -201,8 +202,8 @@ def diagnose_draws(
         diverged = f"{divergences} updates diverged, in {share} of the iterations (at most {most})"
 
     def evidence(names: list[str]) -> Evidence:
-        some, path = summary.of(names), as_typed(run.path)
-        return Evidence(some, *shape, diverged, chain_modes, run.spec, path, limits)
+        some, path, word = summary.of(names), as_typed(run.path), word_for_draws([run])
+        return Evidence(some, *shape, diverged, chain_modes, run.spec, path, limits, word)
 
     for_predictions = [name for name in planned.origins if is_of_predictions(name)]
     others = [name for name in planned.origins if not is_of_predictions(name)]

@@ -19,6 +19,7 @@ from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, Verdict, judg
 from rayfbnn.answers.judging.words import known
 from rayfbnn.answers.measures import means_over_cases, measures_of_targets
 from rayfbnn.arrays import Array
+from rayfbnn.draws.ladders import word_for_draws
 from rayfbnn.draws.quantities import is_of_predictions, quantities
 from rayfbnn.draws.same_posterior import check_independent, check_same_posterior
 from rayfbnn.draws.subsets import thinned
@@ -357,6 +358,7 @@ def verdict_on_predictions(runs: Sequence[Draws], inputs: Array) -> Verdict | No
         spec=runs[0].spec,
         path=str(runs[0].path),
         thresholds=Thresholds(),
+        word=word_for_draws(runs),
     )
     verdict = judge_predictions(evidence, average_error(some, inputs=inputs))
     for run in runs:

@@ -79,6 +79,11 @@ def is_of_ladders(run: Draws) -> bool:
     return run.kind == "mcmc" and run.spec.ladder is not None and run.early_phase is None
 
 
+def word_for_draws(runs: Sequence[Draws]) -> str:
+    """Return what sentences call a chain of these draws: "ladder" if any run is of ladders, else "chain"."""
+    return "ladder" if any(map(is_of_ladders, runs)) else "chain"
+
+
 def ladder_draws(run: Draws) -> LadderDraws:
     """Read the levels of ladders at the draws of a run."""
     settings = run.store.tuning.latest_ladder_rounds()[-1].settings

@@ -46,6 +46,7 @@ def test_a_verdict_that_is_ok_gives_no_warning() -> None:
 def test_a_chain_that_never_moved_needs_other_settings_than_chains() -> None:
     reason = "quantities that never change in chain 5: y[0]"
     stuck = replace(VERDICT, error=replace(ERROR, mean_bound=0.0), reasons=(reason,), decided_by=reason)
+    stuck = replace(stuck, is_stuck=True)
     with pytest.warns(
         ConvergenceWarning, match="not usable: .* never change in chain 5: y.* fit again with other"
     ):

@@ -6,7 +6,6 @@ R-hat and round trips are necessary, but neither makes a verdict good (docs/ladd
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -17,7 +16,7 @@ from scipy.special import fdtri, stdtrit
 from rayfbnn.answers.judging.ladder_evidence import AGREES, LadderEvidence, ladder_evidence
 from rayfbnn.answers.judging.ladder_hint import lasting_obstacle
 from rayfbnn.answers.judging.verdicts import Grade, Verdict
-from rayfbnn.answers.judging.words import LONGER, MOST_NUMBERED, known, numbered, resume_advice, rounded_up
+from rayfbnn.answers.judging.words import MOST_NUMBERED, known, numbered, resume_advice, rounded_up
 from rayfbnn.draws.ladders import is_of_ladders, ladder_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.numerals import compared
@@ -33,9 +32,6 @@ _MOST_VALUES, _MOST_PHASES = 16, 6  # that are listed one by one
 _SHORT = 0.5  # span of the coordinate; the adaptation leaves 1 or more, a given ladder.hot any
 _HIGH_REJECTION = 0.8  # beyond it neighbours hardly exchange; the adaptation aims at 0.6
 
-_CHAINS = re.compile(
-    r"(?<=\b(?:the|all|one) )chain(?=s?\b)|(?<=\beach )chain\b|(?<=\d )chain(?=s\b)|\bchain(?=s? \d)"
-)
 _OTHER_LEVELS = "sample again with more ladder.levels, ladder.annealing or ladder.adaptation"
 
 
@@ -296,7 +292,7 @@ def _unjoined(evidence: LadderEvidence) -> list[int]:
 def ladders_named(numbers: Sequence[int]) -> str:
     """Return "ladder 3", "ladders 3 and 7", or for many how many there are from either side."""
     if len(numbers) <= MOST_NUMBERED:
-        return numbered(numbers).replace("chain", "ladder")
+        return numbered(numbers, "ladder")
     of_prior = sum(number % 2 for number in numbers)
     return (
         f"{len(numbers)} ladders ({len(numbers) - of_prior} from {FAMILIES[0]},"
@@ -333,26 +329,17 @@ def _or_infinite(value: float) -> float:
     return value if math.isfinite(value) else math.inf
 
 
-def _of_ladders(sentence: str) -> str:
-    return _CHAINS.sub("ladder", sentence)
-
-
 def overruled(verdict: Verdict, ladders: LadderVerdict | None) -> Verdict:
     """Return the verdict on the last levels of ladders: it cannot be good unless their evidence is sound.
 
-    Its sentences call chains ladders. The ladders alone say how long the run should be, if they say it.
+    The ladders alone say how long the run should be, if they say it.
     """
     if ladders is None:
         return verdict
     decide = bool(ladders.obstacle) or (verdict.ok and not ladders.is_sound)
-    advice = [one for one in verdict.advice if not (decide and one.startswith(LONGER))]
-    verdict = replace(
-        verdict,
-        advice=tuple(advice),
-        reasons=tuple(map(_of_ladders, verdict.reasons)),
-        remarks=tuple(map(_of_ladders, verdict.remarks)),
-        decided_by=_of_ladders(verdict.decided_by),
-    )
+    if decide and verdict.resume:
+        others = tuple(one for one in verdict.advice if one != verdict.resume)
+        verdict = replace(verdict, advice=others, resume="")
     if ladders.is_sound or not verdict.ok:
         return verdict
     grade: Grade = "not usable" if verdict.subject == "predictions" else "not converged"

@@ -97,13 +97,13 @@ def _studentized_range(n_chains: int) -> float:
     return high
 
 
-def mode_sentences(of_chains: tuple[Mode, ...]) -> list[str]:
-    """Return a sentence for each mode except the largest, with the numbers of its chains."""
+def mode_sentences(of_chains: tuple[Mode, ...], word: str = "chain") -> list[str]:
+    """Return a sentence for each mode except the largest, with the numbers of its chains or ladders."""
     if len(of_chains) < 2:
         return []
     largest, *others = of_chains
     return [
-        f"{numbered(mode.chains)} sit{'s' if len(mode.chains) == 1 else ''} in a mode of"
+        f"{numbered(mode.chains, word)} sit{'s' if len(mode.chains) == 1 else ''} in a mode of"
         f" {'lower' if mode.log_likelihood < largest.log_likelihood else 'higher'} log likelihood"
         f" ({mode.log_likelihood:.4g} against {largest.log_likelihood:.4g})"
         for mode in sorted(others, key=lambda mode: mode.log_likelihood)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 Grade = Literal["converged", "usable", "not usable", "not converged", "no misfit", "misfit", "cannot tell"]
 Subject = Literal["predictions", "hyperparameters", "fit", "ladders"]
 Decisive = Literal["all", "predictions", "fit"]
-_NEVER_CHANGES = "quantities that never change in"
 _LATER = "make the run longer (`resume`), and leave out the draws of its beginning (skip)"
 _NOT_FOR_PREDICTIONS = (
     "do not interpret these quantities; predictions do not need them and are judged separately"
@@ -71,6 +70,10 @@ class Verdict:
         The error of the average over chains; None for hyperparameters.
     decided_by
         The sentence among `reasons` and `remarks` that rules out the results; "" if they can be used.
+    resume
+        The sentence among `advice` that says how much longer the run should be; "" if there is none.
+    is_stuck
+        True if the results cannot be used because a chain never moved.
     """
 
     subject: Subject
@@ -81,6 +84,8 @@ class Verdict:
     iterations: int | None = None
     error: AverageError | None = None
     decided_by: str = ""
+    resume: str = ""
+    is_stuck: bool = False
 
     @property
     def ok(self) -> bool:
@@ -97,11 +102,6 @@ class Verdict:
         if self.subject == "fit" and not unknown:
             words = "the predictive distributions do not fit the targets"
         return f"{words}: {self.sentences[0]}"
-
-    @property
-    def is_stuck(self) -> bool:
-        """True if the results cannot be used because a chain never moved."""
-        return self.decided_by.startswith(_NEVER_CHANGES)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -146,6 +146,7 @@ class Evidence:
     divergences a sentence if too many updates diverged, else ""
     modes       of all chains
     spec, path  of the run
+    word        what its chains are called in sentences: "chain" or "ladder"
     """
 
     summary: Summary
@@ -156,21 +157,45 @@ class Evidence:
     spec: RunSpec
     path: str
     thresholds: Thresholds
+    word: str = "chain"
+
+
+@dataclass(frozen=True)
+class _Convergence:
+    """The findings of the convergence checks of some quantities.
+
+    reasons     one sentence for each check that fails
+    advice      what to do
+    iterations  the length of the last phase that would be enough; None if none can be promised
+    resume      the sentence among `advice` that gives this length, or ""
+    is_unknown  True if there are too few chains or draws for the checks
+    stuck       the sentence among `reasons` on quantities that never change, or ""
+    """
+
+    reasons: list[str]
+    advice: list[str]
+    iterations: int | None
+    resume: str
+    is_unknown: bool
+    stuck: str
 
 
 def judge_hyperparameters(evidence: Evidence) -> Verdict:
     """Judge the quantities that predictions do not depend on."""
-    reasons, recommended, iterations, is_unknown = _convergence(evidence)
-    if not reasons:
+    checks = _convergence(evidence)
+    if not checks.reasons:
         return Verdict("hyperparameters", "converged")
+    decided_by = checks.reasons[0]
     return Verdict(
         "hyperparameters",
-        "cannot tell" if is_unknown else "not converged",
-        tuple(reasons),
-        () if is_unknown else (_NOT_FOR_PREDICTIONS,),
-        advice=tuple(recommended),
-        iterations=iterations,
-        decided_by=reasons[0],
+        "cannot tell" if checks.is_unknown else "not converged",
+        tuple(checks.reasons),
+        () if checks.is_unknown else (_NOT_FOR_PREDICTIONS,),
+        advice=tuple(checks.advice),
+        iterations=checks.iterations,
+        decided_by=decided_by,
+        resume=checks.resume,
+        is_stuck=decided_by == checks.stuck,
     )
 
 
@@ -181,24 +206,24 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
     the predictions are still usable if the error of the average over chains is small, the chains no longer
     travel, and no chain has stayed in one place.
     """
-    reasons, recommended, iterations, is_unknown = _convergence(evidence)
-    remarks = [_error_sentence(error)] if math.isfinite(error.mean) and not is_unknown else []
+    checks, word = _convergence(evidence), evidence.word
+    reasons, recommended = checks.reasons, checks.advice
+    remarks = [_error_sentence(error, word)] if math.isfinite(error.mean) and not checks.is_unknown else []
     if not reasons:
         if not (error.is_known and error.is_moving):
             return Verdict("predictions", "converged", remarks=tuple(remarks), error=error)
         # A slow drift that all chains share below fast noise, which neither R-hat nor ESS sees.
-        reasons = [_movement(error)]
+        reasons = [_movement(error, word)]
         recommended = [_LATER]
     if error.is_moving:
-        remarks.append(_movement(error))
-    is_stuck = bool(evidence.summary.stuck)
+        remarks.append(_movement(error, word))
     grade: Grade = "not usable"
-    if is_unknown:
+    if checks.is_unknown:
         grade, decided_by = "cannot tell", reasons[0]
-    elif is_stuck:
-        decided_by = next(reason for reason in reasons if reason.startswith(_NEVER_CHANGES))
+    elif checks.stuck:
+        decided_by = checks.stuck
     elif not error.is_known:
-        grade, decided_by = "cannot tell", _unknown_sentence(error)
+        grade, decided_by = "cannot tell", _unknown_sentence(error, word)
         remarks.insert(0, decided_by)
     elif error.is_small:
         grade, decided_by = "usable", ""
@@ -214,13 +239,15 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
         tuple(reasons),
         (*remarks, *_disagreement(evidence)),
         tuple(recommended),
-        iterations,
+        checks.iterations,
         error,
         decided_by,
+        checks.resume,
+        is_stuck=bool(decided_by) and decided_by == checks.stuck,
     )
 
 
-def _movement(error: AverageError) -> str:
+def _movement(error: AverageError, word: str) -> str:
     """Say that the chains are still moving."""
     if error.has_drift:
         return (
@@ -228,22 +255,22 @@ def _movement(error: AverageError) -> str:
             " deviations from the first half of the draws to the second"
         )
     return (
-        "the chains are still moving away from where they started, so their agreement does not show where"
+        f"the {word}s are still moving away from where they started, so their agreement does not show where"
         " they will end"
     )
 
 
-def _unknown_sentence(error: AverageError) -> str:
+def _unknown_sentence(error: AverageError, word: str) -> str:
     """Say why the error of the average over chains is unknown."""
     if error.chains < MIN_CHAINS:
         return (
-            f"{error.chains} chains are too few to estimate the error of their average; use at least"
+            f"{error.chains} {word}s are too few to estimate the error of their average; use at least"
             f" {MIN_CHAINS}"
         )
-    return f"the means or variances predicted by the {error.chains} chains are not all finite"
+    return f"the means or variances predicted by the {error.chains} {word}s are not all finite"
 
 
-def _error_sentence(error: AverageError) -> str:
+def _error_sentence(error: AverageError, word: str) -> str:
     """State the errors of the predictive mean and standard deviation, with one that is too large first."""
     (mean_bound,), most = compared([error.mean_bound], MAX_ERROR, ".1%", ".0%")
     mean = (
@@ -251,12 +278,12 @@ def _error_sentence(error: AverageError) -> str:
         f" (below {mean_bound} with 95 % confidence; the limit is {most})"
     )
     if not math.isfinite(error.sd):
-        return f"the standard error of the average over {error.chains} chains is {mean}"
+        return f"the standard error of the average over {error.chains} {word}s is {mean}"
     limit = MAX_ERROR / math.sqrt(2)
     (sd_bound,), most = compared([error.sd_bound], limit, ".1%", ".0%")
     if error.mean_bound <= MAX_ERROR and error.sd_bound > limit:
         return (
-            f"the standard error of the predictive standard deviation over {error.chains} chains is"
+            f"the standard error of the predictive standard deviation over {error.chains} {word}s is"
             f" {error.sd:.1%} of that deviation (below {sd_bound} with 95 % confidence; the limit"
             f" is {most}), and the standard error of the average is {mean}"
         )
@@ -264,38 +291,38 @@ def _error_sentence(error: AverageError) -> str:
         f"and the relative standard error of this deviation is {error.sd:.1%}"
         f" (below {sd_bound}; the limit is {most})"
     )
-    return f"the standard error of the average over {error.chains} chains is {mean}, {spread}"
+    return f"the standard error of the average over {error.chains} {word}s is {mean}, {spread}"
 
 
 def _disagreement(evidence: Evidence) -> list[str]:
     """Say that the chains disagree, and list the chains in each mode."""
     high = (evidence.summary.table["rhat"] > RHAT_IN_REACH).any()
-    sentences = mode_sentences(evidence.modes)
+    sentences = mode_sentences(evidence.modes, evidence.word)
     if not sentences and not high:
         return []
-    weighed = "the chains sit in different modes; the average gives all chains equal weight"
-    if not sentences:
-        weighed = "the chains sit in different modes or mix slowly; the average gives all chains equal weight"
-    return [weighed, *sentences]
+    where = "sit in different modes" if sentences else "sit in different modes or mix slowly"
+    weight = f"the average gives all {evidence.word}s equal weight"
+    return [f"the {evidence.word}s {where}; {weight}", *sentences]
 
 
-def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, bool]:
-    """Return the reasons against convergence, advice, the iterations needed, and whether it is unknown."""
-    table, limits = evidence.summary.table, evidence.thresholds
+def _convergence(evidence: Evidence) -> _Convergence:
+    table, limits, word = evidence.summary.table, evidence.thresholds, evidence.word
     n_chains, n_draws = (evidence.n_chains, evidence.n_draws) if len(table) else (2, MIN_DRAWS)
     reasons, recommended, is_unknown = [], [], n_draws < MIN_DRAWS or n_chains < 2
     if n_draws < MIN_DRAWS:
-        reasons.append(f"only {n_draws} draws in each chain; at least {MIN_DRAWS} are needed")
+        reasons.append(f"only {n_draws} draws in each {word}; at least {MIN_DRAWS} are needed")
         recommended.append("resume with more iterations")
     if n_chains < 2:
-        reasons.append("only one chain; R-hat needs at least 2")
+        reasons.append(f"only one {word}; R-hat needs at least 2")
         recommended.append(f"sample with {MIN_CHAINS} chains or more")
     if evidence.summary.not_finite:
         reasons.append(f"values that are not finite: {listed(evidence.summary.not_finite)}")
     frozen = evidence.summary.stuck if n_draws >= 2 else {}
+    stuck = ""
     if frozen:
         name = next(iter(frozen))
-        reasons.append(f"{_NEVER_CHANGES} {numbered(frozen[name])}: {listed(list(frozen))}")
+        stuck = f"quantities that never change in {numbered(frozen[name], word)}: {listed(list(frozen))}"
+        reasons.append(stuck)
     if evidence.divergences:
         reasons.append(evidence.divergences)
     if frozen or evidence.divergences:
@@ -304,14 +331,15 @@ def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, 
     unknown = table.index[table[["rhat", "ess_bulk", "ess_tail"]].isna().any(axis=1)]
     if not reasons and len(unknown):
         reasons.append(f"R-hat or ESS is not known: {listed(list(unknown))}")
-    iterations = None
+    iterations, resume = None, ""
     needed = table["iterations"].dropna()
     if (table["rhat"] > RHAT_IN_REACH).any():
         recommended.append(mode_advice(evidence.spec))
     elif len(needed):
         iterations = int(needed.max())
-        recommended.append(resume_advice(evidence.path, iterations))
-    return reasons, recommended, iterations, is_unknown
+        resume = resume_advice(evidence.path, iterations)
+        recommended.append(resume)
+    return _Convergence(reasons, recommended, iterations, resume, is_unknown, stuck)
 
 
 def short_of(table: pd.DataFrame, limits: Thresholds) -> list[str]:

@@ -56,9 +56,6 @@ def iterations_that_would_do(
     return float(rounded_up(needed)) if needed < _MOST_ITERATIONS else math.nan
 
 
-LONGER = "continue with:"  # begins the advice to make a run longer
-
-
 def rounded_up(value: float) -> int:
     """Round up to two significant digits."""
     unit: int = 10 ** max(0, math.floor(math.log10(value)) - 1)
@@ -67,7 +64,7 @@ def rounded_up(value: float) -> int:
 
 def resume_advice(path: str, iterations: int) -> str:
     """Say how to make the run long enough."""
-    return f"{LONGER} rayfbnn resume {path} --iterations {iterations}"
+    return f"continue with: rayfbnn resume {path} --iterations {iterations}"
 
 
 def stepsize_advice(spec: RunSpec) -> str:
@@ -205,14 +202,17 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def numbered(chains: Sequence[int]) -> str:
-    """Return "chain 3", "chains 3 and 7", or the first of many and how many more there are."""
+def numbered(chains: Sequence[int], word: str = "chain") -> str:
+    """Return "chain 3", "chains 3 and 7", or the first of many and how many more there are.
+
+    word  "ladder" for chains that are ladders
+    """
     words = [str(chain) for chain in chains[:MOST_NUMBERED]]
     if len(chains) > MOST_NUMBERED:
-        return f"chains {', '.join(words)} and {len(chains) - MOST_NUMBERED} more"
+        return f"{word}s {', '.join(words)} and {len(chains) - MOST_NUMBERED} more"
     if len(words) == 1:
-        return f"chain {words[0]}"
-    return f"chains {', '.join(words[:-1])} and {words[-1]}"
+        return f"{word} {words[0]}"
+    return f"{word}s {', '.join(words[:-1])} and {words[-1]}"
 
 
 def known(value: float) -> float | None:

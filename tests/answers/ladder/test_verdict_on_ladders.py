@@ -17,7 +17,8 @@ from rayfbnn.answers.diagnostics import Diagnosis
 from rayfbnn.answers.judging.ladder_evidence import LadderEvidence, Phase, common_level, error_by_halves
 from rayfbnn.answers.judging.ladder_pooled import weighed_by_evidence
 from rayfbnn.answers.judging.ladder_verdict import judge_ladders, overruled
-from rayfbnn.answers.judging.verdicts import Verdict
+from rayfbnn.answers.judging.modes import summarize
+from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, Verdict, judge_hyperparameters
 from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
 from rayfbnn.draws.ladders import LadderDraws
 from rayfbnn.draws.subsets import chosen
@@ -216,12 +217,24 @@ def test_a_verdict_on_predictions_is_not_better_than_the_evidence() -> None:
     assert overruled(usable, judge_ladders(apart)).grade == "not usable"
     # One length is advised, that of the ladders, and none if more iterations would not help.
     longer, longest = "continue with: resume --iterations 60", "continue with: resume --iterations 270"
-    asked = replace(usable, advice=("more units", longer))
+    asked = replace(usable, advice=("more units", longer), resume=longer)
     ladders = replace(judge_ladders(apart), advice=(longest,))
     assert overruled(asked, ladders).advice == ("more units", longest)
     stuck = replace(judge_ladders(GOOD), obstacle="neighbours never exchange")
     assert overruled(asked, stuck).advice == ("more units",)
     assert overruled(asked, judge_ladders(GOOD)).advice == asked.advice
+
+
+def test_sentences_on_ladders_keep_the_names_of_inputs(tmp_path: Path) -> None:
+    names = ["sigma_inputs_hidden[chain 2]", "sigma_inputs_hidden[the chain]"]
+    values = np.random.default_rng(1).normal(size=(4, 400)) + 5 * np.arange(4)[:, None]
+    still = np.where(np.arange(4)[:, None] == 2, 0.0, values)
+    summary = summarize([(names[0], values), (names[1], still)])
+    summary = replace(summary, table=summary.table.assign(iterations=math.nan))
+    evidence = Evidence(summary, 4, 400, "", (), ladder_spec(tmp_path), "run.zarr", Thresholds(), "ladder")
+    verdict = overruled(judge_hyperparameters(evidence), judge_ladders(GOOD))
+    assert verdict.reasons[0] == f"quantities that never change in ladder 2: {names[1]}" and verdict.is_stuck
+    assert all(f"{name} " in verdict.reasons[1] for name in names)
 
 
 def _of_hundreds() -> LadderEvidence:
