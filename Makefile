@@ -43,11 +43,11 @@ MUTATION_TESTS := $(addprefix tests/,answers approximate core data describe draw
 
 .PHONY: mutants
 mutants: $(MUTATION)/functions.jsonl
-	nice -n 5 $(BIN)/python -m tests.mutation.run --mutants $(MUTANTS)
+	nice -n 5 $(BIN)/python -m benchmarks.mutation.run --mutants $(MUTANTS)
 
 $(MUTATION)/functions.jsonl: | $(VENV)/.installed-dev
 	@mkdir -p $(@D) && rm -f $@.part
-	nice -n 5 $(BIN)/python -m pytest -p tests.mutation.covering --functions-of-tests $@.part \
+	nice -n 5 $(BIN)/python -m pytest -p benchmarks.mutation.covering --functions-of-tests $@.part \
 	    -m "not long and not ray and not gpu" $(MUTATION_TESTS); [ $$? -le 1 ] && mv $@.part $@
 
 # The tests of a device, for a machine that has CuPy but perhaps neither pydantic, Ray nor Zarr: whole runs of
@@ -63,12 +63,12 @@ GPU_JOBS ?= 8
 
 .PHONY: test-gpu bench-gpu
 test-gpu:
-	$(GPU_PYTHON) -m tests.benchmarks.device.session --only
+	$(GPU_PYTHON) -m benchmarks.device.session --only
 	CUPY_CACHE_DIR=$(CURDIR)/.cupy_cache $(GPU_PYTHON) -m pytest -m gpu -n $(GPU_JOBS) --timeout=240 $(DEVICE_TESTS)
 
 # Smoke, tests, benchmarks, sanitizers and a profile, in order of risk; results go to .benchmarks/device/.
 bench-gpu:
-	$(GPU_PYTHON) -m tests.benchmarks.device.session --jobs $(GPU_JOBS)
+	$(GPU_PYTHON) -m benchmarks.device.session --jobs $(GPU_JOBS)
 
 # Registers, spills and blocks of the CUDA kernels, compiled for devices that are not there, against the kept table.
 .PHONY: registers registers-write
@@ -93,7 +93,7 @@ book: $(VENV)/.installed-plots
 # The short form of docs/benchmarks.md, on a machine where nothing else runs; a first call installs the peers too.
 # Results are added to a file of lines of JSON.
 RESULTS := .benchmarks/results.jsonl
-DRAWS = $(BIN)/python tests/benchmarks/draws.py --seconds 30 --out $(RESULTS)
+DRAWS = $(BIN)/python benchmarks/draws.py --seconds 30 --out $(RESULTS)
 
 bench: bench-steps bench-draws bench-overheads
 
@@ -102,11 +102,11 @@ bench: bench-steps bench-draws bench-overheads
 
 bench-steps: $(VENV)/.installed-dev peers
 	@mkdir -p .benchmarks
-	$(BIN)/python tests/benchmarks/steps.py --out $(RESULTS)
+	$(BIN)/python benchmarks/steps.py --out $(RESULTS)
 
 bench-batches: $(VENV)/.installed-dev peers
 	@mkdir -p .benchmarks
-	$(BIN)/python tests/benchmarks/batches.py --out $(RESULTS)
+	$(BIN)/python benchmarks/batches.py --out $(RESULTS)
 
 bench-draws: $(VENV)/.installed-dev peers
 	@mkdir -p .benchmarks
@@ -117,28 +117,28 @@ bench-draws: $(VENV)/.installed-dev peers
 # Fifteen tables by the default configuration and by scikit-learn: about 40 minutes.
 bench-tables: $(VENV)/.installed-dev
 	@mkdir -p .benchmarks
-	$(PIP) --requirement tests/benchmarks/requirements-tables.txt
-	$(BIN)/python tests/benchmarks/tables.py --out $(RESULTS)
+	$(PIP) --requirement benchmarks/requirements-tables.txt
+	$(BIN)/python benchmarks/tables.py --out $(RESULTS)
 
 # Eleven tables as a new user would bring them: minutes to the first prediction, about 25 minutes.
 bench-new-user: $(VENV)/.installed-dev
 	@mkdir -p .benchmarks
-	$(PIP) --requirement tests/benchmarks/requirements-tables.txt
-	$(BIN)/python tests/benchmarks/new_user.py --out $(RESULTS)
+	$(PIP) --requirement benchmarks/requirements-tables.txt
+	$(BIN)/python benchmarks/new_user.py --out $(RESULTS)
 
 # Two tables of 20,000 rows by 20 columns, on two cores, with first predictions and the forecast: five minutes.
 bench-large-tables: $(VENV)/.installed-dev
 	@mkdir -p .benchmarks
-	$(PIP) --requirement tests/benchmarks/requirements-tables.txt
-	$(BIN)/python tests/benchmarks/large_tables.py --out $(RESULTS)
+	$(PIP) --requirement benchmarks/requirements-tables.txt
+	$(BIN)/python benchmarks/large_tables.py --out $(RESULTS)
 
 bench-overheads: $(VENV)/.installed-dev
 	@mkdir -p .benchmarks
-	$(BIN)/python tests/benchmarks/overheads.py startup --out $(RESULTS)
-	$(BIN)/python tests/benchmarks/overheads.py shares --out $(RESULTS)
-	$(BIN)/python tests/benchmarks/overheads.py scaling --seconds 20 --out $(RESULTS)
-	$(BIN)/python tests/benchmarks/overheads.py updates --repeats 10 --out $(RESULTS)
-	$(BIN)/python tests/benchmarks/many_blocks.py --out $(RESULTS)
+	$(BIN)/python benchmarks/overheads.py startup --out $(RESULTS)
+	$(BIN)/python benchmarks/overheads.py shares --out $(RESULTS)
+	$(BIN)/python benchmarks/overheads.py scaling --seconds 20 --out $(RESULTS)
+	$(BIN)/python benchmarks/overheads.py updates --repeats 10 --out $(RESULTS)
+	$(BIN)/python benchmarks/many_blocks.py --out $(RESULTS)
 
 # What rayfbnn is compared with (JAX, NumPyro), in an environment of its own.
 peers: .venv-peers/.installed
@@ -163,7 +163,7 @@ $(VENV)/.installed-docs: $(SOURCES) | $(VENV)/bin/python
 	@$(PIP) --editable '.[docs]'
 	@touch $@
 
-.venv-peers/.installed: tests/benchmarks/requirements-peers.txt
+.venv-peers/.installed: benchmarks/requirements-peers.txt
 	@echo "installing into .venv-peers: a minute or two"
 	@$(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<

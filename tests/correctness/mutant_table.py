@@ -141,7 +141,7 @@ def equivalent_in_tests() -> dict[str, set[str]]:
 
 def _files() -> list[str]:
     """All files of tests but those of the mutator, whose mutants are mechanical."""
-    paths = (path for path in sorted(TESTS.rglob("test_*.py")) if path.parent.name != "mutation")
+    paths = (path for path in sorted(TESTS.rglob("test_*.py")) if path.name != "test_mutation.py")
     return [str(path.relative_to(TESTS.parent)) for path in paths]
 
 

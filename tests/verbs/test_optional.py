@@ -36,7 +36,6 @@ LEFT_OUT = [
     "project",
     "run",
     "sklearn",
-    "soak",
     "store",
     "study",
     "verbs/test_api.py",

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.device import session, smoke
-from tests.benchmarks.device.session import Step
-from tests.benchmarks.machine import ROOT
+from benchmarks.device import session, smoke
+from benchmarks.device.session import Step
+from benchmarks.machine import ROOT
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy.install import installed
 
@@ -155,7 +155,7 @@ def test_the_smoke_checks_pass_on_the_stand_in(cupy: Any) -> None:
 def test_the_rows_of_the_benchmark_are_measured_on_the_stand_in(
     cupy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     device_steps = importlib.import_module("device_steps")
     try:
         row = partial(device_steps.row_or_error, dtype="float32", repeats=1)
