@@ -121,7 +121,7 @@ def status(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    from rayfbnn.describe.status import status_text
+    from rayfbnn.describe.verb_results import status_text
 
     _check_every(every)
     while True:

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 import scipy.special
 
 from rayfbnn.data import Dataset
-from rayfbnn.describe.data import describe_data, describe_parts, describe_skewness
-from rayfbnn.describe.ladder import describe_ladder
-from rayfbnn.describe.remarks import remarks
-from rayfbnn.describe.schedule import describe_kernels, describe_schedule
+from rayfbnn.describe.data import describe_data, describe_parts, describe_skewness, remarks
+from rayfbnn.describe.schedule import describe_kernels, describe_ladder, describe_schedule
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
 from rayfbnn.numerals import plain
@@ -43,18 +41,13 @@ def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None 
             *describe_data(spec, store),
             *describe_skewness(spec, targets),
             *describe_parts(spec, targets),
-            *_remarks(spec, data),
+            *([] if data is None else [f"  remark: {text}" for text in remarks(spec, data)]),
         ],
         _describe_method(spec, store),
         _size_of_store(spec, store) if spec.fit is None else [],
         _defaults(spec),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
-
-
-def _remarks(spec: RunSpec, data: Dataset | None) -> list[str]:
-    """Return the remarks on the training cases, if they have been read."""
-    return [] if data is None else [f"  remark: {text}" for text in remarks(spec, data)]
 
 
 def _network(spec: RunSpec) -> list[str]:
@@ -94,17 +87,7 @@ def _omissions(spec: RunSpec, group: GroupSpec) -> str:
 
 def _group(name: str) -> str:
     """Describe a group in words, such as "weights, inputs to hidden layer 0" for ih0."""
-    layers = {"i": "inputs", "o": "outputs"}
-    ends = [layers.get(end, f"hidden layer {end[1:]}") for end in re.findall(r"h\d+|[io]", name)]
-    match name[0]:
-        case "t":
-            return f"offsets of {ends[0]}"
-        case "b":
-            return f"biases of {ends[0]}"
-        case _:
-            # FBM writes ho2 for hidden layer 2 to the outputs: the number belongs to the h.
-            source, destination = ends if len(ends) == 2 else (f"hidden layer {name[2:]}", "outputs")
-            return f"weights, {source} to {destination}"
+    return _parameters_in_words(name).replace(" from", ",").replace("the ", "")
 
 
 def _priors(spec: RunSpec) -> list[str]:
@@ -123,15 +106,15 @@ def _priors(spec: RunSpec) -> list[str]:
         lines.append(
             f"        factor on the sigmas into each unit: alpha {alpha:g}, 5-95 % from {low} to {high}"
         )
-    noise, dispersion = spec.model.noise, spec.model.dispersion
-    if noise is not None:
-        assert spec.model_keys.noise is not None
-        lines += _prior("noise", spec.model_keys.noise, noise, 1, unit="target", parameter="case")
-        lines.append(f"        {noise_in_words(noise)}")
-    if dispersion is not None:
-        assert spec.model_keys.dispersion is not None
-        lines += _prior("dispersion", spec.model_keys.dispersion, dispersion, 1, unit="target")
-        lines.append(f"        {dispersion_in_words(dispersion)}")
+    for name, parameter, words in (
+        ("noise", "case", noise_in_words),
+        ("dispersion", None, dispersion_in_words),
+    ):
+        prior = getattr(spec.model, name)
+        if prior is not None:
+            text = getattr(spec.model_keys, name)
+            lines += _prior(name, text, prior, 1, unit="target", parameter=parameter)
+            lines.append(f"        {words(prior)}")
     return lines
 
 
@@ -202,7 +185,6 @@ def _number_from_log(log_value: float) -> str:
 
 
 def _size_of_store(spec: RunSpec, store: Store | None) -> list[str]:
-    """Describe the number of files and bytes in the store of a completed run."""
     if store is not None:
         return []
     n_files, n_bytes = planned_size(spec, 1)
@@ -245,7 +227,6 @@ def _describe_method(spec: RunSpec, store: Store | None) -> list[str]:
 
 
 def _describe_fit(approximation: Approximation) -> list[str]:
-    """Return three lines for the method and its starts, and one line for each setting."""
     lines = [
         f"Method: {approximation.name}, {approximation.title}",
         "  this is an approximation: its draws are not from the posterior",
@@ -274,20 +255,23 @@ def prior_in_words(group: GroupSpec) -> str:
 
 def noise_in_words(prior: PriorSpec) -> str:
     """Return a sentence about the noise, such as "The noise has an unknown sigma."."""
-    known = "a known sigma" if math.isinf(prior.alphas[0]) else "an unknown sigma"
-    each = " Each target also has its own sigma around it." if math.isfinite(prior.alphas[1]) else ""
+    known, each = _sigma_of_targets(prior)
     tails = " Its tails are heavier than Gaussian ones." if math.isfinite(prior.alphas[2]) else ""
     return f"The noise has {known}.{each}{tails}"
 
 
 def dispersion_in_words(prior: PriorSpec) -> str:
     """Return two sentences about the dispersion of counts, such as "The dispersion has an unknown sigma."."""
-    known = "a known sigma" if math.isinf(prior.alphas[0]) else "an unknown sigma"
-    each = " Each target also has its own sigma around it." if math.isfinite(prior.alphas[1]) else ""
+    known, each = _sigma_of_targets(prior)
     return (
         f"The dispersion has {known}, the standard deviation of a Gamma variable of mean 1 that multiplies"
         f" the rate of each count.{each}"
     )
+
+
+def _sigma_of_targets(prior: PriorSpec) -> tuple[str, str]:
+    known = "a known sigma" if math.isinf(prior.alphas[0]) else "an unknown sigma"
+    return known, " Each target also has its own sigma around it." if math.isfinite(prior.alphas[1]) else ""
 
 
 def _parameters_in_words(group: str) -> str:

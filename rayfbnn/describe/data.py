@@ -1,24 +1,34 @@
-"""Describes the data of a configuration: the use of each column, and the parts of the training cases."""
+"""Describes data: columns, parts of the training cases, remarks on these, and a comparison with new cases."""
 
 from __future__ import annotations
 
 import math
-import textwrap
+import unicodedata
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data import Dataset, Source
+from rayfbnn.data.cells import MARKS, Cells, marks_key
+from rayfbnn.data.encode import as_trained, counts_text, unknown_levels
 from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.labels import places_of
+from rayfbnn.data.problems import toml_value
+from rayfbnn.data.raw_table import listed
+from rayfbnn.data.special_columns import missing_rows
+from rayfbnn.data.training import table_of_new_cases
 from rayfbnn.data.transforms import log_scale_advice
+from rayfbnn.describe.verb_results import wrapped
+from rayfbnn.errors import DataError
 from rayfbnn.model.batches import cases_of_part
 from rayfbnn.numerals import plain
-from rayfbnn.output.lines import width_up_to
 from rayfbnn.run.in_parts import visit_length
 from rayfbnn.spec import RunSpec
 
 if TYPE_CHECKING:
     from rayfbnn.store.store import Store
+
 
 _WIDTH = 110
 
@@ -52,7 +62,6 @@ def describe_data(spec: RunSpec, store: Store | None) -> list[str]:
 
 
 def _transforms(spec: RunSpec) -> list[str]:
-    """Describe the targets on a log scale, one a line."""
     without_mean = "" if spec.data_model.has_exponential_moments else "; it has no mean, predict its median"
     return [
         f"  {name} on a log scale: the network models log({name}){without_mean}"
@@ -70,7 +79,7 @@ def describe_skewness(spec: RunSpec, targets: Array | None) -> list[str]:
     plain = [name for name in spec.data.targets if name not in (spec.data.transform or {})]
     columns = dict(zip(spec.data.targets, targets.T, strict=True))
     advice = [log_scale_advice(name, columns[name]) for name in plain]
-    return [line for text in advice if text for line in _wrapped(text)]
+    return wrapped([text for text in advice if text], "  ", _WIDTH)
 
 
 def _columns(encoding: Encoding) -> list[str]:
@@ -79,7 +88,7 @@ def _columns(encoding: Encoding) -> list[str]:
     lines = _listed("inputs", plain) if plain else []
     for column in encoding.inputs:
         if column.name not in plain:
-            lines += _wrapped(f"input {column.name}: {_column(column, encoding.n_cases)}")
+            lines += wrapped([f"input {column.name}: {_column(column, encoding.n_cases)}"], "  ", _WIDTH)
     if encoding.constant:
         constant = [f"{name} (always {value})" for name, value in encoding.constant.items()]
         lines += _listed("left out, because they are constant:", constant)
@@ -90,7 +99,6 @@ def _columns(encoding: Encoding) -> list[str]:
 
 
 def _column(column: InputColumn, n_cases: int) -> str:
-    """Describe the inputs that one column becomes."""
     levels = ", ".join(column.levels)
     match column.kind:
         case "levels":
@@ -121,18 +129,7 @@ def _labels(encoding: Encoding) -> list[str]:
 
 
 def _listed(what: str, names: tuple[str, ...] | list[str]) -> list[str]:
-    return _wrapped(f"{what} {', '.join(names)}")
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width_up_to(_WIDTH),
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return wrapped([f"{what} {', '.join(names)}"], "  ", _WIDTH)
 
 
 _RARE = 1e-4  # a difference between parts that is less likely by chance is worth a warning
@@ -246,15 +243,169 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _n_cases(spec: RunSpec, targets: Array | None) -> int | None:
-    """Return the number of training cases, if it is known."""
     if targets is not None:
         return len(targets)
     return None if spec.encoding is None else spec.encoding.n_cases
 
 
 def _sizes(n_parts: int, n_cases: int | None) -> str:
-    """Return the number of cases in each part, as the end of a line; "" if it is not known."""
     if n_cases is None:
         return ""
     least, most = n_cases // n_parts, -(-n_cases // n_parts)
     return f", {least:,} in each" if least == most else f", {least:,} or {most:,} in each"
+
+
+# Numbers that often mark missing values.
+_MARKS_AS_NUMBERS = (-99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0)
+_EVENTS = ("cens", "event", "status", "died", "dead", "death", "fail", "observed")  # in names of columns
+_COUNTERS = frozenset({"unnamed: 0", "index", "id", "row", "rownames", "row_names", "nr", "no", "obs"})
+
+
+def remarks(spec: RunSpec, data: Dataset) -> list[str]:
+    """Return remarks on targets that are constant, and on inputs that may be no inputs, one item each.
+
+    Inputs may be marks of missing values, numbers of rows, or marks of censored times.
+    """
+    lines = [
+        f"the target {name} is {column[seen][0]:g} in every row, so there is nothing else to learn"
+        for name, column in zip(data.target_names, data.targets.T, strict=True)
+        if (seen := ~np.isnan(column)).sum() > 1 and (column[seen] == column[seen][0]).all()
+    ]
+    if spec.encoding is None:
+        return lines
+    columns = {column.name: column.levels for column in spec.encoding.inputs} | spec.encoding.labels
+    lines += [
+        f"{name} has {first!r} and {second!r}; if they are the same, write them in one way"
+        for name, levels in columns.items()
+        for first, second in _alike(levels)
+    ]
+    lines += _remarks_on_censoring(spec, data)
+    places = {name: place for place, name in enumerate(data.input_names)}
+    for column in spec.encoding.inputs:
+        marks = [level for level in column.levels if level.lower() in MARKS]
+        if marks and spec.data.missing_marks is None:
+            lines.append(f"{', '.join(marks)} is a level of {column.name}; {_if_marks(marks)}")
+        if column.kind == "number":
+            lines += _remarks_on_numbers(column.name, data.inputs[:, places[column.name]])
+    return lines
+
+
+def _alike(levels: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return the pairs of levels that differ only in capitals, blanks, or the form of their letters."""
+    first: dict[str, str] = {}
+    pairs = []
+    for level in levels:
+        plain = " ".join(unicodedata.normalize("NFKC", level).casefold().split())
+        if plain in first:
+            pairs.append((first[plain], level))
+        first.setdefault(plain, level)
+    return pairs
+
+
+def _remarks_on_numbers(name: str, values: np.ndarray) -> list[str]:
+    low, high = float(values.min()), float(values.max())
+    for mark in (low, high):
+        n_marked = int((values == mark).sum())
+        rest = values[values != mark]
+        if mark in _MARKS_AS_NUMBERS and len(rest) and abs(mark) > 3 * np.abs(rest).max():
+            return [f"{name} is {mark:g} in {n_marked} of {len(values)} rows; {_if_marks([f'{mark:g}'])}"]
+    if name.lower() in _COUNTERS and low in (0, 1) and high == low + len(values) - 1:
+        if len(np.unique(values)) == len(values) and (values == np.floor(values)).all():
+            return [f"{name} counts the rows; to leave it out, set data.exclude = {toml_value([name])}"]
+    return []
+
+
+def _remarks_on_censoring(spec: RunSpec, data: Dataset) -> list[str]:
+    """Return a remark for inputs of 0 and 1 whose name says that they mark censored times."""
+    if not spec.data_model.are_times or spec.data.censored or spec.data.event or (data.targets < 0).any():
+        return []
+    return [
+        f"{name} is an input, and no time is censored; if {name} says where a time is censored, set"
+        f" data.censored = {toml_value(name)} (1 for a censored time) or data.event = {toml_value(name)}"
+        " (1 for an event)"
+        for name, column in zip(data.input_names, data.inputs.T, strict=True)
+        if any(part in name.lower() for part in _EVENTS) and np.isin(column, (0, 1)).all()
+    ]
+
+
+def _if_marks(marks: list[str]) -> str:
+    return f"if it marks missing values, set {marks_key(marks)}"
+
+
+_FAR = 1.0  # widths of the training range outside of it
+
+
+def describe_new_cases(spec: RunSpec, training: Dataset, data: Source) -> list[str]:
+    """Return lines about new cases: first whether they can be predicted, then a line for each column.
+
+    spec  the configuration, resolved against the training cases
+
+    Raises DataError if the table cannot be read at all.
+    """
+    table = table_of_new_cases(data, spec)
+    encoding = spec.encoding or Encoding.from_numbers(spec.input_names)
+    absent = [column.name for column in encoding.inputs if column.name not in table.names]
+    refused = [f"columns are missing: {listed(absent)}"] if absent else []
+    remarks: list[str] = []
+    for column in encoding.inputs:
+        if column.name in absent:
+            continue
+        try:
+            _compare(Cells.from_table(table, column.name), column, spec, training, refused, remarks)
+        except DataError as exc:
+            refused.append(str(exc).removeprefix(f"{table.source}: "))
+    targets = [name for name in spec.data.targets if name in table.names]
+    compared = f"{table.n_rows:,} cases, {'with' if targets else 'without'} targets"
+    verdict = "cannot be predicted as they are" if refused else "can all be predicted"
+    lines = [f"New cases: {table.source}, {compared}; they {verdict}"]
+    return lines + [f"  refused: {text}" for text in refused] + [f"  remark: {text}" for text in remarks]
+
+
+def _compare(
+    cells: Cells,
+    column: InputColumn,
+    spec: RunSpec,
+    training: Dataset,
+    refused: list[str],
+    remarks: list[str],
+) -> None:
+    """Add what is to be said about a column to the two lists."""
+    cells = as_trained(cells, column, training)
+    is_missing = missing_rows(cells, column)
+    if is_missing.any():
+        text = f"column {column.name}: missing in {is_missing.sum()} of {len(is_missing)} rows"
+        if column.n_missing:
+            remarks.append(f"{text}, and in {column.n_missing} of {training.n_cases} training cases")
+        else:
+            refused.append(f"{text}, and in no training case")
+    if column.kind in ("levels", "ordered"):
+        counts = unknown_levels(cells, places_of(cells, column.levels))
+        text = (
+            f"column {column.name}: {counts.total()} of {len(is_missing)} rows have levels that no training"
+        )
+        text += f" case has: {counts_text(counts)}"
+        if counts and column.kind == "levels" and spec.data.unknown == "ignore":
+            remarks.append(f"{text}; they are ignored")
+        elif counts:
+            advice = '; data.unknown = "ignore" predicts them' if column.kind == "levels" else ""
+            refused.append(text + advice)
+        return
+    cells.check_numbers(allowed=cells.is_missing)
+    if column.kind == "number":
+        values = training.inputs[:, training.input_names.index(column.name)]
+        remarks += _far_outside(column.name, cells.numbers, values)
+
+
+def _far_outside(name: str, new: Array, training: Array) -> list[str]:
+    """Return a line about numbers outside the training range; none if all are near or inside."""
+    low, high = float(training.min()), float(training.max())
+    margin = _FAR * (high - low)
+    is_far = (new < low - margin) | (new > high + margin)
+    if not is_far.any():
+        return []
+    distance = np.where(is_far, np.maximum(low - new, new - high), -1.0)
+    row = int(np.argmax(distance))
+    return [
+        f"column {name}: {is_far.sum()} of {len(new)} rows are far outside the training range, {low:g} to"
+        f" {high:g}; row {row + 1} has {new[row]:g}"
+    ]

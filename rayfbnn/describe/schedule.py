@@ -1,4 +1,4 @@
-"""Describes the schedule of a configuration: its phases, their costs, settings and kernels."""
+"""Describes the schedule of a configuration: phases, costs, kernels, ladders, and a forecast of the time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.data import read_dataset
+from rayfbnn.describe.verb_results import duration
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES
 from rayfbnn.kernels.cuda.build import shared_memory_of_device
@@ -27,19 +28,26 @@ from rayfbnn.mcmc.operation import (
     with_inner,
 )
 from rayfbnn.mcmc.tuning.settings import extreme_tunings
+from rayfbnn.memory import bytes_text
 from rayfbnn.model.output_layer import feeds_outputs
 from rayfbnn.numerals import plain
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.run.sampler import acceptance_by_operation, build_posterior
 from rayfbnn.spec import PhaseSpec, RunSpec
+from rayfbnn.store.ladder_words import level_words
+from rayfbnn.store.sizes import planned_size
 from rayfbnn.store.tuning_rounds import Round, rounds
 from rayfbnn.streams import Streams
+from rayfbnn.timing.changes import shorter
+from rayfbnn.timing.measured_times import Change
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.store.store import Store
+    from rayfbnn.timing.measured_times import Forecast
 
-_SMALL_SHARE, _RARE = 0.01, 0.05  # shares of proposals that are accepted
+
+_SMALL_SHARE, _RARELY_ACCEPTED = 0.01, 0.05  # shares of proposals that are accepted
 _ROUNDS_SHOWN = 10  # the acceptance rate shown is the mean over this number of the last rounds
 
 
@@ -98,8 +106,7 @@ def _rate(share: float) -> str:
 
 
 def _notes_on_rates(rates: Mapping[Operation, float]) -> Iterator[str]:
-    """Explain low acceptance rates that do no harm."""
-    if any(isinstance(operation, Rescale) and rate < _RARE for operation, rate in rates.items()):
+    if any(isinstance(operation, Rescale) and rate < _RARELY_ACCEPTED for operation, rate in rates.items()):
         yield (
             "note: rescale is for scales that the data leave open; where the data determine a scale, as with"
             " little noise, almost every factor is rejected. This does no harm: the other operations move"
@@ -279,3 +286,163 @@ def device_kernels(
     state = posterior.initial_state(streams, sigmas=1.0)
     targets = {over: posterior.marginal(over).given(state, streams) for over in overs}
     return choice(posterior)[1], {over: choice(target)[1] for over, target in targets.items()}
+
+
+_HELD = {
+    "noise": "noise, held at one value at each level and drawn at the last, which is the posterior",
+    "powers": "powers of the likelihood; the last level has power 1 and is the posterior",
+}
+
+
+def describe_ladder(spec: RunSpec, store: Store | None) -> list[str]:
+    """Describe the levels, the two families and the phases of ladders, one item a line.
+
+    With a store the lines also give the levels that the adaptation has found so far.
+    """
+    ladder, phases = spec.ladder, spec.phase
+    assert ladder is not None
+    held, kind = len(phases) - 4, spec.ladder_ends.kind
+    levels = f"{'up to ' if ladder.levels == 'auto' else ''}{ladder.most_levels} levels"
+    warmup = sum(phase.iterations for phase in phases[: held + 1])
+    is_t = kind == "powers" and spec.model.noise is not None
+    why = [
+        "  not levels of noise, because t noise has them with one alpha of common and targets, not with both"
+    ]
+    what = "noise of the hottest level" if kind == "noise" else "power of the hottest level"
+    hot = "found by the adaptation" if ladder.hot == "auto" else plain(ladder.hot, 3)
+    together = min(spec.chains, spec.chains_per_batch)
+    return [
+        f"Ladder: {spec.chains} ladders of {levels}: {_HELD[kind]}",
+        *(why if is_t else []),
+        f"  {what}: {hot}",
+        f"  from chains: ladders 0, 2, ... ({spec.chains // 2}), each from a chain of its own",
+        f"  from the prior: ladders 1, 3, ... ({spec.chains // 2}), each annealed from draws of its own",
+        f"  batches of {together} ladders, with {'up to ' if ladder.levels == 'auto' else ''}"
+        f"{together * ladder.most_levels:,} chains at all levels",
+        f"  phases 1 to {held + 1}: {warmup:,} iterations of the default schedule, in the former's chains",
+        f"  phase {held + 2}: {ladder.annealing:,} iterations, in which the latter are annealed",
+        f"  phase {held + 3}: {ladder.adaptation:,} iterations in rounds ({len(ladder.rounds)}), each with"
+        " new levels, stepsizes and lengths",
+        f"  phase {held + 4}: {phases[-1].iterations:,} iterations; the draw of the last level is kept",
+        "  operations at every level, before neighbours exchange their states:",
+        *(f"    {operation.description()}" for operation in phases[-1].operations),
+        *([] if store is None else [f"  {line}" for line in _found(store)]),
+    ]
+
+
+def _found(store: Store) -> list[str]:
+    rounds = store.tuning.latest_ladder_rounds()
+    planned = sum(one.of == "ladders" for one in store.tuning.rounds)
+    finished = sum(one.of_levels is not None for one in rounds)
+    if not rounds:
+        return ["levels: not known yet"]
+    settings = rounds[-1].settings
+    lines = [
+        f"levels after {finished} of {planned} rounds: {settings.n_levels},"
+        f" {level_words(store.spec, settings)}",
+        f"steps: {settings.steps[0]} at the hottest level, {settings.steps[-1]} at the last",
+    ]
+    measured = rounds[-1].of_levels
+    if measured is not None:
+        rejection, accepted = measured.mean_rejection, measured.mean_accepted
+        lines.append(
+            f"last round: rejection of exchanges {min(rejection):.2f} to {max(rejection):.2f}, acceptance of"
+            f" trajectories {min(accepted):.2f} to {max(accepted):.2f}, R-hat over the ladders"
+            f" {_r_hat(measured.r_hat())}"
+        )
+    return lines
+
+
+def _r_hat(values: tuple[float, ...]) -> str:
+    first, last = (
+        f"{value:.2f}" if math.isfinite(value) else "infinite" for value in (values[0], values[-1])
+    )
+    return f"{first} at the hottest level, {last} at the last"
+
+
+_LONG_TO_WAIT = 30.0  # seconds before the first draw
+_LARGE_STORE = 100e6  # bytes
+
+
+def describe_forecast(forecast: Forecast) -> str:
+    """Describe the time of a run, the basis of the forecast, and options that change it, one item a line."""
+    at_most = "at most " if forecast.first_verdict is not None else ""
+    lines = [
+        f"Time: {at_most}about {duration(forecast.seconds)} {_with_workers(forecast)},"
+        f" {duration(forecast.before_draws)} of it before the first draw is kept ({_basis(forecast)})"
+    ]
+    if forecast.first_verdict is not None:
+        judged = "predictions and ladders" if forecast.is_of_ladders else "predictions"
+        lines.append(
+            f"  the run ends when its {judged} are ok; the first verdict comes after about"
+            f" {duration(forecast.first_verdict)}"
+        )
+    if forecast.before_draws >= _LONG_TO_WAIT and not forecast.is_of_ladders:
+        lines.append("  until then `rayfbnn predict` answers from the earlier phases, and marks the answers")
+    if forecast.lengths:
+        steps = " and ".join(str(length) for length in forecast.lengths)
+        lines.append(
+            f"  the run finds the lengths of its trajectories itself: this assumes {steps} steps, as usual"
+            f" for such a network; the longest trajectories would take {duration(forecast.longest)};"
+            " sample updates the time left as it runs"
+        )
+    if forecast.levels:
+        lines.append(
+            f"  the ladders find their levels themselves: this assumes {forecast.levels}, as hard posteriors"
+            " need; an easy one needs about 5, with short trajectories, and much less time; sample updates"
+            " the time left as it runs"
+        )
+    options = [*_limit_of_time(forecast), *((change, "") for change in forecast.changes)]
+    if options:
+        lines.append("  options for `rayfbnn sample` that save time (the number of draws needed may differ):")
+        lines += [f"    {_option(change, words)}" for change, words in options]
+    return "\n".join(lines)
+
+
+def _limit_of_time(forecast: Forecast) -> list[tuple[Change, str]]:
+    """Return the option that ends a long run of open length after about half of its longest time."""
+    minutes = int(forecast.seconds / 120)
+    if forecast.first_verdict is None or minutes < 1:
+        return []
+    return [(Change(f"--max-time {minutes}m", 60.0 * minutes, "whatever the verdict"), "at most ")]
+
+
+def _option(change: Change, words: str) -> str:
+    """Return a line with a time and options to paste; in a shell the note is a comment."""
+    note = f"  # {change.note}" if change.note else ""
+    return f"{words + duration(change.seconds):>20}  {change.options}{note}"
+
+
+def describe_large_store(spec: RunSpec) -> str:
+    """Return the size of a store that will be large, with an option that makes it smaller; otherwise ""."""
+    _, n_bytes = planned_size(spec, 1)
+    if n_bytes < _LARGE_STORE:
+        return ""
+    option, shorter_spec = shorter(spec)
+    _, fewer = planned_size(shorter_spec, 1)
+    at_most = "at most " if spec.has_open_length else ""
+    return (
+        f"Store: {at_most}about {bytes_text(n_bytes)}, because each draw has all parameters of the network\n"
+        f"    {bytes_text(fewer):>20}  {option}\n"
+    )
+
+
+def describe_fit_forecast(spec: RunSpec, forecast: Forecast) -> str:
+    """Describe the time of a fit, as an upper limit if the fit may finish early."""
+    assert spec.fit is not None
+    timing = spec.fit.timing()
+    at_most = "at most " if timing.is_most else ""
+    return (
+        f"Time: {at_most}about {duration(forecast.seconds)} {_with_workers(forecast)},"
+        f" {duration(forecast.before_draws)} of it before the first draw"
+        f"{'' if timing.n_densities else ', without the evidence'} ({_basis(forecast)})"
+    )
+
+
+def _with_workers(forecast: Forecast) -> str:
+    return f"with {forecast.workers} worker{'s' if forecast.workers > 1 else ''}"
+
+
+def _basis(forecast: Forecast) -> str:
+    of_workers = f", except for {duration(forecast.start)} to start workers" if forecast.start else ""
+    return f"measured on this machine{of_workers}"

@@ -1,4 +1,4 @@
-"""Formats the results of verbs as the text that commands print."""
+"""Formats the results of verbs, and the status of a run, as the text that commands print."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from rayfbnn.numerals import compared, plain
-from rayfbnn.output.lines import frame_text, line_width, width_up_to
+from rayfbnn.output.lines import frame_text, line_width, table_text, width_up_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rayfbnn.answers.predict import Prediction, UsedDraws
     from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.running import RunSummary
+    from rayfbnn.run.status import BatchStatus, Status
     from rayfbnn.selftest.selftest import Finding
     from rayfbnn.store.records import VerifyReport
     from rayfbnn.timing.measured_times import BenchResult, Cost, RunEstimate
@@ -136,13 +137,12 @@ def diagnosis_text(diagnosis: Diagnosis | FitDiagnosis) -> str:
 
 
 def _fit_diagnosis_text(diagnosis: FitDiagnosis) -> str:
-    """Return the table of starts, the thresholds, and the reasons if it is not ok."""
     limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
     return "\n".join(
         [
             frame_text(diagnosis.starts, float_format=_four_digits, na_rep="-"),
             f"thresholds: {limits}",
-            *_wrapped(list(diagnosis.reasons), "  "),
+            *wrapped(list(diagnosis.reasons), "  "),
             *([] if diagnosis.fit is None else ["", *_verdict_lines(diagnosis.fit), ""]),
             "ok" if diagnosis.ok else "not ok",
         ]
@@ -150,21 +150,20 @@ def _fit_diagnosis_text(diagnosis: FitDiagnosis) -> str:
 
 
 def _verdict_lines(verdict: Verdict) -> list[str]:
-    """Return the grade, followed by the sentences that explain it and the advice."""
-    lines = [f"{verdict.subject}: {verdict.grade}", *_wrapped(list(verdict.sentences), "  ")]
+    lines = [f"{verdict.subject}: {verdict.grade}", *wrapped(list(verdict.sentences), "  ")]
     if verdict.advice:
-        lines += ["  what to do:", *_wrapped(list(verdict.advice), "  - ")]
+        lines += ["  what to do:", *wrapped(list(verdict.advice), "  - ")]
     return lines
 
 
-def _wrapped(sentences: list[str], first: str) -> list[str]:
+def wrapped(sentences: list[str], first: str, at_most: int = 100) -> list[str]:
     """Wrap sentences to lines of at most 100 characters that fit, with later lines indented by four."""
     return [
         line
         for sentence in sentences
         for line in textwrap.wrap(
             sentence,
-            width_up_to(100),
+            width_up_to(at_most),
             initial_indent=first,
             subsequent_indent="    ",
             break_on_hyphens=False,
@@ -292,7 +291,6 @@ def _estimate_lines(estimate: RunEstimate) -> list[str]:
 
 
 def _costs_text(costs: Sequence[Cost], workers: int) -> str:
-    """Describe the cost of a run; two costs are given as a range."""
     evaluations = " to ".join(f"{cost.gradient_evaluations:,}" for cost in costs)
     core = " to ".join(duration(cost.core_seconds) for cost in costs)
     together = " to ".join(duration(cost.seconds) for cost in costs)
@@ -311,3 +309,72 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.2g} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{plain(seconds / 3600, 3)} hours"
+
+
+_HEADINGS = ("iteration", "draws", "last commit", "block takes", "time left")
+
+
+def status_text(status: Status) -> str:
+    """Return the line of the run, the line of its driver, and a table with a row for each batch."""
+    first = "chains" if status.stage is None else "ladders"
+    rows = [(first, *_HEADINGS), *(_batch_row(batch, status) for batch in status.batches)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    table = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+    if len(table[0]) > width_up_to(len(table[0])):
+        table = [table_text(rows[0], rows[1:])]
+    return "\n".join([f"{status.path}: {_progress_text(status)}", _driver_text(status), *table])
+
+
+def _progress_text(status: Status) -> str:
+    if status.complete:
+        of_each = "chain" if status.stage is None else "ladder"
+        return f"complete, {status.total_draws:,} draws of each {of_each}"
+    left = status.seconds_left
+    end = "" if left is None or status.at_work is not True else f", complete in {_time(left)}"
+    acceptance = "" if status.acceptance is None else f", acceptance {status.acceptance:.0%}"
+    stage = "" if status.stage is None else f", {status.stage}"
+    return f"{status.done:.1%} done{stage}{acceptance}, divergences {status.divergences}{end}"
+
+
+def _driver_text(status: Status) -> str:
+    if status.driver is None:
+        return "nobody is at work" if status.complete else "nobody is at work; continue with: rayfbnn resume"
+    if status.at_work is None:
+        return f"the last driver was {status.driver}; this machine cannot tell whether it is still at work"
+    if status.at_work:
+        return f"at work: {status.driver}"
+    return f"nobody is at work: {status.driver} was killed; continue with: rayfbnn resume"
+
+
+def _batch_row(batch: BatchStatus, status: Status) -> tuple[str, ...]:
+    ago = batch.seconds_since_commit
+    unknown = "unknown" if batch.iteration else "-"  # before the first commit nothing has been measured
+    return (
+        f"{batch.first_chain}-{batch.last_chain}",
+        f"{batch.iteration}/{status.total_iterations}",
+        f"{batch.draws}/{status.total_draws}",
+        unknown if ago is None else f"{_time(ago)} ago",
+        unknown if batch.seconds_of_block is None else _time(batch.seconds_of_block),
+        _time_left(batch, status),
+    )
+
+
+def _time_left(batch: BatchStatus, status: Status) -> str:
+    """Return the time until a batch is complete; "-" if no driver is known to be at work."""
+    if batch.seconds_left is not None:
+        return _time(batch.seconds_left)
+    return "unknown" if status.at_work else "-"
+
+
+def _time(seconds: float) -> str:
+    """Format seconds as 45 s, 12 min, 3.5 h or 2.1 days."""
+    for size, unit in ((86_400, "days"), (3600, "h")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return (
+        f"{seconds / 60:.0f} min"
+        if seconds >= 120
+        else f"{seconds:.3g} s"
+        if seconds < 10
+        else f"{seconds:.0f} s"
+    )

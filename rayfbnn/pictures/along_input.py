@@ -1,4 +1,4 @@
-"""Pictures of predictions and functions along one input, with the others at their medians."""
+"""Pictures of inputs: predictions and functions along one of them, and the sigma of each (ARD)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from rayfbnn.answers.effects import probability_bands
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import network_values
+from rayfbnn.draws.quantities import sigmas
 from rayfbnn.draws.subsets import for_picture
+from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
-from rayfbnn.output.lines import shortened
-from rayfbnn.pictures.colours import series_colour
-from rayfbnn.pictures.figures import figure_with_axes, save, styled
+from rayfbnn.output.lines import all_shortened, shortened
+from rayfbnn.pictures.figures import figure_with_axes, save, series_colour, styled
 from rayfbnn.pictures.panels import (
     draw_band,
     draw_probabilities,
+    draw_relevance,
     draw_targets,
     tick_text,
 )
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
-    from rayfbnn.draws.view import Draws
 
-_ABOVE, _OTHER = 76, 40  # characters of a title, and of the names of other inputs in it
+
+_ABOVE_ALL, _OTHER = 76, 40  # characters of a title, and of the names of other inputs in it
 _MAX_SPREAD = 30  # largest ratio of the largest to the typical value on a linear axis
 
 
@@ -143,7 +145,7 @@ def _along_input(data: Dataset, input_name: str | None, n_points: int) -> tuple[
 def _title(what: str, names: Sequence[str], name: str) -> str:
     """Return a title of one line, or of two if the names are long."""
     head, held = f"{what} along {shortened(name)}", _others_held(names, name)
-    return f"{head}{held}" if len(head + held) <= _ABOVE else f"{head},\n{held.removeprefix(', ')}"
+    return f"{head}{held}" if len(head + held) <= _ABOVE_ALL else f"{head},\n{held.removeprefix(', ')}"
 
 
 def _others_held(names: Sequence[str], name: str) -> str:
@@ -156,3 +158,50 @@ def _others_held(names: Sequence[str], name: str) -> str:
     if len(held) > _OTHER:
         held = f"the other {len(others)} inputs"
     return f", with {held} at their medians"
+
+
+_MAX_INPUTS = 40
+_SHORT_NAME, _INCHES = 16, 0.07  # characters that need no wider panel, and inches for each further one
+
+
+@styled
+def relevance_of_inputs(run: Draws, path: str | Path) -> Path:
+    """Plot the sigma of each input's weights, for each group with such sigmas in its prior (ARD).
+
+    At most 40 inputs of a group are shown, those with the largest medians, in their order.
+    """
+    all_sigmas = sigmas(run)
+    groups = relevance_groups(run)
+    rows = {group: largest(of_inputs(all_sigmas, group), _MAX_INPUTS) for group in groups}
+    height = 1.1 + 0.27 * max(len(of_inputs_shown) for of_inputs_shown in rows.values())
+    longest = max(len(name) for name in all_shortened([name for values in rows.values() for name in values]))
+    width = 4.4 + max(0.0, _INCHES * (longest - _SHORT_NAME))
+    figure, axes = figure_with_axes(1, len(rows), width=0.6 + width * len(rows), height=max(2.2, height))
+    for axis, (group, values) in zip(axes[0], rows.items(), strict=True):
+        draw_relevance(axis, list(values), np.stack(list(values.values())))
+        axis.set_xlabel(f"sigma_{group}_unit")
+        where = "outputs" if group == "io" else f"hidden layer {group[2:]}"
+        left_out = len(of_inputs(all_sigmas, group)) - len(values)
+        more = f", the {len(values)} largest" if left_out else ""
+        axis.set_title(f"Weights from each input to {where}{more}")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return save(figure, path)
+
+
+def relevance_groups(run: Draws) -> list[str]:
+    """Return the groups of weights from the inputs in which each input has its own sigma."""
+    groups = run.precision_layout.units
+    return [group for group in groups if group == "io" or group.startswith("ih")]
+
+
+def of_inputs(all_sigmas: dict[str, Array], group: str) -> dict[str, Array]:
+    """Return the sigma of each input in the group by the input's name, (n_chains, n_draws) each."""
+    start = f"sigma_{group}_unit["
+    return {name[len(start) : -1]: values for name, values in all_sigmas.items() if name.startswith(start)}
+
+
+def largest(values: dict[str, Array], at_most: int) -> dict[str, Array]:
+    """Return the values with the largest medians, in their original order."""
+    medians = sorted(values, key=lambda name: -float(np.median(values[name])))
+    return {name: values[name] for name in values if name in medians[:at_most]}

@@ -16,8 +16,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.fits import with_members
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.output.lines import shortened
-from rayfbnn.pictures.colours import GREY, series_colour
-from rayfbnn.pictures.figures import Figure, blank_figure, save, styled
+from rayfbnn.pictures.figures import GREY, Figure, blank_figure, save, series_colour, styled
 from rayfbnn.pictures.panels import (
     Axes,
     draw_band,
@@ -145,7 +144,6 @@ def _draw_times(axis: Axes, comparison: Comparison, colours: Mapping[str, str]) 
 
 
 def _draw_bands(part: Figure, runs: Mapping[str, Draws], n_rows: int) -> None:
-    """Draw the predictive band of each run along its only input, on shared axes."""
     axes: Array = part.subplots(n_rows, _BANDS_IN_A_ROW, squeeze=False, sharex=True, sharey=True).ravel()
     for axis, (name, run) in zip(axes, runs.items(), strict=False):
         data, model = run.data, run.spec.data_model

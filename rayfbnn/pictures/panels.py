@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.output.lines import all_shortened, shortened
-from rayfbnn.pictures.colours import BLUE, GREY, SKY, series_colour
+from rayfbnn.pictures.figures import BLUE, GREY, SKY, series_colour
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,11 +19,8 @@ Axes: TypeAlias = Any  # matplotlib's; only figures.py imports it
 
 _LEAST_TICKS, _MOST_TICKS = 3, 6  # of a logarithmic axis
 _LEAST_PLAIN, _MOST_PLAIN = 1e-6, 1e7  # numbers at ticks without exponent
-BESIDE, _ABOVE, _NAME_ABOVE = (
-    22,
-    44,
-    32,
-)  # characters of a name beside a panel, and of a line and a name above
+# characters of a name beside a panel, and of a line and a name above
+BESIDE, _ABOVE, _NAME_ABOVE = 22, 44, 32
 _FEW_DECADES = 30  # ratio of the ends of an axis on which 2 and 5 times powers of ten are labelled
 
 

@@ -1,4 +1,4 @@
-"""Pictures of predictions against actual targets: calibration, residuals, and an overview."""
+"""Pictures of predictions against actual targets: calibration, residuals, survival, and an overview."""
 
 from __future__ import annotations
 
@@ -11,28 +11,51 @@ import pandas as pd
 
 from rayfbnn.answers.calibration import BINS, Places, labelled, places, reliability, share_limits
 from rayfbnn.arrays import Array
+from rayfbnn.draws.outputs import outputs_alone
 from rayfbnn.draws.quantities import sigmas
+from rayfbnn.draws.subsets import for_picture
+from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.numerals import plain
 from rayfbnn.output.lines import all_shortened, shortened
-from rayfbnn.pictures.chains import draw_ess, draw_rhat
-from rayfbnn.pictures.chosen_quantities import least_converged, log_densities, worst_of_each
-from rayfbnn.pictures.colours import BLUE, CHAIN_COLOURS, GREY, SKY
-from rayfbnn.pictures.figures import Figure, blank_figure, save, styled
+from rayfbnn.pictures.chains import (
+    draw_ess,
+    draw_rhat,
+    draw_traces,
+    least_converged,
+    log_densities,
+    worst_of_each,
+)
+from rayfbnn.pictures.figures import (
+    BLUE,
+    CHAIN_COLOURS,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Figure,
+    blank_figure,
+    figure_with_axes,
+    save,
+    styled,
+)
 from rayfbnn.pictures.panels import (
     BESIDE,
     Axes,
     draw_predicted,
+    draw_survival,
     opacity,
     set_log_scale,
     titled,
 )
-from rayfbnn.pictures.traces import draw_traces
 from rayfbnn.store.ladder_words import word_for_chains
 
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.draws.view import Draws
+
 
 _MAX_LABELS = len(CHAIN_COLOURS)  # that have separate lines
 
@@ -161,14 +184,10 @@ def predicted_against_actual(
 
     inputs, targets  (n_cases, n_inputs) and (n_cases, n_targets), the cases of `prediction`
     """
-    n = _n_columns(run)
+    n = 1 if run.spec.data_model.has_labels else run.data.n_targets
     figure = blank_figure(3.6 * n if n > 1 else 4.6, 4.8)
     _draw_beside_actual(figure, run, prediction, inputs, targets)
     return save(figure, path)
-
-
-def _n_columns(run: Draws) -> int:
-    return 1 if run.spec.data_model.has_labels else run.data.n_targets
 
 
 def _draw_beside_actual(
@@ -242,3 +261,65 @@ def _with_error(value: float, error: float) -> str:
         return plain(value, 3)
     decimals = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:,.{decimals}f} ± {error:,.{decimals}f}"
+
+
+_MAX_CURVES = 400  # draws of a survival curve
+_MEMORY_BYTES = 64e6
+
+
+@styled
+def survival_curves(run: Draws, path: str | Path, *, n_groups: int = 3, n_times: int = 120) -> Path:
+    """Plot survival of the training cases, all and by predicted risk, by the model and by the cases.
+
+    Cases with a missing time are left out. The groups are of equal size, by each case's mean survival over
+    the times. Lines and bands are the mean and the 80 % interval over draws of the model's curves, averaged
+    over the cases. Steps are Kaplan and Meier's estimate.
+    """
+    data = run.data
+    is_known = ~np.isnan(data.targets[:, 0])
+    targets = data.targets[is_known, 0]
+    times = np.linspace(0, np.abs(targets).max(), n_times)
+    curves = curves_by_draw(for_picture(run), data.inputs[is_known], times)
+    order = np.argsort(curves.mean(axis=(0, 2)), kind="stable")
+    groups = np.array_split(order, min(n_groups, len(order)))
+    figure, axes = figure_with_axes(1, 2, width=7.6, height=3.3, sharey="row")
+    draw_survival(axes[0, 0], times, curves.mean(axis=1), targets, label="model", colour=BLUE, explain=True)
+    axes[0, 0].set_title(f"All {len(targets):,} cases")
+    names = ("high", "middle", "low") if len(groups) == 3 else tuple(map(str, range(1, len(groups) + 1)))
+    for group, name, colour in zip(groups, names, (RED, ORANGE, GREEN, BLUE, PURPLE), strict=False):
+        of_group = curves[:, group].mean(axis=1)
+        draw_survival(axes[0, 1], times, of_group, targets[group], label=f"{name} risk", colour=colour)
+    axes[0, 1].set_title("By predicted risk")
+    for axis in axes[0]:
+        axis.set(xlabel=shortened(data.target_names[0]), ylim=(-0.02, 1.02))
+        axis.set_xlim(0, times[-1])
+        axis.legend(loc="best")
+    axes[0, 0].set_ylabel("share surviving")
+    return save(figure, path)
+
+
+def has_survival_curves(run: Draws) -> bool:
+    """Return True if the targets are survival times, which have survival curves."""
+    return isinstance(run.spec.data_model, SurvivalTargets)
+
+
+def curves_by_draw(run: Draws, inputs: Array, times: Array) -> Array:
+    """Return P(T > t) of some cases for at most 400 draws, (n_draws, n_cases, n_times).
+
+    inputs  (n_cases, n_inputs) as in the data file
+    """
+    model, data = run.spec.data_model, run.data
+    assert isinstance(model, SurvivalTargets)
+    standardized = (inputs - data.input_center) / data.input_scale
+    stride = math.ceil(run.total / _MAX_CURVES)
+    kept: list[Array] = []
+    seen = 0
+    for _, _, outputs in outputs_alone(run, standardized, memory_bytes=_MEMORY_BYTES):
+        log_hazard = outputs.reshape(-1, *outputs.shape[2:])  # (n_draws, n_cases, n_pieces)
+        chosen = log_hazard[-seen % stride :: stride]
+        seen += len(log_hazard)
+        shape = (*chosen.shape[:2], len(times))
+        # Each case of each draw counts as a mixture of one draw.
+        by_case = chosen.reshape(-1, 1, chosen.shape[2])
+        kept.append(model.hazard.survival_curve(by_case, times).reshape(shape))
+    return np.concatenate(kept)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
+from typing import Any
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.pictures import colours
+from rayfbnn.pictures import figures
 from rayfbnn.pictures.figures import STYLE, figure_with_axes, in_force, to_svg
 from rayfbnn.pictures.panels import Axes
 from rayfbnn.version import __version__
@@ -58,32 +59,32 @@ _COLOURS = {
     "#000000": "currentColor",
     "#ffffff": "var(--page)",
     "#e6e6e6": "var(--line)",
-    colours.BLUE.lower(): "var(--blue)",
-    colours.ORANGE.lower(): "var(--orange)",
-    colours.GREEN.lower(): "var(--green)",
-    colours.RED.lower(): "var(--red)",
-    colours.PURPLE.lower(): "var(--purple)",
-    colours.SKY.lower(): "var(--sky)",
-    colours.GREY.lower(): "var(--grey)",
-    colours.VIOLET.lower(): "var(--violet)",
-    colours.RUST.lower(): "var(--rust)",
-    colours.ULTRAMARINE.lower(): "var(--ultramarine)",
-    colours.TEAL.lower(): "var(--teal)",
-    colours.BROWN.lower(): "var(--brown)",
+    **{
+        getattr(figures, name.upper()).lower(): f"var(--{name})"
+        for name in "blue orange green red purple sky grey violet rust ultramarine teal brown".split()
+    },
 }
 
 
 def picture(
-    draw: Callable[[Axes], None], *, alt: str, caption: str = "", width: float = 3.6, height: float = 2.7
+    draw: Callable[[Axes], None],
+    *,
+    alt: str,
+    caption: str = "",
+    width: float = 3.6,
+    height: float = 2.7,
+    **settings: Any,
 ) -> str:
     """Return a figure of HTML with one panel, drawn by `draw` on its axes.
 
     alt            description for readers who cannot see the picture
     width, height  in inches of 96 pixels, if the window is wide enough
+    settings       labels and other properties that the axes get afterwards
     """
     with in_force(_STYLE):
         figure, axes = figure_with_axes(1, 1, width=width, height=height)
         draw(axes[0, 0])
+        axes[0, 0].set(**settings)
         svg = to_svg(figure, _COLOURS)
     label = f'<svg role="img" aria-label="{html.escape(alt)}" '
     below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""

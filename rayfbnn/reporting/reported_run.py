@@ -136,16 +136,6 @@ class ReportedRun:
             return None
         return places([self.held], self.cases.inputs, self.cases.targets)
 
-    @property
-    def n_held(self) -> int:
-        """Number of draws in memory, of all chains."""
-        return self.held.total
-
-    @property
-    def n_draws(self) -> int:
-        """Number of draws of all chains."""
-        return self.draws.total
-
 
 def read_run(
     label: str, run: Draws, cases: Cases, tell: Tell, *, draws: int | None = None, max_mcse: float = 0.0

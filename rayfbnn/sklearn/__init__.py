@@ -13,7 +13,6 @@ except ImportError as exc:
         "rayfbnn.sklearn: scikit-learn 1.6 or later is not installed; install rayfbnn[sklearn]"
     ) from exc
 
-from rayfbnn.sklearn.classifier import BayesianNetworkClassifier
-from rayfbnn.sklearn.regressor import BayesianNetworkRegressor
+from rayfbnn.sklearn.estimators import BayesianNetworkClassifier, BayesianNetworkRegressor
 
 __all__ = ["BayesianNetworkClassifier", "BayesianNetworkRegressor"]

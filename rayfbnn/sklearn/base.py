@@ -1,36 +1,39 @@
-"""The common part of regressor and classifier: parameters, fitting, and the draws for predictions."""
+"""What both estimators share: parameters, conversions, fitting, temporary stores, and their draws."""
 
 from __future__ import annotations
 
+import io
+import os
+import tarfile
+import tempfile
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
+import numpy as np
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from rayfbnn import api
 from rayfbnn.answers.judging.chain_average import MIN_CHAINS
 from rayfbnn.answers.judging.ladder_pooled import pooled_by_evidence
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.answers.predictor import Predictor
+from rayfbnn.arrays import Array
+from rayfbnn.data.raw_table import check_paired, column_name, without_labels
 from rayfbnn.draws.view import committed_or_early, early_warning
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ConfigError, RayFBNNError, StoreCorruptError
+from rayfbnn.output.whole_file import output_errors
 from rayfbnn.sklearn.configuring import configuration, configuration_to_resume
-from rayfbnn.sklearn.conversions import (
-    as_value_errors,
-    inputs_table,
-    paired_targets,
-    refuse_parameters,
-    training_table,
-)
-from rayfbnn.sklearn.stores import TemporaryStore
+from rayfbnn.sklearn.removal import identity, remove, watch
+from rayfbnn.spec.messages import WEIGHTS_REFUSED
 from rayfbnn.store.storage.places import is_address, place_of
 from rayfbnn.store.store import Store
 
@@ -39,9 +42,81 @@ if TYPE_CHECKING:
 
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.answers.judging.fit import FitVerdict
-    from rayfbnn.answers.judging.verdicts import Verdict
     from rayfbnn.run.running import RunSummary
     from rayfbnn.spec import RunSpec
+
+
+_TEMPORARY = "the folder for temporary files (TMPDIR)"
+
+
+class TemporaryStore:
+    """A place for a store that is removed together with this object, or when its process ends in any way.
+
+    A pickle contains all files of the store, because a path would not be valid elsewhere. An unpickled object
+    keeps them in memory, and writes them to its own place when its path is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._archive: bytes | None = None
+        self._path: Path | None = None
+        self._make_folder()
+
+    @property
+    def path(self) -> Path:
+        """Path of the store, in a folder that contains nothing else."""
+        return self._path or self._unpack()
+
+    @contextmanager
+    def unpacked(self) -> Iterator[Path]:
+        """Yield the path of a store to be read. A store that is in memory is on the disk only meanwhile."""
+        if self._path is not None:
+            yield self._path
+            return
+        copy = TemporaryStore.__new__(TemporaryStore)
+        copy.__setstate__(self.__getstate__())
+        try:
+            yield copy.path
+        finally:
+            copy._remove()
+
+    def check(self) -> None:
+        """Raise a StoreError if something has removed the store, or a part that every reader needs."""
+        if self._path is not None:
+            Store.open(self._path)
+
+    def _make_folder(self) -> Path:
+        with output_errors(_TEMPORARY):
+            folder = tempfile.mkdtemp(prefix="rayfbnn-")
+        # Unlike weakref.finalize, this works at the end of a process of multiprocessing too. A fork, and
+        # what removes the object there, leaves the folder to its parent.
+        self._remove = Finalize(self, remove, (folder, identity(os.lstat(folder))), exitpriority=-100)
+        watch(folder)
+        self._path = Path(folder) / "run.zarr"
+        return self._path
+
+    def _unpack(self) -> Path:
+        assert self._archive is not None
+        path = self._make_folder()
+        with output_errors(path), tarfile.open(fileobj=io.BytesIO(self._archive)) as files:
+            files.extractall(path.parent, filter="data")
+        self._archive = None
+        return path
+
+    def __getstate__(self) -> bytes:
+        if self._archive is not None:
+            return self._archive
+        self.check()
+        archive = io.BytesIO()
+        try:
+            with tarfile.open(fileobj=archive, mode="w") as files:
+                files.add(self.path, arcname=self.path.name)
+        except FileNotFoundError as exc:  # something is removing it
+            raise StoreCorruptError(f"{exc.filename}: missing") from exc
+        return archive.getvalue()
+
+    def __setstate__(self, archive: bytes) -> None:
+        self._archive, self._path = archive, None
+
 
 _MAX_MCSE = 0.02  # Monte Carlo error of predictive means, in predictive standard deviations
 _MAX_SEED = 2**32
@@ -52,51 +127,6 @@ class BayesianNetwork(BaseEstimator):
 
     The estimators explain the parameters.
     """
-
-    def __init__(
-        self,
-        hidden_layer_sizes: Sequence[int] | int | None = None,
-        activation: str | None = None,
-        *,
-        input_width: float | None = None,
-        linear_width: float | None = None,
-        output_width: float | None = None,
-        alpha: float | None = None,
-        relevance: float | None = None,
-        priors: Mapping[str, str | float] | None = None,
-        missing: Literal["indicator"] | None = None,
-        handle_unknown: Literal["error", "ignore"] = "error",
-        iterations: int | None = None,
-        chains: int | None = None,
-        until: Literal["ok"] | None = None,
-        max_time: str | float | None = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        store: str | Path | None = None,
-        warm_start: bool = False,
-        spec: RunSpec | Mapping[str, Any] | str | Path | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.input_width = input_width
-        self.linear_width = linear_width
-        self.output_width = output_width
-        self.alpha = alpha
-        self.relevance = relevance
-        self.priors = priors
-        self.missing = missing
-        self.handle_unknown = handle_unknown
-        self.iterations = iterations
-        self.chains = chains
-        self.until = until
-        self.max_time = max_time
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.store = store
-        self.warm_start = warm_start
-        self.spec = spec
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:
         """Sample the posterior given training cases.
@@ -176,7 +206,6 @@ class BayesianNetwork(BaseEstimator):
         self._judge(path)
 
     def _run(self, path: Path, spec: RunSpec, settings: dict[str, Any]) -> RunSummary:
-        """Sample into a new store, or continue the one at `path`."""
         if self.warm_start and path.exists():
             spec, iterations = configuration_to_resume(path, spec, self.get_params(deep=False))
             if self.until is None:
@@ -300,3 +329,102 @@ def what_to_do(verdict: Verdict, iterations: int) -> str:
     longer = verdict.iterations or 2 * iterations
     steps.append(f"set iterations={longer} (with warm_start=True the draws so far are kept)")
     return f"What to do: {'; or '.join(steps)}; verdict_ has the reasons and more advice."
+
+
+def inputs_table(estimator: Any, X: Any, *, is_training: bool, requires_y: bool = False) -> pd.DataFrame:
+    """Return the inputs as a table after scikit-learn's checks, which raise ValueError.
+
+    In training the estimator gets n_features_in_ and, if all columns have names, feature_names_in_. Later X
+    is compared with them. A DataFrame with columns of text, truth values or categories stays unchanged, and
+    rayfbnn encodes it. Anything else becomes columns of numbers, named x1, x2, ... unless they have names.
+
+    requires_y  whether scikit-learn raises its error about a missing y
+    """
+    import pandas as pd
+
+    X, _ = (X, None) if isinstance(X, Mapping) else without_labels(X)
+    y = None if requires_y else "no_validation"
+    frame = _frame_with_text(X)
+    if frame is not None:
+        validate_data(estimator, X, y, reset=is_training, skip_check_array=True)
+        return frame
+    values = validate_data(
+        estimator,
+        X,
+        y,
+        reset=is_training,
+        dtype=np.float64,
+        ensure_all_finite="allow-nan" if estimator.missing == "indicator" else True,
+        ensure_min_samples=2 if is_training else 1,
+    )
+    numbered = [f"x{number + 1}" for number in range(values.shape[1])]
+    return pd.DataFrame(values, columns=list(getattr(estimator, "feature_names_in_", numbered)))
+
+
+def paired_targets(X: Any, y: Any) -> Any:
+    """Return y without row labels; raise ValueError if they differ from those of X, or the lengths differ."""
+    targets, labels = without_labels(y)
+    check_consistent_length(X, targets)
+    with as_value_errors():
+        check_paired(without_labels(X)[1], labels, "X", "y")
+    return targets
+
+
+def _frame_with_text(X: Any) -> pd.DataFrame | None:
+    """Return X with its names as text if it is a DataFrame with columns that are not numeric, or None."""
+    import pandas as pd
+
+    if not isinstance(X, pd.DataFrame):
+        return None
+    are_numbers = [
+        pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype) for dtype in X.dtypes
+    ]
+    if all(are_numbers) or len(X) == 0:
+        return None
+    frame = X.copy(deep=False)
+    frame.columns = pd.Index(list(map(column_name, frame.columns)))
+    return frame
+
+
+def target_names(y: Any, n_targets: int, taken: Sequence[str]) -> list[str]:
+    """Return a name for each target: the names in y, or else y or y1, y2, ...
+
+    Names that are already taken get an underscore.
+    """
+    names = [f"y{number + 1}" for number in range(n_targets)] if n_targets > 1 else ["y"]
+    named = list(getattr(y, "columns", [])) or [getattr(y, "name", None)]
+    if len(named) == n_targets and all(isinstance(name, str) and name.strip() for name in named):
+        names = list(map(column_name, named))
+    unique: list[str] = []
+    for name in names:
+        while name in taken or name in unique:
+            name += "_"
+        unique.append(name)
+    return unique
+
+
+def training_table(inputs: pd.DataFrame, targets: dict[str, Array]) -> pd.DataFrame:
+    """Return one table of inputs and targets, each target (n_cases,)."""
+    import pandas as pd
+
+    return pd.concat([inputs, pd.DataFrame(targets)], axis=1)
+
+
+@contextmanager
+def as_value_errors() -> Iterator[None]:
+    """Turn errors about invalid input into ValueError, which scikit-learn expects."""
+    try:
+        yield
+    except RayFBNNError as exc:
+        if exc.exit_code != 2:
+            raise
+        raise ValueError(str(exc)) from exc
+
+
+def refuse_parameters(parameters: Mapping[str, Any]) -> None:
+    """Raise ValueError with the reason for `sample_weight`, and TypeError for unknown parameters."""
+    if parameters.get("sample_weight") is not None:
+        raise ValueError(f"sample_weight: {WEIGHTS_REFUSED}")
+    unknown = [name for name in parameters if name != "sample_weight"]
+    if unknown:
+        raise TypeError(f"fit() got an unexpected keyword argument '{unknown[0]}'")

@@ -124,7 +124,6 @@ def _with_hidden(keys: Keys, parameters: Mapping[str, Any], table: Source) -> Ru
 
 
 def _layers(spec: RunSpec) -> list[dict[str, Any]]:
-    """Return the hidden layers in the form of a configuration."""
     layers: list[dict[str, Any]] = spec.to_dict()["network"]["hidden"]
     return layers
 

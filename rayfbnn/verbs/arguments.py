@@ -69,7 +69,7 @@ def read_run_data(spec: RunSpec, data: Source | None) -> tuple[RunSpec, Dataset]
     path if the cases are not from a file. A warning names the constant columns, which are left out, and there
     is one for each remark on the cases.
     """
-    from rayfbnn.describe.remarks import remarks
+    from rayfbnn.describe.data import remarks
 
     spec, dataset = read_training(spec, data)
     if spec.encoding is not None and spec.encoding.constant:

@@ -184,7 +184,7 @@ def plot(
     list of Path
         The files of the pictures.
     """
-    from rayfbnn.pictures import along_input
+    from rayfbnn.pictures.along_input import function_lines, predictive_bands
 
     store, folder = Store.open(path), output_path(out)
     _check_plot_arguments(store, folder, data, input_name)
@@ -192,8 +192,8 @@ def plot(
     if run.kind == "prior":
         with whole_files(folder):
             return [
-                along_input.function_lines(run, folder / "functions.png", input_name=input_name),
-                along_input.predictive_bands([run], folder / "bands.png", input_name=input_name),
+                function_lines(run, folder / "functions.png", input_name=input_name),
+                predictive_bands([run], folder / "bands.png", input_name=input_name),
             ]
     cases = None
     if data is not None:
@@ -226,50 +226,52 @@ def _pictures(
     """
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.answers.errors_by_iteration import errors_by_iteration
-    from rayfbnn.pictures import (
-        along_input,
-        autocorrelation,
-        chains,
+    from rayfbnn.pictures.along_input import predictive_bands, relevance_groups, relevance_of_inputs
+    from rayfbnn.pictures.chains import autocorrelation_by_lag, rhat_and_ess, traces_and_ranks
+    from rayfbnn.pictures.predicted import (
+        has_survival_curves,
+        overview,
+        predicted_against_actual,
+        survival_curves,
+    )
+    from rayfbnn.pictures.sampling import (
         energy_errors,
-        errors,
-        ladder,
-        objective,
-        predicted,
-        relevance,
-        survival,
-        traces,
+        errors_by_stepsize,
+        ladder_pictures,
+        objective_by_step,
+        plot_errors_by_iteration,
     )
 
     pictures, weighed = [], draws_weighed(run)
     if isinstance(diagnosis, Diagnosis):
         pictures = [
-            traces.traces_and_ranks(run, folder / "traces.png"),
-            chains.rhat_and_ess(diagnosis, folder / "convergence.png"),
+            traces_and_ranks(run, folder / "traces.png"),
+            rhat_and_ess(diagnosis, folder / "convergence.png"),
         ]
         if diagnosis.ladders is not None and diagnosis.ladders.evidence is not None:
             of_ladders = diagnosis.ladders.evidence
-            pictures.append(ladder.ladder_pictures(run, of_ladders, folder / "ladder.png"))
+            pictures.append(ladder_pictures(run, of_ladders, folder / "ladder.png"))
     if run.kind == "mcmc":
-        pictures.append(autocorrelation.autocorrelation_by_lag(run, folder / "autocorrelation.png"))
-    if (by_stepsize := energy_errors.errors_by_stepsize(run)) is not None:
-        pictures.append(energy_errors.energy_errors(by_stepsize, folder / "energy_errors.png"))
+        pictures.append(autocorrelation_by_lag(run, folder / "autocorrelation.png"))
+    if (by_stepsize := errors_by_stepsize(run)) is not None:
+        pictures.append(energy_errors(by_stepsize, folder / "energy_errors.png"))
     if run.kind == "approximate":
-        pictures = [objective.objective_by_step(run, folder / "objective.png")]
+        pictures = [objective_by_step(run, folder / "objective.png")]
     pictures += [
-        along_input.predictive_bands([weighed], folder / "bands.png", input_name=input_name),
+        predictive_bands([weighed], folder / "bands.png", input_name=input_name),
     ]
-    if relevance.has_relevance(run):
-        pictures.append(relevance.relevance_of_inputs(run, folder / "relevance.png"))
-    if survival.has_survival_curves(run):
-        pictures.append(survival.survival_curves(weighed, folder / "survival.png"))
+    if relevance_groups(run):
+        pictures.append(relevance_of_inputs(run, folder / "relevance.png"))
+    if has_survival_curves(run):
+        pictures.append(survival_curves(weighed, folder / "survival.png"))
     if cases is not None:
-        pictures.append(predicted.predicted_against_actual(weighed, *cases, folder / "predicted.png"))
+        pictures.append(predicted_against_actual(weighed, *cases, folder / "predicted.png"))
         if isinstance(diagnosis, Diagnosis):
-            pictures.append(predicted.overview(run, diagnosis, *cases, folder / "overview.png"))
+            pictures.append(overview(run, diagnosis, *cases, folder / "overview.png"))
         by_iteration = errors_by_iteration(run, *cases[1:]) if run.kind == "mcmc" else None
         if by_iteration is not None:
             path = folder / "errors.png"
-            pictures.append(errors.errors_by_iteration(by_iteration, path, numbers=run.chain_numbers))
+            pictures.append(plot_errors_by_iteration(by_iteration, path, numbers=run.chain_numbers))
     return pictures
 
 

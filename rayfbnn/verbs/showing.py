@@ -75,7 +75,7 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
 
 
 def _describe_new_cases(spec: RunSpec, training: Dataset, data: Source) -> str:
-    from rayfbnn.describe.new_cases import describe_new_cases
+    from rayfbnn.describe.data import describe_new_cases
 
     return "\n".join(describe_new_cases(spec, training, data))
 
@@ -135,7 +135,7 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
 
     workers  number of worker processes; 0 for a run in this process
     """
-    from rayfbnn.describe.forecast import describe_fit_forecast, describe_forecast, describe_large_store
+    from rayfbnn.describe.schedule import describe_fit_forecast, describe_forecast, describe_large_store
     from rayfbnn.timing.forecast import START_OF_WORKERS, fit_forecast, forecast
     from rayfbnn.timing.ladder_forecast import ladder_forecast
 

@@ -8,7 +8,7 @@ import pytest
 
 import rayfbnn
 from rayfbnn.data import read_training
-from rayfbnn.describe.remarks import remarks
+from rayfbnn.describe.data import remarks
 from rayfbnn.spec import RunSpec
 
 

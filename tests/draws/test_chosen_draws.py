@@ -113,11 +113,11 @@ def test_a_report_names_the_chosen_chains(store: Path, tmp_path: Path) -> None:
 def test_pictures_are_of_the_chosen_draws(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rayfbnn.pictures import traces
+    from rayfbnn.pictures import chains
 
-    drawn, draw = [], traces.draw_traces
+    drawn, draw = [], chains.draw_traces
     monkeypatch.setattr(
-        traces, "draw_traces", lambda *rows, **more: (drawn.append(more), draw(*rows, **more))
+        chains, "draw_traces", lambda *rows, **more: (drawn.append(more), draw(*rows, **more))
     )
     command = [
         "plot",

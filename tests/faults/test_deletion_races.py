@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rayfbnn.errors import StoreError
-from rayfbnn.sklearn.stores import TemporaryStore
+from rayfbnn.sklearn.base import TemporaryStore
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.system_calls import SystemCalls
 from tests.support.store.disks import Failing

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from rayfbnn import api, cli
 from rayfbnn.errors import ConfigError, OutputError, OutputFullError
 from rayfbnn.output.whole_file import whole_file, whole_files
-from rayfbnn.sklearn.stores import TemporaryStore
+from rayfbnn.sklearn.base import TemporaryStore
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
 from tests.support.marks import some_long

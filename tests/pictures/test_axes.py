@@ -17,7 +17,7 @@ from rayfbnn.answers.effects import probability_bands  # noqa: E402
 from rayfbnn.answers.predict import predict_from_draws  # noqa: E402
 from rayfbnn.draws.outputs import network_values  # noqa: E402
 from rayfbnn.output.lines import all_shortened  # noqa: E402
-from rayfbnn.pictures import along_input, predicted, relevance, traces  # noqa: E402
+from rayfbnn.pictures import along_input, chains, predicted  # noqa: E402
 from rayfbnn.pictures.panels import logarithmic, set_log_scale, tick_text, titled  # noqa: E402
 from tests.support.store.standin_store import make_data, make_run, make_spec  # noqa: E402
 
@@ -149,8 +149,8 @@ def test_names_do_not_collide(tmp_path: Path, saved: list[Any]) -> None:
     cases = (prediction, unseen.inputs, unseen.targets)
     predicted.predicted_against_actual(run, *cases, tmp_path / "predicted.png")
     along_input.predictive_bands([run], tmp_path / "bands.png", input_name=LONG[3])
-    relevance.relevance_of_inputs(run, tmp_path / "relevance.png")
-    traces.traces_and_ranks(run, tmp_path / "traces.png")
+    along_input.relevance_of_inputs(run, tmp_path / "relevance.png")
+    chains.traces_and_ranks(run, tmp_path / "traces.png")
     assert [overlaps(figure) for figure in saved] == [[], [], [], []]
 
 

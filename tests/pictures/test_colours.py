@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.pictures.colours import CHAIN_COLOURS, chain_style
+from rayfbnn.pictures.figures import CHAIN_COLOURS, chain_style
 from rayfbnn.reporting.page import _COLOURS
 
 # Machado, Oliveira and Fernandes (2009), "A physiologically-based model for simulation of color vision

@@ -17,16 +17,7 @@ pytest.importorskip("matplotlib")
 
 from rayfbnn import api  # noqa: E402
 from rayfbnn.output.lines import all_shortened, table_text  # noqa: E402
-from rayfbnn.pictures import (  # noqa: E402, F401
-    along_input,
-    autocorrelation,
-    chains,
-    figures,
-    predicted,
-    relevance,
-    survival,
-    traces,
-)
+from rayfbnn.pictures import figures
 
 FEW: dict[str, Any] = {"workers": 0, "progress": False}
 LEAST = 0.2  # of the width or height of a figure, for its axes together

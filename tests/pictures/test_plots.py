@@ -21,17 +21,7 @@ from rayfbnn.answers.errors_by_iteration import Course, ErrorsByIteration  # noq
 from rayfbnn.answers.predict import predict_from_draws  # noqa: E402
 from rayfbnn.draws.held import Held  # noqa: E402
 from rayfbnn.errors import ConfigError  # noqa: E402
-from rayfbnn.pictures import (  # noqa: E402
-    along_input,
-    autocorrelation,
-    chains,
-    energy_errors,
-    errors,
-    predicted,
-    relevance,
-    survival,
-    traces,
-)
+from rayfbnn.pictures import along_input, chains, predicted, sampling
 from rayfbnn.pictures.chains import describe_quantity  # noqa: E402
 from rayfbnn.pictures.panels import kaplan_meier  # noqa: E402
 from tests.support.store.data_models import (
@@ -137,13 +127,13 @@ def test_missing_labels_are_not_drawn_as_zero(tmp_path: Path, figures: list[Any]
 @pytest.mark.parametrize("changes", [{}, {"model__noise": "0.3:4:2", "chains": 9}, {"chains": 1}])
 def test_traces_and_ranks(changes: dict[str, Any], tmp_path: Path, figures: list[Any]) -> None:
     run, _ = prepared(**changes)
-    check_picture(traces.traces_and_ranks(run, tmp_path / "traces.png"), figures)
+    check_picture(chains.traces_and_ranks(run, tmp_path / "traces.png"), figures)
 
 
 @pytest.mark.usefixtures("undrawn_pictures")
 def test_traces_of_a_single_draw(tmp_path: Path, figures: list[Any]) -> None:
     run = make_run(make_spec(chains=1), n_draws=1)
-    traces.traces_and_ranks(run, tmp_path / "traces.png")
+    chains.traces_and_ranks(run, tmp_path / "traces.png")
     assert figures[0].axes[1].get_ylim() == (-1.08, 1.08)
 
 
@@ -178,7 +168,7 @@ def test_overview_where_every_sigma_is_fixed(tmp_path: Path, figures: list[Any])
 
 def test_autocorrelations_by_lag(tmp_path: Path, figures: list[Any]) -> None:
     run, _ = prepared(model__noise="0.3:4:2", chains=9)
-    check_picture(autocorrelation.autocorrelation_by_lag(run, tmp_path / "autocorrelation.png"), figures)
+    check_picture(chains.autocorrelation_by_lag(run, tmp_path / "autocorrelation.png"), figures)
     titles = [axis.get_title(loc="left") for axis in figures[0].axes]
     assert titles[0] == "log_posterior" and "rms_ho0: weights, hidden layer 0 to outputs" in titles
     assert len(figures[0].axes[0].lines) == run.n_chains + 1
@@ -188,7 +178,7 @@ def test_autocorrelations_by_lag(tmp_path: Path, figures: list[Any]) -> None:
 @pytest.mark.parametrize("n_draws", [1, 2, 3])
 def test_autocorrelations_of_a_few_draws(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
     run = make_run(make_spec(), n_draws=n_draws)
-    autocorrelation.autocorrelation_by_lag(run, tmp_path / "autocorrelation.png")
+    chains.autocorrelation_by_lag(run, tmp_path / "autocorrelation.png")
     assert figures[0].axes[0].get_xlim() == (0, 1)
 
 
@@ -196,10 +186,10 @@ def test_autocorrelations_of_a_few_draws(n_draws: int, tmp_path: Path, figures: 
 def test_autocorrelations_are_of_as_many_last_draws_as_are_read(
     tmp_path: Path, figures: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autocorrelation, "_MOST_VALUES", 48)
+    monkeypatch.setattr(chains, "_MOST_VALUES", 48)
     run = make_run(make_spec(), n_draws=40)
     run.store.positions[:, :28] = np.nan
-    autocorrelation.autocorrelation_by_lag(run, tmp_path / "autocorrelation.png")
+    chains.autocorrelation_by_lag(run, tmp_path / "autocorrelation.png")
     assert any("4 chains of 12 draws" in axis.get_xlabel() for axis in figures[0].axes)
     assert all(np.isfinite(axis.lines[-1].get_ydata()).all() for axis in figures[0].axes if axis.lines)
 
@@ -212,23 +202,23 @@ def with_errors(stepsizes: Any, errors: Any) -> Any:
 def test_energy_errors_by_stepsize(tmp_path: Path, figures: list[Any]) -> None:
     """An error of 2 s**2 up to 1, and divergence above it."""
     stepsizes = 10 ** np.linspace(-1, 0.3, 4 * 100).reshape(100, 4).T
-    errors = np.where(stepsizes > 1, np.inf, 2 * stepsizes**2)
-    found = energy_errors.errors_by_stepsize(with_errors(stepsizes, errors))
+    changes = np.where(stepsizes > 1, np.inf, 2 * stepsizes**2)
+    found = sampling.errors_by_stepsize(with_errors(stepsizes, changes))
     assert found is not None and found.quantiles.shape == (3, 10)
     low, median, high = found.quantiles
     is_stable = found.middles < 0.9
     np.testing.assert_allclose(median[is_stable], 2 * found.middles[is_stable] ** 2, rtol=0.02)
     assert (low <= median).all() and (median <= high).all() and np.isinf(median[-1])
     assert found.acceptance[-1] == 0 and found.acceptance[0] == pytest.approx(np.exp(-0.027), rel=0.01)
-    check_picture(energy_errors.energy_errors(found, tmp_path / "energy_errors.png"), figures)
+    check_picture(sampling.energy_errors(found, tmp_path / "energy_errors.png"), figures)
 
 
 def test_without_different_stepsizes_there_is_no_picture_of_errors() -> None:
-    errors = np.linspace(-1, 1, 40).reshape(4, 10)
+    changes = np.linspace(-1, 1, 40).reshape(4, 10)
     for stepsizes in (np.full((4, 10), 0.3), np.full((4, 10), np.nan)):
-        assert energy_errors.errors_by_stepsize(with_errors(stepsizes, errors)) is None
+        assert sampling.errors_by_stepsize(with_errors(stepsizes, changes)) is None
     some = np.where(np.arange(10) < 5, np.nan, np.linspace(0.1, 0.2, 10)) * np.ones((4, 1))
-    found = energy_errors.errors_by_stepsize(with_errors(some, errors))
+    found = sampling.errors_by_stepsize(with_errors(some, changes))
     assert found is not None and len(found.errors) == 20
 
 
@@ -242,7 +232,7 @@ def course(first: int, n_draws: int, height: float) -> Course:
 def test_errors_by_iteration(measure: Any, tmp_path: Path, figures: list[Any]) -> None:
     both = ErrorsByIteration(measure, 30, course(21, 20, 5.0), course(11, 5, 500.0), (11, 16, 21))
     both.warmup.of_draws[0, 0] = np.inf
-    check_picture(errors.errors_by_iteration(both, tmp_path / "errors.png"), figures)
+    check_picture(sampling.plot_errors_by_iteration(both, tmp_path / "errors.png"), figures)
     left, right = figures[0].axes
     assert [len(axis.lines) for axis in (left, right)] == [3 + 3 + 2, 3 + 1]  # of chains, borders, together
     assert (left.get_xlim(), right.get_xlim()) == ((10.5, 40.5), (20.5, 40.5))
@@ -253,7 +243,9 @@ def test_errors_by_iteration(measure: Any, tmp_path: Path, figures: list[Any]) -
 def test_errors_of_a_single_draw_or_of_none_that_is_finite(tmp_path: Path, figures: list[Any]) -> None:
     lost = Course(np.array([1, 2]), *(np.full((1, 2), np.nan),) * 2, np.full(2, np.nan))
     for kept in (course(1, 1, 1.0), lost):
-        errors.errors_by_iteration(ErrorsByIteration("error_rate", 3, kept, None, ()), tmp_path / "e.png")
+        sampling.plot_errors_by_iteration(
+            ErrorsByIteration("error_rate", 3, kept, None, ()), tmp_path / "e.png"
+        )
     assert len(figures) == 2
 
 
@@ -262,7 +254,7 @@ def test_sigmas_over_hundreds_of_decades_have_few_ticks(tmp_path: Path, figures:
     run.store.precisions[...] = np.exp(np.linspace(-600, 600, run.store.precisions.size)).reshape(
         run.store.precisions.shape
     )
-    traces.traces_and_ranks(run, tmp_path / "traces.png")
+    chains.traces_and_ranks(run, tmp_path / "traces.png")
     assert 2 <= len(figures[0].axes[0].get_yticks()) <= 7
 
 
@@ -275,7 +267,7 @@ def test_a_narrow_range_has_several_ticks(
     run.store.precisions[...] = (
         np.linspace(low, high, run.store.precisions.size).reshape(run.store.precisions.shape) ** -2
     )
-    traces.traces_and_ranks(run, tmp_path / "traces.png")
+    chains.traces_and_ranks(run, tmp_path / "traces.png")
     ticks = figures[0].axes[0].get_yticks()
     assert 2 <= len(ticks) <= 6 and min(ticks) >= 0.98 * low and max(ticks) <= 1.02 * high
 
@@ -285,7 +277,7 @@ def test_without_matplotlib_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"install rayfbnn\[plots\]"):
-        traces.traces_and_ranks(make_run(make_spec()), tmp_path / "traces.png")
+        chains.traces_and_ranks(make_run(make_spec()), tmp_path / "traces.png")
 
 
 @pytest.mark.parametrize(
@@ -311,7 +303,7 @@ def test_quantities_are_explained(name: str, words: str) -> None:
 @pytest.mark.parametrize("model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE])
 def test_survival_curves(model: dict[str, Any], tmp_path: Path, figures: list[Any]) -> None:
     run, _, _ = run_of(model)
-    check_picture(survival.survival_curves(run, tmp_path / "survival.png"), figures)
+    check_picture(predicted.survival_curves(run, tmp_path / "survival.png"), figures)
     whole, groups = figures[0].axes
     model_line, steps = whole.lines[:2]
     log_hazard = log_hazards_by_hand(run, run.data.inputs)
@@ -338,13 +330,13 @@ def test_kaplan_and_meiers_estimate_by_hand() -> None:
 def test_survival_curves_where_all_are_censored(tmp_path: Path, figures: list[Any]) -> None:
     run, _, _ = run_of(PIECEWISE)
     run.data.targets[:] = -abs(run.data.targets)
-    check_picture(survival.survival_curves(run, tmp_path / "survival.png"), figures)
+    check_picture(predicted.survival_curves(run, tmp_path / "survival.png"), figures)
 
 
 def test_relevance_of_inputs(tmp_path: Path, figures: list[Any]) -> None:
     run, _ = prepared(network__priors__io="0.5:3:3")
-    assert relevance.has_relevance(run)
-    check_picture(relevance.relevance_of_inputs(run, tmp_path / "relevance.png"), figures)
+    assert along_input.relevance_groups(run)
+    check_picture(along_input.relevance_of_inputs(run, tmp_path / "relevance.png"), figures)
     hidden, outputs = figures[0].axes
     assert [label.get_text() for label in hidden.get_yticklabels()] == ["x1", "x2"]
     assert "hidden layer 0" in hidden.get_title(loc="left") and "outputs" in outputs.get_title(loc="left")
@@ -356,7 +348,7 @@ def test_relevance_of_inputs(tmp_path: Path, figures: list[Any]) -> None:
 def test_relevance_of_many_inputs_shows_the_largest(tmp_path: Path, figures: list[Any]) -> None:
     names = [f"x{number}" for number in range(1, 61)]
     run, _ = prepared(data__inputs=str(names))
-    check_picture(relevance.relevance_of_inputs(run, tmp_path / "relevance.png"), figures)
+    check_picture(along_input.relevance_of_inputs(run, tmp_path / "relevance.png"), figures)
     axis = figures[0].axes[0]
     units = run.precision_layout.units["ih0"]
     medians = np.median(run.store.precisions[:, :, units] ** -0.5, axis=(0, 1))
@@ -368,4 +360,4 @@ def test_relevance_of_many_inputs_shows_the_largest(tmp_path: Path, figures: lis
 
 
 def test_without_sigmas_of_inputs_there_is_no_relevance() -> None:
-    assert not relevance.has_relevance(prepared(network__priors__ih0="1:4")[0])
+    assert not along_input.relevance_groups(prepared(network__priors__ih0="1:4")[0])

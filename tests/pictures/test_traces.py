@@ -12,9 +12,13 @@ pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 from matplotlib.figure import Figure  # noqa: E402
 
 from rayfbnn.output.lines import shortened  # noqa: E402
-from rayfbnn.pictures.chains import describe_quantity  # noqa: E402
-from rayfbnn.pictures.colours import CHAIN_COLOURS  # noqa: E402
-from rayfbnn.pictures.traces import draw_trace, draw_traces, points_of_each  # noqa: E402
+from rayfbnn.pictures.chains import (  # noqa: E402
+    describe_quantity,  # noqa: E402
+    draw_trace,
+    draw_traces,
+    points_of_each,
+)
+from rayfbnn.pictures.figures import CHAIN_COLOURS  # noqa: E402
 from tests.support.store.standin_store import normal  # noqa: E402
 
 

@@ -38,7 +38,7 @@ RECIPES = {
             "model/likelihood/dispersed_count.py",  # which derives from it
             "model/likelihood/registry.py",
             "selftest/pivots.py",
-            "selftest/problems.py",
+            "selftest/selftest.py",
         },
     ),
     "approximation": (

@@ -12,7 +12,7 @@ from rayfbnn import api
 from rayfbnn.data import read_dataset
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
-from rayfbnn.pictures import along_input, survival
+from rayfbnn.pictures import along_input, predicted
 from rayfbnn.store.store import Store
 from tests.support.model.runs import spec_of
 from tests.support.output.undrawn import leave_undrawn
@@ -52,7 +52,7 @@ def test_a_run_is_sampled_resumed_and_predicted_from(
     run = committed(Store.open(tmp_path / "run.zarr"))
     drawn = [along_input.predictive_bands([run], tmp_path / "bands.png")]
     if "survival.png" in pictures:
-        drawn.append(survival.survival_curves(run, tmp_path / "survival.png"))
+        drawn.append(predicted.survival_curves(run, tmp_path / "survival.png"))
     assert ("survival.png" in pictures) == ("hazard" in name)
     assert all(picture.stat().st_size > 5000 for picture in drawn)
 

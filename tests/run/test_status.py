@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import rayfbnn
 from rayfbnn import api, cli
 from rayfbnn.cli import commands
-from rayfbnn.describe.status import status_text
+from rayfbnn.describe.verb_results import status_text
 from rayfbnn.run.executor import job_of
 from rayfbnn.run.status import BatchStatus, Status, status_of
 from rayfbnn.spec import RunSpec

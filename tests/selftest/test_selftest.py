@@ -23,8 +23,8 @@ from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model import integrated, network, sampled
 from rayfbnn.model.updates import gibbs
-from rayfbnn.selftest import calculations, exact_draws, problems, selftest
-from rayfbnn.selftest.calculations import Judgement
+from rayfbnn.selftest import selftest
+from rayfbnn.selftest.selftest import Judgement
 from tests.support.mutants import mutant, sampled_with
 from tests.support.schedules import schedule_with
 
@@ -66,7 +66,7 @@ def with_wrong_gradient() -> type:
 
 
 def test_a_broken_gradient_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problems, "SampledPosterior", with_wrong_gradient())
+    monkeypatch.setattr(selftest, "SampledPosterior", with_wrong_gradient())
     without_kernels(monkeypatch)
     result = CliRunner().invoke(app, ["selftest", "--chains", "1000"])
     assert result.exit_code == 1
@@ -86,10 +86,10 @@ def with_gibbs(*replacement: str) -> type:
 
 
 def test_steps_that_do_not_reverse_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert passes(calculations.reversal_of("real", np, 1))
+    assert passes(selftest.reversal_of("real", np, 1))
     changed = mutant(leapfrog, ("half if number in (0, last) else full", "full * (number < last)"))
-    monkeypatch.setattr(calculations, "leapfrog", changed)
-    assert not passes(calculations.reversal_of("real", np, 1))
+    monkeypatch.setattr(selftest, "leapfrog", changed)
+    assert not passes(selftest.reversal_of("real", np, 1))
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_steps_that_do_not_reverse_make_it_fail(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_wrong_decisions_make_it_fail(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
-    monkeypatch.setattr(exact_draws, "schedule", schedule_with(mutant(hmc, (old, new))))
-    assert not passes(exact_draws.toy_target("windows, partial gradients", np, 1, 10_000, "float64"))
+    monkeypatch.setattr(selftest, "schedule", schedule_with(mutant(hmc, (old, new))))
+    assert not passes(selftest.toy_target("windows, partial gradients", np, 1, 10_000, "float64"))
 
 
 def test_a_wrong_gibbs_update_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = with_gibbs("(alpha + n) / 2, (alpha", "(alpha + n - 1) / 2, (alpha")
-    monkeypatch.setattr(problems, "SampledPosterior", wrong)
+    monkeypatch.setattr(selftest, "SampledPosterior", wrong)
     without_kernels(monkeypatch)
-    assert not passes(exact_draws.joint("real", np, 1, CHAINS, "float64"))
+    assert not passes(selftest.joint("real", np, 1, CHAINS, "float64"))
 
 
 def test_output_weights_that_are_not_redrawn_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,12 +120,12 @@ def test_output_weights_that_are_not_redrawn_make_it_fail(monkeypatch: pytest.Mo
         return made
 
     monkeypatch.setattr(integrated.WithoutOutputs, "complete", kept)
-    assert not passes(exact_draws.joint("real, hybrid-marginal", np, 1, CHAINS, "float64"))
+    assert not passes(selftest.joint("real, hybrid-marginal", np, 1, CHAINS, "float64"))
 
 
 @pytest.mark.parametrize("name", ["real", "real, hybrid-marginal"])
 def test_a_kernel_with_other_stepsizes_makes_it_fail(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    assert passes(calculations.agreement_of(name, np, 1))
+    assert passes(selftest.agreement_of(name, np, 1))
     chosen = choose.advance_for
 
     def stretched(posterior):  # type: ignore[no-untyped-def]
@@ -138,13 +138,13 @@ def test_a_kernel_with_other_stepsizes_makes_it_fail(monkeypatch: pytest.MonkeyP
         return wrong, kernel
 
     monkeypatch.setattr(choose, "advance_for", stretched)
-    assert not passes(calculations.agreement_of(name, np, 1))
+    assert not passes(selftest.agreement_of(name, np, 1))
 
 
 def test_wrong_random_numbers_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert passes(calculations.known_answers(np))
-    monkeypatch.setattr(calculations, "philox", lambda counter, key: counter)
-    assert not passes(calculations.known_answers(np))
+    assert passes(selftest.known_answers(np))
+    monkeypatch.setattr(selftest, "philox", lambda counter, key: counter)
+    assert not passes(selftest.known_answers(np))
 
 
 def test_float32_that_is_float16_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,9 +158,9 @@ def test_float32_that_is_float16_makes_it_fail(monkeypatch: pytest.MonkeyPatch) 
         made = problem_posterior(name, xp, dtype)
         return Coarse(**vars(made)) if dtype == "float32" else made
 
-    problem_posterior = problems.Problem.posterior
-    monkeypatch.setattr(problems.Problem, "posterior", coarse)
-    assert not passes(calculations.agreement_of("t noise, every level", np, 1))
+    problem_posterior = selftest.Problem.posterior
+    monkeypatch.setattr(selftest.Problem, "posterior", coarse)
+    assert not passes(selftest.agreement_of("t noise, every level", np, 1))
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from sklearn.model_selection import cross_val_score
 import rayfbnn
 from rayfbnn.errors import StoreError
 from rayfbnn.sklearn import BayesianNetworkRegressor
+from rayfbnn.sklearn.base import TemporaryStore
 from rayfbnn.sklearn.removal import identity, remove
-from rayfbnn.sklearn.stores import TemporaryStore
 from rayfbnn.spec import run_spec
 from rayfbnn.store.store import Store
 from tests.support.drivers import wait_until
@@ -72,7 +72,7 @@ _CHILD = """
 import glob, multiprocessing, os, signal, sys, time, warnings
 warnings.simplefilter("ignore")
 sys.path.insert(0, sys.argv[1])
-from rayfbnn.sklearn.stores import TemporaryStore
+from rayfbnn.sklearn.base import TemporaryStore
 from tests.sklearn.test_stores import SPEC, X, Y
 from tests.support.sklearn.small import regressor
 

@@ -8,7 +8,7 @@ import pytest
 
 import rayfbnn
 from rayfbnn.data import read_dataset, read_training
-from rayfbnn.describe.forecast import describe_fit_forecast
+from rayfbnn.describe.schedule import describe_fit_forecast
 from rayfbnn.errors import ConfigError
 from rayfbnn.timing import forecast
 from rayfbnn.timing.measured_times import Forecast

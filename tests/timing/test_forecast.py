@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import rayfbnn
 from rayfbnn import cli
 from rayfbnn.data import Dataset, read_training
-from rayfbnn.describe.forecast import describe_forecast, describe_large_store
+from rayfbnn.describe.schedule import describe_forecast, describe_large_store
 from rayfbnn.mcmc.operation import Operation, TrajectoryOperation
 from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.run import hardware

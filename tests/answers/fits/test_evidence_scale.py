@@ -17,7 +17,7 @@ from rayfbnn.draws.view import committed
 from rayfbnn.numerals import plain
 from rayfbnn.output import tables
 from rayfbnn.pictures.figures import figure_with_axes
-from rayfbnn.pictures.objective import draw_objective
+from rayfbnn.pictures.sampling import draw_objective
 from rayfbnn.store.store import Store
 from tests.support.output.undrawn import leave_undrawn
 from tests.support.store.standin_store import normal

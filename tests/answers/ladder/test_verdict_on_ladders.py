@@ -23,7 +23,7 @@ from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
 from rayfbnn.draws.ladders import LadderDraws
 from rayfbnn.draws.subsets import chosen
 from rayfbnn.draws.view import committed
-from rayfbnn.reporting.glance import glance_section
+from rayfbnn.reporting.report import glance_section
 from rayfbnn.reporting.reported_run import Cases, read_run
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from rayfbnn import api
-from rayfbnn.describe.forecast import describe_forecast
-from rayfbnn.describe.status import status_text
-from rayfbnn.describe.verb_results import bench_text
+from rayfbnn.describe.schedule import describe_forecast
+from rayfbnn.describe.verb_results import bench_text, status_text
 from rayfbnn.errors import StoreError
 from rayfbnn.run.estimate import headings
 from rayfbnn.run.executor import InProcess

@@ -1,0 +1,275 @@
+"""Pictures of how a run proceeds: energy errors, errors by iteration, ladders, and the objective of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.answers.errors_by_iteration import Course, ErrorsByIteration
+from rayfbnn.arrays import Array
+from rayfbnn.draws.fits import fit_summary
+from rayfbnn.draws.ladders import LadderDraws, ladder_draws
+from rayfbnn.draws.subsets import thinned
+from rayfbnn.pictures.figures import (
+    BLUE,
+    GREY,
+    RED,
+    SKY,
+    chain_style,
+    figure_with_axes,
+    save,
+    series_colour,
+    styled,
+)
+from rayfbnn.pictures.panels import Axes, logarithmic, opacity
+from rayfbnn.store.catalogue import FAMILIES
+from rayfbnn.store.ladder_words import MEASURES
+
+if TYPE_CHECKING:
+    from rayfbnn.answers.judging.ladder_evidence import LadderEvidence
+    from rayfbnn.draws.view import Draws
+
+
+_MOST_POINTS = 20_000
+_MOST_BINS, _LEAST_IN_BIN = 20, 40
+_LEAST_SIZE, _GREATEST_SIZE = 1e-10, 1e4  # errors beyond these are rounding, or always rejected
+
+
+@dataclass(frozen=True)
+class ErrorsByStepsize:
+    """Energy errors of trajectories in bins of neighbouring stepsizes, with equal numbers of trajectories.
+
+    stepsizes, errors  (n,) in the order of the stepsizes
+    middles            (n_bins,) median stepsize
+    quantiles          (3, n_bins): 10 %, 50 % and 90 % quantile of the absolute error
+    acceptance         (n_bins,) mean of min(1, exp(-error))
+    """
+
+    stepsizes: Array
+    errors: Array
+    middles: Array
+    quantiles: Array
+    acceptance: Array
+
+
+def errors_by_stepsize(run: Draws) -> ErrorsByStepsize | None:
+    """Return the energy errors of about 20,000 trajectories; None unless they have several stepsizes.
+
+    A trajectory that diverged has an infinite error.
+    """
+    if run.kind != "mcmc":
+        return None
+    some = thinned(run, max(1, _MOST_POINTS // run.n_chains))
+    stepsizes, errors = some.stat("stepsize").ravel(), some.stat("energy_change").ravel()
+    is_known = np.isfinite(stepsizes) & ~np.isnan(errors)
+    order = np.argsort(stepsizes[is_known], kind="stable")
+    stepsizes, errors = stepsizes[is_known][order], errors[is_known][order]
+    if len(errors) == 0 or stepsizes[0] == stepsizes[-1]:
+        return None
+    n_bins = int(np.clip(len(errors) // _LEAST_IN_BIN, 1, _MOST_BINS))
+    bins = np.array_split(errors, n_bins)
+    return ErrorsByStepsize(
+        stepsizes,
+        errors,
+        np.array([np.median(one) for one in np.array_split(stepsizes, n_bins)]),
+        np.array([np.quantile(np.abs(one), [0.1, 0.5, 0.9], method="lower") for one in bins]).T,
+        np.array([np.exp(-np.maximum(one, 0)).mean() for one in bins]),
+    )
+
+
+@styled
+def energy_errors(by_stepsize: ErrorsByStepsize, path: str | Path) -> Path:
+    """Plot the absolute energy error by stepsize on logarithmic axes, and the acceptance probability.
+
+    Neal (1996) fig. 3.3. The error rises with the square of the stepsize until trajectories become unstable.
+    """
+    figure, axes = figure_with_axes(1, 2, width=8.2, height=3.2, width_ratios=(1.5, 1))
+    left, right = axes[0]
+    stepsizes, sizes = by_stepsize.stepsizes, np.abs(by_stepsize.errors)
+    left.plot(stepsizes, sizes, ".", color=GREY, ms=2, mew=0, alpha=opacity(len(sizes)), zorder=0)
+    quantiles = np.clip(by_stepsize.quantiles, _LEAST_SIZE, _GREATEST_SIZE)
+    low, median, high = quantiles
+    middles = by_stepsize.middles
+    left.fill_between(middles, low, high, color=SKY, alpha=0.4, lw=0, label="10 % to 90 %")
+    left.plot(middles, median, "o-", color=BLUE, ms=3, label="median")
+    left.set_title(f"energy error of {len(sizes):,} trajectories")
+    left.set_ylabel("absolute error")
+    ends = np.array([quantiles.min() / 3, quantiles.max() * 3])
+    logarithmic(left, ends)
+    left.set_ylim(*ends)
+    left.legend(loc="upper left")
+    right.plot(middles, by_stepsize.acceptance, "o-", color=BLUE, ms=3)
+    right.set_ylim(0, 1.02)
+    right.set_title("mean acceptance probability")
+    for axis in (left, right):
+        logarithmic(axis, stepsizes, which="x")
+        axis.set_xlabel("stepsize, as a factor on the heuristic")
+    return save(figure, path)
+
+
+_ERRORS_IN_WORDS = {
+    "squared_error": "squared error",
+    "error_rate": "error rate",
+    "log_probability": "minus log probability",
+}
+
+
+@styled
+def plot_errors_by_iteration(
+    errors: ErrorsByIteration, path: str | Path, *, numbers: Sequence[int] | None = None
+) -> Path:
+    """Plot the error of each draw alone on the left, and that of the predictive mean so far on the right.
+
+    Draws of the warm-up come first, and dashed lines separate the phases. The mean has no draws of the
+    warm-up in it.
+
+    numbers  the numbers that the chains have; 0, 1, ... unless given
+    """
+    figure, axes = figure_with_axes(1, 2, width=8.2, height=3.2, width_ratios=(1.5, 1))
+    left, right = axes[0]
+    courses = [course for course in (errors.warmup, errors.kept) if course is not None]
+    for course in courses:
+        _draw_errors(left, course, course.of_draws, numbers)
+    _draw_errors(right, errors.kept, errors.kept.so_far, numbers)
+    right.plot(errors.kept.iterations, errors.kept.together, color="black", lw=1.6, label="all chains")
+    right.legend(loc="upper right")
+    for axis, of_axis in ((left, courses), (right, [errors.kept])):
+        first, last = of_axis[0].iterations[0], of_axis[-1].iterations[-1]
+        for start in errors.starts:
+            if first < start <= last:
+                axis.axvline(start - 0.5, color=GREY, lw=0.8, ls="--", zorder=0)
+        axis.set_xlim(first - 0.5, last + 0.5)
+        axis.set_xlabel("iteration")
+    words = _ERRORS_IN_WORDS[errors.measure]
+    left.set_title(f"{words} of single draws, {errors.n_cases:,} cases")
+    right.set_title("of the mean of the draws so far")
+    left.set_ylabel(words)
+    is_logarithmic = errors.measure == "squared_error"
+    _scale_errors(left, [course.of_draws for course in courses], is_logarithmic=is_logarithmic)
+    _scale_errors(right, [errors.kept.so_far, errors.kept.together], is_logarithmic=is_logarithmic)
+    return save(figure, path)
+
+
+def _draw_errors(axis: Axes, course: Course, values: Array, numbers: Sequence[int] | None) -> None:
+    for number, of_chain in zip(numbers or range(len(values)), values, strict=True):
+        axis.plot(course.iterations, of_chain, **chain_style(number), lw=0.7, alpha=0.8)
+
+
+def _scale_errors(axis: Axes, drawn: list[Array], *, is_logarithmic: bool) -> None:
+    """Set the vertical scale; a linear one ends where all but the first tenth of a warm-up fits."""
+    finite = [values[np.isfinite(values)] for values in drawn]
+    every = np.concatenate(finite)
+    if is_logarithmic and every.size and every.min() > 0:
+        logarithmic(axis, every)
+    elif every.size:
+        top = max(finite[-1].max(initial=-np.inf), float(np.quantile(finite[0], 0.9)))
+        margin = 0.05 * ((top - every.min()) or 1.0)
+        axis.set_ylim(every.min() - margin, top + margin)
+
+
+_WORDS = dict(zip(FAMILIES, ("from chains", "from the prior"), strict=True))
+_COLOURS = dict(zip(FAMILIES, (BLUE, RED), strict=True))
+_WANTED = 0.6  # the largest rejection that the adaptation leaves
+_MOST_SHOWN, _MOST_NAMED = 2_000, 16  # draws of the paths of replicas, and ladders with a path or a name
+
+
+@styled
+def ladder_pictures(run: Draws, evidence: LadderEvidence, path: str | Path) -> Path:
+    """Plot rejection by level, the measure of each level by family, replicas at the top, and evidence."""
+    figure, axes = figure_with_axes(2, 2, width=8.4, height=6.0)
+    levels = ladder_draws(run)
+    draw_rejection(axes[0, 0], levels)
+    draw_measures(axes[0, 1], levels)
+    draw_replicas(axes[1, 0], levels)
+    draw_evidence(axes[1, 1], evidence)
+    return save(figure, path)
+
+
+def draw_rejection(axis: Axes, levels: LadderDraws) -> None:
+    """Draw the rejection of exchanges between neighbouring levels, one line for each ladder."""
+    for values in levels.rejection:
+        axis.plot(np.arange(levels.n_levels - 1) + 0.5, values, color=GREY, lw=0.7)
+    axis.axhline(_WANTED, color="black", lw=0.7, ls=":")
+    axis.set_ylim(0, 1)
+    axis.set_title("rejection between neighbours")
+    _name_levels(axis, levels)
+
+
+def draw_measures(axis: Axes, levels: LadderDraws) -> None:
+    """Draw the mean of each ladder's measure by level, in the colour of its family."""
+    for values, family in zip(levels.measure, levels.families, strict=True):
+        axis.plot(values.mean(axis=0, dtype=float), color=_COLOURS[family], lw=0.9, label=family)
+    handles, labels = axis.get_legend_handles_labels()
+    by_label = dict(zip(labels, handles, strict=True))
+    axis.legend(by_label.values(), [_WORDS[label] for label in by_label])
+    axis.set_title(f"{MEASURES[levels.measured].removeprefix('the ')} by level")
+    _name_levels(axis, levels)
+
+
+def draw_replicas(axis: Axes, levels: LadderDraws) -> None:
+    """Draw which replica is at the posterior in the first ladders; changes show that replicas travel."""
+    for ladder, values in enumerate(levels.replica[:_MOST_NAMED, -_MOST_SHOWN:]):
+        height = ladder + 0.1 + 0.8 * values / (levels.n_levels - 1)
+        axis.plot(height, color=_COLOURS[levels.families[ladder]], lw=0.5)
+    pairs = zip(levels.ladders[:_MOST_NAMED], levels.trips[:_MOST_NAMED], strict=True)
+    names = [f"{number}: {trips} trips" for number, trips in pairs]
+    axis.set_yticks(np.arange(len(names)) + 0.5, names)
+    axis.set_ylim(0, len(names))
+    axis.set_title("replica at the posterior, and round trips")
+    axis.set_xlabel("draw")
+
+
+def draw_evidence(axis: Axes, evidence: LadderEvidence) -> None:
+    """Draw log Z of each ladder from the common level, with two standard errors, in its family's colour."""
+    for place, (z, error, family) in enumerate(
+        zip(evidence.log_z, evidence.errors, evidence.families, strict=True)
+    ):
+        bar = 2 * error if np.isfinite(error) else 0.0
+        axis.errorbar(place, z, yerr=bar, fmt="o", color=_COLOURS[family], ms=4)
+    step = -(-len(evidence.ladders) // _MOST_NAMED)
+    named = range(0, len(evidence.ladders), step)
+    axis.set_xticks(named, [str(evidence.ladders[place]) for place in named])
+    axis.set_xlabel("ladder")
+    axis.set_title("log Z from the common level, two standard errors")
+
+
+def _name_levels(axis: Axes, levels: LadderDraws) -> None:
+    shown = np.unique(np.linspace(0, levels.n_levels - 1, 5).round().astype(int))
+    names = [levels.name_of(level).removeprefix(f"{levels.kind.rstrip('s')} ") for level in shown]
+    axis.set_xticks(shown, ["posterior" if name == "the posterior" else name for name in names])
+    axis.set_xlabel("noise of the level" if levels.kind == "noise" else "power of the likelihood")
+
+
+@styled
+def objective_by_step(run: Draws, path: str | Path) -> Path:
+    """Plot the objective of each start of an approximation by step, averaged over a few steps at a time."""
+    figure, axes = figure_with_axes(1, 1, width=5.5, height=3.4)
+    draw_objective(axes[0, 0], run)
+    return save(figure, path)
+
+
+def draw_objective(axis: Axes, run: Draws) -> None:
+    """Draw the objective of each start; starts without weight in predictions are thin.
+
+    The range of the vertical axis is that of the objective after the first tenth of the steps.
+    """
+    summary = fit_summary(run.store)
+    approximation = summary.approximation
+    objective, n_bins = summary.objective, summary.objective.shape[1]
+    if approximation.is_objective_evidence:
+        objective = objective - run.data.log_scale  # on the scale of the log evidences in tables
+    steps = (np.arange(n_bins) + 1) * approximation.n_steps / n_bins
+    for start, (values, weight) in enumerate(zip(objective, summary.weight, strict=True)):
+        colour = series_colour(start)
+        axis.plot(steps, values, color=colour, lw=1.2 if weight > 0 else 0.5)
+    late = objective[:, n_bins // 10 :]
+    late = late[np.isfinite(late)]
+    if late.size:
+        margin = 0.05 * (np.ptp(late) or 1.0)
+        axis.set_ylim(late.min() - margin, late.max() + margin)
+    axis.set_xlabel("step")
+    axis.set_ylabel(approximation.objective)
