@@ -23,7 +23,7 @@ DECIDING = (
     *("answers/predict.py", "answers/predictor.py", "answers/diagnostics.py", "answers/check.py"),
     *("answers/calibration.py", "reduce/effective.py", "draws/subsets.py", "answers/judging/*.py"),
     *("answers/distances.py", "answers/distances.py", "answers/comparison.py"),
-    *("answers/ladder/*.py", "answers/loo.py", "answers/loo.py", "reduce/importance.py"),
+    *("answers/loo.py", "reduce/importance.py"),
     *("reduce/importance.py", "study/rule.py", "study/agreement.py", "study/looks.py", "study/ranking.py"),
     *("store/ladder_rounds.py", "run/collecting.py"),
     *("store/segments/block_files.py", "store/segments/log.py"),
