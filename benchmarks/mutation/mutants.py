@@ -19,7 +19,7 @@ from benchmarks.mutation.operators import changes
 PACKAGE = Path(__file__).parents[2] / "rayfbnn"
 DECIDING = (
     *("model/**/*.py", "mcmc/**/*.py", "approximate/*.py", "ring/*.py", "streams.py"),
-    *("data/dataset.py", "data/encode.py", "data/learning.py"),
+    *("data/dataset.py", "data/training.py", "data/learning.py"),
     *("answers/predict.py", "answers/predictor.py", "answers/diagnostics.py", "answers/check.py"),
     *("answers/calibration.py", "reduce/effective.py", "draws/subsets.py", "answers/judging/*.py"),
     *("answers/distances.py", "answers/distances.py", "answers/comparison.py"),

@@ -15,8 +15,16 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.csv_files import is_whole
-from rayfbnn.data.dress import dress_of, mostly_dressed, undress
-from rayfbnn.data.levels import in_one_spelling, is_ambiguous, level_text, plain_number, truth_of
+from rayfbnn.data.dress import (
+    dress_of,
+    in_one_spelling,
+    is_ambiguous,
+    level_text,
+    mostly_dressed,
+    plain_number,
+    truth_of,
+    undress,
+)
 from rayfbnn.data.problems import ColumnError
 from rayfbnn.data.raw_table import Table, short
 from rayfbnn.errors import DataError

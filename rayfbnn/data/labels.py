@@ -9,7 +9,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import MARKS, Cells, marks_key
-from rayfbnn.data.levels import Places, level_text, order_of_levels, plain_number
+from rayfbnn.data.dress import Places, level_text, order_of_levels, plain_number
 from rayfbnn.data.problems import ColumnError, Problems
 from rayfbnn.data.raw_table import Table, listed
 from rayfbnn.data.spec_protocols import TableConfiguration

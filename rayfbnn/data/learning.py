@@ -10,9 +10,9 @@ import numpy as np
 
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.dataset import scaled_inputs
+from rayfbnn.data.dress import level_text
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.labels import learn_labels, level_numbers, levels_of
-from rayfbnn.data.levels import level_text
 from rayfbnn.data.problems import Problems, toml_value
 from rayfbnn.data.raw_table import Table, listed, short
 from rayfbnn.data.spec_protocols import ColumnKeys, TableConfiguration

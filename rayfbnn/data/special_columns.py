@@ -10,8 +10,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
+from rayfbnn.data.dress import truth_of
 from rayfbnn.data.encoding import InputColumn
-from rayfbnn.data.levels import truth_of
 from rayfbnn.data.problems import ColumnError
 from rayfbnn.data.raw_table import Table, listed, near_name, short
 from rayfbnn.data.spec_protocols import ColumnKeys

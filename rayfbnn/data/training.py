@@ -1,23 +1,39 @@
-"""Reads cases from a file or from memory as arrays, for training and prediction."""
+"""Reads cases from a file or from memory as arrays, by the encoding that training cases taught."""
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.cells import Cells
 from rayfbnn.data.dataset import Dataset, make_dataset, shuffled
-from rayfbnn.data.encode import encode_inputs, encode_targets
-from rayfbnn.data.encoding import Encoding
+from rayfbnn.data.dress import level_text
+from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.frames import Source, as_table
+from rayfbnn.data.labels import check_known, level_numbers, places_of
 from rayfbnn.data.learning import is_pattern, learn_encoding
-from rayfbnn.data.raw_table import Table, TableForm
+from rayfbnn.data.problems import Problems
+from rayfbnn.data.raw_table import Table, TableForm, listed, short
 from rayfbnn.data.spec_protocols import TableConfiguration
-from rayfbnn.data.special_columns import CensoringColumn, check_events
+from rayfbnn.data.special_columns import (
+    CensoringColumn,
+    check_events,
+    check_none_missing,
+    log_exposures,
+    missing_rows,
+)
 from rayfbnn.data.transforms import check_positive
-from rayfbnn.errors import ConfigError, DataError
+from rayfbnn.errors import ConfigError, DataError, at_most_ten
+
+if TYPE_CHECKING:
+    from rayfbnn.model.likelihood.data_model import DataModel
+
 
 AnyConfiguration = TypeVar("AnyConfiguration", bound=TableConfiguration)
 
@@ -141,3 +157,208 @@ def _targets(table: Table, encoding: Encoding, spec: TableConfiguration) -> Arra
     targets = encode_targets(table, encoding, names, CensoringColumn.from_keys(spec.data), spec.data_model)
     check_positive(table.source, targets, names, spec.data.transform)
     return targets
+
+
+_MOST_SHOWN = 5
+_IGNORE = (
+    'to predict these rows too, with 0 for all inputs of the column, set data.unknown = "ignore" (predict:'
+    ' --set data.unknown=ignore; estimators: handle_unknown="ignore")'
+)
+_log = logging.getLogger(__name__)
+_READ_AS_MISSING = frozenset({"NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "<NA>", "#N/A"})
+
+
+def encode_inputs(
+    table: Table, encoding: Encoding, training: Dataset | None = None, *, ignores_unknown: bool = False
+) -> Array:
+    """Return the inputs of each row, (n_rows, n_inputs) float64.
+
+    training         the training cases; with them, truth values count as 1 and 0 where a number was always 1
+                     or 0
+    ignores_unknown  whether all inputs of an unknown level are 0 instead of an error; a warning counts them
+
+    Raises DataError for a column that the table lacks, a cell that is not a number, an unknown level, or
+    missing values.
+    """
+    problems = Problems(table)
+    pairs: list[tuple[Cells, InputColumn]] = []
+    absent = [column.name for column in encoding.inputs if column.name not in table.names]
+    if len(absent) > 1:
+        with problems.gathered():
+            raise DataError(
+                f"{table.source}: no columns named {listed(absent)}; the columns are: {listed(table.names)}"
+                f"{table.advice(absent[0])}"
+            )
+    for column in encoding.inputs:
+        if len(absent) > 1 and column.name in absent:
+            continue
+        with problems.gathered():
+            if column.kind == "exposure":
+                log_exposures(table, column.name)  # its messages say what an exposure is
+            cells = as_trained(Cells.from_table(table, column.name), column, training)
+            pairs.append((cells, column))
+            if column.kind in ("number", "missing"):
+                cells.check_numbers(allowed=cells.is_missing)
+    if pairs:
+        with problems.gathered():
+            check_none_missing(pairs, is_training=False)
+    placed = [
+        (cells, column, places_of(cells, column.levels))
+        for cells, column in pairs
+        if column.kind in ("levels", "ordered")
+    ]
+    with problems.gathered():
+        _check_unknown([one for one in placed if not ignores_unknown or one[1].kind == "ordered"])
+    problems.check()
+    if ignores_unknown:
+        _warn_of_unknown([one for one in placed if one[1].kind == "levels"])
+    places = {column.name: numbers for _, column, numbers in placed}
+    blocks = [
+        block for cells, column in pairs for block in _encode_column(cells, column, places.get(column.name))
+    ]
+    return np.stack(blocks, axis=1).reshape(table.n_rows, len(encoding.input_names))
+
+
+def _check_unknown(placed: Sequence[tuple[Cells, InputColumn, Array]]) -> None:
+    """Raise DataError for levels that the training cases did not have, in all columns together.
+
+    placed  cells, their column, and the places of their levels
+    """
+    messages, kinds = [], set()
+    for cells, column, places in placed:
+        try:
+            check_known(cells, places, column.levels, "level")
+        except DataError as exc:
+            messages.append(str(exc).removeprefix(f"{cells.table.source}: "))
+            kinds.add(column.kind)
+    if not messages:
+        return
+    advice = [_IGNORE] if kinds == {"levels"} else []
+    if len(messages) == 1:
+        raise DataError(f"{placed[0][0].table.source}: {'; '.join(messages + advice)}")
+    lines = [
+        f"{placed[0][0].table.source}: unknown levels in {len(messages)} columns",
+        *at_most_ten(messages),
+        *advice,
+    ]
+    raise DataError("\n  ".join(lines))
+
+
+def _warn_of_unknown(placed: Sequence[tuple[Cells, InputColumn, Array]]) -> None:
+    """Log a warning that counts the unknown levels of each column."""
+    counted = [
+        f"column {cells.name} in {counts.total()} of {len(places)} rows: {counts_text(counts)}"
+        for cells, _, places in placed
+        if (counts := unknown_levels(cells, places))
+    ]
+    if counted:
+        _log.warning(
+            "%s: unknown levels are ignored, and all inputs of their columns are 0: %s",
+            placed[0][0].table.source,
+            "; ".join(at_most_ten(counted)),
+        )
+
+
+def unknown_levels(cells: Cells, places: Array) -> Counter[str]:
+    """Return how many rows have each level that the training cases did not have, given by the place -1."""
+    return Counter(level_text(cells.level(row)) for row in np.flatnonzero(places < 0).tolist())
+
+
+def counts_text(counts: Counter[str]) -> str:
+    """Return the most frequent texts with their numbers of rows, such as "'pink' (2), 'teal' (1)"."""
+    shown = ", ".join(f"{short(text)!r} ({count})" for text, count in counts.most_common(_MOST_SHOWN))
+    return shown + ", ..." * (len(counts) > _MOST_SHOWN)
+
+
+def as_trained(cells: Cells, column: InputColumn, training: Dataset | None) -> Cells:
+    """Return the cells in the form of the training cases, where the same value may be another type.
+
+    Truth values become 1 and 0 if the training cases have 1 and 0. In a column with levels, a missing value
+    of a table in memory is the level NA if there is one, because pandas reads NA as missing; and a text such
+    as NA that is no level is a missing value.
+    """
+    if column.kind == "levels":
+        return _with_marks(cells, column)
+    if training is None or column.kind != "number" or (truths := cells.truths) is None:
+        return cells
+    values = training.inputs[:, training.input_names.index(column.name)]
+    return replace(cells, numbers=truths) if np.isin(values, (0, 1)).all() else cells
+
+
+def _with_marks(cells: Cells, column: InputColumn) -> Cells:
+    marks = [level for level in column.levels if level in _READ_AS_MISSING]
+    if not marks:
+        is_mark = np.array([text in _READ_AS_MISSING for text in cells.texts], dtype=bool)
+        return replace(cells, is_mark=cells.is_mark | is_mark) if is_mark.any() else cells
+    if len(marks) > 1 or column.n_missing or cells.table.csv_path is not None or not cells.is_empty.any():
+        return cells
+    return replace(cells, values=cells.values.astype(object).where(~cells.is_empty, marks[0]))
+
+
+def _encode_column(cells: Cells, column: InputColumn, places: Array | None) -> list[Array]:
+    """Return the inputs made from one column, (n_rows,) each.
+
+    places  the places of the levels, (n_rows,), if the column has levels
+    """
+    if column.kind == "exposure":
+        return [log_exposures(cells.table, column.name)]
+    is_missing = missing_rows(cells, column)
+    inputs = []
+    if column.kind == "number":
+        inputs = [cells.numbers]
+    elif places is not None:
+        if column.kind == "ordered":
+            inputs = [places]
+        else:
+            inputs = [(places == place).astype(np.float64) for place in range(len(column.levels))]
+    if column.n_missing:
+        if column.median is not None:
+            inputs = [np.where(is_missing, column.median, values) for values in inputs]
+        inputs.append(is_missing.astype(np.float64))
+    return inputs
+
+
+def encode_targets(
+    table: Table,
+    encoding: Encoding,
+    names: Sequence[str],
+    censoring: CensoringColumn | None,
+    model: DataModel,
+) -> Array:
+    """Return the targets of each row, (n_rows, n_targets) float64, NaN where a target is missing.
+
+    censoring  the column that tells censored times from events, if any; censored times become negative
+
+    Raises DataError for a cell that is neither a number nor a known label, or that the data model does not
+    allow.
+    """
+    columns = []
+    for name in names:
+        cells = Cells.from_table(table, name)
+        if name in encoding.labels:
+            columns.append(level_numbers(cells, encoding.labels[name], "label"))
+        elif model.n_labels == 2 and (truths := cells.truths) is not None:
+            columns.append(truths)
+        else:
+            columns.append(cells.check_numbers(allowed=cells.is_empty, is_input=False))
+    targets = np.stack(columns, axis=1)
+    if censoring is not None:
+        targets[:, 0] = censoring.signed(table, targets[:, 0], names[0])
+    _check_range(table, targets, names, model, encoding)
+    return targets
+
+
+def _check_range(
+    table: Table, targets: Array, names: Sequence[str], model: DataModel, encoding: Encoding
+) -> None:
+    """Raise DataError for the first target that the data model does not allow."""
+    allowed = model.target_range(targets)
+    if allowed is None:
+        return
+    is_right = allowed.is_possible | np.isnan(targets)
+    if not is_right.all():
+        row, column = (int(index) for index in np.argwhere(~is_right)[0])
+        raise DataError(
+            f"{table.source}: row {row + 1}, column {names[column]}: a {model.kind} target must be"
+            f" {allowed.expected}, got {float(targets[row, column]):g}"
+        )
