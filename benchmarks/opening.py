@@ -32,7 +32,7 @@ from rayfbnn.store.store import Store
 
 sys.path.append(str(ROOT))  # for the server that the tests use
 
-from tests.support.store.servers import BUCKET, ENVIRONMENT, s3_server  # noqa: E402
+from tests.support.store.buckets import BUCKET, ENVIRONMENT, s3_server  # noqa: E402
 from tests.support.store.toy import toy_data, toy_spec  # noqa: E402
 
 N_SEGMENTS, N_BLOCKS = 2, 3

@@ -7,7 +7,7 @@
 
 docs/diagnostics.md has the results. A problem has 200 cases with two inputs. The mean of the target, its log
 rate, log odds or log hazard is strength * (sin(1.5 x1) + x2 / 2), with a strength of 0, 0.5 or 2 in turn.
-The problems of the power are those of tests/support/model/linear_places.py, by runs of linear networks or by
+The problems of the power are those of tests/support/model/linear.py, by runs of linear networks or by
 the exact posterior. Problems that the file of --out has already are not repeated.
 """
 
@@ -32,7 +32,7 @@ from rayfbnn.draws.view import committed
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.real import RealTargets
 from rayfbnn.store.store import Store
-from tests.support.model import linear_places
+from tests.support.model import linear
 
 N_CASES = 200
 STRENGTHS = (0.0, 0.5, 2.0)
@@ -116,7 +116,7 @@ def of_network(model: dict[str, Any], draw: Draw, number: int) -> Problem:
 
 def of_linear(missed: str, number: int) -> Problem:
     """Return a problem of a linear network, which misses something."""
-    inputs, targets = linear_places.problem(missed, N_CASES, np.random.default_rng([57, number]))
+    inputs, targets = linear.problem(missed, N_CASES, np.random.default_rng([57, number]))
     return {"kind": "count"} if missed == "zeros" else REAL, LINEAR, inputs, targets[:, None]
 
 
@@ -164,7 +164,7 @@ def of_posterior(problem: Problem, number: int) -> tuple[FitVerdict, ...]:
     """Return the verdicts of the exact posterior of a linear model."""
     _, _, inputs, targets = problem
     x, y, rng = inputs, targets[:, 0], np.random.default_rng([58, number])
-    exact = linear_places.LinearModel(x[:N_CASES], y[:N_CASES])
+    exact = linear.LinearModel(x[:N_CASES], y[:N_CASES])
     evidences = [exact.left_out(rng), exact.at(x[N_CASES:], y[N_CASES:], rng)]
     return _judged(evidences, RealTargets(math.inf), targets)
 
@@ -187,7 +187,7 @@ def main() -> None:
         name: partial(of_network, model, draw) for name, (model, draw) in of_networks.items()
     }
     if not kinds:
-        kinds = {name: partial(of_linear, name) for name in linear_places.MISSED}
+        kinds = {name: partial(of_linear, name) for name in linear.MISSED}
     if options.kinds == "exact":
         del kinds["zeros"]
     kinds = {name: kind for name, kind in kinds.items() if options.only in (None, name)}

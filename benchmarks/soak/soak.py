@@ -30,7 +30,7 @@ from benchmarks.soak.processes import has_ended, send, start_driver, wait_for_en
 from rayfbnn import api
 from tests.support.drivers import descendants, slow_spec
 from tests.support.small import make_store
-from tests.support.store.servers import BUCKET, s3_server
+from tests.support.store.buckets import BUCKET, s3_server
 
 _LEAST = 10  # draws of each store, without which the soak goes on
 _LONGEST_TURN = 12.0  # seconds

@@ -10,15 +10,18 @@ import scipy.stats
 
 from rayfbnn.answers.calibration import Places, labelled, places, reliability
 from rayfbnn.answers.predict import predict_from_draws
-from tests.support.store.data_models import (
+from tests.support.store.standin_store import (
     OTHER_MODELS,
     counts_by_hand,
     log_hazards_by_hand,
+    make_data,
+    make_run,
+    make_spec,
     outputs_by_hand,
     run_of,
     survival_by_hand,
+    uniform,
 )
-from tests.support.store.standin_store import make_data, make_run, make_spec, uniform
 
 
 @pytest.mark.parametrize("model", OTHER_MODELS, ids=lambda model: " ".join(map(str, model.values())))

@@ -19,9 +19,17 @@ from rayfbnn.draws.quantities import functions_at
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.layout import ParameterLayout
 from tests.support.small import small_spec
-from tests.support.store.data_models import OTHER_MODELS, PIECEWISE, log_hazards_by_hand, run_of
 from tests.support.store.fits import fit_spec
-from tests.support.store.standin_store import endless, make_data, make_run, make_spec
+from tests.support.store.standin_store import (
+    OTHER_MODELS,
+    PIECEWISE,
+    endless,
+    log_hazards_by_hand,
+    make_data,
+    make_run,
+    make_spec,
+    run_of,
+)
 
 LOG_ODDS = {"binary": ["log_odds_y1", "log_odds_y2"], "class": ["logit_0", "logit_1", "logit_2"]}
 WITH_INPUTS = {"network__priors__io": "0.5"}

@@ -9,8 +9,17 @@ import pytest
 
 from rayfbnn.answers.effects import columns_of, partial_dependence, permutation_shares, value_names
 from rayfbnn.data.encoding import InputColumn
-from tests.support.store.data_models import DISPERSED, PIECEWISE, log_hazards_by_hand, outputs_by_hand, run_of
-from tests.support.store.standin_store import make_data, make_run, make_spec, normal
+from tests.support.store.standin_store import (
+    DISPERSED,
+    PIECEWISE,
+    log_hazards_by_hand,
+    make_data,
+    make_run,
+    make_spec,
+    normal,
+    outputs_by_hand,
+    run_of,
+)
 
 X1, X2 = InputColumn("x1"), InputColumn("x2")
 

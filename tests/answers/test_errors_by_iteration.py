@@ -20,8 +20,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import with_chains, with_draws, without_first
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.store.store import Store
-from tests.support.model.runs import spec_of
 from tests.support.small import small_spec
+from tests.support.store.fits import spec_of
 
 pytest.importorskip("zarr", reason="Zarr is not installed")
 

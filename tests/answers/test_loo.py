@@ -31,9 +31,9 @@ from rayfbnn.errors import StoreError
 from rayfbnn.reduce.blocks import Reader, bytes_of
 from rayfbnn.reduce.passes import InProcess
 from rayfbnn.store.store import Store
-from tests.support.model.linear_run import linear_run, loo_of_linear
-from tests.support.model.runs import MODELS, spec_of
+from tests.support.model.linear import linear_run, loo_of_linear
 from tests.support.small import small_spec
+from tests.support.store.fits import MODELS, spec_of
 from tests.support.store.standin_store import Endless, make_data, make_run, make_spec, normal
 
 az: Any = pytest.importorskip("arviz_stats")

@@ -20,17 +20,17 @@ from rayfbnn.draws.quantities import quantities
 from rayfbnn.model.likelihood.count import mass_sums
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.search import QuantileSearch, most_probable
-from tests.support.store.data_models import (
+from tests.support.store.standin_store import (
     DISPERSED,
     N_TEST,
     PIECEWISE,
+    MemoryStore,
     counts_by_hand,
     log_hazards_by_hand,
     outputs_by_hand,
     run_of,
     survival_by_hand,
 )
-from tests.support.store.standin_store import MemoryStore
 
 QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
 

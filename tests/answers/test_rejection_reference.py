@@ -32,7 +32,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.state import Advance
 from rayfbnn.store.records import Block
 from rayfbnn.store.store import Store
-from tests.support.model.chain_streams import chain_streams
+from tests.support.problems import chain_streams
 
 N_EXACT, N_CHAINS, N_WARMUP, N_DRAWS = 4000, 64, 8, 50
 # Stepsizes over a decade: with 0.6 throughout, a chain that started in a tail of the prior, where hazards (or

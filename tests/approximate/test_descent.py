@@ -13,7 +13,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
-from tests.support.model.counting import count_calls
+from tests.support.marks import count_calls
 from tests.support.model.linear import linear
 from tests.support.mutants import mutant
 from tests.support.problems import streams

@@ -15,7 +15,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.model import approximated_precisions
 from rayfbnn.model.prior import log_gamma_density
-from tests.support.model.counting import count_calls
+from tests.support.marks import count_calls
 from tests.support.model.linear import linear, one_weight
 from tests.support.mutants import mutant
 from tests.support.problems import streams

@@ -7,8 +7,7 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.posterior import Remembered
-from tests.support.model.chain_streams import chain_streams
-from tests.support.problems import problem
+from tests.support.problems import chain_streams, problem
 
 
 def counted(remembered: Remembered[Array], arrays: list[Array]) -> int:

@@ -15,8 +15,8 @@ from scipy import stats
 
 from rayfbnn.arrays import Array, gpu_is_available, to_host
 from rayfbnn.kernels import choose
+from rayfbnn.selftest.pivots import chi2_p_value, ks_p_value, square_p_value
 from rayfbnn.streams import MAX_SEED, Purpose, Streams, Use, philox
-from tests.support.exactness import chi2_p_value, ks_p_value, square_p_value
 from tests.support.known_answers import KNOWN_ANSWERS, KNOWN_ANSWERS_OF_7_ROUNDS
 
 PLAIN_AND_COMPILED = pytest.mark.parametrize(

@@ -14,12 +14,11 @@ from rayfbnn.model import sampled
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring.shared_posterior import RingAdvance
 from rayfbnn.run.in_parts import divided
-from rayfbnn.selftest.pivots import joint_p_values
+from rayfbnn.selftest.pivots import is_exact, joint_p_values
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness.cells import ARCHITECTURES, DATA, N_CASES, Cell
-from tests.support.exactness import is_exact
-from tests.support.model.chain_streams import chain_streams
+from tests.support.problems import chain_streams
 
 
 def posterior_of(cell: Cell, module: ModuleType = sampled) -> SampledPosterior:

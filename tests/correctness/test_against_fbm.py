@@ -16,7 +16,7 @@ from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorS
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support.fbm import statistics
 from tests.support.marks import some_long
-from tests.support.model.chain_streams import chain_streams
+from tests.support.problems import chain_streams
 
 DATA = Path(__file__).parents[1] / "data" / "fbm"
 N_CHAINS, N_WARMUP, N_DRAWS = 256, 8, 20  # at least 2,000 effective draws of every quantity

@@ -24,9 +24,8 @@ from tests.support.joint import (
     exact_start,
     stays_exact,
 )
-from tests.support.model.chain_streams import chain_streams
-from tests.support.mutants import mutant
-from tests.support.schedules import schedule_with
+from tests.support.mutants import mutant, schedule_with
+from tests.support.problems import chain_streams
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -6,8 +6,8 @@ import pytest
 
 from rayfbnn.mcmc.ladder import exchange, iteration
 from rayfbnn.model import ladder_path, noise_ladder
-from tests.support.exactness import is_exact
-from tests.support.ladder.joint import PROBLEMS, p_values
+from rayfbnn.selftest.pivots import is_exact
+from tests.support.ladder.posteriors import PROBLEMS, p_values
 from tests.support.mutants import mutant
 
 FEW, MANY = 2_500, 15_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rayfbnn.model import ladder_path, noise_ladder
-from tests.support.exactness import is_exact
-from tests.support.ladder.joint import p_values
+from rayfbnn.selftest.pivots import is_exact
+from tests.support.ladder.posteriors import p_values
 from tests.support.mutants import mutant
 
 _FEW = 2_500

@@ -24,15 +24,22 @@ from rayfbnn.model.likelihood import count, dispersed_count, heteroscedastic, su
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import dispersion
-from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
+from rayfbnn.selftest.pivots import (
+    chi2_uniform,
+    gamma_uniform,
+    is_exact,
+    ks_p_value,
+    ks_two_sample_p_value,
+    randomised_uniforms,
+    value_uniforms,
+)
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
 from tests.support.joint import FEW, N_CHAINS, N_ITERATIONS, Problem, noise, outputs
 from tests.support.marks import some_long
-from tests.support.model.chain_streams import chain_streams
 from tests.support.model.data_models import distribution_functions
 from tests.support.mutants import mutant, sampled_with
+from tests.support.problems import chain_streams
 
 
 @dataclass(frozen=True)

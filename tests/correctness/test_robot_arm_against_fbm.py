@@ -13,7 +13,7 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleNoise, Sampl
 from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support.model.chain_streams import chain_streams
+from tests.support.problems import chain_streams
 
 TESTS = Path(__file__).parents[1]
 FBM = TESTS / "data" / "fbm" / "robot_arm"

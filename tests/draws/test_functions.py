@@ -18,9 +18,9 @@ from rayfbnn.arrays import Array  # noqa: E402
 from rayfbnn.draws import outputs  # noqa: E402
 from rayfbnn.draws.view import Draws, committed  # noqa: E402
 from rayfbnn.errors import ConfigError, DataError  # noqa: E402
+from rayfbnn.selftest.pivots import is_exact, ks_p_value  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
-from tests.support.exactness import is_exact, ks_p_value  # noqa: E402
 from tests.support.model.limits import expected_products, limit_covariance  # noqa: E402
 
 POINTS = np.array([[-1.5], [-0.2], [0.0], [0.4], [3.0]])

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from tests.ends.command import PROGRAM, VERBS, Command, Seen
 from tests.support.drivers import descendants
-from tests.support.output.small_disks import small_disk
+from tests.support.output.forked import small_disk
 from tests.support.pages import ROOT
 
 PAGE = ROOT / "docs" / "running.md"

@@ -19,7 +19,7 @@ from rayfbnn.store.storage.places import ObjectPath, place_of
 from rayfbnn.store.store import Store
 from tests.support.drivers import finish, iterations_done, slow_spec, start, wait_until
 from tests.support.small import assert_same_draws, make_store, small_spec
-from tests.support.store.servers import azure_server, s3_server
+from tests.support.store.buckets import azure_server, s3_server
 
 ADDRESS = "s3://bucket/runs/run.zarr"
 

@@ -24,12 +24,11 @@ from rayfbnn.store.segments.payload import joined
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from tests.support.small import make_store, small_spec
-from tests.support.store import forging, hostile_blocks
+from tests.support.store import forging, hostile
+from tests.support.store.fits import run
 from tests.support.store.forging import chain_again, forge, outcome, sealed
-from tests.support.store.hostile import corpus
-from tests.support.store.hostile_blocks import Attack
+from tests.support.store.hostile import Attack, corpus
 from tests.support.store.toy import create, step
-from tests.support.store.tuned_run import run
 
 CORPUS = corpus()
 HARMLESS = {  # what no verb reads, or what a reader has no reason to refuse
@@ -154,8 +153,8 @@ FILES = (
     "posterior/io/zarr.json",
     "posterior/input/zarr.json",
     "commits/batch0000/head.json",
-    hostile_blocks.BLOCK,
-    hostile_blocks.SEGMENT,
+    hostile.BLOCK,
+    hostile.SEGMENT,
 )
 FILES_OF_TUNED = (
     "commits/extension0000.json",
@@ -190,7 +189,7 @@ def check_fields(original: Path, files: Sequence[str], data: some.DataObject) ->
     name = data.draw(some.sampled_from(files), label="file")
     file = original / "toy.zarr" / name
     is_json = name.endswith(".json")
-    document, payload = (json.loads(file.read_bytes()), b"") if is_json else hostile_blocks.parts(file)
+    document, payload = (json.loads(file.read_bytes()), b"") if is_json else hostile.parts(file)
     place = data.draw(some.sampled_from(list(places(document))), label="place")
     value = data.draw(VALUES, label="value")
 

@@ -182,7 +182,7 @@ def test_a_file_size_limit_is_a_full_disk(tmp_path: Path) -> None:
         import sys
         from rayfbnn.errors import StoreFullError
         from rayfbnn.store.store import Store
-        from tests.support.output.small_disks import small_files
+        from tests.support.output.forked import small_files
         from tests.support.store.toy import run_to_end
         store = Store.open(sys.argv[1])
         try:

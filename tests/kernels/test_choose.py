@@ -16,8 +16,7 @@ from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES, CudaAdvance
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec
 from tests.support.kernels.backends import on_cpu
-from tests.support.kernels.networks import Start, small
-from tests.support.kernels.trajectories import end_of
+from tests.support.kernels.networks import Start, end_of, small
 from tests.support.problems import network, problem
 from tests.support.targets import banana, start
 

@@ -23,13 +23,11 @@ from rayfbnn.state import Trajectory
 from rayfbnn.streams import Purpose
 from tests.support.kernels.every_backend import BackendUnderTest, every_backend, values_of
 from tests.support.kernels.marginals import NOT_COVERED, beginning, largest_error
-from tests.support.kernels.networks import Start
-from tests.support.kernels.trajectories import chains_of, end_of
+from tests.support.kernels.networks import Start, chains_of, end_of
 from tests.support.marks import some_long
 from tests.support.model import data_models
-from tests.support.model.covariates import covariates_of
 from tests.support.model.marginals import BOTH, OUTPUTS, PRECISIONS, conditional, made
-from tests.support.problems import network, problem, streams
+from tests.support.problems import covariates_of, network, problem, streams
 
 N_CHAINS = 4
 Made = tuple[Any, Trajectory]

@@ -20,10 +20,9 @@ from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid, HybridMax, Negate
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
-from tests.support.kernels.trajectories import end_of
-from tests.support.model.chain_streams import chain_streams
-from tests.support.mutants import importing, mutant
-from tests.support.schedules import schedule_with
+from tests.support.kernels.networks import end_of
+from tests.support.mutants import importing, mutant, schedule_with
+from tests.support.problems import chain_streams
 from tests.support.targets import banana, gaussian
 
 BANANA = banana()

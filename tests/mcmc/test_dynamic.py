@@ -14,14 +14,13 @@ from rayfbnn.mcmc import dynamic as module
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.dynamic import dynamic
 from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid
+from rayfbnn.selftest.pivots import chi2_p_value
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import chi2_p_value
 from tests.support.invariance import ONE, stays_exact
-from tests.support.kernels.trajectories import end_of
-from tests.support.model.chain_streams import chain_streams
-from tests.support.mutants import mutant
-from tests.support.schedules import schedule_with
+from tests.support.kernels.networks import end_of
+from tests.support.mutants import mutant, schedule_with
+from tests.support.problems import chain_streams
 from tests.support.targets import banana, wall
 
 BANANA = banana()

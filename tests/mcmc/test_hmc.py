@@ -22,12 +22,12 @@ from rayfbnn.mcmc.dynamic import dynamic
 from rayfbnn.mcmc.heatbath import heatbath, negate
 from rayfbnn.mcmc.hybrid_max import hybrid_max
 from rayfbnn.mcmc.orders import reversed_order
+from rayfbnn.selftest.pivots import chi2_p_value, ks_p_value
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import chi2_p_value, ks_p_value
-from tests.support.kernels.trajectories import end_of
-from tests.support.model.chain_streams import chain_streams
+from tests.support.kernels.networks import end_of
 from tests.support.mutants import mutant
+from tests.support.problems import chain_streams
 from tests.support.targets import ANHARMONIC, SumOfTerms, banana, gaussian, wall
 
 BANANA = banana()

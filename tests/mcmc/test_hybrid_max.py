@@ -15,10 +15,9 @@ from rayfbnn.mcmc.operations import Heatbath, HybridMax, Negate
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
 from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
-from tests.support.kernels.trajectories import end_of
-from tests.support.model.chain_streams import chain_streams
-from tests.support.mutants import mutant
-from tests.support.schedules import schedule_with
+from tests.support.kernels.networks import end_of
+from tests.support.mutants import mutant, schedule_with
+from tests.support.problems import chain_streams
 from tests.support.targets import banana, wall
 
 BANANA = banana()

@@ -14,13 +14,12 @@ from rayfbnn.mcmc import energy, heatbath, leapfrog, metropolis, orders, schedul
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Metropolis, Negate
+from rayfbnn.selftest.pivots import is_exact, ks_p_value, square_p_value
 from rayfbnn.state import Advance, ChainState, Target
 from rayfbnn.streams import Purpose
-from tests.support.exactness import is_exact, ks_p_value, square_p_value
 from tests.support.marks import some_long
-from tests.support.model.chain_streams import streams_on_array
-from tests.support.mutants import importing, mutant
-from tests.support.schedules import schedule_with
+from tests.support.mutants import importing, mutant, schedule_with
+from tests.support.problems import streams_on_array
 from tests.support.targets import ANHARMONIC, ANHARMONIC_IN_TWO, anharmonic_cdf, anharmonic_draws
 
 N_ITERATIONS = 3

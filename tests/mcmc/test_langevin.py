@@ -10,9 +10,8 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
 from tests.support.invariance import ONE, THREE, after_iterations, stays_exact
-from tests.support.model.chain_streams import chain_streams
-from tests.support.mutants import mutant
-from tests.support.schedules import schedule_with
+from tests.support.mutants import mutant, schedule_with
+from tests.support.problems import chain_streams
 from tests.support.targets import banana
 
 LANGEVIN = (Heatbath(), Hybrid(steps=1, stepsize=1.0))

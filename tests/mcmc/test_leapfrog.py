@@ -13,7 +13,7 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.orders import reversed_order
 from rayfbnn.state import Trajectory
-from tests.support.kernels.trajectories import chains_of, end_of
+from tests.support.kernels.networks import chains_of, end_of
 from tests.support.mutants import mutant
 from tests.support.targets import BANANA, equal_terms, start, wall
 

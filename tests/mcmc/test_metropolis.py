@@ -12,10 +12,10 @@ import scipy.special
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.energy import Acceptance
 from rayfbnn.mcmc.metropolis import metropolis
+from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import ks_p_value
-from tests.support.model.chain_streams import chain_streams
+from tests.support.problems import chain_streams
 from tests.support.targets import banana, gaussian, wall
 
 

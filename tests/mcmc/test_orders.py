@@ -13,11 +13,11 @@ from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.hybrid_max import HybridMax
 from rayfbnn.mcmc.orders import drawn_order, reversed_order
+from rayfbnn.selftest.pivots import is_exact
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
-from tests.support.exactness import is_exact
-from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant
+from tests.support.problems import chain_streams
 from tests.support.targets import ANHARMONIC, anharmonic_cdf, anharmonic_draws
 
 N_CHAINS = 200_000

@@ -8,13 +8,12 @@ import scipy.special
 
 from rayfbnn.mcmc import heatbath
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, RadialHeatbath
+from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import ks_p_value
 from tests.support.invariance import ONE, THREE, stays_exact
-from tests.support.model.chain_streams import chain_streams
-from tests.support.mutants import mutant
-from tests.support.schedules import schedule_with
+from tests.support.mutants import mutant, schedule_with
+from tests.support.problems import chain_streams
 
 IN_ONE = (RadialHeatbath(), Hybrid(steps=3, stepsize=0.8))
 IN_THREE = (RadialHeatbath(), Hybrid(steps=3, stepsize=0.4), Heatbath(decay=0.5))

@@ -9,9 +9,9 @@ import scipy.special
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.rejection import most_expected, rejection_draws
+from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import ks_p_value
-from tests.support.model.chain_streams import chain_streams
+from tests.support.problems import chain_streams
 
 
 def triangle(streams: Streams) -> tuple[Array, Array, Array]:

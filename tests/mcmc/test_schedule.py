@@ -22,7 +22,7 @@ from rayfbnn.mcmc.operations import (
 )
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.model.chain_streams import chain_streams
+from tests.support.problems import chain_streams
 from tests.support.targets import banana, wall
 
 BANANA = banana()

@@ -26,12 +26,10 @@ from rayfbnn.model.batches import Batches
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
 from tests.support.invariance import ONE, stays_exact
-from tests.support.model.chain_streams import chain_streams
 from tests.support.model.linear import linear
-from tests.support.mutants import mutant
-from tests.support.problems import streams
+from tests.support.mutants import mutant, schedule_with
+from tests.support.problems import chain_streams, streams
 from tests.support.ring.parts import position_of, target_of
-from tests.support.schedules import schedule_with
 from tests.support.targets import gaussian, wall
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rayfbnn.model.architecture import ACTIVATIONS
 from tests.support import problems
-from tests.support.model.batches import assert_independent
+from tests.support.model.architectures import assert_independent
 from tests.support.problems import MODELS, problem, streams
 
 DTYPES = ["float32", "float64"]

@@ -10,14 +10,12 @@ import pytest
 from rayfbnn.model import connections
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Connections, Generated, Table
+from rayfbnn.selftest.pivots import is_exact, ks_p_value
 from tests.support import problems
-from tests.support.exactness import is_exact, ks_p_value
-from tests.support.model.architectures import assert_batch_independent, assert_right
-from tests.support.model.chain_streams import chain_streams
-from tests.support.model.derivatives import mutated, worst_error
+from tests.support.model.architectures import assert_batch_independent, assert_right, mutated, worst_error
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.model.reference import outputs_by_loops, triples
-from tests.support.problems import problem, streams
+from tests.support.problems import chain_streams, problem, streams
 
 # Sharing, two weights on one pair, units without a connection, a weight without a use.
 TABLE = Table(sources=(0, 0, 1, 1, 2, 0), destinations=(0, 1, 0, 3, 1, 0), weights=(0, 1, 1, 0, 3, 3))

@@ -8,11 +8,10 @@ import pytest
 from rayfbnn.arrays import to_host
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
-from tests.support.model.covariates import covariates_of
 from tests.support.model.data_models import MODELS as DATA_MODELS
 from tests.support.model.data_models import problem as data_problem
 from tests.support.model.data_models import targets_of
-from tests.support.problems import MODELS, problem
+from tests.support.problems import MODELS, covariates_of, problem
 
 pytestmark = pytest.mark.usefixtures("cupy")
 

@@ -12,7 +12,7 @@ from rayfbnn.model.architecture import ACTIVATIONS
 from rayfbnn.model.likelihood import real
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support import problems
-from tests.support.model.derivatives import mismatch_of_blocks, mutated, worst_error
+from tests.support.model.architectures import mismatch_of_blocks, mutated, worst_error
 from tests.support.problems import MODELS, PRIORS, problem, streams
 
 WITH_T, GAUSSIAN = PRIORS, {name: text.split(":")[0] for name, text in PRIORS.items()}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rayfbnn.model.batches import Batches
+from rayfbnn.selftest.pivots import chi2_p_value
 from rayfbnn.streams import Purpose
-from tests.support.exactness import chi2_p_value
-from tests.support.model.chain_streams import chain_streams
+from tests.support.problems import chain_streams
 
 
 def test_each_pass_has_every_case_once_in_batches_of_nearly_one_size() -> None:

@@ -10,8 +10,7 @@ import pytest
 from rayfbnn.model import cases
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support.model.batches import everything
-from tests.support.model.derivatives import mismatch_of_blocks, mutated, worst_error
+from tests.support.model.architectures import everything, mismatch_of_blocks, mutated, worst_error
 from tests.support.problems import MODELS, log_density, network, problem, streams
 
 

@@ -14,12 +14,11 @@ import scipy.stats
 from rayfbnn.model import prior, sampled
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.selftest.pivots import is_exact, ks_p_value
 from tests.support import problems
-from tests.support.exactness import is_exact, ks_p_value
-from tests.support.model.chain_streams import chain_streams
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant, sampled_with
-from tests.support.problems import MODELS, problem, streams
+from tests.support.problems import MODELS, chain_streams, problem, streams
 
 
 @pytest.mark.parametrize("model", MODELS)

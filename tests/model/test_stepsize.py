@@ -13,7 +13,7 @@ from rayfbnn.model import stepsize
 from rayfbnn.model.architecture import ACTIVATIONS
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support import problems
-from tests.support.model.derivatives import mutated
+from tests.support.model.architectures import mutated
 from tests.support.problems import MODELS, problem, streams
 
 

@@ -13,12 +13,11 @@ from rayfbnn.model import sampled
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
+from rayfbnn.selftest.pivots import is_exact, ks_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import is_exact, ks_p_value
-from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant, sampled_with
-from tests.support.problems import MODELS, PRIORS, network, parse, problem, streams
+from tests.support.problems import MODELS, PRIORS, chain_streams, network, parse, problem, streams
 
 FACTORS = np.array([0.0, 0.3, 1.0, 2.5])
 N_CHAINS = 20_000

@@ -9,8 +9,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from tests.support import problems
-from tests.support.model.covariates import covariates_of
-from tests.support.problems import problem, streams
+from tests.support.problems import covariates_of, problem, streams
 
 ONE_LAYER = {"ti": "0.5", "ih0": "0.7:3:4", "bh0": "0.7:3", "ho0": "x1:3", "bo": "1"}
 N_CHAINS = 3

@@ -21,7 +21,7 @@ from rayfbnn.sklearn.base import TemporaryStore
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
 from tests.support.marks import some_long
-from tests.support.output.small_disks import small_disk, small_files
+from tests.support.output.forked import small_disk, small_files
 from tests.support.small import small_spec
 
 VERBS: dict[str, tuple[str, ...]] = {

@@ -24,13 +24,15 @@ from rayfbnn.errors import ConfigError  # noqa: E402
 from rayfbnn.pictures import along_input, chains, predicted, sampling
 from rayfbnn.pictures.chains import describe_quantity  # noqa: E402
 from rayfbnn.pictures.panels import kaplan_meier  # noqa: E402
-from tests.support.store.data_models import (
+from tests.support.store.standin_store import (  # noqa: E402
     PIECEWISE,
     log_hazards_by_hand,
+    make_data,
+    make_run,
+    make_spec,
     run_of,
     survival_by_hand,
 )
-from tests.support.store.standin_store import make_data, make_run, make_spec  # noqa: E402
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from rayfbnn.reduce.passes import InProcess
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy import log
 from tests.support.standin_cupy.install import installed
-from tests.support.store.data_models import DISPERSED, PIECEWISE, run_of
-from tests.support.store.standin_store import make_data, make_run, make_spec
+from tests.support.store.standin_store import DISPERSED, PIECEWISE, make_data, make_run, make_spec, run_of
 
 
 @pytest.fixture

@@ -19,9 +19,8 @@ from rayfbnn.model.prior import noise_precisions
 from rayfbnn.reduce.importance import Placed, place, smoothed
 from rayfbnn.reduce.passes import InProcess
 from rayfbnn.store.store import Store
-from tests.support.model.linear_run import N_CASES, NOISE, linear_run
-from tests.support.store.data_models import OTHER_MODELS, run_of
-from tests.support.store.standin_store import make_data, make_run, make_spec
+from tests.support.model.linear import RUN_CASES, RUN_NOISE, linear_run
+from tests.support.store.standin_store import OTHER_MODELS, make_data, make_run, make_spec, run_of
 
 
 def placed(run: Any, **settings: Any) -> Placed:
@@ -99,14 +98,14 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def closed_form(data: Any) -> Array:
     """P(Y <= y_i | all other cases) of the Gaussian regression, (30,)."""
-    x, y = np.column_stack([data.inputs, np.ones(N_CASES)]), data.targets[:, 0]
-    found = np.empty(N_CASES)
-    for case in range(N_CASES):
-        others = np.arange(N_CASES) != case
-        covariance = np.linalg.inv(np.eye(3) + x[others].T @ x[others] / NOISE**2)
-        mean = covariance @ x[others].T @ y[others] / NOISE**2
+    x, y = np.column_stack([data.inputs, np.ones(RUN_CASES)]), data.targets[:, 0]
+    found = np.empty(RUN_CASES)
+    for case in range(RUN_CASES):
+        others = np.arange(RUN_CASES) != case
+        covariance = np.linalg.inv(np.eye(3) + x[others].T @ x[others] / RUN_NOISE**2)
+        mean = covariance @ x[others].T @ y[others] / RUN_NOISE**2
         found[case] = scipy.stats.norm.cdf(
-            y[case], x[case] @ mean, np.sqrt(NOISE**2 + x[case] @ covariance @ x[case])
+            y[case], x[case] @ mean, np.sqrt(RUN_NOISE**2 + x[case] @ covariance @ x[case])
         )
     return found
 

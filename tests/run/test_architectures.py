@@ -10,8 +10,8 @@ import numpy as np
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.draws.view import committed
 from rayfbnn.store.store import Store
-from tests.support.sampling import run_all
 from tests.support.small import make_store, small_spec
+from tests.support.store.fits import run_all
 
 NETWORK: dict[str, Any] = {
     "hidden": [

@@ -17,8 +17,8 @@ from rayfbnn.run.resuming import compare_kernel
 from rayfbnn.run.running import show_progress
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.store import Store
-from tests.support.sampling import run_all
 from tests.support.small import make_store, small_spec
+from tests.support.store.fits import run_all
 
 needs_kernels = pytest.mark.skipif(not cpu.instruction_sets(), reason="installed without a C++ compiler")
 

@@ -23,12 +23,11 @@ from rayfbnn.run import collecting
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.catalogue import STATS
 from rayfbnn.store.store import Store
-from tests.support.sampling import run_all
 from tests.support.shim.compiled import needs_gxx
 from tests.support.small import assert_same_draws, make_store, small_spec
 from tests.support.standin_cupy import log
 from tests.support.standin_cupy.install import installed
-from tests.support.store.tuned_run import run
+from tests.support.store.fits import run, run_all
 
 pytestmark = needs_gxx
 GIBBS = [{"op": "sample-sigmas"}, {"op": "heatbath", "decay": 0.3}]

@@ -15,9 +15,9 @@ from rayfbnn.draws.outputs import network_values
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError, StoreExistsError, StoreMismatchError
 from rayfbnn.run.sampler import build_posterior
+from rayfbnn.selftest.pivots import is_exact, ks_p_value
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
-from tests.support.exactness import is_exact, ks_p_value
 from tests.support.small import small_spec
 
 

@@ -26,10 +26,10 @@ from rayfbnn.run.in_parts import divided, home_of_run, parts_of_run
 from rayfbnn.run.sampler import posterior_of_run
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
-from tests.support.model.runs import MODELS, spec_of
 from tests.support.problems import streams
 from tests.support.ring.parts import DIVISIONS
 from tests.support.small import SMALL, assert_same_draws, make_store
+from tests.support.store.fits import MODELS, spec_of
 
 DATA = {**SMALL["data"], "parts": 4}
 PARTIAL = {"stepsize": 0.3, "partitions": 4, "order": "cyclic"}

@@ -14,9 +14,9 @@ from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.pictures import along_input, predicted
 from rayfbnn.store.store import Store
-from tests.support.model.runs import spec_of
 from tests.support.output.undrawn import leave_undrawn
 from tests.support.small import assert_same_draws, small
+from tests.support.store.fits import spec_of
 
 MODELS = ("count", "count, dispersion", "constant hazard", "hazard of pieces", "heteroscedastic")
 

@@ -22,9 +22,9 @@ from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.store.records import Record
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
-from tests.support.kernels.trajectories import end_of
-from tests.support.sampling import run_all
+from tests.support.kernels.networks import end_of
 from tests.support.small import assert_same_draws, contents, make_store, small, small_spec
+from tests.support.store.fits import run_all
 
 
 @given(

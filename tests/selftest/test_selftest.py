@@ -25,8 +25,7 @@ from rayfbnn.model import integrated, network, sampled
 from rayfbnn.model.updates import gibbs
 from rayfbnn.selftest import selftest
 from rayfbnn.selftest.selftest import Judgement
-from tests.support.mutants import mutant, sampled_with
-from tests.support.schedules import schedule_with
+from tests.support.mutants import mutant, sampled_with, schedule_with
 
 CHAINS = 2_000
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import ACTIVATIONS
 from rayfbnn.spec import RunSpec
-from tests.support.spec_texts import BASE
+from tests.support.small import BASE
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 files = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)

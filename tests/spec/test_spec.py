@@ -11,7 +11,7 @@ import pytest
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operations import OPERATIONS, Heatbath, Hybrid, Repeat, SampleSigmas
 from rayfbnn.spec import RunSpec, differences, messages
-from tests.support.spec_texts import BASE, CLASS, HYBRID, base
+from tests.support.small import BASE, CLASS, HYBRID, base
 
 ROBOT_ARM = Path(__file__).parents[2] / "examples" / "robot_arm" / "hybrid.toml"
 

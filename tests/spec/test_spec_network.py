@@ -18,7 +18,7 @@ from rayfbnn.model.connections import Generated, Table
 from rayfbnn.model.layout import PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import parameter_dims, sigma_plans
-from tests.support.spec_texts import BASE, PRIORS
+from tests.support.small import BASE, PRIORS
 
 DEEP: dict[str, Any] = {
     "network": {

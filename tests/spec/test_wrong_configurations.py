@@ -9,7 +9,7 @@ import pytest
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec import RunSpec
-from tests.support.spec_texts import BASE, BINARY, CLASS, HYBRID, PRIORS, base
+from tests.support.small import BASE, BINARY, CLASS, HYBRID, PRIORS, base
 
 TWO_LAYERS = 'network.hidden=[{units=4,activation="tanh"},{units=3,activation="relu"}]'
 

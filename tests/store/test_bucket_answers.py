@@ -14,7 +14,7 @@ from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, explained
 from rayfbnn.store.storage.lease import Lease
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.storage.places import ObjectPath
-from tests.support.store.answers import BROKEN, CUT, Answer, answering, bucket_at
+from tests.support.store.buckets import BROKEN, CUT, Answer, answering, bucket_at
 
 pytest.importorskip("obstore")
 

@@ -17,7 +17,7 @@ from rayfbnn.store.storage.bucket import explained
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.storage.places import ObjectPath
 from rayfbnn.store.storage.protocol import Storage
-from tests.support.store.answers import (
+from tests.support.store.buckets import (
     BROKEN,
     CUT,
     SECONDS_OF_SILENCE,

@@ -29,8 +29,7 @@ from rayfbnn.store.storage.places import ObjectPath, Place, key_below, place_of
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.storage.system_calls import SystemCalls
-from tests.support.store.buckets import MemoryBucket, half_way, opened
-from tests.support.store.servers import ENVIRONMENT, azure_server, s3_server
+from tests.support.store.buckets import ENVIRONMENT, MemoryBucket, azure_server, half_way, opened, s3_server
 
 Home = tuple[Storage, Place]
 LOCK = "commits/lock"

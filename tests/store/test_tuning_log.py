@@ -33,7 +33,7 @@ from rayfbnn.store.tuning_rounds import MOST_ROUNDS, n_finished, round_of, round
 from tests.support.small import assert_same_draws, make_store, small, small_spec
 from tests.support.store.buckets import PLACE, MemoryBucket, storage
 from tests.support.store.disks import MemoryDisk
-from tests.support.store.tuned_run import run
+from tests.support.store.fits import run
 
 AUTO = {"op": "hybrid", "steps": "auto", "stepsize": "auto"}
 MARGINAL = {**AUTO, "op": "hybrid-marginal", "over": ["outputs", "precisions"]}

@@ -12,9 +12,9 @@ from rayfbnn.arrays import Array
 from rayfbnn.study import Rule, Study
 from rayfbnn.study.agreement import agreement
 from rayfbnn.study.rule import Judged, judge, reasons
-from tests.support.model.exact_linear import exact_outputs, linear_data, linear_spec
+from tests.support.model.linear import exact_outputs, linear_data, linear_spec
 from tests.support.pages import ROOT
-from tests.support.study import stop_tables
+from tests.support.study import simulated
 from tests.support.study.simulated import Simulated, members_agree
 
 RULE = Rule()
@@ -138,7 +138,7 @@ def test_a_linear_model_far_from_its_posterior_is_not_ok_though_all_members_agre
 def test_studies_from_a_common_start_do_not_stop_while_their_means_are_off(
     rho: float, distance: float
 ) -> None:
-    stops = stop_tables.stops(stop_tables.common(rho, distance, 10, 8), 10)
+    stops = simulated.stops(simulated.common(rho, distance, 10, 8), 10)
     by_agreement, by_rule = stops.false
     assert by_agreement >= 7 and by_rule == 0
 
@@ -146,7 +146,7 @@ def test_studies_from_a_common_start_do_not_stop_while_their_means_are_off(
 @pytest.mark.parametrize(("members", "chains"), [(20, 4), (10, 8), (8, 2)])
 def test_the_test_of_drift_does_not_delay_stationary_studies(members: int, chains: int) -> None:
     for rho in (0.0, 0.8):
-        stops = stop_tables.stops(stop_tables.stationary(rho, members, chains), 10)
+        stops = simulated.stops(simulated.stationary(rho, members, chains), 10)
         assert stops.first[0] == stops.first[1] and stops.last == (10, 10)
 
 
@@ -169,7 +169,7 @@ def test_one_quantity_that_drifts_among_many_is_named() -> None:
 
 @pytest.mark.parametrize("every", [2, 5, 20])
 def test_thinning_hides_no_drift(every: int) -> None:
-    values = stop_tables.common(0.995, 10, 10, 8).draw(np.random.default_rng(2))
+    values = simulated.common(0.995, 10, 10, 8).draw(np.random.default_rng(2))
     one = judged(values[:, :, ::every])
     assert one.drift is not None and one.drift > 0.05 and not one.ok
 
@@ -197,7 +197,7 @@ def test_the_rule_is_as_blind_as_the_page_says() -> None:
 def test_the_tables_of_the_page_are_those_of_the_simulations() -> None:
     page = PAGE.read_text(encoding="utf-8")
     titles = ("| common start |", "| spread starts |", "| stationary |")
-    tables = [line for line in stop_tables.lines() if line]
+    tables = [line for line in simulated.lines() if line]
     assert [line for line in page.splitlines() if line in tables or line.startswith(titles)] == tables
 
 
@@ -211,5 +211,5 @@ def test_the_page_has_few_false_stops_in_every_cell() -> None:
         for row in (*rows[common + 1 : spread], *rows[spread + 1 : stationary])
     ]
     stops = [int(cell.split(", ")[1]) for row in cells for cell in row]
-    assert len(stops) == 6 * len(stop_tables.COMMON_RHOS) + 3 * len(stop_tables.SPREAD_RHOS)
-    assert max(stops) <= FALSE_STOPS * stop_tables.STUDIES
+    assert len(stops) == 6 * len(simulated.COMMON_RHOS) + 3 * len(simulated.SPREAD_RHOS)
+    assert max(stops) <= FALSE_STOPS * simulated.STUDIES

@@ -30,7 +30,7 @@ from rayfbnn.study import Rule, Study, driving
 from rayfbnn.study.members import FAILURES, Member
 from rayfbnn.version import RESULTS
 from tests.support.small import assert_same_draws, small_spec
-from tests.support.store.servers import s3_server
+from tests.support.store.buckets import s3_server
 
 LAX = Rule(max_rhat=9, max_mcse=9, least_draws=5, looks=2, cases=3)
 STRICT = Rule(max_rhat=1.0000001, looks=2, least_draws=5, cases=3)

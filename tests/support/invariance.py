@@ -14,10 +14,10 @@ from rayfbnn.arrays import Array, to_host
 from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.schedule import IterationInfo
+from rayfbnn.selftest.pivots import is_exact, ks_p_value, square_p_value
 from rayfbnn.state import Advance, ChainState, Target
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import is_exact, ks_p_value, square_p_value
-from tests.support.model.chain_streams import streams_on_array
+from tests.support.problems import streams_on_array
 from tests.support.targets import (
     ANHARMONIC,
     anharmonic_cdf,

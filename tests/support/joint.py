@@ -24,11 +24,19 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, SampleSigmas
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
+from rayfbnn.selftest.pivots import (
+    chi2_uniform,
+    gamma_uniform,
+    is_exact,
+    ks_p_value,
+    ks_two_sample_p_value,
+    randomised_uniforms,
+    square_p_value,
+    value_uniforms,
+)
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
-from tests.support.model.chain_streams import chain_streams, streams_on_array
+from tests.support.problems import chain_streams, streams_on_array
 
 N_ITERATIONS = 5
 N_CHAINS, FEW = 20_000, 4_000  # of the long tests and of the others

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -23,3 +24,17 @@ def long_but(quick: Collection[tuple[Any, ...]], *values: Collection[Any]) -> li
         pytest.param(*combination, marks=() if combination in quick else pytest.mark.long)
         for combination in every
     ]
+
+
+def count_calls(of: type, monkeypatch: pytest.MonkeyPatch, *names: str) -> Counter[str]:
+    """Return the number of calls of each method, which grows as they are called."""
+    calls: Counter[str] = Counter()
+    for name in names:
+        original = getattr(of, name)
+
+        def counted(*arguments: Any, _name: str = name, _original: Any = original, **options: Any) -> Any:
+            calls[_name] += 1
+            return _original(*arguments, **options)
+
+        monkeypatch.setattr(of, name, counted)
+    return calls

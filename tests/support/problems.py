@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from rayfbnn.arrays import Array
+from rayfbnn.kernels import choose
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.selftest.pivots import seed_of
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import seed_of
-from tests.support.model.chain_streams import chain_streams
 
 # A network of two hidden layers with every group it can have; every combination of levels occurs among them.
 PRIORS = {
@@ -90,3 +92,21 @@ def problem(
         spec, MODELS[model], inputs, values, dtype=dtype
     )
     return posterior_on_data
+
+
+def chain_streams(seed: int, n_chains: int, *, iteration: int = 0) -> Streams:
+    """Return the streams of chains 0 to n_chains - 1 on the host: compiled or not, the same bits."""
+    return streams_on_array(seed, np.arange(n_chains, dtype=np.uint64), iteration=iteration)
+
+
+def streams_on_array(seed: int, chains: Array, *, iteration: int = 0) -> Streams:
+    """Return the streams of the chains in an array, in array code if that is not one of NumPy's."""
+    streams = choose.streams_class("cpu") if isinstance(chains, np.ndarray) else Streams
+    return streams(seed, chains, iteration)
+
+
+def covariates_of(target: Posterior) -> Array:
+    """Return inputs (n_cases, n_inputs) float64, without those that the data model adds."""
+    if target.covariates is not None:
+        return target.covariates
+    return np.ascontiguousarray(target.inputs[:-1].T, dtype=np.float64)

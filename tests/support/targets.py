@@ -11,7 +11,7 @@ import scipy.special
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.state import Trajectory
 from rayfbnn.streams import Purpose, Streams
-from tests.support.model.chain_streams import chain_streams
+from tests.support.problems import chain_streams
 
 Term = Callable[
     [Array], tuple[Array, Array]

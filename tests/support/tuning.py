@@ -17,7 +17,7 @@ from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.mcmc.tuning.settings import first_settings
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.model.chain_streams import streams_on_array
+from tests.support.problems import streams_on_array
 
 AUTOMATIC = Hybrid(steps="auto", stepsize="auto")
 ONE = 1 << 40  # in the numbers of Measured

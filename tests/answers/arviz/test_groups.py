@@ -19,8 +19,8 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from tests.support.marks import some_long
-from tests.support.model.runs import MODELS, spec_of
 from tests.support.small import small_spec
+from tests.support.store.fits import MODELS, spec_of
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 STORED = ["posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"]

@@ -12,7 +12,7 @@ import xarray as xr
 
 import rayfbnn
 from rayfbnn.store.store import Store
-from tests.support.model.linear_run import linear_run, loo_of_linear
+from tests.support.model.linear import linear_run, loo_of_linear
 from tests.support.small import small_spec
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}

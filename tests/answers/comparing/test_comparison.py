@@ -11,8 +11,7 @@ import scipy.stats
 from rayfbnn.answers.comparison import COLUMNS, Compared, Comparison, compare_draws
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.errors import DataError, StoreMismatchError
-from tests.support.store.data_models import OTHER_MODELS, run_of
-from tests.support.store.standin_store import make_data, make_run, make_spec
+from tests.support.store.standin_store import OTHER_MODELS, make_data, make_run, make_spec, run_of
 
 KINDS = ("real", "binary", "class")
 

@@ -30,7 +30,7 @@ from rayfbnn.answers.judging.fit_tests import (
 from rayfbnn.arrays import Array
 from rayfbnn.model.likelihood.binary import BinaryTargets
 from rayfbnn.model.likelihood.real import RealTargets
-from tests.support.model.linear_places import LinearModel, problem
+from tests.support.model.linear import LinearModel, problem
 
 N_CASES = 200
 UNITS = "more hidden units or another hidden layer"

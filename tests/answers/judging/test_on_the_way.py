@@ -27,7 +27,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.view import committed
 from rayfbnn.reduce.effective import ess_bulk, ess_tail, rhat
 from rayfbnn.store.store import Store
-from tests.support.model.exact_linear import exact_outputs, linear_data, linear_spec
+from tests.support.model.linear import exact_outputs, linear_data, linear_spec
 
 CASES, DRAWS = 20, 400
 

@@ -14,7 +14,7 @@ from rayfbnn.answers.predictor import predictive_quantiles, predictive_sample
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
-from tests.support.model.runs import MODELS, spec_of
+from tests.support.store.fits import MODELS, spec_of
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 N_SAMPLES = 3000

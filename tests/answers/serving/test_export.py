@@ -15,9 +15,9 @@ from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from tests.support.data.tables import FULL, mixed_table, table_keys
-from tests.support.model.runs import MODELS, spec_of
 from tests.support.pages import ROOT, block_named
 from tests.support.small import small_spec
+from tests.support.store.fits import MODELS, spec_of
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 NETWORKS: dict[str, dict[str, Any]] = {

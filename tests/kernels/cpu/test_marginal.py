@@ -22,9 +22,8 @@ from rayfbnn.state import Advance, Trajectory
 from tests.support.joint import FEW, stays_exact
 from tests.support.kernels.backends import on_cpu
 from tests.support.kernels.marginals import JOINT, NOT_COVERED, beginning, largest_error, operations
-from tests.support.kernels.networks import assert_end_is_a_start, potential_and_gradient, small
+from tests.support.kernels.networks import assert_end_is_a_start, end_of, potential_and_gradient, small
 from tests.support.kernels.strategies import RandomTrajectory, without_outputs, without_precisions
-from tests.support.kernels.trajectories import end_of
 from tests.support.marks import long_but, some_long
 from tests.support.model.marginals import (
     BOTH,

@@ -22,8 +22,7 @@ from tests.support.kernels.every_backend import values_of
 from tests.support.kernels.networks import Start, small
 from tests.support.marks import some_long
 from tests.support.model import data_models
-from tests.support.model.covariates import covariates_of
-from tests.support.problems import network, problem
+from tests.support.problems import covariates_of, network, problem
 
 SETS = instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")

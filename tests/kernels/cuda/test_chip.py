@@ -20,6 +20,7 @@ from rayfbnn.kernels.planning import plan_of
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.sampled import SampledPosterior
+from tests.support.kernels.backends import advance_of
 from tests.support.kernels.networks import (
     H100_SHARED_BYTES,
     Start,
@@ -27,7 +28,6 @@ from tests.support.kernels.networks import (
     assert_close,
     small,
 )
-from tests.support.kernels.on_chip import advance_of
 from tests.support.problems import MODELS, network, problem, streams
 from tests.support.shim.compiled import ShimBuild, ShimKernel, needs_gxx
 

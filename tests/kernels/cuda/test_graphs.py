@@ -24,8 +24,7 @@ from rayfbnn.kernels.cuda.graphs import Recording, Recordings
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance
 from tests.support.kernels.networks import Start
-from tests.support.model.covariates import covariates_of
-from tests.support.problems import network, problem
+from tests.support.problems import covariates_of, network, problem
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 Function = Callable[[], None]

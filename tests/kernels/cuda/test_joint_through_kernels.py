@@ -11,7 +11,7 @@ import pytest
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance
 from tests.support.joint import PROBLEMS, stays_exact
-from tests.support.kernels.on_chip import advance_of
+from tests.support.kernels.backends import advance_of
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = [pytest.mark.long, needs_gxx]

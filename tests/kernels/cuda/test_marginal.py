@@ -19,10 +19,14 @@ from rayfbnn.state import Advance, Trajectory
 from tests.support import problems
 from tests.support.joint import PROBLEMS, stays_exact
 from tests.support.kernels.backends import OnChip
-from tests.support.kernels.marginals import beginning, largest_error
-from tests.support.kernels.marginals_on_shim import TOLERANCES, operations, worst_error
-from tests.support.kernels.networks import are_equal, small
-from tests.support.kernels.trajectories import end_of
+from tests.support.kernels.marginals import (
+    TOLERANCES,
+    beginning,
+    largest_error,
+    short_operations,
+    worst_error,
+)
+from tests.support.kernels.networks import are_equal, end_of, small
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
 from tests.support.problems import problem
 from tests.support.shim.compiled import ShimBuild, needs_gxx
@@ -205,7 +209,7 @@ def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int, over: tup
     def advance_for(target: SampledPosterior) -> Advance:
         return OnChip(build)
 
-    changed = replace(PROBLEMS["binary"], operations=operations(over))
+    changed = replace(PROBLEMS["binary"], operations=short_operations(over))
     return stays_exact(changed, name, n_chains=n_chains, advance_for=advance_for)
 
 

@@ -17,10 +17,15 @@ from rayfbnn.state import Advance, Trajectory
 from tests.support import problems
 from tests.support.joint import stays_exact
 from tests.support.kernels.backends import OnChip
-from tests.support.kernels.marginals import JOINT, beginning, largest_error
-from tests.support.kernels.marginals_on_shim import TOLERANCES, operations, worst_error
-from tests.support.kernels.networks import are_equal, small
-from tests.support.kernels.trajectories import end_of
+from tests.support.kernels.marginals import (
+    JOINT,
+    TOLERANCES,
+    beginning,
+    largest_error,
+    short_operations,
+    worst_error,
+)
+from tests.support.kernels.networks import are_equal, end_of, small
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, conditional, made
 from tests.support.problems import parse, problem
 from tests.support.shim.compiled import ShimBuild, needs_gxx
@@ -155,7 +160,7 @@ def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int) -> bool:
         assert target.marginal(BOTH).layer.is_dual
         return OnChip(build)
 
-    changed = replace(JOINT["dual"], operations=operations(BOTH))
+    changed = replace(JOINT["dual"], operations=short_operations(BOTH))
     return stays_exact(changed, name, n_chains=n_chains, advance_for=advance_for)
 
 

@@ -25,10 +25,8 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
 from tests.support.kernels.backends import on_gpu
-from tests.support.kernels.devices import both, on_device
 from tests.support.kernels.marginals import beginning
-from tests.support.kernels.networks import Start, small
-from tests.support.kernels.trajectories import end_of
+from tests.support.kernels.networks import Start, both, end_of, on_device, small
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional
 from tests.support.problems import network, problem, streams
 

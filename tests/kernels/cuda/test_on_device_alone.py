@@ -20,8 +20,7 @@ from rayfbnn.selftest.pivots import joint_p_values
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
 from tests.support.kernels.backends import on_gpu
-from tests.support.kernels.devices import both, on_device
-from tests.support.kernels.networks import Start
+from tests.support.kernels.networks import Start, both, on_device
 from tests.support.problems import network, streams
 
 pytestmark = pytest.mark.gpu

@@ -39,9 +39,8 @@ from rayfbnn.mcmc.operations import (
 from rayfbnn.model.regression import _half_inverse
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
-from tests.support.model.covariates import covariates_of
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS
-from tests.support.problems import network, problem
+from tests.support.problems import covariates_of, network, problem
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy import log
 from tests.support.standin_cupy.install import installed

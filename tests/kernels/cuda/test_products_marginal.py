@@ -30,13 +30,25 @@ from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support import problems
 from tests.support.joint import PROBLEMS, stays_exact
-from tests.support.kernels.examples import N_EXAMPLES, examples
-from tests.support.kernels.examples import TOLERANCES as TOLERANCES_OF_RANDOM
-from tests.support.kernels.marginals import JOINT, NOT_COVERED, beginning, largest_error
-from tests.support.kernels.marginals_on_shim import TOLERANCES, operations, worst_error
-from tests.support.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
+from tests.support.kernels.marginals import (
+    JOINT,
+    NOT_COVERED,
+    TOLERANCES,
+    beginning,
+    largest_error,
+    short_operations,
+    worst_error,
+)
+from tests.support.kernels.networks import (
+    H100_SHARED_BYTES,
+    N_EXAMPLES,
+    assert_end_is_a_start,
+    end_of,
+    examples,
+    small,
+)
+from tests.support.kernels.networks import TOLERANCES as TOLERANCES_OF_RANDOM
 from tests.support.kernels.strategies import RandomTrajectory, without_outputs, without_precisions
-from tests.support.kernels.trajectories import end_of
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
 from tests.support.mutants import importing, mutant
 from tests.support.problems import parse, problem, streams
@@ -367,7 +379,7 @@ def stays_exact_through(
 
     given = {**JOINT, **PROBLEMS}[problem]
     priors = {group: prior for group, prior in given.priors.items() if group != "ti"}
-    changed = replace(given, priors=priors, operations=operations(over))
+    changed = replace(given, priors=priors, operations=short_operations(over))
     return stays_exact(changed, name, n_chains=n_chains, advance_for=advance_for)
 
 

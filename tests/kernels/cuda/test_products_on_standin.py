@@ -15,8 +15,7 @@ from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support.kernels.devices import both, on_device
-from tests.support.kernels.networks import Start
+from tests.support.kernels.networks import Start, both, on_device
 from tests.support.problems import network
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy import log

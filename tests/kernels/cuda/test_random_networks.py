@@ -27,9 +27,15 @@ from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose, Streams
 from tests.support.kernels.backends import OnChip
-from tests.support.kernels.examples import N_EXAMPLES, TOLERANCES, examples
 from tests.support.kernels.marginals import largest_error
-from tests.support.kernels.networks import H100_SHARED_BYTES, assert_close, assert_end_is_a_start
+from tests.support.kernels.networks import (
+    H100_SHARED_BYTES,
+    N_EXAMPLES,
+    TOLERANCES,
+    assert_close,
+    assert_end_is_a_start,
+    examples,
+)
 from tests.support.kernels.strategies import (
     RandomTrajectory,
     trajectories,

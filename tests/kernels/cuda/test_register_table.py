@@ -7,18 +7,18 @@ from functools import partial
 
 import pytest
 
-from tests.support.kernels import nvrtc
+from tests.support.kernels import register_table
 from tests.support.kernels.register_table import (
     TABLE,
     Row,
     as_text,
     blocks_at_once,
     differences,
+    of_network,
     read,
     rows_of,
     shapes,
 )
-from tests.support.kernels.sources import of_network
 
 ROW = Row("2-16-2", "float32", "sm_90", "advance", 128, 163, 0, 1536, 3)
 
@@ -62,7 +62,7 @@ def test_blocks_at_once(threads: int, registers: int, shared: int, device: str, 
     assert blocks_at_once(threads, registers, shared, device) == blocks
 
 
-@pytest.mark.skipif(nvrtc.library() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
+@pytest.mark.skipif(register_table.library() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
 def test_a_kernel_with_too_few_registers_is_seen_to_spill() -> None:
     source = of_network("2-16-2", dtype="float32", max_shared_bytes=227 * 1024)
     rows = partial(rows_of, shape="2-16-2", dtype="float32", device="sm_90")

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,15 +26,60 @@ from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.planning import hazard_starts, plan_of, plan_of_predictions
 from rayfbnn.model.integrated import marginal
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support.kernels import nvrtc, reductions, sass
+from tests.support.kernels import reductions, register_table
 from tests.support.kernels.networks import H100_SHARED_BYTES, small
 from tests.support.marks import long_but
 from tests.support.model import data_models
 from tests.support.model.marginals import BOTH, PRECISIONS, REAL, conditional
 from tests.support.problems import network, problem
 
+_LABEL = re.compile(r"^(\.L_x_\d+):")
+_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?);")
+_BRANCH = re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)")
+
+
+@cache
+def disassembler() -> Path | None:
+    """The program of the package nvidia-cuda-nvdisasm, or None if that is not installed."""
+    package = importlib.util.find_spec("nvidia")
+    folders = [] if package is None else package.submodule_search_locations or []
+    return next((path for folder in folders for path in Path(folder).glob("*/bin/nvdisasm")), None)
+
+
+def innermost_loops(code: bytes) -> list[list[str]]:
+    """The instructions of each loop that has no other loop inside, in the order of the code."""
+    instructions, places = _instructions(code)
+    loops = [
+        (places[branch[1]], end)
+        for end, text in enumerate(instructions)
+        if (branch := _BRANCH.search(text)) and places.get(branch[1], end) < end
+    ]
+    return [
+        instructions[begin : end + 1]
+        for begin, end in loops
+        if not any(begin <= other < last <= end for other, last in loops if (other, last) != (begin, end))
+    ]
+
+
+def _instructions(code: bytes) -> tuple[list[str], dict[str, int]]:
+    """All instructions, and the number of the instruction that each label stands before."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        command = [str(disassembler()), "-c", file.name]
+        listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    instructions: list[str] = []
+    places: dict[str, int] = {}
+    for line in listing.splitlines():
+        if label := _LABEL.match(line):
+            places[label[1]] = len(instructions)
+        elif instruction := _INSTRUCTION.match(line):
+            instructions.append(instruction[1])
+    return instructions, places
+
+
 pytestmark = pytest.mark.skipif(
-    nvrtc.library() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc (in the dev extra)"
+    register_table.library() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc (in the dev extra)"
 )
 ARCHITECTURES = ["sm_80", "sm_90"]
 # What compiles to PTX is machine code in the long tests, and for the standard networks in `make registers`.
@@ -45,7 +96,7 @@ def planned(target: Any) -> NetworkPlan:
 
 def check_compiles(architecture: str, source: str) -> str:
     """Check that a source is compiled to machine code, or to PTX, and return the compiler's log."""
-    code, log = nvrtc.compile_for(architecture, source)
+    code, log = register_table.compile_for(architecture, source)
     assert b".entry" in code if architecture.startswith("compute_") else code[:4] == b"\x7fELF", log
     return log
 
@@ -206,7 +257,7 @@ def test_the_timed_networks_stay_in_registers(units: tuple[int, ...], inputs: in
     assert 0 <= spilled(log) <= 64  # bytes per thread; a kernel short of registers takes hundreds
 
 
-@pytest.mark.skipif(sass.disassembler() is None, reason="needs nvdisasm: pip install nvidia-cuda-nvdisasm")
+@pytest.mark.skipif(disassembler() is None, reason="needs nvdisasm: pip install nvidia-cuda-nvdisasm")
 @pytest.mark.parametrize("launched", ["advance", "hybrid"])
 def test_the_loop_over_the_cases_of_the_robot_arm_is_short(launched: Launched) -> None:
     """One pass of the loop is one case for each thread of a warp, and takes nearly all of the time."""
@@ -214,7 +265,7 @@ def test_the_loop_over_the_cases_of_the_robot_arm_is_short(launched: Launched) -
     plan = launch_plan(network_plan, dtype="float32", max_shared_bytes=H100_SHARED_BYTES)
     assert isinstance(plan, LaunchPlan) and plan.kernel == "warp"
     source = source_of(network_plan, plan, dtype="float32", is_weighted=False, launched=launched)
-    loops = sass.innermost_loops(nvrtc.compile_for("sm_90", source)[0])
+    loops = innermost_loops(register_table.compile_for("sm_90", source)[0])
     # The loop for forces has as many exponentials as units, and no comparisons, which accurate ones need.
     with_exponentials = [loop for loop in loops if sum("MUFU.EX2" in line for line in loop) == 16]
     forces = [loop for loop in with_exponentials if not any("FSETP" in line for line in loop)]
@@ -295,7 +346,7 @@ def compile_regression(target: SampledPosterior, architecture: str, *, is_unifor
     too_little = source.replace(
         f"SHARED_BYTES = {plan.shared_bytes}", f"SHARED_BYTES = {plan.shared_bytes - 64}"
     )
-    code, log = nvrtc.compile_for(architecture, too_little)
+    code, log = register_table.compile_for(architecture, too_little)
     assert code == b"" and "less shared memory" in log
 
 
@@ -305,12 +356,14 @@ def test_the_random_numbers_compile(architecture: str) -> None:
 
 
 def test_an_error_in_a_source_is_seen() -> None:
-    code, log = nvrtc.compile_for("sm_90", "__global__ void kernel() { undeclared(); }")
+    code, log = register_table.compile_for("sm_90", "__global__ void kernel() { undeclared(); }")
     assert code == b"" and "undeclared" in log
 
 
 def test_a_network_that_asks_for_too_little_shared_memory_does_not_compile() -> None:
     network_plan = planned(problem(spec=small((50, 50)), dtype="float32"))
     plan = LaunchPlan("block", threads=256, tile=64, shared_bytes=16_384)
-    code, log = nvrtc.compile_for("sm_90", source_of(network_plan, plan, dtype="float32", is_weighted=False))
+    code, log = register_table.compile_for(
+        "sm_90", source_of(network_plan, plan, dtype="float32", is_weighted=False)
+    )
     assert code == b"" and "less shared memory" in log

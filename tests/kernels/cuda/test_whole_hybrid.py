@@ -15,9 +15,8 @@ from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, ChainState, HMCInfo
-from tests.support.kernels.devices import device_copy
-from tests.support.kernels.networks import are_equal, small
-from tests.support.kernels.on_chip import advance_of
+from tests.support.kernels.backends import advance_of
+from tests.support.kernels.networks import are_equal, device_copy, small
 from tests.support.problems import problem, streams
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 from tests.support.standin_cupy import log

@@ -11,7 +11,7 @@ from rayfbnn.mcmc.ladder.exchange import exchange, tried
 from rayfbnn.mcmc.ladder.records import LadderState, rows_of, started
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
-from tests.support.model.chain_streams import streams_on_array
+from tests.support.problems import streams_on_array
 
 _LADDERS, _LEVELS = 7, 6
 _X = np.tile(np.arange(float(_LEVELS)), (_LADDERS, 1))

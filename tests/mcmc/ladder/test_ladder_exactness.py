@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pytest
 
+from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose
+from rayfbnn.mcmc.ladder.bennett import LogRatios, bennett
 from rayfbnn.mcmc.ladder.evidence import log_weights_of_level
-from rayfbnn.mcmc.ladder.records import LadderSettings, rows_of, started
+from rayfbnn.mcmc.ladder.iteration import build
+from rayfbnn.mcmc.ladder.path import Path
+from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, rows_of, started
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
 from rayfbnn.mcmc.tempering.annealing import Normaliser, inverse_temperatures, normaliser
 from rayfbnn.model.ladder_path import path_of
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.state import LadderEnds
-from tests.support.ladder.in_memory import frozen, run
+from rayfbnn.state import Advance, LadderEnds
+from rayfbnn.streams import Streams
 from tests.support.ladder.posteriors import posterior_of, quantities, weighted
-from tests.support.model.chain_streams import streams_on_array
+from tests.support.problems import streams_on_array
 
 _LADDERS, _WARM, _KEPT = 60, 40, 160
 _MARGINAL = (
@@ -127,3 +133,84 @@ def _hot(posterior: SampledPosterior, x: float, n: int, multipliers: tuple[float
     drawn = path.prior_draw(streams.at(iteration=0))
     _, energies = path.offered(drawn, streams, is_below=np.ones(n, dtype=bool))
     return normaliser(-energies.at(np.full(n, x)))
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The frozen iterations of ladders: arrays with the axes draw, ladder, level."""
+
+    settings: LadderSettings
+    state: LadderState
+    measure: Array
+    forward: Array
+    reverse: Array
+    rejection: Array
+    accepted: Array
+    top: Array
+    position: Array  # of the top
+    precisions: Array  # of the top
+
+    @property
+    def log_ratios(self) -> list[LogRatios]:
+        """Bennett's estimates for each ladder."""
+        return [bennett(self.forward[:, r], self.reverse[:, r]) for r in range(self.forward.shape[1])]
+
+
+def run(
+    path: Path,
+    operations: tuple[Operation, ...],
+    state: LadderState,
+    settings: LadderSettings,
+    streams: Callable[[Array], Streams],
+    first: int,
+    count: int,
+    *,
+    advance: Advance,
+    on_iteration: Callable[[LadderState], None] = lambda _: None,
+) -> tuple[LadderState, list[LadderInfo]]:
+    """Run `count` iterations of all ladders with constant settings."""
+    iteration = build(path, operations, settings, n_ladders=state.n_ladders, advance=advance)
+    random = streams(rows_of(range(state.n_ladders), settings.n_levels))
+    infos = []
+    for number in range(first, first + count):
+        state, info = iteration(state, random.at(iteration=number))
+        infos.append(info)
+        on_iteration(state)
+    return state, infos
+
+
+def frozen(
+    path: Path,
+    operations: tuple[Operation, ...],
+    state: LadderState,
+    settings: LadderSettings,
+    streams: Callable[[Array], Streams],
+    first: int,
+    count: int,
+    *,
+    advance: Advance,
+) -> Frozen:
+    """Run iterations with frozen settings, and keep what they measure."""
+    positions, precisions = [], []
+    top = slice(settings.n_levels - 1, None, settings.n_levels)
+
+    def keep(ladders: LadderState) -> None:
+        positions.append(ladders.chain.position[top])
+        precisions.append(ladders.chain.precisions[top])
+
+    state, infos = run(
+        path, operations, state, settings, streams, first, count, advance=advance, on_iteration=keep
+    )
+
+    def stacked(name: str) -> Array:
+        return np.array([getattr(info, name) for info in infos])
+
+    names = ("measure", "forward", "reverse", "rejection", "accepted", "top")
+    arrays = {name: stacked(name) for name in names}
+    return Frozen(
+        settings=settings,
+        state=state,
+        position=np.array(positions),
+        precisions=np.array(precisions),
+        **arrays,
+    )

@@ -13,9 +13,9 @@ from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.one_at_a_time import metropolis_1, slice_1
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Metropolis1, Slice1
+from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import ks_p_value
 from tests.support.invariance import (
     LONG,
     ONE,
@@ -25,9 +25,8 @@ from tests.support.invariance import (
     after_iterations,
     stays_exact,
 )
-from tests.support.model.chain_streams import chain_streams
-from tests.support.mutants import mutant
-from tests.support.schedules import schedule_with
+from tests.support.mutants import mutant, schedule_with
+from tests.support.problems import chain_streams
 from tests.support.targets import SumOfTerms, banana, gaussian
 
 BANANA = banana()

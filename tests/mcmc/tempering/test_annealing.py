@@ -22,11 +22,10 @@ from rayfbnn.model import posterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
+from rayfbnn.selftest.pivots import seed_of
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import seed_of
-from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant, sampled_with
-from tests.support.problems import parse
+from tests.support.problems import chain_streams, parse
 
 OPERATIONS: tuple[Operation, ...] = (SampleNoise(), Heatbath(), Hybrid(steps=8, stepsize=0.4))
 WIDTHS, SIGMA = {"io": 0.8, "bo": 0.5}, 0.4

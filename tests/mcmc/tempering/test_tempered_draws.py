@@ -22,12 +22,12 @@ from rayfbnn.model import posterior
 from rayfbnn.model.likelihood import real
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, random_grid
+from rayfbnn.selftest.pivots import is_exact, ks_two_sample_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
 from tests.support.exact_draws import MODELS, exact_draws, quantities, target_of
-from tests.support.exactness import is_exact, ks_two_sample_p_value
-from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant, sampled_with
+from tests.support.problems import chain_streams
 
 N_DRAWS = 4_000
 OPERATIONS: dict[str, tuple[Operation, ...]] = {

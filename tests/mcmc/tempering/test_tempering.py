@@ -27,13 +27,12 @@ from rayfbnn.mcmc.operations import (
 )
 from rayfbnn.mcmc.tempering import inner, simulated_tempering, tempered_transition
 from rayfbnn.mcmc.tempering.simulated_tempering import Direction
+from rayfbnn.selftest.pivots import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exact_draws import exact_draws, quantities, target_of
-from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
-from tests.support.model.chain_streams import chain_streams
-from tests.support.mutants import mutant
-from tests.support.schedules import schedule_with
+from tests.support.mutants import mutant, schedule_with
+from tests.support.problems import chain_streams
 
 N_CHAINS = 20_000
 LADDER = (1.0, 0.5, 0.2, 0.05)

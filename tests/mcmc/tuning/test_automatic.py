@@ -19,7 +19,7 @@ from rayfbnn.mcmc.trajectories import trajectory_length
 from rayfbnn.mcmc.tuning import choosing, measuring
 from rayfbnn.mcmc.tuning.measuring import Measured, Probe
 from rayfbnn.state import Trajectory
-from tests.support.kernels.trajectories import end_of
+from tests.support.kernels.networks import end_of
 from tests.support.mutants import mutant
 from tests.support.targets import ANHARMONIC, banana, gaussian, wall
 from tests.support.tuning import AUTOMATIC, ONE, Scaled, frozen, start, streams, tuned

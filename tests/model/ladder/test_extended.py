@@ -14,10 +14,10 @@ from rayfbnn.arrays import Array
 from rayfbnn.model.ladder_path import path_of
 from rayfbnn.model.noise_ladder import Joint, Proposal, Squares, TResiduals, energy_of
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.streams import Purpose
-from tests.support.exactness import ks_p_value
 from tests.support.ladder.posteriors import posterior_of
-from tests.support.model.chain_streams import streams_on_array
+from tests.support.problems import streams_on_array
 
 _NOISES = {"1:10::4": 1, "0.7::3:2": 2, "0.7:3::2": 2, "0.7:5:3": 2}
 _U = np.linspace(-3.0, 3.0, 7)

@@ -16,9 +16,8 @@ from rayfbnn.model.likelihood.real import RealTargets
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.likelihood.survival import Hazard
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support.exactness import ks_p_value
-from tests.support.model.batches import BATCHES, everything
-from tests.support.model.covariates import covariates_of
+from rayfbnn.selftest.pivots import ks_p_value
+from tests.support.model.architectures import BATCHES, everything, mismatch_of_blocks, mutated, worst_error
 from tests.support.model.data_models import (
     MODELS,
     PIECES,
@@ -27,8 +26,7 @@ from tests.support.model.data_models import (
     problem,
     targets_of,
 )
-from tests.support.model.derivatives import mismatch_of_blocks, mutated, worst_error
-from tests.support.problems import log_density, streams
+from tests.support.problems import covariates_of, log_density, streams
 
 NO_NOISE = np.zeros((1, 0))
 SURVIVAL = [name for name in MODELS if "hazard" in name]

@@ -14,7 +14,7 @@ from rayfbnn.model.likelihood.data_model import Misfit
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support.exactness import ks_p_value
+from rayfbnn.selftest.pivots import ks_p_value
 from tests.support.problems import MODELS, log_density, problem, streams
 
 

@@ -23,8 +23,7 @@ from tests.correctness.cell_statistics import judged, posterior_of
 from tests.correctness.cells import CELLS
 from tests.support import problems
 from tests.support.marks import some_long
-from tests.support.mutants import mutant, sampled_with
-from tests.support.schedules import schedule_with
+from tests.support.mutants import mutant, sampled_with, schedule_with
 
 BY_NAME = {
     "common": "one layer | group | real | marginal, both",

@@ -18,9 +18,9 @@ from rayfbnn.model import integrated, network, output_layer, prior, regression
 from rayfbnn.model.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Table
 from rayfbnn.model.integrated import OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.state import ChainState
 from tests.support import problems
-from tests.support.exactness import ks_p_value
 from tests.support.marks import long_but
 from tests.support.model.marginals import (
     BOTH,

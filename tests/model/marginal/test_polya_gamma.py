@@ -10,11 +10,10 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.model.likelihood import binary
+from rayfbnn.selftest.pivots import is_exact, ks_p_value
 from rayfbnn.streams import Purpose, Streams
-from tests.support.exactness import is_exact, ks_p_value
-from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant
-from tests.support.problems import streams
+from tests.support.problems import chain_streams, streams
 
 # Both kinds of proposal below t occur; they change at |z| = 3.125. Binary outputs are mostly below 10.
 PLACES = (0.0, -1.0, 3.1, -3.2, 4.5, 8.0, 30.0)

@@ -13,14 +13,12 @@ from rayfbnn.model import sampled
 from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.layout import PrecisionLayout
 from rayfbnn.model.updates import gibbs
+from rayfbnn.selftest.pivots import is_exact, ks_p_value
 from tests.support import problems
-from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.architectures import assert_batch_independent, assert_right
-from tests.support.model.chain_streams import chain_streams
-from tests.support.model.conditionals import grid_of_joint, log_gamma_conditional
-from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
+from tests.support.model.hierarchy import HIERARCHIES, grid_of_joint, log_gamma_conditional, uniforms_of
 from tests.support.mutants import mutant, sampled_with
-from tests.support.problems import MODELS, problem, streams
+from tests.support.problems import MODELS, chain_streams, problem, streams
 
 
 def network(priors: dict[str, str] = problems.PRIORS, *, outputs: int = 2, **alphas: float) -> NetworkSpec:

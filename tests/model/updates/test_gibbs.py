@@ -16,14 +16,12 @@ from rayfbnn.model import sampled
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, hyperbolic
+from rayfbnn.selftest.pivots import is_exact, ks_p_value, ks_two_sample_p_value
 from rayfbnn.streams import Purpose
 from tests.support import problems
-from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
-from tests.support.model.chain_streams import chain_streams
-from tests.support.model.conditionals import grid_of_joint, log_gamma_conditional
-from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
+from tests.support.model.hierarchy import HIERARCHIES, grid_of_joint, log_gamma_conditional, uniforms_of
 from tests.support.mutants import mutant, sampled_with
-from tests.support.problems import MODELS, problem, streams
+from tests.support.problems import MODELS, chain_streams, problem, streams
 
 GRID = 20_001
 N_DRAWS = 20_000

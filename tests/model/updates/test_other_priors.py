@@ -18,11 +18,11 @@ from rayfbnn.model import prior
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.updates import gibbs, hyperbolic
+from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.streams import Purpose
 from tests.correctness.cell_statistics import judged
 from tests.correctness.cells import Cell
-from tests.support.exactness import ks_p_value
-from tests.support.model.derivatives import mutated, worst_error
+from tests.support.model.architectures import mutated, worst_error
 from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import network, problem, streams
 

@@ -10,14 +10,13 @@ import pytest
 
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import random_grid
+from rayfbnn.selftest.pivots import is_exact, ks_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support import problems
-from tests.support.exactness import is_exact, ks_p_value
-from tests.support.model.chain_streams import chain_streams
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant, sampled_with
-from tests.support.problems import problem, streams
+from tests.support.problems import chain_streams, problem, streams
 
 SPEC = problems.network(HIERARCHIES, units=(2, 3))
 MODELS = ["gaussian by target", "t", "t by target", "binary"]

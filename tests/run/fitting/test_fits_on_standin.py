@@ -12,11 +12,10 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.run.executor import InProcess
 from rayfbnn.store.store import Store
-from tests.support.sampling import run_all
 from tests.support.small import make_store, small_spec
 from tests.support.standin_cupy import log
 from tests.support.standin_cupy.install import installed
-from tests.support.store.fits import SETTINGS, fit_spec, make_fit
+from tests.support.store.fits import SETTINGS, fit_spec, make_fit, run_all
 
 pytestmark = pytest.mark.long
 STATISTICS = ("log_likelihood", "log_prior", "log_q")

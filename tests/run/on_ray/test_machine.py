@@ -19,7 +19,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.run.on_ray.machine import check_machine, private_folder
 from tests.support.drivers import descendants, finish, slow_spec, start
 from tests.support.marks import some_long
-from tests.support.output.small_disks import small_disk, small_files
+from tests.support.output.forked import small_disk, small_files
 from tests.support.small import small_spec, write_train
 
 ray_utils = pytest.importorskip("ray._common.utils")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.model.runs import spec_of
 from tests.support.small import SMALL, make_store
+from tests.support.store.fits import spec_of
 
 pytest.importorskip("ray")
 CODE = """

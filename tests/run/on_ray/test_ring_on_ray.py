@@ -23,8 +23,8 @@ from rayfbnn.run.on_ray.transport import Division, RayTransport, RemoteOwner
 from rayfbnn.run.on_ray.worker import PartsWorker, Worker
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
-from tests.support.model.runs import MODELS, spec_of
 from tests.support.small import SMALL, assert_same_draws, make_store
+from tests.support.store.fits import MODELS, spec_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_session")]
 pytest.importorskip("ray")

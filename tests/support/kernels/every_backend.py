@@ -26,8 +26,7 @@ from rayfbnn.model.integrated import WithoutOutputs, WithoutPrecisions, marginal
 from rayfbnn.model.regression import Regression
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Target, Trajectory
-from tests.support.kernels.devices import device_copy, on_device
-from tests.support.kernels.networks import H100_SHARED_BYTES
+from tests.support.kernels.networks import H100_SHARED_BYTES, device_copy, on_device
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 from tests.support.standin_cupy.install import installed
 

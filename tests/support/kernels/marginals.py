@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, SampleSigmas
 from rayfbnn.model.architecture import LayerSpec
-from rayfbnn.state import ChainState, Trajectory
+from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support.joint import PROBLEMS
+from tests.support.kernels.networks import assert_end_is_a_start, chains_of, end_of
 from tests.support.model.marginals import (
     BOTH,
     PRECISIONS,
@@ -51,3 +53,30 @@ def operations(over: tuple[str, ...]) -> tuple[Operation, ...]:
 
 JOINT = {name: replace(PROBLEMS[name], operations=operations(BOTH)) for name in ("real", "t", "binary")}
 JOINT["dual"] = replace(JOINT["t"], hidden=(LayerSpec(8, "tanh"),))  # 11 features, 7 cases
+
+
+TOLERANCES = {"float64": 1e-11, "float32": 3e-5}
+
+
+def worst_error(density: Any, start: Trajectory, advance: Advance, **options: Any) -> float:
+    """Largest difference between kernel and array code in the results of a trajectory."""
+    actual = end_of(advance, density, start, **options)
+    expected = end_of(leapfrog.advance, density, start, **options)
+    order = options.get("order")
+    assert_end_is_a_start(advance, density, actual, start.precisions, start.stepsizes, order=order)
+    for a, b in zip(actual, expected, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+    return max(largest_error(a, b) for a, b in zip(actual, expected, strict=True))
+
+
+def of_chains(density: Any, start: Trajectory, chains: slice) -> tuple[Any, Trajectory]:
+    """Restrict density and trajectory to some of the chains."""
+    data = density.regression
+    part = replace(data, noise=data.noise[chains], prior=data.prior[chains])
+    if len(data.targets) > 1:
+        part = replace(part, targets=data.targets[chains])
+    return replace(density, regression=part), chains_of(start, chains)
+
+
+def short_operations(over: tuple[str, ...]) -> tuple[Operation, ...]:
+    return SampleSigmas(), Heatbath(), HybridMarginal(over, steps=2, stepsize=4.0 if over == BOTH else 1.5)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Target, Trajectory
 from rayfbnn.streams import Purpose
-from tests.support.kernels.trajectories import end_of
-from tests.support.problems import network, streams
+from tests.support.problems import covariates_of, network, problem, streams
 
 H100_SHARED_BYTES = 227 * 1024
 
@@ -105,3 +106,57 @@ def are_equal(results: list[tuple[Array, ...]]) -> bool:
         for result in results[1:]
         for values, others in zip(result, results[0], strict=True)
     )
+
+
+def end_of(
+    advance: Advance, target: Target, start: Trajectory, *, n_steps: int, order: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """Position, momentum and potential after n_steps steps of `advance`."""
+    end, potential = advance(target, start, n_steps=n_steps, order=order)
+    return end.position, end.momentum, potential
+
+
+def chains_of(trajectory: Trajectory, chains: slice) -> Trajectory:
+    """Some of the chains of a trajectory."""
+    return Trajectory(
+        trajectory.position[chains],
+        trajectory.momentum[chains],
+        trajectory.precisions[chains],
+        trajectory.stepsizes[chains],
+    )
+
+
+# Each network takes half a second to compile, so quick tests use few, and Hypothesis shrinks none.
+N_EXAMPLES = [3, pytest.param(60, marks=pytest.mark.long)]
+
+
+def examples(n: int) -> settings:
+    return settings(max_examples=n, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+
+
+# Tolerances are relative to a chain's largest number. Rounding errors, 1e-16 and 6e-8, grow with the
+# condition numbers of matrices and the depth of the network. In float32 matrices are in float64, so only
+# depth matters.
+TOLERANCES = {"float64": 1e-10, "float32": 3e-5}
+
+
+def on_device(values: Array) -> Array:
+    import cupy
+
+    return None if values is None else cupy.asarray(values)
+
+
+def device_copy(host: SampledPosterior, values: Array) -> SampledPosterior:
+    import cupy
+
+    return SampledPosterior.from_spec(
+        host.network, host.model, covariates_of(host), values, dtype=host.dtype, xp=cupy
+    )
+
+
+def both(model: str, dtype: Any, spec: Any, n_cases: int) -> tuple[SampledPosterior, SampledPosterior]:
+    host = problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
+    values = host.targets.T
+    if model == "class":
+        values = values.argmax(axis=1)[:, None].astype(float)
+    return host, device_copy(host, values)

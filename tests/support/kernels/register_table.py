@@ -10,27 +10,38 @@ fewer blocks.
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, fields
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from rayfbnn.kernels.cuda import streams
-from rayfbnn.kernels.cuda.generate import Launched
-from rayfbnn.kernels.cuda.launch_plan import WARP
-from tests.support.kernels import nvrtc
-from tests.support.kernels.sources import (
-    Source,
-    of_few_outputs,
-    of_network,
-    of_products,
-    of_regression,
-    of_sums,
-    of_sums_of,
+from rayfbnn.kernels.cuda.generate import Launched, reduction_constants, regression_constants, source_of
+from rayfbnn.kernels.cuda.launch_plan import (
+    WARP,
+    LaunchPlan,
+    few_outputs_plan,
+    launch_plan,
+    launch_plan_of_regression,
+    wide_plan,
 )
+from rayfbnn.kernels.cuda.reducing import reduction_plan
+from rayfbnn.kernels.network_plan import NetworkPlan
+from rayfbnn.kernels.planning import hazard_starts, plan_of, plan_of_predictions
+from rayfbnn.model.integrated import marginal
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
+from tests.support.cached_files import CachedFiles, digest
+from tests.support.kernels.networks import small
+from tests.support.kernels.reductions import Problem
+from tests.support.model.marginals import BOTH
+from tests.support.problems import network, problem
 
 TABLE = Path(__file__).parents[2] / "data" / "registers.txt"
 # Shared memory of a multiprocessor in bytes; a block can have all but what each block takes besides its own.
@@ -112,7 +123,7 @@ def _rows_of_shape(shape_of_table: tuple[str, str, str, partial[Source]]) -> lis
 
 def rows_of(source: Source, *, shape: str, dtype: str, device: str) -> Iterator[Row]:
     """Compile one source and return a row for each of its kernels."""
-    code, log = nvrtc.compile_for(device, source.text)
+    code, log = compile_for(device, source.text)
     if not code:
         raise ValueError(f"{shape} {dtype} does not compile for {device}: {log[:4000]}")
     for kernel, stores, loads, registers, static in sorted(_KERNEL.findall(log)):
@@ -168,7 +179,7 @@ def read(text: str) -> tuple[str, list[Row]]:
 def main(arguments: list[str]) -> int:
     """Print the table; return 1 if it differs from the one that is kept."""
     current = list(rows())
-    compiler = f"NVRTC {nvrtc.version()}"
+    compiler = f"NVRTC {version()}"
     text = as_text(current, compiler)
     if "--write" in arguments:
         TABLE.write_text(text)
@@ -178,6 +189,171 @@ def main(arguments: list[str]) -> int:
     if wrong:
         print(*wrong, f"{TABLE.name} differs; `make registers-write` replaces it", sep="\n", file=sys.stderr)
     return 1 if wrong else 0
+
+
+# The priors of the robot arm, under which output weights and common precisions can be integrated out.
+ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source text, with the threads and the dynamic shared memory of a block."""
+
+    text: str
+    threads: int
+    shared_bytes: int
+
+
+def of_network(shape: str, *, dtype: str, max_shared_bytes: int, launched: Launched = "advance") -> Source:
+    """The kernel of whole trajectories on the chip, or of whole hybrid updates."""
+    plan = _plan_of(_posterior(shape, dtype))
+    launch = launch_plan(plan, dtype=dtype, max_shared_bytes=max_shared_bytes)
+    assert isinstance(launch, LaunchPlan), launch
+    return _source(plan, launch, dtype, launched=launched)
+
+
+def of_products(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
+    """The kernels between products over all chains."""
+    return _source(_plan_of(_posterior(shape, dtype)), wide_plan, dtype)
+
+
+def of_few_outputs(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
+    """The kernels from the last hidden layer to the outputs and back."""
+    plan = _plan_of(_posterior(shape, dtype))
+    launch = few_outputs_plan(plan, dtype)
+    assert launch is not None and launch.shared_bytes <= max_shared_bytes
+    return _source(plan, launch, dtype)
+
+
+def of_sums(shape: str, *, dtype: str, max_shared_bytes: int, is_fused: bool = True) -> Source:
+    """The kernels of sums over draws, with five guesses at quantiles."""
+    return _sums(_posterior(shape, dtype), is_fused=is_fused, max_shared_bytes=max_shared_bytes)
+
+
+def of_sums_of(model: str, *, dtype: str, max_shared_bytes: int) -> Source:
+    """The same for a network 3-5-2 of another data model, or 4-5-1 for times."""
+    posterior = Problem(model, dtype=dtype).posterior
+    return _sums(posterior, is_fused=True, max_shared_bytes=max_shared_bytes)
+
+
+def _sums(posterior: Posterior, *, is_fused: bool, max_shared_bytes: int) -> Source:
+    plan, dtype = plan_of_predictions(posterior), posterior.dtype
+    assert isinstance(plan, NetworkPlan)
+    launch = reduction_plan(plan, dtype, is_fused=is_fused)
+    assert launch.shared_bytes <= max_shared_bytes
+    constants = reduction_constants(n_guesses=5, starts=hazard_starts(posterior), is_fused=is_fused)
+    return _source(plan, launch, dtype, constants)
+
+
+def of_regression(
+    shape: str, *, n_cases: int, dtype: str, max_shared_bytes: int, launched: Launched = "advance"
+) -> Source:
+    """The kernels of `of_network` with output layer and common precisions integrated out."""
+    inputs, units, outputs = map(int, shape.split("-"))
+    spec = network(ROBOT_ARM, inputs=inputs, outputs=outputs, units=(units,), activations=("tanh",))
+    plan = plan_of(marginal(problem(spec=spec, n_cases=n_cases, dtype=dtype), BOTH))
+    assert isinstance(plan, NetworkPlan) and plan.regression is not None
+    launch = launch_plan_of_regression(
+        plan, dtype=dtype, n_cases=n_cases, is_uniform=True, max_shared_bytes=max_shared_bytes
+    )
+    assert isinstance(launch, LaunchPlan), launch
+    constants = regression_constants(plan.regression, n_cases=n_cases, is_uniform=True)
+    return _source(plan, launch, dtype, constants, launched=launched)
+
+
+def _posterior(shape: str, dtype: str) -> SampledPosterior:
+    inputs, *units, outputs = map(int, shape.split("-"))
+    return problem(spec=small(tuple(units), inputs=inputs, outputs=outputs), dtype=dtype)
+
+
+def _plan_of(posterior: SampledPosterior) -> NetworkPlan:
+    plan = plan_of(posterior)
+    assert isinstance(plan, NetworkPlan)
+    return plan
+
+
+def _source(
+    plan: NetworkPlan,
+    launch: LaunchPlan,
+    dtype: str,
+    constants: tuple[str, ...] = (),
+    *,
+    launched: Launched = "advance",
+) -> Source:
+    text = source_of(
+        plan, launch, dtype=dtype, is_weighted=False, more_constants=constants, launched=launched
+    )
+    return Source(text, launch.threads, launch.shared_bytes)
+
+
+OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+
+
+@cache
+def library() -> Any | None:
+    """NVRTC of the package nvidia-cuda-nvrtc, or None if that is not installed."""
+    package = importlib.util.find_spec("nvidia")
+    for folder in [] if package is None else package.submodule_search_locations or []:
+        for path in sorted(Path(folder).glob("*/lib/libnvrtc.so.*")):
+            for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
+                # NVRTC 13.0 does not find its builtins by itself.
+                ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
+            return ctypes.CDLL(str(path))
+    return None
+
+
+def compile_for(architecture: str, source: str) -> tuple[bytes, str]:
+    """Return machine code for an architecture such as "sm_80", and the compiler's log.
+
+    For "compute_80" the code is PTX, which takes half the time. It is empty if the source has errors.
+    """
+
+    def write(path: Path) -> None:
+        code, log = _compile(architecture, source)
+        path.write_bytes(log.encode() + b"\0" + code)
+
+    kept = _folder().file(digest(architecture, source), write).read_bytes()
+    log, _, code = kept.partition(b"\0")
+    return code, log.decode()
+
+
+@cache
+def version() -> str:
+    """The version of NVRTC, such as "13.5"."""
+    nvrtc, major, minor = library(), ctypes.c_int(), ctypes.c_int()
+    assert nvrtc is not None
+    assert nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0
+    return f"{major.value}.{minor.value}"
+
+
+@cache
+def _folder() -> CachedFiles:
+    """Folder of the machine code that this version of NVRTC has compiled."""
+    nvrtc = library()
+    assert nvrtc is not None
+    return CachedFiles("nvrtc", nvrtc._name, version(), *OPTIONS)
+
+
+def _compile(architecture: str, source: str) -> tuple[bytes, str]:
+    nvrtc, program = library(), ctypes.c_void_p()
+    assert nvrtc is not None
+    options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={architecture}")]
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None) == 0
+    failed = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+    log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).rstrip(b"\0").decode()
+    kind = "PTX" if architecture.startswith("compute_") else "CUBIN"
+    size_of, get = getattr(nvrtc, f"nvrtcGet{kind}Size"), getattr(nvrtc, f"nvrtcGet{kind}")
+    code = b"" if failed else _text(size_of, get, program)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return code, log
+
+
+def _text(size_of: Any, get: Any, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    assert size_of(program, ctypes.byref(size)) == 0
+    buffer = ctypes.create_string_buffer(size.value)
+    assert get(program, buffer) == 0
+    return buffer.raw
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
 from tests.support.kernels.networks import Start
-from tests.support.model.covariates import covariates_of
-from tests.support.problems import MODELS, network, problem, streams
+from tests.support.problems import MODELS, covariates_of, network, problem, streams
 
 REAL_OR_BINARY = sorted(set(MODELS) - {"class"})
 Form = Literal["primal", "dual"]

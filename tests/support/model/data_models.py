@@ -12,8 +12,7 @@ from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose
-from tests.support.model.covariates import covariates_of
-from tests.support.problems import network, streams
+from tests.support.problems import covariates_of, network, streams
 
 PIECES = (0.4, 1.0, 2.5)
 MODELS = {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import scipy.special
+import scipy.stats
 
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
@@ -57,3 +59,18 @@ def uniforms_of(target: SampledPosterior, state: ChainState, targets: np.ndarray
             squares = (scaled**2).sum(axis=(1, 2))
             uniforms.append(scipy.special.chdtr(rows[0].size, squares))
     return uniforms
+
+
+def grid_of_joint(target: SampledPosterior, state: ChainState, column: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return 200 values of one precision, and log prior + log likelihood at each of them."""
+    values = np.exp(np.linspace(-5, 5, 200))
+    precisions = np.repeat(state.precisions, 200, axis=0)
+    precisions[:, column] = values
+    position = np.repeat(state.position, 200, axis=0)
+    return values, target.log_prior(position, precisions) + target.log_likelihood(position, precisions)
+
+
+def log_gamma_conditional(tau: np.ndarray, alpha: float, mean: float, squares: np.ndarray) -> Any:
+    """Log conditional density of a precision by Neal (2022), eq. 28."""
+    rate = (alpha / mean + squares.sum()) / 2
+    return scipy.stats.gamma.logpdf(tau, (alpha + squares.size) / 2, scale=1 / rate)

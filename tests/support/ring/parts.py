@@ -11,7 +11,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose
 from tests.support import problems
 from tests.support.model import data_models
-from tests.support.model.covariates import covariates_of
+from tests.support.problems import covariates_of
 
 N_PARTS = 4
 DIVISIONS = {

@@ -20,7 +20,7 @@ from rayfbnn.store.records import SEAL, seal_of
 from rayfbnn.store.segments.payload import joined
 from rayfbnn.study import sealed as of_studies
 from tests.support.store.forging import chain_again, document, sealed
-from tests.support.store.hostile_blocks import parts, put
+from tests.support.store.hostile import parts, put
 
 _MISSING = object()  # the key is left out
 _DEEP: list[Any] = []
