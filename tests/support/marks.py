@@ -1,4 +1,4 @@
-"""Parameters of tests of which some run only in the long tests."""
+"""Parameters that run only in the long tests, and counts of calls."""
 
 from __future__ import annotations
 

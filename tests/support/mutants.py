@@ -1,4 +1,4 @@
-"""Bugs put in on purpose: a module of the package with one piece of its source replaced."""
+"""Modules and schedules with changed sources, so that tests can put bugs into them."""
 
 from __future__ import annotations
 

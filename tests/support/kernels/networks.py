@@ -1,4 +1,4 @@
-"""Networks and states on which the tests compare kernels with array code."""
+"""Networks, states, and trajectories on which the tests compare kernels with array code."""
 
 from __future__ import annotations
 

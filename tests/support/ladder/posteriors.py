@@ -1,4 +1,4 @@
-"""Posteriors of the tables of a few cases, with quantities by importance sampling from the prior."""
+"""Posteriors of small tables for ladders, and joint tests of ladders."""
 
 from __future__ import annotations
 

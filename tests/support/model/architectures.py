@@ -1,4 +1,4 @@
-"""Checks that must pass for every architecture, called by each architecture's tests."""
+"""Checks of derivatives, of batches, and of all that must pass for every architecture."""
 
 from __future__ import annotations
 

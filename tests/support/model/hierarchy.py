@@ -1,4 +1,4 @@
-"""Hierarchies of precisions with every combination of levels, and their distribution functions."""
+"""Hierarchies of precisions with every combination of levels, and their conditional distributions."""
 
 from __future__ import annotations
 

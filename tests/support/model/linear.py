@@ -1,4 +1,4 @@
-"""Linear regressions, whose posteriors and evidence have closed forms."""
+"""Linear models whose posterior, evidence, predictions, or left-out densities have closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program `rayfbnn` in a fork of this process, whose standard streams are any files: quick to start."""
+"""The program in a fork of this process, whose streams are any files, and disks without space."""
 
 from __future__ import annotations
 

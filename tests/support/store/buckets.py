@@ -1,4 +1,4 @@
-"""Buckets in memory that fail on demand, and stores of the toy run in them."""
+"""Buckets for tests: in memory, on a server of S3 or Azure, and on a server that gives one answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small configurations of every approximation, whose fits take a fraction of a second."""
+"""Small runs and fits of every data model and approximation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in memory with the attributes of a store that draws/ and answers/ read, and with chosen draws."""
+"""Runs in memory that draws/ and answers/ read, with predictions of some models computed by hand."""
 
 from __future__ import annotations
 

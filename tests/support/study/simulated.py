@@ -1,4 +1,4 @@
-"""Simulated studies: chains whose autocorrelation is known, and chains that never mix."""
+"""Simulated studies, chains of known autocorrelation, and tables of when the rule stops them."""
 
 from __future__ import annotations
 
