@@ -48,7 +48,7 @@ from rayfbnn.model.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.model.sampled import SampledPosterior  # noqa: E402
 from rayfbnn.state import Advance, Trajectory  # noqa: E402
 from rayfbnn.streams import Purpose
-from rayfbnn.timing import measured_times
+from rayfbnn.timing import steps
 from rayfbnn.timing import steps as step_times
 
 # Shape, chains and steps of a trajectory; long trajectories where launches would otherwise dominate.
@@ -74,9 +74,7 @@ ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
 NOISE = "0.1:0.2"
 
 
-def measure(
-    shape: str, chains: int, n_steps: int, *, dtype: measured_times.Dtype, repeats: int
-) -> dict[str, Any]:
+def measure(shape: str, chains: int, n_steps: int, *, dtype: steps.Dtype, repeats: int) -> dict[str, Any]:
     """Microseconds per step and chain, steps a second, and GFLOP/s of each code on one shape."""
     posterior = step_times.generated_posterior(shape, dtype=dtype, device="gpu")
     operations = step_times.floating_point_operations(posterior)
@@ -93,7 +91,7 @@ def measure(
 
 
 def measure_marginal(
-    shape: str, chains: int, n_steps: int, *, dtype: measured_times.Dtype, repeats: int
+    shape: str, chains: int, n_steps: int, *, dtype: steps.Dtype, repeats: int
 ) -> dict[str, Any]:
     """Times of hybrid-marginal with the robot arm's priors, for a gradient of a trajectory, without rates."""
     made_up = step_times.generated_posterior(shape, dtype=dtype, device="gpu")
@@ -123,7 +121,7 @@ def measure_marginal(
 
 
 def measure_iterations(
-    shape: str, chains: int, n_steps: int, *, dtype: measured_times.Dtype, repeats: int
+    shape: str, chains: int, n_steps: int, *, dtype: steps.Dtype, repeats: int
 ) -> dict[str, Any]:
     """Times of whole iterations for a step of their trajectories, with a window and without."""
     posterior = step_times.generated_posterior(shape, dtype=dtype, device="gpu")
@@ -168,7 +166,7 @@ def timed(runs: dict[str, Callable[[], float]]) -> tuple[dict[str, float], dict[
 
 
 def as_row(
-    shape: str, chains: int, n_steps: int, dtype: measured_times.Dtype, seconds: dict[str, float]
+    shape: str, chains: int, n_steps: int, dtype: steps.Dtype, seconds: dict[str, float]
 ) -> dict[str, Any]:
     per_step = {name: taken / (n_steps + 1) / chains for name, taken in seconds.items()}
     return {

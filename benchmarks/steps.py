@@ -28,7 +28,7 @@ from machine import PEERS, append, conditions, heading, peers_python, pin  # noq
 from rayfbnn.arrays import Array  # noqa: E402
 from rayfbnn.model.sampled import SampledPosterior  # noqa: E402
 from rayfbnn.state import Advance, ChainState, Trajectory  # noqa: E402
-from rayfbnn.timing import measured_times  # noqa: E402
+from rayfbnn.timing import steps  # noqa: E402
 from rayfbnn.timing import steps as step_times  # noqa: E402
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -142,9 +142,7 @@ def sgemm_rate(size: int = 1536, repeats: int = 5) -> float:
     return 2e-9 * size**3 / statistics.median(times)
 
 
-def measure(
-    shape: str, dtype: measured_times.Dtype, jax: Jax | None, arguments: argparse.Namespace
-) -> dict[str, Any]:
+def measure(shape: str, dtype: steps.Dtype, jax: Jax | None, arguments: argparse.Namespace) -> dict[str, Any]:
     """All rows of one shape."""
     posterior = step_times.generated_posterior(shape, dtype=dtype)
     (n_in, *hidden, _), n_cases = step_times.parsed_shape(shape)

@@ -24,8 +24,8 @@ DECIDING = (
     *("answers/calibration.py", "reduce/effective.py", "draws/subsets.py", "answers/judging/*.py"),
     *("answers/distances.py", "answers/distances.py", "answers/comparison.py"),
     *("answers/loo.py", "reduce/importance.py"),
-    *("reduce/importance.py", "study/rule.py", "study/agreement.py", "study/looks.py", "study/ranking.py"),
-    *("store/ladder_rounds.py", "run/collecting.py"),
+    *("reduce/importance.py", "study/rule.py", "study/files.py", "study/training_files.py"),
+    *("store/ladder_rounds.py", "run/blocks.py"),
     *("store/segments/block_files.py", "store/segments/log.py"),
 )
 _LEFT_ALONE = {"annotation", "returns", "decorator_list"}

@@ -13,7 +13,7 @@ import argparse
 import time
 from typing import Any
 
-from rayfbnn.run.gathering_threads import Gathering
+from rayfbnn.run.running import Gathering
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.store import Store

@@ -347,8 +347,7 @@ def study_status(
     table comes at the end.
     """
     from rayfbnn.study import Study
-    from rayfbnn.study.study_status import study_text
-    from rayfbnn.study.watching import watch_text
+    from rayfbnn.study.study_status import study_text, watch_text
 
     _check_every(every)
     screen = Redrawn()
@@ -375,7 +374,7 @@ def _status_json(current: StudyStatus) -> str:
 
 def _watched(current: StudyStatus) -> str:
     """Return the table as far as the terminal has room for it, or a line where there is no terminal."""
-    from rayfbnn.study.watching import progress_line, watch_text
+    from rayfbnn.study.study_status import progress_line, watch_text
 
     if (height := terminal_height()) is None:
         return progress_line(current)
@@ -417,7 +416,7 @@ def study_predict(paths: Folders, data: Cases, as_json: AsJson = False, **given:
 @study_command
 def study_report(path: Folder, out: Path = Path("study.html"), data: OptionalCases = None) -> None:
     from rayfbnn.study import Study
-    from rayfbnn.study.ranking import ranks_text
+    from rayfbnn.study.training_files import ranks_text
 
     study = Study.open(path)
     cases = None if data is None else _cases(study, data)
@@ -429,7 +428,7 @@ def study_report(path: Folder, out: Path = Path("study.html"), data: OptionalCas
 
 def _cases(study: Study, text: str) -> Path | list[Path]:
     """Return the file of cases, or the list of files if the study has several training files."""
-    from rayfbnn.study.grid import listed
+    from rayfbnn.study.sealed import listed
 
     if study.n_training_files == 1:
         return Path(text)

@@ -38,13 +38,13 @@ from rayfbnn.store.ladder_words import level_words
 from rayfbnn.store.sizes import planned_size
 from rayfbnn.store.tuning_rounds import Round, rounds
 from rayfbnn.streams import Streams
-from rayfbnn.timing.changes import shorter
-from rayfbnn.timing.measured_times import Change
+from rayfbnn.timing.forecast import shorter
+from rayfbnn.timing.steps import Change
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.store.store import Store
-    from rayfbnn.timing.measured_times import Forecast
+    from rayfbnn.timing.steps import Forecast
 
 
 _SMALL_SHARE, _RARELY_ACCEPTED = 0.01, 0.05  # shares of proposals that are accepted

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rayfbnn.run.status import BatchStatus, Status
     from rayfbnn.selftest.selftest import Finding
     from rayfbnn.store.records import VerifyReport
-    from rayfbnn.timing.measured_times import BenchResult, Cost, RunEstimate
+    from rayfbnn.timing.steps import BenchResult, Cost, RunEstimate
 
 
 def run_text(summary: RunSummary) -> str:

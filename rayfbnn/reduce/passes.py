@@ -14,7 +14,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.blocks import KEPT_BYTES, Block, Reader, Unit, units_of
 from rayfbnn.reduce.tile import Tile
-from rayfbnn.run.on_ray.tasks import Tasks
+from rayfbnn.run.on_ray.executor import Tasks
 
 _CASES_OF_A_JOB = {"cpu": 512, "gpu": 8192}  # at least, and at most 16 times as many where draws are few
 _EVALUATIONS = 4_000_000  # of networks that a task has then; Ray takes a millisecond or two for each task

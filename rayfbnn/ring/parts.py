@@ -14,8 +14,7 @@ from rayfbnn.model.batches import cases_of_part, posterior_of_chains, posterior_
 from rayfbnn.model.integrated import WithoutPrecisions, marginal
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates.noise_sums import Residuals
-from rayfbnn.ring.message import Message, Visit
-from rayfbnn.ring.questions import Kick
+from rayfbnn.ring.message import Kick, Message, Visit
 from rayfbnn.state import Trajectory
 
 Density: TypeAlias = SampledPosterior | WithoutPrecisions

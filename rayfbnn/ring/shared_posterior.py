@@ -16,7 +16,7 @@ from rayfbnn.model.architecture import NOISE
 from rayfbnn.model.integrated import WithoutPrecisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import dispersion, gibbs, noise_sums, random_grid
-from rayfbnn.ring.questions import DataEnergy, SquaredResiduals, TargetDensities, TDensities, TPrecisions
+from rayfbnn.ring.message import DataEnergy, SquaredResiduals, TargetDensities, TDensities, TPrecisions
 from rayfbnn.ring.rounds import Ring
 from rayfbnn.state import ChainState, Marginal, Target, Trajectory
 from rayfbnn.streams import Streams

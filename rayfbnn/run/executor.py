@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from threadpoolctl import threadpool_limits
 
-from rayfbnn.run.fitting.fitter import Fitter
-from rayfbnn.run.ladders.ladder_sampler import LadderSampler
+from rayfbnn.run.fitter import Fitter
+from rayfbnn.run.ladder_sampler import LadderSampler
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store

@@ -14,9 +14,8 @@ from rayfbnn.model import stepsize
 from rayfbnn.model.batches import columns_of_parts
 from rayfbnn.model.posterior import Keep
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.ring.home import Home
 from rayfbnn.ring.parts import Part, part_of, parts_of
-from rayfbnn.ring.rounds import Ring
+from rayfbnn.ring.rounds import Home, Ring
 from rayfbnn.ring.shared_posterior import SharedPosterior
 from rayfbnn.ring.transport import InProcess, Owner
 from rayfbnn.spec import RunSpec

@@ -1,4 +1,4 @@
-"""Runs the batches of a store to the end, with workers, a display and signal handlers."""
+"""Runs the batches of a store to the end, or in rounds, with workers, a display and signal handlers."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import math
 import shlex
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from socket import gethostname
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from rayfbnn.errors import RayStartError
 from rayfbnn.output import tables
 from rayfbnn.run.executor import Executor, InProcess
-from rayfbnn.run.gathering_threads import Gathering
 from rayfbnn.run.hardware import n_cores
-from rayfbnn.run.json_log import JsonLog
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.metrics import RayMetrics
-from rayfbnn.run.progress import Display, display
+from rayfbnn.run.progress import Display, JsonLog, display
 from rayfbnn.run.sampler import Progress
 from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
+from rayfbnn.spec import RunSpec
 from rayfbnn.store.ladder_words import word_for_chains
 from rayfbnn.store.store import Store
 
@@ -322,3 +323,169 @@ def summarized(store: Store, failures: int) -> RunSummary:
         failures=failures,
         word=word_for_chains(store),
     )
+
+
+_THREADS = 4
+_BLOCKS_BETWEEN_LOOKS = 64
+
+
+class Gathering:
+    """Gathers the batches whose chunks may be full; the store must be locked until the context ends.
+
+    A batch is gathered by one thread at a time. If it may have another full chunk meanwhile, it is gathered
+    once more. An error of a thread is raised by the next call, or at the end of the context. The context ends
+    when no thread works any more. If an error ends it, batches that were waiting are left to the next driver.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._n_blocks: Counter[int] = Counter()  # by batch, seen by this driver
+        self._running: dict[int, Future[None]] = {}  # by batch
+        self._again: set[int] = set()
+
+    def update(self, latest: Progress) -> None:
+        """Gather the blocks of a batch if its latest commit may have filled a chunk."""
+        self._go_on()
+        if not latest.committed:
+            return
+        self._n_blocks[latest.batch] += 1
+        if self._may_have_full_chunk(latest):
+            self._again.add(latest.batch)
+            self._go_on()
+
+    def all(self) -> None:
+        """Gather everything that the batches have committed, because Zarr readers see only chunks."""
+        self._wait()
+        for batch in range(self._store.n_batches):
+            self._start(batch, everything=True)
+        self._wait()
+
+    def _may_have_full_chunk(self, latest: Progress) -> bool:
+        """Return True at the end of a chunk or of a section, and otherwise at every 64th block.
+
+        The worker's message tells this, so the store need not be asked.
+        """
+        spec, size = self._store.spec, self._store.draws_per_chunk
+        sections = ((latest.draws, spec.kept_draws), (_warmup_draws(spec, latest), spec.warmup_draws))
+        is_full = any(n and (n % size == 0 or n == planned) for n, planned in sections)
+        return is_full or self._n_blocks[latest.batch] % _BLOCKS_BETWEEN_LOOKS == 0
+
+    def _start(self, batch: int, *, everything: bool = False) -> None:
+        self._running[batch] = self._threads.submit(self._store.gather, batch, everything=everything)
+
+    def _go_on(self) -> None:
+        """Raise the error of a thread, if any, and start what waited for the end of its batch."""
+        for batch, future in list(self._running.items()):
+            if future.done():
+                del self._running[batch]
+                future.result()
+        for batch in sorted(self._again - self._running.keys()):
+            self._again.discard(batch)
+            self._start(batch)
+
+    def _wait(self) -> None:
+        while self._running:
+            next(iter(self._running.values())).exception()
+            self._go_on()
+
+    def __enter__(self) -> Self:
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="gathering")
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        try:
+            if kind is None:
+                self._wait()
+        finally:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _warmup_draws(spec: RunSpec, latest: Progress) -> int:
+    """Return the number of draws in the warm-up section of each chain of a batch."""
+    n_draws = before = 0
+    for phase in spec.phase:
+        if phase.keep == "warmup":
+            n_draws += max(0, min(phase.iterations, latest.iteration - before))
+        before += phase.iterations
+    return n_draws
+
+
+_SECONDS_HERE = 10.0  # Ray takes 8 to 15 to start
+
+
+class KeptWorkers:
+    """The Ray workers of a run in rounds: started by the first round that has work, and then kept.
+
+    In this process nothing is kept, because the verdict between two rounds may then use all cores.
+    """
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._executor: Executor | None = None
+        self._context = ExitStack()
+
+    def for_round(self, store: Store, last: int) -> Executor | None:
+        """Return the executor of the workers up to an iteration, or None if none are kept or needed."""
+        is_needed = self._executor is None and self._options.workers != 0
+        if is_needed and unfinished_batches(store, last):
+            started = new_executor(store, store.n_batches, self._options)  # later rounds run every batch
+            self._executor = self._context.enter_context(started)
+        return self._executor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        self._context.close()
+
+
+class Rounds:
+    """The rounds of a run, each up to some iteration of all chains.
+
+    If the user leaves the workers open, a run of a few seconds may be all that is needed, and workers take
+    longer to start. The first seconds are therefore run in this process.
+    """
+
+    def __init__(self, store: Store, options: RunOptions, *, deadline: float, starts_here: bool) -> None:
+        """Prepare to run a locked store until the deadline, a time on the monotonic clock.
+
+        starts_here  whether the first seconds are run in this process
+        """
+        is_open = options.workers is None and options.address is None and store.spec.device == "cpu"
+        self._store, self._deadline = store, deadline
+        self._kept = KeptWorkers(options)
+        here = replace(options, workers=0)
+        self._ways = [(math.inf, options, self._kept)]
+        if starts_here and is_open and store.spec.n_parts == 1:
+            # A single worker would do no more than this process.
+            seconds = math.inf if store.n_batches == 1 else _SECONDS_HERE
+            self._ways.insert(0, (time.monotonic() + seconds, here, KeptWorkers(here)))
+
+    def run(self, last: int) -> RunSummary:
+        """Run every batch up to the iteration `last`, and return a summary of the store, as run_to_end does.
+
+        At the deadline the round ends early, but without an error. After a signal it always raises
+        KeyboardInterrupt, even if everything was done, because more rounds may follow.
+        """
+        failures = 0
+        with advice_on_interrupt(self._store):
+            for end, options, kept in self._ways:
+                if time.monotonic() >= end:
+                    continue
+                deadline = min(end, self._deadline)
+                executor = kept.for_round(self._store, last)
+                died, is_interrupted = run_batches(self._store, options, executor, deadline, last)
+                failures += died
+                is_early = bool(unfinished_batches(self._store, last))
+                if is_interrupted or (is_early and time.monotonic() < deadline):
+                    raise KeyboardInterrupt
+                if not is_early or time.monotonic() >= self._deadline:
+                    break
+        return summarized(self._store, failures)
+
+    def __enter__(self) -> Self:
+        self._kept.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        self._kept.__exit__(kind, error, traceback)

@@ -17,12 +17,10 @@ from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.ring.home import Home
-from rayfbnn.ring.rounds import Ring, Star
+from rayfbnn.ring.rounds import Home, Ring, Star
 from rayfbnn.ring.shared_posterior import RingAdvance
 from rayfbnn.ring.transport import Transport
-from rayfbnn.run.blocks import BlockPlan, next_block, seconds_of_block
-from rayfbnn.run.collecting import Collected, names_in_summary
+from rayfbnn.run.blocks import BlockPlan, Collected, names_in_summary, next_block, seconds_of_block
 from rayfbnn.run.in_parts import divided, home_of_run, visit_length
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.store.records import BatchProgress, Record

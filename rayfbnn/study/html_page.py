@@ -12,11 +12,10 @@ from rayfbnn.output.lines import shortened
 from rayfbnn.output.whole_file import whole_file
 from rayfbnn.pictures.panels import Axes, set_log_scale
 from rayfbnn.reporting.page import Section, beside, check_installed, page, picture
-from rayfbnn.study.files import StudyFiles
-from rayfbnn.study.looks import Look
-from rayfbnn.study.members import Member
-from rayfbnn.study.ranking import rank, ranked_cases
+from rayfbnn.study.files import Look, StudyFiles
+from rayfbnn.study.plan import Member
 from rayfbnn.study.study_status import ConfigurationStatus, StudyStatus, look_head, status_of_study
+from rayfbnn.study.training_files import rank, ranked_cases
 from rayfbnn.verbs.arguments import check_output
 
 _SHOWN = 12  # quantities in a table and in a picture; the worst are shown

@@ -1,14 +1,16 @@
-"""The JSON files of a study: typed, bounded, sealed, and written once."""
+"""The JSON files of a study, typed, bounded, sealed, and written once; grids of configurations."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from rayfbnn.errors import StoreCorruptError
+from rayfbnn.errors import ConfigError, StoreCorruptError
 from rayfbnn.store.checking.documents import (
     RESULTS_BEFORE,
     Count,
@@ -24,7 +26,119 @@ from rayfbnn.store.checking.documents import (
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
-from rayfbnn.study.grid import MOST_CONFIGURATIONS
+
+_KEY = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+_FIXED = ("seed", "data", "model.kind", "dtype", "device")
+MOST_CONFIGURATIONS = 1000
+TRAIN = "data.train"
+_RANGE = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}", re.ASCII)
+
+_Values = dict[str, list[str]]  # the values of keys that go together, by key
+
+
+def grid(vary: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the overrides "key.path=value" of each configuration of a grid; one without any for no grid.
+
+    Raises ConfigError for a text without values, a key or point given twice, keys that go together with
+    different numbers of values, and a key that members must share.
+
+    vary  texts "key.path=a,b,c", whose values are combined with those of every other text. In a text
+          "key=a,b; other=c,d" the keys go together: its points are a with c, and b with d. A separator in
+          brackets, braces or quotes does not count
+    """
+    axes = [_axis(text) for text in vary]
+    keys = [key for axis in axes for key in axis]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ConfigError(f"vary: {key} is given twice; give all its values at once")
+    points = [list(zip(*axis.values(), strict=True)) for axis in axes]
+    count = math.prod(map(len, points))
+    if count > MOST_CONFIGURATIONS:
+        raise ConfigError(f"vary: a study has at most {MOST_CONFIGURATIONS} configurations, got {count}")
+    return [
+        tuple(f"{key}={value}" for key, value in zip(keys, itertools.chain(*combination), strict=True))
+        for combination in itertools.product(*points)
+    ]
+
+
+def _axis(text: str) -> _Values:
+    """Return the values of each key of a text, as many for each; ConfigError if it is not an axis."""
+    axis: _Values = {}
+    for part in _split(text, ";"):
+        key, values = _key_and_values(part)
+        if key in axis:
+            raise ConfigError(f"vary: {key} is given twice; give all its values at once")
+        axis[key] = values
+    first, *others = axis
+    for key in others:
+        if len(axis[key]) != len(axis[first]):
+            raise ConfigError(
+                f"vary: keys that go together need as many values each, but {first} has {len(axis[first])}"
+                f" and {key} has {len(axis[key])}"
+            )
+    points = list(zip(*axis.values(), strict=True))
+    if len(set(points)) < len(points):
+        raise ConfigError(f'vary: {", ".join(axis)} has the same value twice in "{text}"')
+    return axis
+
+
+def _key_and_values(text: str) -> tuple[str, list[str]]:
+    key, equals, rest = text.partition("=")
+    key = key.strip()
+    if not equals or not _KEY.fullmatch(key):
+        raise ConfigError(f'vary: must be key.path=a,b,c, got "{text}"')
+    if key != TRAIN and any(
+        key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.") for name in _FIXED
+    ):
+        raise ConfigError(
+            f"vary: {key} cannot be varied: all members of a study have the same columns, kind of targets,"
+            f" dtype and device, and the study gives them their seeds; of the data only {TRAIN} can be varied"
+        )
+    values = listed(rest)
+    if "" in values:
+        raise ConfigError(f'vary: {key} has no value, or an empty one, in "{text}"')
+    return key, values
+
+
+def listed(text: str) -> list[str]:
+    """Return the values of a list "a,b,c", in which fold_{0..9}.csv stands for ten values.
+
+    A value with quotes stays as it is.
+    """
+    return [one for value in _split(text, ",") for one in _of_range(value)]
+
+
+def _of_range(value: str) -> list[str]:
+    match = _RANGE.search(value)
+    if match is None or "'" in value or '"' in value:
+        return [value]
+    first, last = int(match[1]), int(match[2])
+    if not 0 <= last - first < MOST_CONFIGURATIONS:
+        raise ConfigError(f"{value}: must be a range of 1 to {MOST_CONFIGURATIONS} numbers, such as {{0..9}}")
+    n_digits = len(match[1]) if match[1].startswith("0") else 0  # 08, 09, 10
+    before, after = value[: match.start()], value[match.end() :]
+    return [f"{before}{number:0{n_digits}d}{after}" for number in range(first, last + 1)]
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Split a text at its separators, except those in brackets, braces and quotes."""
+    values, depth, quote, value = [], 0, "", ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character in "[{(":
+            depth += 1
+        elif character in "]})":
+            depth -= 1
+        if character == separator and depth == 0 and not quote:
+            values.append(value.strip())
+            value = ""
+        else:
+            value += character
+    return [*values, value.strip()]
+
 
 FORMAT_VERSION = 3
 MOST_SEEDS = 10_000  # given at once

@@ -13,14 +13,13 @@ from rayfbnn.mcmc.ladder.records import rows_of, started
 from rayfbnn.mcmc.operation import Operation, Tuning, automatic, unrolled
 from rayfbnn.mcmc.tuning.settings import first_settings as first_of_chains
 from rayfbnn.model.ladder_path import path_of
+from rayfbnn.run.estimate import usual_settings
 from rayfbnn.run.executor import InProcess
-from rayfbnn.run.ladders.costs import usual_settings
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.streams import Streams
 from rayfbnn.timing.forecast import first_verdict
-from rayfbnn.timing.measured_times import Cost, Forecast, RunEstimate
 from rayfbnn.timing.run_time import UpdateTimes, gradients, with_numbers
-from rayfbnn.timing.steps import four_digits, timed
+from rayfbnn.timing.steps import Cost, Forecast, RunEstimate, four_digits, timed
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
 _SECONDS = 0.5  # for measuring an iteration
-LEAST_SECONDS = 5.0  # a shorter run is not worth a forecast
+LEAST_LADDER_SECONDS = 5.0  # a shorter run is not worth a forecast
 
 
 def ladder_forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | None:
@@ -41,7 +40,7 @@ def ladder_forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecas
     measured = _Measured.of(spec, build_posterior(spec, dataset, device="cpu"))
     turns = math.ceil(measured.n_batches / max(1, workers))
     before, whole = turns * measured.before, turns * measured.whole
-    if whole < LEAST_SECONDS:
+    if whole < LEAST_LADDER_SECONDS:
         return None
     first = first_verdict(spec, before, whole)
     assert spec.ladder is not None

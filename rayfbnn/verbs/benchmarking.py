@@ -15,7 +15,7 @@ from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_run_d
 if TYPE_CHECKING:
     from rayfbnn.model.sampled import SampledPosterior
     from rayfbnn.spec import RunSpec
-    from rayfbnn.timing.measured_times import BenchResult, Row
+    from rayfbnn.timing.steps import BenchResult, Row
 
 
 def bench(
@@ -61,8 +61,7 @@ def bench(
     BenchResult
         A row for each network or kind of trajectory and each kernel; for a configuration an estimate.
     """
-    from rayfbnn.timing.measured_times import BenchResult
-    from rayfbnn.timing.steps import STANDARD_SHAPES, rows_of_shapes
+    from rayfbnn.timing.steps import STANDARD_SHAPES, BenchResult, rows_of_shapes
 
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
@@ -95,10 +94,9 @@ def bench(
 def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: bool) -> BenchResult:
     """Time the trajectories of a configuration, and estimate the time of the whole run."""
     from rayfbnn.run.sampler import build_posterior
-    from rayfbnn.timing import trial
-    from rayfbnn.timing.measured_times import BenchResult
+    from rayfbnn.timing import run_time
     from rayfbnn.timing.run_time import estimate_run
-    from rayfbnn.timing.steps import rows_of_operations
+    from rayfbnn.timing.steps import BenchResult, rows_of_operations
 
     check_device(spec.device)
     spec, dataset = read_run_data(spec, data)
@@ -112,10 +110,10 @@ def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: boo
         return _bench_ladders(spec, posterior, chains, progress=progress)
     rows = rows_of_operations(posterior, operations, chains=chains, report=partial(_show_row, show=progress))
     settings = None
-    if not quick and trial.has_lengths_to_find(spec):
+    if not quick and run_time.has_lengths_to_find(spec):
         if progress:
-            say(f"running the first rounds of tuning for {trial.SECONDS:g} seconds")
-        settings = trial.tried_settings(spec, dataset, seconds=trial.SECONDS)
+            say(f"running the first rounds of tuning for {run_time.SECONDS:g} seconds")
+        settings = run_time.tried_settings(spec, dataset, seconds=run_time.SECONDS)
     estimate = estimate_run(
         posterior,
         [(phase.operations, phase.iterations) for phase in spec.phase],
@@ -133,10 +131,9 @@ def _bench_ladders(
     spec: RunSpec, posterior: SampledPosterior, n_ladders: int, *, progress: bool
 ) -> BenchResult:
     """Time the trajectories of all levels of a batch together, and on the CPU estimate the whole run."""
-    from rayfbnn.run.ladders.costs import usual_settings
+    from rayfbnn.run.estimate import usual_settings
     from rayfbnn.timing.ladder_forecast import ladder_estimate
-    from rayfbnn.timing.measured_times import BenchResult
-    from rayfbnn.timing.steps import rows_of_operations
+    from rayfbnn.timing.steps import BenchResult, rows_of_operations
 
     n_levels, ladder = usual_settings(spec).n_levels, spec.ladder
     assert ladder is not None

@@ -320,8 +320,7 @@ def _check_is_run(store: Store) -> None:
 
 def new_fit(place: Place, spec: RunSpec, dataset: Dataset) -> Store:
     """Create the store of a fit, before its first step; ConfigError if the method does not apply."""
-    from rayfbnn.run.fitting.fits import checked_state_shapes
-    from rayfbnn.run.fitting.fitter import DRAWS_AT_ONCE
+    from rayfbnn.run.fitter import DRAWS_AT_ONCE, checked_state_shapes
     from rayfbnn.run.hardware import kernel_name
 
     return Store.create(

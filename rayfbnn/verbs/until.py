@@ -120,7 +120,7 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
     Ladders must have converged too. A run ends early if their verdict names an obstacle that more iterations
     cannot remove.
     """
-    from rayfbnn.run.in_rounds import Rounds
+    from rayfbnn.run.running import Rounds
 
     deadline = time.monotonic() + until.seconds
     length = _first_length(store, until)

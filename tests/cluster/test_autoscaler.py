@@ -19,7 +19,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.members import Member
+from rayfbnn.study.plan import Member
 from tests.support.cluster.nodes import NODE, PATIENCE, drain, free_port, processes, session_folder, variables
 from tests.support.drivers import descendants, slow_spec, wait_until
 from tests.support.pages import ROOT

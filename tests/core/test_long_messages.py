@@ -15,7 +15,7 @@ from rayfbnn.errors import RayFBNNError, at_most_ten
 from rayfbnn.spec import RunSpec
 from rayfbnn.study import Study
 from rayfbnn.study.files import StudyFiles
-from rayfbnn.study.members import Member
+from rayfbnn.study.plan import Member
 from tests.support.small import SMALL, make_store, small, small_spec
 
 _N = 60

@@ -135,7 +135,7 @@ class Command:
 
 
 def _members(study: Study) -> Iterator[Any]:
-    from rayfbnn.study.members import Member
+    from rayfbnn.study.plan import Member
 
     for configuration in study.configurations:
         for seed in study.seeds(configuration.number):

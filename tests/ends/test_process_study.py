@@ -17,7 +17,7 @@ import pytest
 from rayfbnn.errors import ConfigError, WorkerError
 from rayfbnn.run.running import RunOptions
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.processes import Drivers
+from rayfbnn.study.driving import Drivers
 from tests.ends.command import LONG_PATIENCE, is_alive
 from tests.support.drivers import PATIENCE, descendants, finish, slow_spec, start, wait_until
 from tests.support.small import small_spec
@@ -35,7 +35,7 @@ def driven(tmp_path: Path) -> Iterator[tuple[Study, subprocess.Popen[str], list[
     parent, drivers = start("study", "run", study.place, "--workers", 2), list[int]()
     try:
         wait_until(lambda: len(study.status().drivers()) == 2, parent, LONG_PATIENCE)
-        drivers += [pid for pid, command in descendants(parent.pid) if "study.processes" in command]
+        drivers += [pid for pid, command in descendants(parent.pid) if "study.driving" in command]
         yield study, parent, drivers
     finally:
         for pid in (parent.pid, *drivers):

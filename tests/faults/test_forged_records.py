@@ -30,7 +30,7 @@ from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
 from rayfbnn.study.driving import drive
-from rayfbnn.study.members import Member
+from rayfbnn.study.plan import Member
 from tests.support.small import make_store, small_spec, write_train
 from tests.support.store.fits import fit_spec, make_fit
 from tests.support.store.forgeries import (

@@ -19,11 +19,10 @@ from rayfbnn.errors import WorkerError
 from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.hybrid import hybrid
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.ring import home
-from rayfbnn.ring import home as home_module
-from rayfbnn.ring.message import Itinerary, Key, Message
+from rayfbnn.ring import rounds
+from rayfbnn.ring import rounds as home_module
+from rayfbnn.ring.message import DataEnergy, Itinerary, Key, Message
 from rayfbnn.ring.parts import Part, parts_of
-from rayfbnn.ring.questions import DataEnergy
 from rayfbnn.ring.rounds import Ring
 from rayfbnn.ring.shared_posterior import RingAdvance, SharedPosterior
 from rayfbnn.ring.transport import InProcess, Owner, Transport
@@ -202,7 +201,7 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_home_that_takes_the_wrong_message_is_seen(name: str) -> None:
-    changed = mutant(home, MUTANTS[name])
+    changed = mutant(rounds, MUTANTS[name])
 
     def is_right(faults: list[Fault]) -> bool:
         try:

@@ -18,7 +18,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.output import printing
 from rayfbnn.output.printing import LastingStream, say, say_from_handler
-from rayfbnn.run import json_log
+from rayfbnn.run import progress
 from rayfbnn.run.progress import LiveTable, display
 from rayfbnn.store.store import Store
 from rayfbnn.study import Study
@@ -323,7 +323,7 @@ def test_everything_is_printed_in_one_place() -> None:
 def test_a_run_goes_on_when_its_log_is_on_a_full_disk(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_log, "_opened", lambda file: open("/dev/full", "a", buffering=1))
+    monkeypatch.setattr(progress, "_opened", lambda file: open("/dev/full", "a", buffering=1))
     api.sample(small_spec(tmp_path), tmp_path / "new.zarr", workers=0, progress=False, log_format="json")
     assert Store.open(tmp_path / "new.zarr").committed_draws == 10
     assert f"cannot write the log any more: [Errno 28] {NO_SPACE}; the run continues" in caplog.text

@@ -148,7 +148,7 @@ UNSEEN = {
         "tests/answers/test_diagnostics.py::test_a_quantity_that_never_changes_has_a_mean_alone",
     ),
     "scores of few draws": (
-        "study/agreement.py",
+        "study/rule.py",
         ("values.size + 0.25", "values.size + 1.25"),
         "tests/study/test_rule.py::test_few_draws_are_judged_by_normal_scores_of_their_ranks",
     ),

@@ -30,7 +30,7 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
-from rayfbnn.run import in_rounds, running
+from rayfbnn.run import running
 from rayfbnn.run.on_ray import cluster
 from rayfbnn.spec import RunSpec, run_spec
 from rayfbnn.streams import Purpose, Streams
@@ -63,8 +63,8 @@ def stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         return run_batches(store, replace(options, workers=0, progress=False), *arguments)
 
     monkeypatch.setattr(running, "run_batches", without_ray)
-    monkeypatch.setattr(in_rounds, "run_batches", without_ray)
-    monkeypatch.setattr(in_rounds.KeptWorkers, "for_round", lambda kept, store, last: None)
+    monkeypatch.setattr(running, "run_batches", without_ray)
+    monkeypatch.setattr(running.KeptWorkers, "for_round", lambda kept, store, last: None)
     monkeypatch.setattr(cluster, "check_ray", lambda workers, address: None)
 
 

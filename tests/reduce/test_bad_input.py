@@ -27,7 +27,7 @@ from rayfbnn.reduce.blocks import Reader
 from rayfbnn.reduce.passes import InProcess, OnRay
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.members import Member
+from rayfbnn.study.plan import Member
 from tests.support.drivers import finish, start
 from tests.support.small import small_spec
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rayfbnn.errors import StoreError
-from rayfbnn.run.gathering_threads import Gathering
+from rayfbnn.run.running import Gathering
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store

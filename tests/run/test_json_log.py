@@ -13,8 +13,8 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.errors import ConfigError
-from rayfbnn.run import json_log
-from rayfbnn.run.json_log import log_file
+from rayfbnn.run import progress
+from rayfbnn.run.progress import log_file
 from rayfbnn.store.storage.places import place_of
 from rayfbnn.store.store import Store
 from tests.support.small import small_spec
@@ -81,7 +81,7 @@ def test_a_log_is_written_into_no_file_of_others(
 def test_a_full_disk_gives_up_the_log_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_log, "_opened", lambda file: open("/dev/full", "a", buffering=1))
+    monkeypatch.setattr(progress, "_opened", lambda file: open("/dev/full", "a", buffering=1))
     with caplog.at_level(logging.WARNING):
         assert api.sample(small_spec(tmp_path), tmp_path / "run.zarr", log_format="json", **HERE).draws == 10
     assert caplog.text.count(f"{tmp_path / 'run.zarr.log.jsonl'}: cannot write the log any more") == 1

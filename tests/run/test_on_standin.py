@@ -19,7 +19,7 @@ from rayfbnn.kernels.cuda import advance as cuda
 from rayfbnn.kernels.cuda import cublas, launch_plan
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.mcmc import schedule
-from rayfbnn.run import collecting
+from rayfbnn.run import blocks
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.catalogue import STATS
 from rayfbnn.store.store import Store
@@ -150,7 +150,7 @@ def test_draws_leave_once_a_block_beside_the_next_one(
         left.append({name: array.shape for name, array in batch_arrays.items()})
         return arrays.copies_to_host(batch_arrays)
 
-    monkeypatch.setattr(collecting, "copies_to_host", copies_to_host)
+    monkeypatch.setattr(blocks, "copies_to_host", copies_to_host)
     sampler = Sampler(of_two_blocks(tmp_path, "run.zarr"))
     with log.recorded() as entries:
         run_block(sampler)
@@ -186,7 +186,7 @@ def test_what_was_begun_ahead_changes_no_draw(
         run_block(Sampler(expected))
     store = of_two_blocks(tmp_path, "run.zarr")
     if happens == "parts":
-        monkeypatch.setattr(collecting, "MOST_BYTES", 1000)
+        monkeypatch.setattr(blocks, "MOST_BYTES", 1000)
     sampler = Sampler(store)
     with monkeypatch.context() as patched:
         if happens == "no memory":

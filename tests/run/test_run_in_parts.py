@@ -17,8 +17,7 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import OPERATIONS as ALL_OPERATIONS
 from rayfbnn.model.batches import posterior_of_part
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.ring.home import Home
-from rayfbnn.ring.rounds import Ring, Star
+from rayfbnn.ring.rounds import Home, Ring, Star
 from rayfbnn.ring.shared_posterior import SharedPosterior
 from rayfbnn.ring.transport import InProcess, Owner
 from rayfbnn.run import sampler

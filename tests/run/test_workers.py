@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from rayfbnn.errors import StoreError
 from rayfbnn.run.executor import InProcess
-from rayfbnn.run.on_ray import worker as ray_worker
-from rayfbnn.run.on_ray.worker import Worker
+from rayfbnn.run.on_ray import actors as ray_worker
+from rayfbnn.run.on_ray.actors import Worker
 from rayfbnn.run.resuming import set_length
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec

@@ -18,7 +18,7 @@ from rayfbnn.store.storage.bucket import Bucket
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.storage.places import ObjectPath
 from rayfbnn.store.store import Store
-from rayfbnn.study.members import Member
+from rayfbnn.study.plan import Member
 from rayfbnn.study.rule import Rule
 from rayfbnn.study.study import Study
 from tests.support.small import make_store, small_spec

@@ -10,8 +10,7 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.agreement import agreement
-from rayfbnn.study.rule import Judged, judge, reasons
+from rayfbnn.study.rule import Judged, agreement, judge, reasons
 from tests.support.model.linear import exact_outputs, linear_data, linear_spec
 from tests.support.pages import ROOT
 from tests.support.study import simulated

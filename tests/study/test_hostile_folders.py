@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from rayfbnn import cli
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreForeignError
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.members import Member
+from rayfbnn.study.plan import Member
 from tests.support.small import small_spec, write_train
 from tests.support.store.planted import content, leave_behind, make_victim
 

@@ -13,7 +13,7 @@ import pytest
 from rayfbnn.errors import ConfigError, RayFBNNError, StoreCorruptError
 from rayfbnn.store.records import SEAL, seal_of
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.members import Member
+from rayfbnn.study.plan import Member
 from tests.support.small import small_spec
 from tests.support.store.forging import document, sealed
 

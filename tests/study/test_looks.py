@@ -11,7 +11,7 @@ import pytest
 
 from rayfbnn.draws import quantities as reading
 from rayfbnn.draws.quantities import quantities
-from rayfbnn.study.looks import Due, take_look
+from rayfbnn.study.files import Due, take_look
 from rayfbnn.study.rule import Rule, judge
 from tests.support.store.standin_store import make_run, make_spec
 

@@ -16,8 +16,8 @@ from rayfbnn import api
 from rayfbnn.errors import StoreMismatchError, WorkerError
 from rayfbnn.run.running import RunOptions
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.members import Member
-from rayfbnn.study.on_cluster import ClusterDrivers
+from rayfbnn.study.driving import ClusterDrivers
+from rayfbnn.study.plan import Member
 from tests.support.drivers import iterations_done, slow_spec, wait_until
 from tests.support.small import small_spec
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.members import Member
+from rayfbnn.study.plan import Member
 from tests.support.drivers import iterations_done, slow_spec, start, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]

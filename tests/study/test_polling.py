@@ -20,7 +20,7 @@ from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.storage.places import ObjectPath
 from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.study import Rule, Study, driving
-from rayfbnn.study.members import Member
+from rayfbnn.study.plan import Member
 from tests.support.small import small_spec
 from tests.support.store.buckets import MemoryBucket
 

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rayfbnn.study import Study, ranking
-from rayfbnn.study.ranking import rank, ranks_text
+from rayfbnn.study import Study, training_files
+from rayfbnn.study.training_files import rank, ranks_text
 from tests.support.small import small_spec
 
 
@@ -22,7 +22,7 @@ def study(tmp_path: Path) -> Study:
     )
 
 
-def ranked(study: Study, monkeypatch: pytest.MonkeyPatch, *columns: list[float]) -> list[ranking.Rank]:
+def ranked(study: Study, monkeypatch: pytest.MonkeyPatch, *columns: list[float]) -> list[training_files.Rank]:
     """The ranking if the configurations gave the cases these log probabilities."""
     fit = SimpleNamespace(grade="no misfit")
     tables = [
@@ -31,8 +31,8 @@ def ranked(study: Study, monkeypatch: pytest.MonkeyPatch, *columns: list[float])
     ]
     stores: Any = lambda studies, configuration: configuration  # noqa: E731
     predict: Any = lambda configuration, data: tables[configuration]  # noqa: E731
-    monkeypatch.setattr(ranking, "stores_with_draws", stores)
-    monkeypatch.setattr(ranking, "predict", predict)
+    monkeypatch.setattr(training_files, "stores_with_draws", stores)
+    monkeypatch.setattr(training_files, "predict", predict)
     return rank(study, "cases.csv")
 
 

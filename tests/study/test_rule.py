@@ -9,10 +9,9 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from rayfbnn.study.agreement import agreement, plain_nested_rhat
-from rayfbnn.study.grid import grid
-from rayfbnn.study.looks import Due, Look, due_look
-from rayfbnn.study.rule import Rule, judge, reasons
+from rayfbnn.study.files import Due, Look, due_look
+from rayfbnn.study.rule import Rule, agreement, judge, plain_nested_rhat, reasons
+from rayfbnn.study.sealed import grid
 from tests.support.study.simulated import Simulated
 
 RULE = Rule()

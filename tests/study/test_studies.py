@@ -27,7 +27,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study, driving
-from rayfbnn.study.members import FAILURES, Member
+from rayfbnn.study.plan import FAILURES, Member
 from rayfbnn.version import RESULTS
 from tests.support.small import assert_same_draws, small_spec
 from tests.support.store.buckets import s3_server

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.study.looks import Due, take_look
+from rayfbnn.study.files import Due, take_look
 from rayfbnn.study.rule import Rule
 from rayfbnn.study.study import Study
 from tests.support.store.ladder_runs import SETTINGS, ladder_spec, run_in_phases

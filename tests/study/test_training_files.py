@@ -14,8 +14,8 @@ from rayfbnn import api, cli
 from rayfbnn.errors import ConfigError, DataError, StoreExistsError, StoreMismatchError
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.members import Member
-from rayfbnn.study.ranking import _grades
+from rayfbnn.study.plan import Member
+from rayfbnn.study.training_files import _grades
 from tests.support.small import small_spec, write_train
 
 RULE = Rule(max_rhat=9, max_mcse=9, least_draws=5, looks=1, cases=3)

@@ -20,9 +20,16 @@ from rayfbnn.cli import commands
 from rayfbnn.output.printing import Redrawn
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.members import Member
-from rayfbnn.study.study_status import ConfigurationStatus, MemberStatus, StudyStatus
-from rayfbnn.study.watching import first_line, progress_line, seconds_left, watch_text
+from rayfbnn.study.plan import Member
+from rayfbnn.study.study_status import (
+    ConfigurationStatus,
+    MemberStatus,
+    StudyStatus,
+    first_line,
+    progress_line,
+    seconds_left,
+    watch_text,
+)
 from rayfbnn.verbs.sampling import resume
 from tests.support.small import small_spec
 

@@ -26,7 +26,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.state import Trajectory
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
-from rayfbnn.timing import measured_times, trajectory_kinds, trial
+from rayfbnn.timing import run_time, steps
 from rayfbnn.timing import run_time as run_times
 from rayfbnn.timing import steps as step_times
 from tests.support.problems import network, problem
@@ -70,7 +70,7 @@ def test_a_row_is_for_each_kernel_and_positive() -> None:
 
 def test_json_has_the_documented_keys() -> None:
     rows = step_times.rows_of_shapes(["1-2-1/3"], chains=2, seconds=0.01, dtype="float64")
-    found = json.loads(measured_times.BenchResult("cpu", "float64", rows).to_json())
+    found = json.loads(steps.BenchResult("cpu", "float64", rows).to_json())
     assert set(found) == {"device", "dtype", "rows"}
     assert (found["device"], found["dtype"]) == ("cpu", "float64")
     assert all(set(row) == ROW for row in found["rows"])
@@ -173,7 +173,7 @@ def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pyte
 
     monkeypatch.setattr(choose, "advance_for", lambda posterior: (watched, name))
 
-    def report(row: measured_times.Row) -> None:
+    def report(row: steps.Row) -> None:
         seen[row.shape] = set(calls)
         calls.clear()
 
@@ -226,7 +226,7 @@ def test_code_that_does_not_cover_what_is_left_is_named(monkeypatch: pytest.Monk
     posterior = problem(spec=line)
     of_a_small_device = partial(choose.advance_on, "gpu", max_shared_bytes=100)
     monkeypatch.setattr(choose, "advance_for", of_a_small_device)
-    (found,) = step_times.kernels_of(posterior, trajectory_kinds.TrajectoryKind("", over=("outputs",)))
+    (found,) = step_times.kernels_of(posterior, steps.TrajectoryKind("", over=("outputs",)))
     assert found == ("plain CuPy (no parameters are kept)", leapfrog.advance)
 
 
@@ -335,17 +335,17 @@ def test_what_few_rounds_have_found_is_not_told(
 ) -> None:
     spec, read = tuned(tmp_path, rounds), iter(range(1_000))
     # Read once at the start and once a round.
-    monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: next(read)))
-    found = trial.tried_settings(spec, read_dataset(spec), seconds=float(done))
+    monkeypatch.setattr(run_time, "time", SimpleNamespace(monotonic=lambda: next(read)))
+    found = run_time.tried_settings(spec, read_dataset(spec), seconds=float(done))
     assert (found is not None) == is_told
-    assert trial.has_lengths_to_find(spec) and not trial.has_lengths_to_find(small_spec(tmp_path))
+    assert run_time.has_lengths_to_find(spec) and not run_time.has_lengths_to_find(small_spec(tmp_path))
 
 
 def test_a_trial_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, folder = tuned(tmp_path, 3), tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    trial.tried_settings(spec, read_dataset(spec), seconds=60.0)
+    run_time.tried_settings(spec, read_dataset(spec), seconds=60.0)
     assert not any(folder.iterdir())
 
 

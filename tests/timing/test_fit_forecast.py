@@ -11,7 +11,7 @@ from rayfbnn.data import read_dataset, read_training
 from rayfbnn.describe.schedule import describe_fit_forecast
 from rayfbnn.errors import ConfigError
 from rayfbnn.timing import forecast
-from rayfbnn.timing.measured_times import Forecast
+from rayfbnn.timing.steps import Forecast
 from rayfbnn.verbs.showing import forecast_text
 from tests.support.output.undrawn import leave_undrawn
 from tests.support.store.fits import SETTINGS, fit_spec

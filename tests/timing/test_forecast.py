@@ -21,11 +21,9 @@ from rayfbnn.spec import RunSpec, run_spec
 from rayfbnn.spec.defaults import default_phases
 from rayfbnn.spec.text import to_toml
 from rayfbnn.store.store import Store
-from rayfbnn.timing import changes, forecast
-from rayfbnn.timing.measured_times import Change, Forecast
+from rayfbnn.timing import forecast
 from rayfbnn.timing.run_time import UpdateTimes
-from rayfbnn.timing.steps import generated_posterior
-from rayfbnn.timing.trajectory_kinds import TrajectoryKind
+from rayfbnn.timing.steps import Change, Forecast, TrajectoryKind, generated_posterior
 from tests.support.small import small_spec
 
 HYBRID = {"op": "hybrid", "steps": 32, "stepsize": "auto", "scaling": "auto"}
@@ -104,7 +102,7 @@ def test_changes_are_named_with_the_time_that_they_would_take(
     def per_step(posterior: Any, kind: TrajectoryKind, chains: int) -> float:
         return posterior.network.hidden[0].units * (2.0 if posterior.dtype == "float64" else 1.0)
 
-    monkeypatch.setattr(changes, "_per_step", per_step)
+    monkeypatch.setattr(forecast, "_per_step", per_step)
     spec, data = training(tmp_path, {"op": "heatbath"}, HYBRID, dtype="float64", chains=4, chains_per_batch=4)
     result = forecast.forecast(spec, data, workers=2)
     assert result is not None
@@ -131,7 +129,7 @@ def test_changes_are_named_with_the_time_that_they_would_take(
 def test_the_time_of_few_chains_is_that_of_their_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "_per_step", lambda posterior, kind, chains: 1.0)
+    monkeypatch.setattr(forecast, "_per_step", lambda posterior, kind, chains: 1.0)
     for size, factor in (
         (2, 1 / 2),
         (4, 1 / 2),
@@ -152,7 +150,7 @@ def test_every_option_that_a_forecast_names_works_as_printed(
 ) -> None:
     """The seconds are made up, so that all options appear; the commands are real."""
     monkeypatch.setattr(
-        changes, "_per_step", lambda posterior, kind, chains: 2.0 if posterior.dtype == "float64" else 1.0
+        forecast, "_per_step", lambda posterior, kind, chains: 2.0 if posterior.dtype == "float64" else 1.0
     )
     monkeypatch.setattr(hardware, "n_cores", lambda: 2)
     settings = {"dtype": "float64", "chains": 6, "chains_per_batch": 6}

@@ -14,7 +14,7 @@ import rayfbnn
 from rayfbnn import cli
 from rayfbnn.data import read_dataset
 from rayfbnn.errors import ConfigError
-from rayfbnn.run.fitting.fitter import Fitter
+from rayfbnn.run.fitter import Fitter
 from rayfbnn.spec.text import to_toml
 from rayfbnn.store.storage.places import place_of
 from rayfbnn.store.store import Store

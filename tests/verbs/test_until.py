@@ -19,7 +19,7 @@ from rayfbnn.answers.diagnostics import Diagnosis
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.data import read_training
 from rayfbnn.errors import ConfigError
-from rayfbnn.run import in_rounds, running
+from rayfbnn.run import running
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.progress import Silent
 from rayfbnn.run.running import RunOptions
@@ -314,8 +314,8 @@ def test_the_first_seconds_are_run_in_this_process_and_then_workers_are_called(
         return InProcess()
 
     monkeypatch.setattr(running, "new_executor", never)
-    monkeypatch.setattr(in_rounds, "new_executor", never)
-    monkeypatch.setattr(in_rounds, "_SECONDS_HERE", 0.05)
+    monkeypatch.setattr(running, "new_executor", never)
+    monkeypatch.setattr(running, "_SECONDS_HERE", 0.05)
     spec = of_open_length(tmp_path, chains_per_batch=2)
     api.sample(spec, tmp_path / "two.zarr", progress=False)
     assert called[0] == 0 and called[-1] == 1

@@ -11,18 +11,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from glob import escape, glob
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from rayfbnn.errors import ConfigError, RayStartError, WorkerError, without_credentials
+from rayfbnn.output.printing import standard_error
 from rayfbnn.run.on_ray.guard import Guard
-from rayfbnn.run.on_ray.machine import WITHOUT_RAY, check_machine, private_folder
+from rayfbnn.run.on_ray.machine import WITHOUT_RAY, check_machine, check_token, make_token, private_folder
 from rayfbnn.run.on_ray.nodes import cluster_is_gone
-from rayfbnn.run.on_ray.output import log_what_ray_reports
-from rayfbnn.run.on_ray.token import check_token, make_token
 from rayfbnn.run.signals import GRACE_SECONDS, cancel_alarm, postponed_signals
 
 # One thread per worker: two workers were up to 15 times slower with two BLAS threads each than with one.
@@ -307,3 +306,43 @@ def cause_of(error: Exception) -> str:
     causes = [line for before, line in pairwise(lines) if before[:1].isspace() and not line[:1].isspace()]
     cause = causes[-1] if causes else first_line(error)
     return cause.partition("Worker exit detail: ")[2].partition(" Some common causes")[0] or cause
+
+
+@contextmanager
+def result_alone_on_stdout() -> Iterator[None]:
+    """Keep what Ray prints away from standard output."""
+    before = log_what_ray_reports()
+    try:
+        with redirect_stdout(standard_error()):
+            yield
+    finally:
+        _replace_printer(before)
+
+
+def log_what_ray_reports() -> Any:
+    """Send Ray's reports of dead nodes and workers to the log, at level DEBUG.
+
+    Ray prints some fifty lines for each node, from the log of its raylet, some seconds after its death. A
+    driver may have written its result by then. The executor reports the death in one line. Returns the
+    function of Ray that printed before.
+    """
+    return _replace_printer(_to_log)
+
+
+def _replace_printer(printer: Any) -> Any:
+    """Let a function print Ray's reports, and return the previous one; None if this Ray has no such name.
+
+    Ray has no public function for this. Without it the fifty lines go to standard error.
+    """
+    try:
+        import ray._private.worker as ray_worker
+
+        before = ray_worker.print_to_stdstream
+    except (ImportError, AttributeError):
+        return None
+    ray_worker.print_to_stdstream = printer
+    return before
+
+
+def _to_log(data: dict[str, Any], *unused: object, **also_unused: object) -> None:
+    _log.debug("Ray: %s", "\n".join(data["lines"]).strip())

@@ -1,17 +1,22 @@
-"""The nodes of a Ray cluster. A thread asks for them every two seconds, and notices a head that is silent."""
+"""The nodes of a Ray cluster: what they have room for, why a run waits, and killing silent workers."""
 
 from __future__ import annotations
 
 import logging
+import math
+import os
+import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from rayfbnn.errors import ClusterGoneError
 
-_SECONDS = 2.0  # between two questions
+_ASK_SECONDS = 2.0  # between two questions
 _WAIT_SECONDS = 5.0  # for an answer that is needed at once
 _JOIN_SECONDS = 1.0  # for the end of the thread, which comes at once unless the head is gone
 _GONE_SECONDS = 40.0  # a head that is silent for this long is gone; after 60 Ray would end this process
@@ -148,7 +153,7 @@ class NodeWatch:
 
     def _watch(self) -> None:
         while not self._is_over:
-            self._wake.wait(_SECONDS)
+            self._wake.wait(_ASK_SECONDS)
             self._wake.clear()
             if self._asked is None:
                 self._asked = time.monotonic()
@@ -161,3 +166,153 @@ class NodeWatch:
                 self.nodes, self._asked = nodes, None
                 self._n_answers += 1
                 self._answered.notify_all()
+
+
+_QUIET_SECONDS = 10.0  # workers usually start within this time
+_DOUBT_SECONDS = 60.0  # workers that seemed to fit have then lost their place to others
+_AGAIN_SECONDS = 600.0
+_UNITS = {"CPU": ("core", "cores"), "GPU": ("GPU", "GPUs")}
+_ADVICE = (
+    "; the run goes on once one fits; to go on now, use another cluster, or --workers 0 (in Python workers=0)"
+    " to run without Ray"
+)
+
+
+class Waiting:
+    """Says after ten seconds, and rarely again, what workers that have not started wait for."""
+
+    def __init__(
+        self, ray: Any, gpus: float = 0, *, doubt: float = _DOUBT_SECONDS, session: str = ""
+    ) -> None:
+        """Take Ray's module, the GPUs of a worker, and the folder of a Ray that was started here.
+
+        Nobody else takes the cores of that Ray.
+
+        doubt  seconds until workers for which there was room count as waiting
+        """
+        self._ray, self._doubt, self._session = ray, doubt, session
+        self._needs = {"CPU": 1.0} | ({"GPU": gpus} if gpus else {})
+        self._fits = self._n_working = 0
+        self._since = self._next = 0.0  # on the monotonic clock; 0 if nothing waits
+        self._has_spoken = False
+
+    def starting(self) -> None:
+        """Note how many workers there is room for, before they are started."""
+        if not self._session:
+            self._fits = self._room(self._ray.available_resources())
+
+    def note(self, n_waiting: int, n_working: int) -> None:
+        """Say what workers wait for, if that is due. Call this again and again.
+
+        Raises ClusterGoneError if none works, and none can start because Ray's folder is gone.
+        """
+        now = time.monotonic()
+        if self._has_spoken and (n_working > self._n_working or not n_waiting):
+            _log.warning("the run goes on with %s", workers_in_words(n_working))
+            self._has_spoken = False
+        self._n_working = n_working
+        if not n_waiting:
+            self._since = 0.0
+        elif not self._since:
+            self._since, self._next = now, now + _QUIET_SECONDS
+        elif now >= self._next and (line := self._line(n_waiting, n_working, now - self._since)):
+            _log.warning("%s", line)
+            self._has_spoken = not n_working
+            self._next = math.inf if n_working else now + _AGAIN_SECONDS
+
+    def _line(self, n_waiting: int, n_working: int, seconds: float) -> str:
+        meanwhile = f"; the run goes on with {workers_in_words(n_working)} meanwhile" if n_working else ""
+        if self._session:
+            return "" if os.path.isdir(self._session) else self._without_session(meanwhile)
+        if n_waiting <= self._fits and seconds < self._doubt:
+            return ""
+        free, total = self._ray.available_resources(), self._ray.cluster_resources()
+        each = " and ".join(f"{need:g} {_UNITS[name][need > 1]}" for name, need in self._needs.items())
+        shares = " and ".join(
+            f"{free.get(name, 0):g} of {total.get(name, 0):g} {_UNITS[name][1]}" for name in self._needs
+        )
+        return (
+            f"waiting for {workers_in_words(n_waiting)} with {each} each: {shares} of the Ray cluster are"
+            f" free{meanwhile or _ADVICE}"
+        )
+
+    def _without_session(self, meanwhile: str) -> str:
+        gone = f"Ray's folder {self._session} is gone, perhaps by a cleaner of temporary folders"
+        if meanwhile:
+            return f"{gone}, so that no worker can start{meanwhile}"
+        raise ClusterGoneError(
+            f"{gone}. Committed work is kept: `resume` continues from there; set RAY_TMPDIR to a folder that"
+            " no cleaner empties"
+        )
+
+    def _room(self, free: dict[str, float]) -> int:
+        return min(int(free.get(name, 0) / need) for name, need in self._needs.items())
+
+
+_KILL_SECONDS = 5.0  # for another node to start the task that kills
+_LOOK_SECONDS = 0.5
+
+
+class Deadline:
+    """The time by which workers must have ended. A thread then kills the others.
+
+    The driver cannot do this, because inside Ray it may wait forever for a worker that is stopped.
+    """
+
+    def __init__(self, kill: Callable[[], None]) -> None:
+        """Take the function that kills the workers."""
+        self._kill = kill
+        self._by = math.inf  # on the monotonic clock
+        self._is_set, self._is_over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="rayfbnn-deadline", daemon=True)
+
+    def set(self, seconds: float) -> None:
+        """Set the deadline to `seconds` from now, if it was not earlier. A signal handler may call this."""
+        self._by = min(self._by, time.monotonic() + seconds)
+        self._is_set.set()
+
+    def is_past(self, seconds: float = 0.0) -> bool:
+        """Return True if `seconds` have passed since the deadline."""
+        return time.monotonic() > self._by + seconds
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._is_over.set()
+        self._is_set.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        self._is_set.wait()
+        while not self._is_over.wait(_LOOK_SECONDS):
+            if self.is_past():
+                self._kill()
+                return
+
+
+def kill_processes(ray: Any, workers: Iterable[tuple[str, str]]) -> None:
+    """Kill workers, each given by its name (from `worker_name`) and Ray's id of its node.
+
+    On other nodes a Ray task does this. It has five seconds to answer.
+    """
+    here, tasks = ray.get_runtime_context().get_node_id(), []
+    for name, node in workers:
+        pid = int(name.rpartition(" pid ")[2])
+        if node == here:
+            _kill(pid)
+        else:
+            there = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+            remote = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(_kill)
+            tasks.append(remote.remote(pid))
+    if tasks:
+        ray.wait(tasks, num_returns=len(tasks), timeout=_KILL_SECONDS)
+
+
+def _kill(pid: int) -> None:
+    """Kill a process, unless it is known not to be one of Ray's workers."""
+    with suppress(OSError):
+        title = Path(f"/proc/{pid}/cmdline")
+        if not title.parent.parent.exists() or title.read_bytes().startswith(b"ray::"):
+            os.kill(pid, signal.SIGKILL)

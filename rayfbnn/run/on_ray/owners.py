@@ -12,10 +12,9 @@ from itertools import count as counting
 from typing import Any, Literal, TypeAlias
 
 from rayfbnn.errors import RayFBNNError
-from rayfbnn.run.on_ray.actors import current_node
+from rayfbnn.run.on_ray.actors import PartsWorker, current_node
 from rayfbnn.run.on_ray.nodes import Nodes
 from rayfbnn.run.on_ray.transport import Division, RemoteOwner, shares
-from rayfbnn.run.on_ray.worker import PartsWorker
 from rayfbnn.store.storage.places import Place
 
 _ASK_SECONDS = 1.0  # between two questions to an owner that is not up

@@ -19,11 +19,9 @@ from rayfbnn.mcmc.ladder.adaptation import moved
 from rayfbnn.mcmc.ladder.iteration import build
 from rayfbnn.mcmc.ladder.records import LadderState, started
 from rayfbnn.model.ladder_path import path_of
-from rayfbnn.run import blocks, executor
+from rayfbnn.run import blocks, executor, ladder_sampler
 from rayfbnn.run.executor import InProcess
-from rayfbnn.run.ladders import ladder_sampler
-from rayfbnn.run.ladders.states import ladders_from, tops
-from rayfbnn.run.ladders.steps import of_levels
+from rayfbnn.run.ladder_sampler import ladders_from, of_levels, tops
 from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import posterior_of_run
 from rayfbnn.store import tuning_log, tuning_rounds

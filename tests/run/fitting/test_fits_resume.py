@@ -19,9 +19,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError
 from rayfbnn.kernels.cpu.compiled_module import instruction_sets
 from rayfbnn.run.executor import InProcess
-from rayfbnn.run.fitting.fits import approximation_of, build_fit, posterior_of_fit
-from rayfbnn.run.fitting.fitter import Fitter
-from rayfbnn.run.on_ray.worker import Worker
+from rayfbnn.run.fitter import Fitter, approximation_of, build_fit, posterior_of_fit
+from rayfbnn.run.on_ray.actors import Worker
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, small, write_train

@@ -131,7 +131,7 @@ def test_a_device_goes_on_from_a_state_of_the_host_as_the_host_does(
 ) -> None:
     """One or two iterations. In more of them rounding grows until a decision turns on it."""
     from rayfbnn.run.executor import InProcess
-    from rayfbnn.run.ladders.ladder_sampler import LadderSampler
+    from rayfbnn.run.ladder_sampler import LadderSampler
     from rayfbnn.run.running import run_rounds
     from rayfbnn.store.store import Store
 
@@ -182,7 +182,7 @@ def test_a_level_that_starts_at_no_finite_energy_ends_the_run(
 ) -> None:
     """The error names the ladder; the level is not at the top."""
     from rayfbnn.run.executor import InProcess
-    from rayfbnn.run.ladders.ladder_sampler import LadderSampler
+    from rayfbnn.run.ladder_sampler import LadderSampler
     from rayfbnn.run.running import run_rounds
     from rayfbnn.store.store import Store
 

@@ -16,7 +16,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.errors import StoreError
 from rayfbnn.run.executor import InProcess
-from rayfbnn.run.on_ray.worker import Worker
+from rayfbnn.run.on_ray.actors import Worker
 from rayfbnn.run.running import run_rounds
 from rayfbnn.store.catalogue import LADDER
 from rayfbnn.store.ladder_rounds import starting_round

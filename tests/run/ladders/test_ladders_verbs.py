@@ -11,9 +11,8 @@ from rayfbnn import api
 from rayfbnn.describe.schedule import describe_forecast
 from rayfbnn.describe.verb_results import bench_text, status_text
 from rayfbnn.errors import StoreError
-from rayfbnn.run.estimate import headings
+from rayfbnn.run.estimate import headings, usual_settings
 from rayfbnn.run.executor import InProcess
-from rayfbnn.run.ladders.costs import usual_settings
 from rayfbnn.run.running import run_rounds
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store

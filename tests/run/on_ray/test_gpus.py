@@ -92,7 +92,7 @@ SCRIPT = """
 import os, sys
 import ray
 from rayfbnn.run.on_ray import executor
-from rayfbnn.run.on_ray.worker import Worker
+from rayfbnn.run.on_ray.actors import Worker
 from rayfbnn.store.store import Store
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from rayfbnn.run.on_ray import cluster
 from rayfbnn.run.on_ray.guard import processes_of_session
-from rayfbnn.run.on_ray.killing import Deadline
+from rayfbnn.run.on_ray.nodes import Deadline
 from tests.ends.command import is_alive
 from tests.support.drivers import descendants, finish, iterations_done, slow_spec, start, wait_until
 

@@ -19,13 +19,13 @@ import pytest
 from rayfbnn.errors import ClusterGoneError, WorkerError
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray import actors as ray_actors
+from rayfbnn.run.on_ray import actors as ray_worker
 from rayfbnn.run.on_ray import executor as ray_executor
 from rayfbnn.run.on_ray import nodes as ray_nodes
-from rayfbnn.run.on_ray import worker as ray_worker
+from rayfbnn.run.on_ray.actors import Worker
+from rayfbnn.run.on_ray.cluster import result_alone_on_stdout
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.nodes import look_at_nodes
-from rayfbnn.run.on_ray.output import result_alone_on_stdout
-from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec

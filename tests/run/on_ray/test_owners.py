@@ -14,7 +14,7 @@ from tests.support.store.fits import spec_of
 pytest.importorskip("ray")
 CODE = """
 import sys
-from rayfbnn.run.on_ray.worker import PartsWorker
+from rayfbnn.run.on_ray.actors import PartsWorker
 PartsWorker(sys.argv[1]).hold([1])
 heavy = {"scipy", "pandas", "xarray", "matplotlib", "typer"} & set(sys.modules)
 assert not heavy, heavy

@@ -15,14 +15,14 @@ import pytest
 
 from rayfbnn.errors import SamplingError
 from rayfbnn.run.executor import InProcess
+from rayfbnn.run.on_ray import actors as ray_worker
 from rayfbnn.run.on_ray import executor as ray_executor
 from rayfbnn.run.on_ray import nodes as ray_nodes
 from rayfbnn.run.on_ray import owners as ray_owners
 from rayfbnn.run.on_ray import transport as ray_transport
-from rayfbnn.run.on_ray import worker as ray_worker
+from rayfbnn.run.on_ray.actors import PartsWorker
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.transport import Division, RemoteOwner, shares
-from rayfbnn.run.on_ray.worker import PartsWorker
 from rayfbnn.store.store import Store
 from tests.support.small import SMALL, assert_same_draws, make_store, small_spec
 

@@ -13,12 +13,12 @@ from types import ModuleType
 
 import pytest
 
-from rayfbnn.run.on_ray import output
+from rayfbnn.run.on_ray import cluster
 from tests.support.pages import ROOT
 
 ray = pytest.importorskip("ray")
 NAMES = {
-    "ray._private.worker.print_to_stdstream": "run/on_ray/output.py",
+    "ray._private.worker.print_to_stdstream": "run/on_ray/cluster.py",
     "ray._private.state.state.get_draining_nodes": "run/on_ray/nodes.py",
     "ray._common.utils.try_make_directory_shared": "run/on_ray/machine.py",
     "ray.job_config.JobConfig._runtime_env_has_working_dir": "run/on_ray/cluster.py",
@@ -40,7 +40,7 @@ def test_no_other_private_name_is_used() -> None:
         str(path.relative_to(ROOT / "rayfbnn")): set(_PRIVATE.findall(path.read_text()))
         for path in (ROOT / "rayfbnn").rglob("*.py")
     }
-    modules = {"run/on_ray/output.py": {"import ray._private.worker"}}
+    modules = {"run/on_ray/cluster.py": {"import ray._private.worker"}}
     modules["run/on_ray/machine.py"] = {"ray._common"}
     calls = {"run/on_ray/nodes.py": {"ray._private.state.state.get_draining_nodes"}}
     assert {path: names for path, names in used.items() if names} == {**modules, **calls}
@@ -68,7 +68,7 @@ def ray_without_the_printer(
 def test_without_the_name_ray_prints_and_the_result_is_alone_on_stdout(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with output.result_alone_on_stdout():
+    with cluster.result_alone_on_stdout():
         print("of Ray")
     print("result")
     assert capsys.readouterr() == ("result\n", "of Ray\n")

@@ -17,10 +17,10 @@ from rayfbnn.ring.message import Message
 from rayfbnn.run import in_parts
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray import owners
+from rayfbnn.run.on_ray.actors import PartsWorker, Worker
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.nodes import look_at_nodes
 from rayfbnn.run.on_ray.transport import Division, RayTransport, RemoteOwner
-from rayfbnn.run.on_ray.worker import PartsWorker, Worker
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
 from tests.support.small import SMALL, assert_same_draws, make_store

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.run.on_ray.token import check_token, make_token
+from rayfbnn.run.on_ray.machine import check_token, make_token
 from tests.support.drivers import start
 from tests.support.small import small_spec
 

@@ -12,9 +12,9 @@ import pytest
 
 from rayfbnn.errors import ClusterGoneError
 from rayfbnn.run.on_ray import executor as ray_executor
-from rayfbnn.run.on_ray import waiting
+from rayfbnn.run.on_ray import nodes
 from rayfbnn.run.on_ray.executor import RayExecutor
-from rayfbnn.run.on_ray.waiting import Waiting
+from rayfbnn.run.on_ray.nodes import Waiting
 from tests.support.small import assert_same_draws, make_store, small_spec
 
 pytest.importorskip("ray")
@@ -25,7 +25,7 @@ from tests.support.cluster.standin_ray import StandinRay  # noqa: E402, it impor
 def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Return a function that lets so many seconds pass."""
     now = [1.0]
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(nodes.time, "monotonic", lambda: now[0])
 
     def pass_seconds(seconds: float) -> None:
         now[0] += seconds
@@ -125,7 +125,7 @@ def test_a_run_on_a_busy_cluster_says_so_and_goes_on(
     others = [SimpleNamespace(node="a", cpus=1, is_dead=False, name="") for _ in range(2)]
     ray.handles += others  # type: ignore[arg-type]
     monkeypatch.setattr(ray_executor, "connect", lambda workers, address: (ray, False))
-    monkeypatch.setattr(waiting, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(nodes, "_QUIET_SECONDS", 0.1)
     said = []
 
     def note(record: logging.LogRecord) -> None:
@@ -135,7 +135,7 @@ def test_a_run_on_a_busy_cluster_says_so_and_goes_on(
 
     handler = logging.Handler()
     monkeypatch.setattr(handler, "emit", note)
-    monkeypatch.setattr(waiting._log, "handlers", [handler])
+    monkeypatch.setattr(nodes._log, "handlers", [handler])
     with RayExecutor(workers=2, address="auto") as executor:
         list(executor.run(store.path, range(store.n_batches)))
     assert len(said) == 2 and "0 of 2 cores" in said[0] and "goes on" in said[1]

@@ -10,8 +10,7 @@ import numpy as np
 import scipy.signal
 
 from rayfbnn.arrays import Array
-from rayfbnn.study.agreement import agreement, plain_nested_rhat
-from rayfbnn.study.rule import Judged, Rule, judge, reasons
+from rayfbnn.study.rule import Judged, Rule, agreement, judge, plain_nested_rhat, reasons
 
 STUDIES = 200
 MOST_RHAT = 1.02  # true nested R-hat, twice the allowed excess: above, a stop is false

@@ -1,1 +1,0 @@
-"""Fits of approximations as runs, with steps and draws in blocks that are committed to a store."""
