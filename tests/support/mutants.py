@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import cache
+from graphlib import TopologicalSorter
 from types import ModuleType
 from typing import Any
 
+from rayfbnn import model
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.model import sampled
@@ -42,30 +47,26 @@ def importing(module: ModuleType, *changed: ModuleType) -> ModuleType:
 def sampled_with(*changed: ModuleType) -> Any:
     """Return a copy of model/sampled.py on changed copies of files of model/, wherever these are used."""
     copies = {copy.__name__: copy for copy in changed}
-    for name in _FILES:
-        module = importlib.import_module(f"rayfbnn.model.{name}")
+    for name in _files():
+        module = importlib.import_module(name)
         if module.__name__ not in copies and _uses(module, copies.values()):
             copies[module.__name__] = importing(module, *copies.values())
     return copies.get(sampled.__name__, sampled)
 
 
-# Files of model/, each after the files that it imports.
-_FILES = (
-    *("layers", "prior", "network", "configured", "wiring", "tuning_quantities"),
-    *(
-        "updates.hyperbolic",
-        "updates.adjustments",
-        "updates.gibbs",
-        "updates.random_grid",
-        "updates.dispersion",
-        "updates.rescaling",
-    ),
-    *("marginal.polya_gamma", "likelihood.missing_targets", "likelihood.hazard", "likelihood.real"),
-    *("likelihood.binary", "likelihood.class_", "likelihood.count", "likelihood.dispersed_count"),
-    *("likelihood.heteroscedastic", "likelihood.survival", "likelihood.registry", "stepsize", "posterior"),
-    *("marginal.precisions", "marginal.regression", "marginal.output_layer", "marginal.auxiliary"),
-    *("marginal.targets", "sampled"),
-)
+@cache
+def _files() -> tuple[str, ...]:
+    """The modules of model/, each after those that it imports."""
+    found = pkgutil.walk_packages(model.__path__, f"{model.__name__}.")
+    modules = [module.name for module in found if not module.ispkg]
+    imported = {}
+    for name in modules:
+        tree = ast.parse(inspect.getsource(importlib.import_module(name)))
+        statements = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        names = {node.module for node in statements}
+        names |= {f"{node.module}.{alias.name}" for node in statements for alias in node.names}
+        imported[name] = names & set(modules) - {name}
+    return tuple(TopologicalSorter(imported).static_order())
 
 
 def _uses(module: ModuleType, changed: Iterable[ModuleType]) -> bool:
