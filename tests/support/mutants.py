@@ -63,7 +63,7 @@ def _files() -> tuple[str, ...]:
     for name in modules:
         tree = ast.parse(inspect.getsource(importlib.import_module(name)))
         statements = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        names = {node.module for node in statements}
+        names = {str(node.module) for node in statements}
         names |= {f"{node.module}.{alias.name}" for node in statements for alias in node.names}
         imported[name] = names & set(modules) - {name}
     return tuple(TopologicalSorter(imported).static_order())
