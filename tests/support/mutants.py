@@ -18,7 +18,7 @@ from typing import Any
 from rayfbnn import model
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operation import Operation
-from rayfbnn.model import sampled
+from rayfbnn.model import connections, sampled
 
 
 def mutant(module: ModuleType, *replacements: tuple[str, str]) -> ModuleType:
@@ -47,6 +47,8 @@ def importing(module: ModuleType, *changed: ModuleType) -> ModuleType:
 def sampled_with(*changed: ModuleType) -> Any:
     """Return a copy of model/sampled.py on changed copies of files of model/, wherever these are used."""
     copies = {copy.__name__: copy for copy in changed}
+    if connections.__name__ in copies:  # the tables of a specification are of the original class
+        copies[connections.__name__].Table = connections.Table  # type: ignore[attr-defined]
     for name in _files():
         module = importlib.import_module(name)
         if module.__name__ not in copies and _uses(module, copies.values()):

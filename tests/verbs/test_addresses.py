@@ -45,7 +45,10 @@ ODD_ADDRESSES = [
 
 def commands(group: typer.Typer, *names: str) -> dict[tuple[str, ...], Any]:
     """Return the function of each command by the words that call it."""
-    found = {(*names, command.callback.__name__): command.callback for command in group.registered_commands}
+    found = {
+        (*names, command.name or command.callback.__name__): command.callback
+        for command in group.registered_commands
+    }
     for inner in group.registered_groups:
         found |= commands(inner.typer_instance, *names, "study")
     return found

@@ -328,7 +328,7 @@ def test_a_report_weighs_phases_as_predict_does(in_phases: Path, tmp_path: Path)
     assert "4 ladders of 60" in page and "Phases remain, so its ladders count by exp(log Z)" in page
     assert "RMSE of y, equal weights" in page
     some = read_run("run", committed(store), cases, lambda what: None, draws=40)
-    assert some.n_held == 40
+    assert some.held.total == 40
     one_side = read_run("run", chosen(committed(store), chains=[0, 2]), cases, lambda what: None)
     assert one_side.weighing == "" and one_side.prediction.equal_weights is None
 

@@ -90,7 +90,8 @@ def _with(target: Any, source: ModuleType) -> Any:
     """Return the target with the passes of a changed module."""
     from rayfbnn.model import approximated_posterior
 
-    changed = importing(approximated_posterior, source)
+    is_whole = source.__name__ == approximated_posterior.__name__
+    changed = source if is_whole else importing(approximated_posterior, source)
     kind: Any = changed.ApproximatedPosterior  # type: ignore[attr-defined]
     return kind(**{name: getattr(target, name) for name in target.__dataclass_fields__})
 

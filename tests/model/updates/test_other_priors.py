@@ -17,7 +17,7 @@ from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model import prior
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.updates import gibbs, hyperbolic
+from rayfbnn.model.updates import hyperbolic
 from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.streams import Purpose
 from tests.correctness.cell_statistics import judged
@@ -68,15 +68,9 @@ MUTANTS = {
 def test_mutant_is_killed(name: str) -> None:
     module, old, new = MUTANTS[name]
     changed = mutant(module, (old, new))
-    sampler = sampled_with(changed) if module is prior else _with_draws(changed)
+    sampler = sampled_with(changed)
     verdict = judged(CELLS["hybrid"], n_chains=2_000, name=f", other priors, {name}", posterior=sampler)
     assert not verdict.is_exact
-
-
-def _with_draws(changed: Any) -> Any:
-    copy = mutant(gibbs)
-    copy.rectified = changed  # type: ignore[attr-defined]
-    return sampled_with(copy)
 
 
 def test_the_gradient_is_that_of_the_energy() -> None:
