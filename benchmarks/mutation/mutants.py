@@ -22,7 +22,7 @@ DECIDING = (
     *("data/dataset.py", "data/training.py", "data/learning.py"),
     *("answers/predict.py", "answers/predictor.py", "answers/diagnostics.py", "answers/check.py"),
     *("answers/calibration.py", "reduce/effective.py", "draws/subsets.py", "answers/judging/*.py"),
-    *("answers/distances.py", "answers/distances.py", "answers/comparison.py"),
+    *("answers/distances.py", "answers/comparison.py"),
     *("answers/loo.py", "reduce/importance.py"),
     *("reduce/importance.py", "study/rule.py", "study/files.py", "study/training_files.py"),
     *("store/ladder_rounds.py", "run/blocks.py"),

@@ -20,7 +20,6 @@ from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.hybrid import hybrid
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring import rounds
-from rayfbnn.ring import rounds as home_module
 from rayfbnn.ring.message import DataEnergy, Itinerary, Key, Message
 from rayfbnn.ring.parts import Part, parts_of
 from rayfbnn.ring.rounds import Ring
@@ -109,7 +108,7 @@ class Run:
         self.n_iterations = n_iterations
         self._parts, _ = parts_of(self.whole, N_PARTS, recorded="plain NumPy")
 
-    def draws(self, faults: Sequence[Fault], module: ModuleType = home_module) -> tuple[list[Array], int]:
+    def draws(self, faults: Sequence[Fault], module: ModuleType = rounds) -> tuple[list[Array], int]:
         """Return the positions and precisions of every iteration, and the steps of the transport."""
         transport = Faulty(self.owners, faults)
         random = problems.streams("ring", 3)
@@ -132,7 +131,7 @@ class Run:
         chosen: list[list[Part]] = [[self._parts[number] for number in share] for share in OWNERS]
         return [Owner(parts) for parts in chosen]
 
-    def target(self, transport: Transport, module: Any = home_module) -> SharedPosterior:
+    def target(self, transport: Transport, module: Any = rounds) -> SharedPosterior:
         """The posterior as a new home sees it."""
         return SharedPosterior.from_whole(
             self.whole, Ring(module.Home(transport, most_attempts=200), N_PARTS)
