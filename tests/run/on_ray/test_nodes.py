@@ -38,7 +38,7 @@ from tests.support.cluster.standin_ray import Death, StandinRay  # noqa: E402, i
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the nodes be looked at all the time, and every iteration be reported."""
     monkeypatch.setattr(ray_actors, "_ASK_AGAIN_SECONDS", 0.001)
-    monkeypatch.setattr(ray_nodes, "_SECONDS", 0.001)
+    monkeypatch.setattr(ray_nodes, "_ASK_SECONDS", 0.001)
     monkeypatch.setattr(ray_worker, "NEWS_SECONDS", 0.0)
 
 

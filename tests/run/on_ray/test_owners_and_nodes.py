@@ -58,7 +58,7 @@ class Scene:
 
     def __init__(self, store: Store, patch: pytest.MonkeyPatch) -> None:
         self.store, self.patch = store, patch
-        patch.setattr(ray_nodes, "_SECONDS", 0.001)
+        patch.setattr(ray_nodes, "_ASK_SECONDS", 0.001)
         patch.setattr(ray_owners, "_ASK_SECONDS", 0.0)
         patch.setattr(ray_owners, "_SETTLE_SECONDS", 0.05)
         patch.setattr(ray_owners, "_STAY_SECONDS", 0.0)
