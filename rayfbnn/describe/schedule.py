@@ -38,8 +38,6 @@ from rayfbnn.store.ladder_words import level_words
 from rayfbnn.store.sizes import planned_size
 from rayfbnn.store.tuning_rounds import Round, rounds
 from rayfbnn.streams import Streams
-from rayfbnn.timing.forecast import shorter
-from rayfbnn.timing.steps import Change
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
@@ -365,7 +363,7 @@ _LARGE_STORE = 100e6  # bytes
 
 
 def describe_forecast(forecast: Forecast) -> str:
-    """Describe the time of a run, the basis of the forecast, and options that change it, one item a line."""
+    """Describe the time of a run and the basis of the forecast; after half of a long time a run may end."""
     at_most = "at most " if forecast.first_verdict is not None else ""
     lines = [
         f"Time: {at_most}about {duration(forecast.seconds)} {_with_workers(forecast)},"
@@ -392,25 +390,11 @@ def describe_forecast(forecast: Forecast) -> str:
             " need; an easy one needs about 5, with short trajectories, and much less time; sample updates"
             " the time left as it runs"
         )
-    options = [*_limit_of_time(forecast), *((change, "") for change in forecast.changes)]
-    if options:
+    if forecast.first_verdict is not None and (minutes := int(forecast.seconds / 120)):
+        limit = f"  --max-time {minutes}m  # whatever the verdict"
         lines.append("  options for `rayfbnn sample` that save time (the number of draws needed may differ):")
-        lines += [f"    {_option(change, words)}" for change, words in options]
+        lines.append(f"    {'at most ' + duration(60.0 * minutes):>20}{limit}")
     return "\n".join(lines)
-
-
-def _limit_of_time(forecast: Forecast) -> list[tuple[Change, str]]:
-    """Return the option that ends a long run of open length after about half of its longest time."""
-    minutes = int(forecast.seconds / 120)
-    if forecast.first_verdict is None or minutes < 1:
-        return []
-    return [(Change(f"--max-time {minutes}m", 60.0 * minutes, "whatever the verdict"), "at most ")]
-
-
-def _option(change: Change, words: str) -> str:
-    """Return a line with a time and options to paste; in a shell the note is a comment."""
-    note = f"  # {change.note}" if change.note else ""
-    return f"{words + duration(change.seconds):>20}  {change.options}{note}"
 
 
 def describe_large_store(spec: RunSpec) -> str:
@@ -418,13 +402,25 @@ def describe_large_store(spec: RunSpec) -> str:
     _, n_bytes = planned_size(spec, 1)
     if n_bytes < _LARGE_STORE:
         return ""
-    option, shorter_spec = shorter(spec)
-    _, fewer = planned_size(shorter_spec, 1)
+    option, shorter = _shorter(spec)
+    _, fewer = planned_size(shorter, 1)
     at_most = "at most " if spec.has_open_length else ""
     return (
         f"Store: {at_most}about {bytes_text(n_bytes)}, because each draw has all parameters of the network\n"
         f"    {bytes_text(fewer):>20}  {option}\n"
     )
+
+
+def _shorter(spec: RunSpec) -> tuple[str, RunSpec]:
+    """Return the option that makes a run's last phase a quarter as long, and the run with it.
+
+    If the schedule is the default one, its tuning becomes shorter too.
+    """
+    n = max(1, spec.phase[-1].iterations // 4)
+    if "phase" in spec.written():
+        return f"--set phase[{len(spec.phase) - 1}].iterations={n}", spec.with_iterations(n)
+    keys = {**spec.written(), "iterations": n}
+    return f"--set iterations={n}", RunSpec.from_dict(keys).resolved(spec.encoding)
 
 
 def describe_fit_forecast(spec: RunSpec, forecast: Forecast) -> str:

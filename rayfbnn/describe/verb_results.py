@@ -278,16 +278,10 @@ def bench_text(result: BenchResult) -> str:
 def _estimate_lines(estimate: RunEstimate) -> list[str]:
     if estimate.least == estimate.most:
         return [f"the whole run: {_costs_text((estimate.least,), estimate.workers)}"]
-    lines = [
+    return [
         f"the whole run: {_costs_text((estimate.least, estimate.most), estimate.workers)}",
         "from the shortest to the longest automatic trajectories; the run finds their length",
     ]
-    if estimate.likely is None:
-        lines.append("the likely time is not known: tuning was not tried, or not for long enough")
-    else:
-        lines.append(f"likely: {_costs_text((estimate.likely,), estimate.workers)}")
-        lines.append("with the lengths that the first rounds of tuning found in 20 seconds")
-    return lines
 
 
 def _costs_text(costs: Sequence[Cost], workers: int) -> str:

@@ -1,18 +1,19 @@
-"""Forecasts the time of a run or a fit on this machine, from a second or two of measuring."""
+"""Forecasts the time of a run, of ladders, or of a fit on this machine, from a second or two of measuring."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.kernels import choose
-from rayfbnn.mcmc.hybrid import Hybrid
+from rayfbnn.mcmc.ladder.iteration import build
+from rayfbnn.mcmc.ladder.records import rows_of
+from rayfbnn.mcmc.ladder.records import started as started_ladders
 from rayfbnn.mcmc.operation import (
     AUTO,
     Operation,
@@ -25,8 +26,8 @@ from rayfbnn.mcmc.operation import (
 )
 from rayfbnn.mcmc.stepsizes import mean_squares
 from rayfbnn.mcmc.tuning.settings import extreme_tunings, first_settings, with_steps
-from rayfbnn.model.approximated_posterior import ApproximatedPosterior
-from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.model.ladder_path import path_of
+from rayfbnn.run.estimate import usual_settings
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.fitter import (
     approximation_of,
@@ -37,92 +38,86 @@ from rayfbnn.run.fitter import (
     streams_of,
 )
 from rayfbnn.run.sampler import build_posterior, densities_of
-from rayfbnn.spec import RunSpec
 from rayfbnn.spec.defaults import FIRST_ITERATIONS
-from rayfbnn.timing.run_time import UpdateTimes, with_numbers
-from rayfbnn.timing.steps import (
-    Change,
-    Forecast,
-    TrajectoryKind,
-    floating_point_operations,
-    seconds_per_step,
-    timed,
-    trajectory_kinds,
-)
+from rayfbnn.streams import Streams
+from rayfbnn.timing.run_time import UpdateTimes, gradients, with_numbers
+from rayfbnn.timing.steps import Cost, Forecast, RunEstimate, floating_point_operations, four_digits, timed
 
 if TYPE_CHECKING:
     from rayfbnn.approximate.approximation import Fit
     from rayfbnn.data import Dataset
+    from rayfbnn.model.sampled import SampledPosterior
+    from rayfbnn.spec import RunSpec
 
 
 START_OF_WORKERS = 12.0
 """Seconds from the start of a run until its workers begin to sample; Ray took 8 to 15 on two cores."""
-_UPDATE_SECONDS = 0.1  # for measuring each kind of update
-# A run that takes fewer seconds, by a guess without measuring, is not worth a forecast.
+# A run that takes fewer seconds is not worth a forecast. Chains are only measured if a guess says more.
 LEAST_SECONDS = 5.0
 _GUESSED_RATE, _GUESSED_OVERHEAD = 5e9, 5e-4  # operations a second; seconds of an iteration of a batch
-_LARGEST_FACTOR = 0.9  # a change that saves less is not listed
-_LEAST_FOR_CHANGES = 30.0  # seconds; changes are tried only for longer runs
-# The median of the lengths found for two layers, on nine tables of 250 cases or more (docs/decisions/0017).
-_USUAL_STEPS_OF_LAYERS = 128
 _MESSAGES = 1.13  # time with cases in parts on two workers over time in one process (docs/benchmarks.md)
-_MOST_VALUES = 2e6  # hidden values of all chains at all cases that are measured together
 
 
 def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | None:
     """Return the forecast for this number of processes, or None for a run of a few seconds or on a GPU.
 
     An automatic length of trajectories is assumed to be the usual one: the initial length of tuning, or 128
-    steps for several hidden layers. Trying enough rounds of tuning would take too long for a forecast.
+    steps for several hidden layers. Trying enough rounds of tuning would take too long for a forecast. If
+    ladders find the number of their levels, 24 are assumed. A fit that is complete before its last step takes
+    less. ConfigError, naming the method or the key, if an approximation does not cover the posterior.
     """
     if spec.device != "cpu":
         return None
+    measured = _of_fit if spec.fit is not None else _of_chains if spec.ladder is None else _of_ladders
+    of_batch = measured(spec, dataset)
+    if of_batch is None:
+        return None
+    n_batches = _n_batches(spec)
+    turns = math.ceil(n_batches / max(1, workers))
+    before, whole = turns * of_batch.before_draws, turns * of_batch.seconds
+    if whole < LEAST_SECONDS:
+        return None
+    first_verdict = None
+    if spec.fit is None and spec.has_open_length and spec.chains > 1:
+        first_verdict = before + (whole - before) * min(1.0, FIRST_ITERATIONS / spec.phase[-1].iterations)
+    return replace(
+        of_batch,
+        workers=min(workers, n_batches),
+        seconds=whole,
+        before_draws=before,
+        longest=turns * of_batch.longest,
+        first_verdict=first_verdict,
+    )
+
+
+def _chains_per_batch(spec: RunSpec) -> int:
+    return min(spec.chains, spec.chains_per_batch)
+
+
+def _n_batches(spec: RunSpec) -> int:
+    return math.ceil(spec.chains / _chains_per_batch(spec))
+
+
+# Chains. _of_chains, _of_ladders, and _of_fit give the time that one worker needs for one batch.
+
+_UPDATE_SECONDS = 0.1  # for measuring each kind of update
+# The median of the lengths found for two layers, on nine tables of 250 cases or more (docs/decisions/0017).
+_USUAL_STEPS_OF_LAYERS = 128
+_MOST_VALUES = 2e6  # hidden values of all chains at all cases that are measured together
+
+
+def _of_chains(spec: RunSpec, dataset: Dataset) -> Forecast | None:
+    """Return the time of a batch of chains, or None if a guess says that the run takes a few seconds."""
     posterior = build_posterior(spec, dataset, device="cpu")
     settings = _settings(spec, longest=False)
     if _guessed_seconds(spec, posterior, settings) < LEAST_SECONDS:
         return None
     with InProcess():  # one BLAS thread, as workers have
-        return _measured(spec, dataset, posterior, settings, workers)
-
-
-def _measured(
-    spec: RunSpec,
-    dataset: Dataset,
-    posterior: SampledPosterior,
-    settings: dict[Tunable, Settings],
-    workers: int,
-) -> Forecast:
-    """Return the forecast from measurements.
-
-    settings  the likely settings of automatic operations
-    """
-    run = _MeasuredRun(spec, posterior)
-    before, whole = run.seconds(settings, workers)
-    open_lengths = [operation for operation in settings if operation.steps == AUTO]
-    result = Forecast(
-        min(workers, _n_batches(spec)),
-        whole,
-        before,
-        lengths=tuple(dict.fromkeys(settings[operation].steps for operation in open_lengths)),
-        longest=run.seconds(_settings(spec, longest=True), workers)[1],
-        first_verdict=first_verdict(spec, before, whole),
-    )
-    if whole < _LEAST_FOR_CHANGES:
-        return result
-    written, operation, share = run.slowest(settings)
-    option, shorter_spec = shorter(spec)
-    quicker = [Change(option, run.seconds(settings, workers, shorter_spec)[1])]
-    for faster in changes(spec, dataset, run.times, operation, written=written, workers=workers):
-        quicker.append(Change(faster.options, whole * (1 - share + share * faster.factor), faster.note))
-    worthwhile = [change for change in quicker if change.seconds < _LARGEST_FACTOR * whole]
-    return replace(result, changes=tuple(sorted(worthwhile, key=lambda change: change.seconds)))
-
-
-def first_verdict(spec: RunSpec, before: float, whole: float) -> float | None:
-    """Return the time before the first verdict on a run of open length, or None for other runs."""
-    if not spec.has_open_length or spec.chains == 1:
-        return None
-    return before + (whole - before) * min(1.0, FIRST_ITERATIONS / spec.phase[-1].iterations)
+        run = _MeasuredRun(spec, posterior)
+        before, whole = run.seconds(settings)
+        _, longest = run.seconds(_settings(spec, longest=True))
+    lengths = (settings[operation].steps for operation in settings if operation.steps == AUTO)
+    return Forecast(1, whole, before, lengths=tuple(dict.fromkeys(lengths)), longest=longest)
 
 
 class _MeasuredRun:
@@ -133,51 +128,31 @@ class _MeasuredRun:
         units = max([1, *(layer.units for layer in posterior.network.hidden)])
         # A chain of a large table takes no less time in a batch, so a few chains are representative.
         most = int(_MOST_VALUES / (posterior.n_cases * units))
-        self._chains = max(1, min(_chains_per_batch(spec), most))
-        self.times = UpdateTimes(
-            posterior, chains=self._chains, sigmas=spec.initial.sigmas, seconds=_UPDATE_SECONDS
+        chains = max(1, min(_chains_per_batch(spec), most))
+        self._scale = _chains_per_batch(spec) / chains * (_MESSAGES if spec.n_parts > 1 else 1.0)
+        self._times = UpdateTimes(
+            posterior, chains=chains, sigmas=spec.initial.sigmas, seconds=_UPDATE_SECONDS
         )
-        state, advance = self.times.state, self.times.advance
+        state, advance = self._times.state, self._times.advance
         self._recording = timed(lambda: densities_of(state, posterior, advance), seconds=_UPDATE_SECONDS)
         slopes = partial(mean_squares, posterior, state.position, state.precisions)
         self._slopes = timed(slopes, seconds=_UPDATE_SECONDS)
 
-    def seconds(
-        self, settings: Mapping[Tunable, Settings], workers: int, spec: RunSpec | None = None
-    ) -> tuple[float, float]:
-        """Return the time before the first phase with draws, and the time of the whole run.
-
-        spec  the same run with phases of another length
-        """
+    def seconds(self, settings: Mapping[Tunable, Settings]) -> tuple[float, float]:
+        """Return the time of a batch before the first phase with draws, and that of all its phases."""
         before = whole = 0.0
         is_kept = False
-        spec = spec or self._spec
-        for number, phase in enumerate(spec.phase):
+        for number, phase in enumerate(self._spec.phase):
             is_kept = is_kept or phase.keep is True
-            tuning = Tuning(settings, is_measured=number in spec.tuning_phases)
+            tuning = Tuning(settings, is_measured=number in self._spec.tuning_phases)
             updates = [with_numbers(operation, tuning) for operation in unrolled(phase.operations)]
-            one = self.times.iteration(updates) + (self._recording if phase.keep else 0.0)
+            one = self._times.iteration(updates) + (self._recording if phase.keep else 0.0)
             if tuning.is_measured:
                 scaled = [operation for operation in automatic(phase.operations) if operation.scaling == AUTO]
                 one += len(scaled) * self._slopes
             whole += phase.iterations * one
             before += 0.0 if is_kept else phase.iterations * one
-        if self._spec.n_parts > 1:
-            before, whole = _MESSAGES * before, _MESSAGES * whole
-        turns = math.ceil(_n_batches(self._spec) / max(1, workers))
-        scale = turns * _chains_per_batch(self._spec) / self._chains
-        return before * scale, whole * scale
-
-    def slowest(self, settings: Mapping[Tunable, Settings]) -> tuple[Operation, Operation, float]:
-        """Return the slowest operation of the last phase, as written and with settings, and its share.
-
-        The share is that of the time of an iteration.
-        """
-        written = unrolled(self._spec.phase[-1].operations)
-        updates = [with_numbers(operation, Tuning(settings)) for operation in written]
-        number = max(range(len(updates)), key=lambda index: self.times.update(updates[index]))
-        share = self.times.update(updates[number]) / (self.times.iteration(updates) + self._recording)
-        return written[number], updates[number], share
+        return self._scale * before, self._scale * whole
 
 
 def _guessed_seconds(
@@ -208,46 +183,81 @@ def _settings(spec: RunSpec, *, longest: bool) -> dict[Tunable, Settings]:
     }
 
 
-def _chains_per_batch(spec: RunSpec) -> int:
-    return min(spec.chains, spec.chains_per_batch)
+# Ladders.
+
+_LADDER_SECONDS = 0.5  # for measuring an iteration
 
 
-def _n_batches(spec: RunSpec) -> int:
-    return math.ceil(spec.chains / _chains_per_batch(spec))
+def _of_ladders(spec: RunSpec, dataset: Dataset) -> Forecast:
+    assert spec.ladder is not None
+    before, whole = _batch_of_ladders(spec, build_posterior(spec, dataset, device="cpu"))
+    levels = usual_settings(spec).n_levels if spec.ladder.levels == "auto" else 0
+    return Forecast(1, whole, before, levels=levels, is_of_ladders=True)
 
+
+def _batch_of_ladders(spec: RunSpec, posterior: SampledPosterior) -> tuple[float, float]:
+    """Return the seconds of a batch of ladders before its first kept draw, and those of its whole run."""
+    n_ladders, sigmas = _chains_per_batch(spec), spec.initial.sigmas
+    with InProcess():  # one BLAS thread, as workers have
+        times = UpdateTimes(posterior, chains=n_ladders // 2, sigmas=sigmas, seconds=_LADDER_SECONDS / 5)
+        of_chains = times.iteration(_with_first_settings(spec))
+        path, settings = path_of(posterior), usual_settings(spec)
+        operations = spec.phase[-1].operations
+        iteration = build(path, operations, settings, n_ladders=n_ladders, advance=times.advance)
+        streams = Streams(spec.seed, np.asarray(rows_of(range(n_ladders), settings.n_levels)))
+        state = started_ladders(posterior.initial_state(streams, sigmas=sigmas), settings.n_levels)
+        of_ladders = timed(lambda: iteration(state, streams.at(iteration=1)), seconds=_LADDER_SECONDS)
+    *warmup, annealed, adapted, kept = (phase.iterations for phase in spec.phase)
+    before = (sum(warmup) + annealed) * of_chains + (annealed / 2 + adapted) * of_ladders
+    return before, before + kept * of_ladders
+
+
+def _with_first_settings(spec: RunSpec) -> list[Operation]:
+    """Return the operations of the default schedule with the settings that their tuning begins with."""
+    operations = spec.phase[-1].operations
+    tuning = Tuning({operation: first_settings(operation) for operation in automatic(operations)})
+    return [with_numbers(operation, tuning) for operation in unrolled(operations)]
+
+
+def ladder_estimate(spec: RunSpec, posterior: SampledPosterior, *, workers: int) -> RunEstimate:
+    """Return the cost of a run of ladders on the CPU, with the levels that `forecast` assumes."""
+    _, whole = _batch_of_ladders(spec, posterior)
+    *warmup, annealed, adapted, kept = (phase.iterations for phase in spec.phase)
+    of_chain = sum(map(gradients, _with_first_settings(spec)))
+    of_ladder = sum(usual_settings(spec).steps)
+    evaluations = spec.chains // 2 * (sum(warmup) + annealed) * of_chain
+    evaluations += (spec.chains // 2 * annealed + spec.chains * (adapted + kept)) * of_ladder
+    n_batches = _n_batches(spec)
+    workers = min(workers, n_batches)
+    cost = Cost(
+        evaluations,
+        core_seconds=four_digits(n_batches * whole),
+        seconds=four_digits(math.ceil(n_batches / workers) * whole),
+    )
+    return RunEstimate(workers, cost, cost)
+
+
+# Fits.
 
 _STEP_SECONDS, _DENSITY_SECONDS = 0.5, 0.1  # for measuring steps, and the log likelihood of a draw
 
 
-def fit_forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | None:
-    """Return the forecast for a number of processes; None for a fit of a few seconds, or on a GPU.
+def _of_fit(spec: RunSpec, dataset: Dataset) -> Forecast:
+    """Return the time of all steps of a batch of starts, and that of its draws.
 
-    A fit that is complete before its last step takes less. The approximation decides whether the log evidence
-    at the end is counted (`Timing`). ConfigError, naming the method or the key, if it does not cover the
-    posterior.
+    The approximation decides whether the log evidence at the end is counted (`Timing`).
     """
-    if spec.device != "cpu":
-        return None
     posterior = posterior_before_fit(spec, dataset)
-    with InProcess():  # one BLAS thread, as workers have
-        steps, draws = _batch_seconds(spec, posterior)
-    n_batches = math.ceil(spec.chains / spec.chains_per_batch)
-    turns = math.ceil(n_batches / max(1, workers))
-    whole = turns * (steps + draws)
-    return None if whole < LEAST_SECONDS else Forecast(min(workers, n_batches), whole, turns * steps)
-
-
-def _batch_seconds(spec: RunSpec, posterior: ApproximatedPosterior) -> tuple[float, float]:
-    """Return the time of all steps of a batch of starts, and that of its draws."""
-    approximation, n_starts = approximation_of(spec), min(spec.chains, spec.chains_per_batch)
+    approximation, n_starts = approximation_of(spec), _chains_per_batch(spec)
     timing = approximation.timing()
     n_measured = n_starts if timing.is_together else 1
-    per_step = _seconds_per_step(spec, build_fit(timing.measured, posterior), n_measured)
-    steps = timing.n_steps * per_step * n_starts / n_measured
     start = posterior.start(streams_of(spec, np.arange(n_starts, dtype=np.uint64)).at(iteration=0))
     position, precisions = start[0].astype(posterior.dtype), start[1]
-    density = timed(lambda: posterior.log_likelihood(position, precisions), seconds=_DENSITY_SECONDS)
-    return steps + timing.n_densities * density, approximation.draws * density
+    with InProcess():  # one BLAS thread, as workers have
+        per_step = _seconds_per_step(spec, build_fit(timing.measured, posterior), n_measured)
+        density = timed(lambda: posterior.log_likelihood(position, precisions), seconds=_DENSITY_SECONDS)
+    steps = timing.n_steps * per_step * n_starts / n_measured + timing.n_densities * density
+    return Forecast(1, steps + approximation.draws * density, steps)
 
 
 def _seconds_per_step(spec: RunSpec, fit: Fit, n_starts: int) -> float:
@@ -266,107 +276,3 @@ def _seconds_per_step(spec: RunSpec, fit: Fit, n_starts: int) -> float:
     if number > first[1]:
         return (passed - first[0]) / (number - first[1])
     return passed / number
-
-
-_CHANGE_SECONDS = 0.05  # for measuring the steps of each change
-_PARTITIONS = 4
-_FEWER = 4  # a quarter of the iterations
-_FEW_CHAINS = 4  # fewer cannot be judged
-
-
-@dataclass(frozen=True)
-class Faster:
-    """Options of `sample` that make a run faster.
-
-    options  as they are typed in a shell
-    factor   factor on the time of the updates of an operation
-    note     what they do, if the options do not say it themselves
-    """
-
-    options: str
-    factor: float
-    note: str = ""
-
-
-def shorter(spec: RunSpec) -> tuple[str, RunSpec]:
-    """Return the option that makes a run's last phase a quarter as long, and the run with it.
-
-    If the schedule is the default one, its tuning becomes shorter too.
-    """
-    n = max(1, spec.phase[-1].iterations // _FEWER)
-    if "phase" in spec.written():
-        return f"--set phase[{len(spec.phase) - 1}].iterations={n}", spec.with_iterations(n)
-    keys = {**spec.written(), "iterations": n}
-    return f"--set iterations={n}", RunSpec.from_dict(keys).resolved(spec.encoding)
-
-
-def changes(
-    spec: RunSpec,
-    dataset: Dataset,
-    times: UpdateTimes,
-    operation: Operation,
-    *,
-    written: Operation,
-    workers: int,
-) -> list[Faster]:
-    """Return options that change the time of an operation's updates.
-
-    times      the run's updates, with the measured chains
-    operation  the operation with the longest updates; without trajectories nothing is returned
-    written    the operation as it is written, perhaps with automatic settings
-    workers    number of processes that could share the batches
-
-    Some changes shorten trajectories or leave out chains, so the factors do not tell how many draws are
-    needed. Fewer units are not proposed, because chains then agree less and predict worse
-    (docs/decisions/0017).
-    """
-    kinds = trajectory_kinds((operation,))
-    if not kinds:
-        return []
-    kind, posterior, chains = kinds[0], times.posterior, len(times.state.position)
-    now = _per_step(posterior, kind, chains)
-    found = []
-    if spec.dtype == "float64":
-        other = RunSpec.from_dict({**spec.to_dict(), "dtype": "float32"}).resolved(spec.encoding)
-        in_float32 = build_posterior(other, dataset, device="cpu")
-        found.append(Faster("--set dtype=float32", _per_step(in_float32, kind, chains) / now))
-    place = _place_of(spec, written)
-    if place and isinstance(operation, Hybrid) and _can_have_partial_gradients(operation, posterior):
-        steps = max(1, int(operation.steps) // _PARTITIONS)
-        partial = _per_step(posterior, replace(kind, partitions=_PARTITIONS), chains) / now
-        options = f"--set {place}.steps={steps} --set {place}.partitions={_PARTITIONS}"
-        found.append(Faster(options, partial * steps / int(operation.steps), "partial gradients"))
-    batch = min(spec.chains, spec.chains_per_batch)
-    turns = math.ceil(math.ceil(spec.chains / batch) / workers)
-
-    def of_batches(n_chains: int, size: int) -> float:
-        """Return the factor of a run with n_chains chains in batches of this size, at most those measured."""
-        per_step = _per_step(posterior, kind, min(chains, size)) / now
-        return per_step * size * math.ceil(math.ceil(n_chains / size) / workers) / (turns * batch)
-
-    smaller = math.ceil(spec.chains / workers)
-    if smaller < batch:
-        note = f"shares the chains among {workers} workers"
-        found.append(Faster(f"--set chains_per_batch={smaller}", of_batches(spec.chains, smaller), note))
-    if spec.chains > _FEW_CHAINS:
-        is_shared = batch == smaller  # then fewer chains are shared among the workers, too
-        size = min(batch, math.ceil(_FEW_CHAINS / workers) if is_shared else _FEW_CHAINS)
-        found.append(Faster(f"--set chains={_FEW_CHAINS}", of_batches(_FEW_CHAINS, size)))
-    return found
-
-
-def _place_of(spec: RunSpec, operation: Operation) -> str:
-    """Return the key of an operation in the last of the phases as written; "" for a default schedule."""
-    if "phase" not in spec.written() or operation not in spec.phase[-1].operations:
-        return ""
-    return f"phase[{len(spec.phase) - 1}].operations[{spec.phase[-1].operations.index(operation)}]"
-
-
-def _can_have_partial_gradients(operation: Hybrid, posterior: SampledPosterior) -> bool:
-    is_plain = operation.partitions == 1 and operation.integrator == "leapfrog"
-    return is_plain and operation.steps != "auto" and posterior.n_cases >= _PARTITIONS
-
-
-def _per_step(posterior: SampledPosterior, kind: TrajectoryKind, chains: int) -> float:
-    advance, _ = choose.advance_for(posterior)
-    return seconds_per_step(posterior, advance, chains=chains, seconds=_CHANGE_SECONDS, trajectory=kind)

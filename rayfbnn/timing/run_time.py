@@ -8,32 +8,20 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rayfbnn.arrays import to_host
 from rayfbnn.kernels import choose
-from rayfbnn.mcmc.operation import AUTO, Operation, Settings, Tunable, Tuning, gradient_evaluations, unrolled
+from rayfbnn.mcmc.operation import AUTO, Operation, Tuning, gradient_evaluations, unrolled
 from rayfbnn.mcmc.schedule import build_iteration
 from rayfbnn.mcmc.tuning.settings import extreme_tunings
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.output.whole_file import output_errors
-from rayfbnn.run.executor import InProcess
-from rayfbnn.run.hardware import kernel_name
-from rayfbnn.run.running import run_rounds
-from rayfbnn.spec import RunSpec
 from rayfbnn.state import Advance, ChainState
-from rayfbnn.store.store import Store
-from rayfbnn.store.tuning_rounds import Round, n_rounds, rounds
 from rayfbnn.streams import Streams
 from rayfbnn.timing.steps import STEPSIZE, Cost, RunEstimate, four_digits, repeated, started, steps_within
-
-if TYPE_CHECKING:
-    from rayfbnn.data import Dataset
 
 
 def estimate_run(
@@ -45,7 +33,6 @@ def estimate_run(
     sigmas: float | None,
     workers: int,
     tuning_phases: Collection[int] = (),
-    tried: Mapping[Tunable, Settings] | None = None,
     seconds: float = 0.25,
 ) -> RunEstimate:
     """Estimate the time of a whole run from the time of each of its operations for a batch of chains.
@@ -54,7 +41,6 @@ def estimate_run(
     sigmas         the value of sigmas at the start; None for a draw from the prior
     workers        number of workers that share the batches
     tuning_phases  numbers of the phases that tune automatic settings
-    tried          settings that tuning is likely to choose, for `likely`
     seconds        time to spend on measuring each operation
     """
     chains_per_batch = min(chains, chains_per_batch)
@@ -81,10 +67,7 @@ def estimate_run(
         for (operations, _), is_measured in zip(phases, is_tuned, strict=True)
     ]
     least, most = (cost(tunings) for tunings in zip(*extremes, strict=True))
-    likely = (
-        None if tried is None else cost([Tuning(tried, is_measured=is_measured) for is_measured in is_tuned])
-    )
-    return RunEstimate(workers, least, most, least if least == most else likely)
+    return RunEstimate(workers, least, most)
 
 
 class UpdateTimes:
@@ -169,48 +152,3 @@ def with_steps(operation: Operation, n_steps: int) -> Operation:
         if name in names and gradients(operation) > 0:
             changes[name] = min(n_steps, getattr(operation, name))
     return replace(operation, **changes) if "steps" in changes or "max_steps" in changes else operation
-
-
-SECONDS = 20.0  # enough for the robot arm on a machine that runs nothing else
-# A length can at most double in each round. In this number of rounds it can grow from 16, the first, to 4096.
-_LEAST_ROUNDS = 8
-
-
-def has_lengths_to_find(spec: RunSpec) -> bool:
-    """Return True if any trajectories of a run have an automatic length."""
-    return bool(_lengths_to_find(rounds(spec)))
-
-
-def tried_settings(spec: RunSpec, dataset: Dataset, *, seconds: float) -> Mapping[Tunable, Settings] | None:
-    """Return the settings that the first rounds of tuning find for one batch of chains in this time.
-
-    The batch runs alone, in this process, with a temporary store. The run ends after the iteration during
-    which the time is over, or after the last round. Returns None if an automatic length had fewer than eight
-    rounds and more rounds would follow, because it is then not yet reliable.
-    """
-    one_batch = {**spec.to_dict(), "chains": min(spec.chains, spec.chains_per_batch)}
-    spec = RunSpec.from_dict(one_batch).resolved(spec.encoding)
-    with output_errors("the folder for temporary files (TMPDIR)"):
-        temporary = tempfile.TemporaryDirectory()
-    with temporary as folder:
-        store = Store.for_run(Path(folder) / "trial.zarr", spec, dataset, kernel=kernel_name(spec))
-        planned, end = store.tuning.rounds, time.monotonic() + seconds
-        with store.lock(), InProcess() as executor:
-            for progress in run_rounds(store, executor):
-                if time.monotonic() >= end or progress.has_done(planned[-1].last):
-                    executor.request_stop()
-        n_done, settings = store.tuning.latest()
-    is_enough = all(
-        n_rounds(planned[:n_done], operation) >= min(_LEAST_ROUNDS, n_rounds(planned, operation))
-        for operation in _lengths_to_find(planned)
-    )
-    return settings if is_enough else None
-
-
-def _lengths_to_find(planned: Sequence[Round]) -> tuple[Tunable, ...]:
-    return tuple(
-        operation
-        for planned_round in planned
-        for operation in planned_round.operations
-        if operation.steps == AUTO
-    )

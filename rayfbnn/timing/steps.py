@@ -341,27 +341,11 @@ class RunEstimate:
 
     least, most  the costs with the shortest and the longest trajectories that tuning can choose; equal if no
                  length is automatic
-    likely       the cost with the settings that a trial found; None without a trial of sufficient length
     """
 
     workers: int
     least: Cost
     most: Cost
-    likely: Cost | None
-
-
-@dataclass(frozen=True)
-class Change:
-    """The time that a run would take with other options of the command `sample`.
-
-    options  the options, as they are typed in a shell
-    seconds  the time of the changed run
-    note     what they do, if the options do not say it themselves
-    """
-
-    options: str
-    seconds: float
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -373,7 +357,6 @@ class Forecast:
     before_draws    the part of `seconds` before the first draw is kept
     lengths         numbers of steps assumed for automatic lengths; empty if all are configured
     longest         time with the longest trajectories that tuning may choose
-    changes         changes that would make the run faster, the fastest first
     start           the part of all these times for starting workers, which is not measured
     first_verdict   time before the first verdict if the run ends when it is ok; None for a fixed length
     levels          number of levels assumed for ladders that find it themselves; 0 if it is given
@@ -385,7 +368,6 @@ class Forecast:
     before_draws: float
     lengths: tuple[int, ...] = ()
     longest: float = math.nan
-    changes: tuple[Change, ...] = ()
     start: float = 0.0
     first_verdict: float | None = None
     levels: int = 0
@@ -398,7 +380,6 @@ class Forecast:
             seconds=self.seconds + start,
             before_draws=self.before_draws + start,
             longest=self.longest + start,
-            changes=tuple(replace(one, seconds=one.seconds + start) for one in self.changes),
             start=start,
             first_verdict=None if self.first_verdict is None else self.first_verdict + start,
         )

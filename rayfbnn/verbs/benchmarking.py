@@ -34,9 +34,8 @@ def bench(
     standard networks are in float32 with generated data. For a configuration the steps are those of its own
     trajectories, with its network, data, precision and batches, and there is an estimate of the time of the
     whole run. If the length of trajectories is automatic, the estimate is a range from the shortest to the
-    longest, with a likely time from trying the first rounds of tuning for 20 seconds in a temporary store.
-    For ladders, `chains` is the number of ladders in a batch, whose levels advance together; if the number of
-    levels is automatic, 24 are assumed. There is no estimate for ladders on a GPU.
+    longest. For ladders, `chains` is the number of ladders in a batch, whose levels advance together; if the
+    number of levels is automatic, 24 are assumed. There is no estimate for ladders on a GPU.
 
     Parameters
     ----------
@@ -51,8 +50,7 @@ def bench(
         Number of chains that advance together, at most the chains of the configuration. The default is a
         batch of the configuration, or 16, or 4096 on a GPU.
     quick
-        Leave out the rounds of tuning, and time each standard network for a tenth of a second instead of a
-        second.
+        Time each standard network for a tenth of a second instead of a second.
     progress
         See `sample`.
 
@@ -73,7 +71,7 @@ def bench(
             overrides.append(f'device="{device}"')
         if chains is not None:
             overrides.append(f"chains_per_batch={chains}")
-        return _bench_run(read_spec(spec, overrides), data, quick=quick, progress=progress)
+        return _bench_run(read_spec(spec, overrides), data, progress=progress)
     if data is not None:
         raise ConfigError("data: needs a configuration; give one, or leave it out")
     if set:
@@ -91,10 +89,9 @@ def bench(
     return BenchResult(device, "float32", rows)
 
 
-def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: bool) -> BenchResult:
+def _bench_run(spec: RunSpec, data: Source | None, *, progress: bool) -> BenchResult:
     """Time the trajectories of a configuration, and estimate the time of the whole run."""
     from rayfbnn.run.sampler import build_posterior
-    from rayfbnn.timing import run_time
     from rayfbnn.timing.run_time import estimate_run
     from rayfbnn.timing.steps import BenchResult, rows_of_operations
 
@@ -109,11 +106,6 @@ def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: boo
     if spec.ladder is not None:
         return _bench_ladders(spec, posterior, chains, progress=progress)
     rows = rows_of_operations(posterior, operations, chains=chains, report=partial(_show_row, show=progress))
-    settings = None
-    if not quick and run_time.has_lengths_to_find(spec):
-        if progress:
-            say(f"running the first rounds of tuning for {run_time.SECONDS:g} seconds")
-        settings = run_time.tried_settings(spec, dataset, seconds=run_time.SECONDS)
     estimate = estimate_run(
         posterior,
         [(phase.operations, phase.iterations) for phase in spec.phase],
@@ -122,7 +114,6 @@ def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: boo
         sigmas=spec.initial.sigmas,
         workers=1 if spec.device == "gpu" else n_cores(),
         tuning_phases=spec.tuning_phases,
-        tried=settings,
     )
     return BenchResult(spec.device, spec.dtype, rows, estimate)
 
@@ -132,7 +123,7 @@ def _bench_ladders(
 ) -> BenchResult:
     """Time the trajectories of all levels of a batch together, and on the CPU estimate the whole run."""
     from rayfbnn.run.estimate import usual_settings
-    from rayfbnn.timing.ladder_forecast import ladder_estimate
+    from rayfbnn.timing.forecast import ladder_estimate
     from rayfbnn.timing.steps import BenchResult, rows_of_operations
 
     n_levels, ladder = usual_settings(spec).n_levels, spec.ladder

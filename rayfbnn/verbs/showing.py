@@ -136,14 +136,11 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
     workers  number of worker processes; 0 for a run in this process
     """
     from rayfbnn.describe.schedule import describe_fit_forecast, describe_forecast, describe_large_store
-    from rayfbnn.timing.forecast import START_OF_WORKERS, fit_forecast, forecast
-    from rayfbnn.timing.ladder_forecast import ladder_forecast
+    from rayfbnn.timing.forecast import START_OF_WORKERS, forecast
 
-    measure = forecast if spec.fit is None else fit_forecast
-    measure = measure if spec.ladder is None else ladder_forecast
     try:
         spec.check_gradient()
-        result = measure(spec, dataset, workers=max(1, workers))
+        result = forecast(spec, dataset, workers=max(1, workers))
     except ConfigError:
         return ""
     if result is None:

@@ -16,24 +16,20 @@ from typer.testing import CliRunner, Result
 import rayfbnn
 from rayfbnn import cli
 from rayfbnn.arrays import Array
-from rayfbnn.data import read_dataset
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.mcmc.operation import Operation, unrolled
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Repeat, SampleSigmas
-from rayfbnn.spec import RunSpec
 from rayfbnn.state import Trajectory
-from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
-from rayfbnn.timing import run_time, steps
 from rayfbnn.timing import run_time as run_times
+from rayfbnn.timing import steps
 from rayfbnn.timing import steps as step_times
 from tests.support.problems import network, problem
 from tests.support.small import small_spec
 
 AUTOMATIC = ("--set", "chains=1", "--set", 'phase[0].operations[2].steps="auto"')
-LENGTHS_TO_FIND = {"op": "hybrid", "steps": "auto", "stepsize": 0.1}
 ROW = {"shape", "chains", "kernel", "us_per_step", "gflops"}
 
 
@@ -294,59 +290,18 @@ def test_a_configuration_has_its_own_shape_and_an_estimate(tmp_path: Path, short
     assert set(found) == {"device", "dtype", "rows", "estimate"}
     assert found["dtype"] == spec.dtype
     assert all(row["shape"].startswith("2-3-1/") and row["chains"] == 2 for row in found["rows"])
-    assert set(found["estimate"]) == {"workers", "least", "most", "likely"}
-    assert found["estimate"]["least"] == found["estimate"]["most"] == found["estimate"]["likely"]
+    assert set(found["estimate"]) == {"workers", "least", "most"}
+    assert found["estimate"]["least"] == found["estimate"]["most"]
     assert found["estimate"]["most"]["gradient_evaluations"] == 5 * (3 * 5 + 10 * 6)
     assert found["estimate"]["most"]["core_seconds"] > 0
 
 
 def test_the_text_says_what_the_run_takes_from_the_least_to_the_most(tmp_path: Path, short: None) -> None:
     (tmp_path / "run.toml").write_text(small_spec(tmp_path).to_toml())
-    text = command(tmp_path / "run.toml", "--no-progress", "--quick", *AUTOMATIC).stdout
+    text = command(tmp_path / "run.toml", "--no-progress", *AUTOMATIC).stdout
     # Three iterations of 32 to 4096 steps, because some trajectories are measured beyond the current length.
     assert "the whole run: 156 to 12,348 gradient evaluations" in text and "with 1 worker" in text
     assert "from the shortest to the longest automatic trajectories" in text
-    assert "the likely time is not known" in text and "likely: " not in text
-
-
-def test_what_is_likely_is_what_the_first_rounds_of_tuning_find(tmp_path: Path, short: None) -> None:
-    spec = small_spec(tmp_path)
-    (tmp_path / "run.toml").write_text(spec.to_toml())
-    result = command(tmp_path / "run.toml", *AUTOMATIC)
-    assert "running the first rounds of tuning for 20 seconds" in result.stderr
-    # A run of the same chains in a single batch goes through the same rounds.
-    sets = AUTOMATIC[1::2]
-    rayfbnn.sample(spec, tmp_path / "run.zarr", set=sets, workers=0, progress=False)
-    (found,) = Store.open(tmp_path / "run.zarr").tuning.latest()[1].values()
-    assert f"likely: {3 * found.longest + 10 * 6:,} gradient evaluations" in result.stdout
-
-
-def tuned(folder: Path, rounds: int) -> RunSpec:
-    """A run of one chain with so many rounds of tuning, of one iteration each."""
-    spec = small_spec(folder, chains=1)
-    raw = spec.to_dict()
-    raw["phase"][0] |= {"iterations": rounds, "operations": [{"op": "heatbath"}, LENGTHS_TO_FIND]}
-    return RunSpec.from_dict(raw, base_dir=folder)
-
-
-@pytest.mark.parametrize(("rounds", "done", "is_told"), [(20, 8, True), (20, 7, False), (3, 3, True)])
-def test_what_few_rounds_have_found_is_not_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, done: int, is_told: bool
-) -> None:
-    spec, read = tuned(tmp_path, rounds), iter(range(1_000))
-    # Read once at the start and once a round.
-    monkeypatch.setattr(run_time, "time", SimpleNamespace(monotonic=lambda: next(read)))
-    found = run_time.tried_settings(spec, read_dataset(spec), seconds=float(done))
-    assert (found is not None) == is_told
-    assert run_time.has_lengths_to_find(spec) and not run_time.has_lengths_to_find(small_spec(tmp_path))
-
-
-def test_a_trial_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, folder = tuned(tmp_path, 3), tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    run_time.tried_settings(spec, read_dataset(spec), seconds=60.0)
-    assert not any(folder.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_a_forecast_of_a_fit_is_the_sum_over_steps_draws_and_turns(tmp_path: Pat
     spec = fit_spec(
         tmp_path, "bbb"
     )  # three starts, two in a batch; 20 steps, 1,000 draws for the bound, and 70
-    alone, together = (forecast.fit_forecast(spec, read_dataset(spec), workers=n) for n in (1, 3))
+    alone, together = (forecast.forecast(spec, read_dataset(spec), workers=n) for n in (1, 3))
     assert alone is not None and together is not None
     assert (alone.workers, alone.seconds, alone.before_draws) == (1, 2 * (20 + 1070 * 3), 2 * (20 + 1000 * 3))
     assert (together.workers, together.seconds) == (2, 20 + 1070 * 3)
@@ -38,7 +38,7 @@ def test_a_forecast_of_a_fit_is_the_sum_over_steps_draws_and_turns(tmp_path: Pat
 @pytest.mark.usefixtures("by_hand")
 def test_steps_of_laplace_count_those_of_gauss_newton_for_each_start(tmp_path: Path) -> None:
     spec = fit_spec(tmp_path, "laplace")  # eight steps: 3 of Gauss-Newton in the first, 2 in the others
-    result = forecast.fit_forecast(spec, read_dataset(spec), workers=2)
+    result = forecast.forecast(spec, read_dataset(spec), workers=2)
     assert result is not None
     assert result.before_draws == 2 * (3 + 7 * 2)  # two starts in a batch
 
@@ -51,7 +51,7 @@ def test_laplace_is_taken_to_settle_before_its_last_step(
     tmp_path: Path, settings: dict[str, object], n_steps: int
 ) -> None:
     spec = fit_spec(tmp_path, "laplace", settings=settings)
-    result = forecast.fit_forecast(spec, read_dataset(spec), workers=2)
+    result = forecast.forecast(spec, read_dataset(spec), workers=2)
     assert result is not None and result.before_draws == 2 * n_steps
 
 
@@ -61,7 +61,7 @@ def test_every_method_is_measured_by_its_own_steps(
 ) -> None:
     monkeypatch.setattr(forecast, "LEAST_SECONDS", 0.0)
     spec = fit_spec(tmp_path, method)
-    result = forecast.fit_forecast(spec, read_dataset(spec), workers=1)
+    result = forecast.forecast(spec, read_dataset(spec), workers=1)
     assert result is not None and 0 < result.before_draws < result.seconds < 60
 
 

@@ -1,29 +1,21 @@
-"""The forecast of a run: its sum over phases, what it is silent about, and the changes that it names."""
+"""The forecast of a run: its sum over phases, its words, and what it is silent about."""
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import rayfbnn
-from rayfbnn import cli
 from rayfbnn.data import Dataset, read_training
 from rayfbnn.describe.schedule import describe_forecast, describe_large_store
 from rayfbnn.mcmc.operation import Operation, TrajectoryOperation
 from rayfbnn.mcmc.sghmc import Sghmc
-from rayfbnn.run import hardware
-from rayfbnn.spec import RunSpec, run_spec
-from rayfbnn.spec.defaults import default_phases
-from rayfbnn.spec.text import to_toml
-from rayfbnn.store.store import Store
+from rayfbnn.spec import RunSpec
 from rayfbnn.timing import forecast
 from rayfbnn.timing.run_time import UpdateTimes
-from rayfbnn.timing.steps import Change, Forecast, TrajectoryKind, generated_posterior
+from rayfbnn.timing.steps import Forecast, generated_posterior
 from tests.support.small import small_spec
 
 HYBRID = {"op": "hybrid", "steps": 32, "stepsize": "auto", "scaling": "auto"}
@@ -95,111 +87,6 @@ def test_automatic_lengths_are_those_with_which_tuning_begins(tmp_path: Path) ->
     assert result.longest == pytest.approx(10 * (2 + 4096 + 3) + 20 * (2 + 4096 + 3))
 
 
-@pytest.mark.usefixtures("by_hand")
-def test_changes_are_named_with_the_time_that_they_would_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def per_step(posterior: Any, kind: TrajectoryKind, chains: int) -> float:
-        return posterior.network.hidden[0].units * (2.0 if posterior.dtype == "float64" else 1.0)
-
-    monkeypatch.setattr(forecast, "_per_step", per_step)
-    spec, data = training(tmp_path, {"op": "heatbath"}, HYBRID, dtype="float64", chains=4, chains_per_batch=4)
-    result = forecast.forecast(spec, data, workers=2)
-    assert result is not None
-    share = 32 / (32 + 2 + 3)
-
-    def after(factor: float) -> float:
-        return result.seconds * (1 - share + share * factor)
-
-    partial = "--set phase[1].operations[1].steps=8 --set phase[1].operations[1].partitions=4"
-    assert {change.options: change.seconds for change in result.changes} == pytest.approx(
-        {
-            partial: after(1 / 4),
-            "--set dtype=float32": after(1 / 2),
-            "--set chains_per_batch=2": after(1 / 2),
-            "--set phase[1].iterations=5": result.before_draws + 5 * (32 + 2 + 3),
-        }
-    )
-    assert [change.seconds for change in result.changes] == sorted(
-        change.seconds for change in result.changes
-    )
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_the_time_of_few_chains_is_that_of_their_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forecast, "_per_step", lambda posterior, kind, chains: 1.0)
-    for size, factor in (
-        (2, 1 / 2),
-        (4, 1 / 2),
-        (8, 1 / 2),
-    ):
-        spec, data = training(tmp_path, {"op": "heatbath"}, HYBRID, chains=8, chains_per_batch=size)
-        result = forecast.forecast(spec, data, workers=2)
-        assert result is not None
-        (few,) = [change for change in result.changes if change.options == "--set chains=4"]
-        share = 32 / (32 + 2 + 3)
-        assert few.seconds == pytest.approx(result.seconds * (1 - share + share * factor))
-
-
-@pytest.mark.parametrize("has_phases", [True, False])
-@pytest.mark.usefixtures("by_hand")
-def test_every_option_that_a_forecast_names_works_as_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_phases: bool
-) -> None:
-    """The seconds are made up, so that all options appear; the commands are real."""
-    monkeypatch.setattr(
-        forecast, "_per_step", lambda posterior, kind, chains: 2.0 if posterior.dtype == "float64" else 1.0
-    )
-    monkeypatch.setattr(hardware, "n_cores", lambda: 2)
-    settings = {"dtype": "float64", "chains": 6, "chains_per_batch": 6}
-    hybrid = {"op": "hybrid", "steps": 32, "stepsize": 0.1}
-    keys = training(tmp_path, {"op": "heatbath"}, hybrid, **settings)[0].written()
-    if not has_phases:
-        del keys["phase"]
-        monkeypatch.setattr(run_spec, "default_phases", short_phases)
-    (tmp_path / "run.toml").write_text(to_toml(keys))
-    shown = rayfbnn.show(tmp_path / "run.toml").partition("options for `rayfbnn sample`")[2]
-    lines = [line[line.index("--") :] for line in shown.splitlines()[1:]]
-    options = [shlex.split(line, comments=True) for line in lines]
-    written = [" ".join(one) for one in options]
-    expected = ["--set chains=4", "--set chains_per_batch=3", "--set dtype=float32"]
-    if has_phases:
-        place = "phase[1].operations[1]"
-        expected += [f"--set {place}.steps=8 --set {place}.partitions=4", "--set phase[1].iterations=5"]
-    else:
-        expected += ["--set iterations=6"]
-    assert [one for one in written if not one.startswith("--max-time")] and set(expected) <= set(written)
-    assert any(one.startswith("--max-time") for one in written) != has_phases
-    for number, one in enumerate(options):
-        store = tmp_path / f"{number}.zarr"
-        command = ["sample", tmp_path / "run.toml", store, "--workers", 0, "--no-progress", *one]
-        result = CliRunner().invoke(cli.app, [str(word) for word in command])
-        assert result.exit_code == 0, result.output
-        changed = Store.open(store).spec.to_dict()
-        for option in one[1::2] if "--set" in one else ():
-            path, _, value = option.partition("=")
-            assert str(value_at(changed, path)) == value
-
-
-def short_phases(*arguments: Any, **options: Any) -> Any:
-    """Return a default schedule with one iteration of tuning, and 24 others unless a number is written."""
-    written = default_phases(*arguments, **{**options, "iterations": options["iterations"] or 24})
-    return tuple(
-        phase if phase.keep is True else phase.model_copy(update={"iterations": 1}) for phase in written
-    )
-
-
-def value_at(keys: Any, path: str) -> Any:
-    """Return a value of a configuration, such as that at phase[1].iterations."""
-    if path == "iterations":
-        return keys["phase"][-1]["iterations"]
-    for name in re.findall(r"\w+", path):
-        keys = keys[int(name)] if name.isdigit() else keys[name]
-    return keys
-
-
 def test_a_run_of_a_few_seconds_has_no_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec, data = training(tmp_path, {"op": "heatbath"}, HYBRID, chains=1)
     assert forecast.forecast(spec, data, workers=1) is None
@@ -230,17 +117,7 @@ def test_show_ends_and_sample_begins_with_the_forecast(
 
 
 def test_a_forecast_in_words() -> None:
-    faster = Change("--set dtype=float32", 138.0), Change("--set chains_per_batch=4", 200.0, "shares")
-    words = describe_forecast(
-        Forecast(
-            2,
-            288.0,
-            33.0,
-            lengths=(16,),
-            longest=7288.0,
-            changes=faster,
-        ).after(12.0)
-    )
+    words = describe_forecast(Forecast(2, 288.0, 33.0, lengths=(16,), longest=7288.0).after(12.0))
     assert words.splitlines() == [
         "Time: about 5 minutes with 2 workers, 45 seconds of it before the first draw is kept (measured on"
         " this machine, except for 12 seconds to start workers)",
@@ -248,9 +125,6 @@ def test_a_forecast_in_words() -> None:
         "  the run finds the lengths of its trajectories itself: this assumes 16 steps, as usual for"
         " such a network; the longest trajectories would take 2.03 hours; sample updates the time left as it"
         " runs",
-        "  options for `rayfbnn sample` that save time (the number of draws needed may differ):",
-        "               2 minutes  --set dtype=float32",
-        "               4 minutes  --set chains_per_batch=4  # shares",
     ]
 
 

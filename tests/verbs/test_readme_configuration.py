@@ -117,12 +117,7 @@ def test_verify_finds_nothing_wrong(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["readme", "robot_arm"])
 def test_bench_estimates_the_whole_run(folder: Path, name: str) -> None:
     path = folder / "run.toml" if name == "readme" else ROOT / "examples" / "robot_arm" / "robot_arm.toml"
-    assert "the whole run: " in succeeded("bench", path, *SHORT, "--quick", "--no-progress")
-
-
-@pytest.mark.usefixtures("quick_timing")
-def test_bench_tries_the_tuning(folder: Path) -> None:
-    assert "likely: " in succeeded("bench", folder / "run.toml", *SHORT, "--no-progress")
+    assert "the whole run: " in succeeded("bench", path, *SHORT, "--no-progress")
 
 
 def test_check_compares_a_run_with_exact_draws(folder: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
-from rayfbnn.timing.ladder_forecast import ladder_forecast
+from rayfbnn.timing.forecast import forecast as forecast_of
 from tests.support.small import make_store, write_train
 from tests.support.store.ladder_runs import ladder_keys, ladder_spec
 
@@ -53,12 +53,12 @@ def test_bench_times_the_levels_of_a_batch_together(tmp_path: Path) -> None:
 def test_a_forecast_times_levels_and_chains(tmp_path: Path) -> None:
     spec = ladder_spec(tmp_path, iterations=10**6)
     made = make_store(tmp_path / "run.zarr", spec)
-    forecast = ladder_forecast(spec, made.data, workers=2)
+    forecast = forecast_of(spec, made.data, workers=2)
     assert forecast is not None and forecast.workers == 2 and forecast.levels == 0
     assert forecast.before_draws < forecast.seconds / 1000  # 60 iterations against a million
     assert "find their levels themselves" not in describe_forecast(forecast)
     automatic = ladder_spec(tmp_path, iterations=10**6, settings={"levels": "auto"})
-    forecast = ladder_forecast(automatic, made.data, workers=2)
+    forecast = forecast_of(automatic, made.data, workers=2)
     assert forecast is not None
     assert "the ladders find their levels themselves: this assumes 24, " in describe_forecast(forecast)
 
