@@ -25,8 +25,8 @@ DECIDING = (
     *("answers/distances.py", "answers/comparison.py"),
     *("answers/loo.py", "reduce/importance.py"),
     *("reduce/importance.py", "study/rule.py", "study/files.py", "study/training_files.py"),
-    *("store/ladder_rounds.py", "run/blocks.py"),
-    *("store/segments/block_files.py", "store/segments/log.py"),
+    *("store/rounds.py", "run/blocks.py"),
+    *("store/block_files.py", "store/log.py"),
 )
 _LEFT_ALONE = {"annotation", "returns", "decorator_list"}
 _NOT_ENTERED = ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom

@@ -20,7 +20,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.trajectories import total_steps
 from rayfbnn.model import prior
 from rayfbnn.numerals import compared
-from rayfbnn.store.stepsizes import stepsizes_of_draws
+from rayfbnn.store.store import stepsizes_of_draws
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:

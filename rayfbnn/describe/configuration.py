@@ -18,7 +18,7 @@ from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
 from rayfbnn.numerals import plain
 from rayfbnn.output.lines import width_up_to
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.sizes import planned_size
+from rayfbnn.store.creation import planned_size
 
 if TYPE_CHECKING:
     from rayfbnn.approximate.approximation import Approximation

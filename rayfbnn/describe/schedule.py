@@ -34,9 +34,8 @@ from rayfbnn.numerals import plain
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.run.sampler import acceptance_by_operation, build_posterior
 from rayfbnn.spec import PhaseSpec, RunSpec
-from rayfbnn.store.ladder_words import level_words
-from rayfbnn.store.sizes import planned_size
-from rayfbnn.store.tuning_rounds import Round, rounds
+from rayfbnn.store.creation import planned_size
+from rayfbnn.store.rounds import Round, level_words, rounds
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:

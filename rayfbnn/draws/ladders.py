@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
 from rayfbnn.store.catalogue import FAMILIES, FORWARD, REPLICA, REVERSE, ROUND_TRIPS, measure_name
-from rayfbnn.store.ladder_words import value_of_level
+from rayfbnn.store.rounds import value_of_level
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError
 from rayfbnn.store.catalogue import LADDER
-from rayfbnn.store.stepsizes import STEPSIZE, stepsizes_of_draws
+from rayfbnn.store.store import STEPSIZE, stepsizes_of_draws
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
@@ -117,7 +117,7 @@ class Draws:
         return tuple(self.starts(draws=slice(0, 1))[:, 0].tolist())
 
     def stat(self, name: str, chains: slice = _ALL, draws: slice = _ALL) -> Array:
-        """Return one of catalogue.STATS, or STEPSIZE (store/stepsizes.py), (n_chains, n_draws) float64."""
+        """Return one of catalogue.STATS, or STEPSIZE (store/store.py), (n_chains, n_draws) float64."""
         return self._read(name, chains, draws)
 
     def of_ladder(self, name: str, chains: slice = _ALL, draws: slice = _ALL) -> Array:

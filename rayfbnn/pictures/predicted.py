@@ -49,7 +49,7 @@ from rayfbnn.pictures.panels import (
     set_log_scale,
     titled,
 )
-from rayfbnn.store.ladder_words import word_for_chains
+from rayfbnn.store.store import word_for_chains
 
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis

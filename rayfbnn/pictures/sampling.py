@@ -27,7 +27,7 @@ from rayfbnn.pictures.figures import (
 )
 from rayfbnn.pictures.panels import Axes, logarithmic, opacity
 from rayfbnn.store.catalogue import FAMILIES
-from rayfbnn.store.ladder_words import MEASURES
+from rayfbnn.store.rounds import MEASURES
 
 if TYPE_CHECKING:
     from rayfbnn.answers.judging.ladder_evidence import LadderEvidence

@@ -31,7 +31,7 @@ from rayfbnn.pictures.sampling import (
 )
 from rayfbnn.reporting.page import beside, picture
 from rayfbnn.reporting.reported_run import ReportedRun
-from rayfbnn.store.ladder_words import word_for_chains
+from rayfbnn.store.store import word_for_chains
 
 _ROWS = 15
 

@@ -34,7 +34,7 @@ from rayfbnn.reporting.predictions import (
 )
 from rayfbnn.reporting.reported_run import ReportedRun, Tell, labels_of
 from rayfbnn.spec.run_spec import settings
-from rayfbnn.store.ladder_words import word_for_chains
+from rayfbnn.store.store import word_for_chains
 from rayfbnn.version import __version__
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from rayfbnn.mcmc.schedule import IterationInfo
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATE, STATS
-from rayfbnn.store.measurements import Measurements, to_document
 from rayfbnn.store.records import SECONDS, Block
-from rayfbnn.store.tuning_rounds import round_of, rounds
+from rayfbnn.store.rounds import Measurements, round_of, rounds, to_document
 from rayfbnn.streams import Streams
 
 

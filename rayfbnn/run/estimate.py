@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from rayfbnn.mcmc.ladder.adaptation import first_settings
 from rayfbnn.mcmc.operation import AUTO, Tuning, gradient_evaluations
 from rayfbnn.numerals import plain
-from rayfbnn.store.ladder_rounds import plan_of
-from rayfbnn.store.ladder_words import round_words, word_for_chains
-from rayfbnn.store.tuning_rounds import round_of
+from rayfbnn.store.rounds import plan_of, round_of, round_words
+from rayfbnn.store.store import word_for_chains
 
 if TYPE_CHECKING:
     from rayfbnn.mcmc.ladder.records import LadderSettings

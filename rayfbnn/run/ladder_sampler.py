@@ -24,10 +24,9 @@ from rayfbnn.run.blocks import BlockPlan, Collected
 from rayfbnn.run.sampler import Sampler, densities_of
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.store.catalogue import FORWARD, REPLICA, REVERSE, ROUND_TRIPS, ladder_shapes, measure_name
-from rayfbnn.store.measurements import LadderMeasured, LadderStarts
 from rayfbnn.store.records import Record
+from rayfbnn.store.rounds import LadderMeasured, LadderStarts, round_of
 from rayfbnn.store.store import Store
-from rayfbnn.store.tuning_rounds import round_of
 from rayfbnn.streams import Streams
 
 

@@ -11,7 +11,7 @@ from rayfbnn.errors import ConfigError, StoreMismatchError, at_most_ten
 from rayfbnn.kernels import choose
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec, differences
-from rayfbnn.store.checking.presence import check_files
+from rayfbnn.store.repair import check_files
 from rayfbnn.store.store import Store
 from rayfbnn.version import difference
 

@@ -27,8 +27,7 @@ from rayfbnn.run.progress import Display, JsonLog, display
 from rayfbnn.run.sampler import Progress
 from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.ladder_words import word_for_chains
-from rayfbnn.store.store import Store
+from rayfbnn.store.store import Store, word_for_chains
 
 _log = logging.getLogger(__name__)
 

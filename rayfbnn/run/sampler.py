@@ -24,8 +24,8 @@ from rayfbnn.run.blocks import BlockPlan, Collected, names_in_summary, next_bloc
 from rayfbnn.run.in_parts import divided, home_of_run, visit_length
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.store.records import BatchProgress, Record
+from rayfbnn.store.rounds import n_finished
 from rayfbnn.store.store import Store
-from rayfbnn.store.tuning_rounds import n_finished
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:

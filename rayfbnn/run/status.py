@@ -16,11 +16,10 @@ from pathlib import Path
 from rayfbnn.errors import StoreError
 from rayfbnn.run.estimate import Pace, iterations_by_phase, relative_times
 from rayfbnn.store.hierarchy import METADATA
-from rayfbnn.store.ladder_words import stage_words
 from rayfbnn.store.locking import has_lock_open, read_holder
 from rayfbnn.store.records import SECONDS, Record
+from rayfbnn.store.rounds import round_of, stage_words
 from rayfbnn.store.store import Store
-from rayfbnn.store.tuning_rounds import round_of
 
 _RECENT = 5  # number of blocks that determine the speed of a batch in a phase
 _QUIET = 5.0  # a batch without a commit for this many times its recent blocks' duration is not at work

@@ -16,7 +16,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import ArrayPlan
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
-from rayfbnn.store.segments.tail import ChunkRows, Tail
+from rayfbnn.store.rows import ChunkRows, Tail
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.protocol import Storage

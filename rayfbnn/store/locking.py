@@ -1,18 +1,27 @@
-"""The lock of the process that runs a store, and the record that names this process."""
+"""The lock of the process that runs a store, the record that names it, and changes of the run's length.
+
+The record of a new length comes first, then the arrays get that length.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from rayfbnn.errors import StoreBusyError, StoreError
-from rayfbnn.store.catalogue import COMMITS
-from rayfbnn.store.checking.documents import HolderDocument, as_document
+from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreError, StoreReadError
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.catalogue import COMMITS, DISCARDED, VERDICTS, ArrayPlan, array_plans
+from rayfbnn.store.creation import Length, check_size
+from rayfbnn.store.documents import HolderDocument, VerdictDocument, as_document
+from rayfbnn.store.hierarchy import METADATA, array_metadata, planned_chunks
+from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
-from rayfbnn.store.root import HOLDER, LOCK
+from rayfbnn.store.root import HOLDER, LOCK, Root, extension_file, is_draw_coordinate, matches, read_sealed
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
@@ -77,3 +86,196 @@ def _in_words(fs: Storage, path: Place) -> str:
     except (FileNotFoundError, StoreError):
         return "another process"
     return f"process {holder.pid} on {holder.host}"
+
+
+def check_longer(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: int) -> None:
+    """Raise ConfigError if a run of this length does not fit into memory or onto the disk."""
+    longer = replace(root.header, n_draws=n_draws, n_blocks=_n_blocks(spec, n_draws))
+    length = Length.from_phase(spec, len(spec.phase) - 1)
+    check_size(longer, spec, length, free_bytes=fs.free_bytes(path), before=root.header)
+
+
+def publish_extension(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: int) -> None:
+    """Publish the new length of the run, which any process may then apply with `_carry_through`."""
+    document = {
+        "store": root.identity,
+        "number": root.n_extensions,
+        "n_draws": n_draws,
+        "n_blocks": _n_blocks(spec, n_draws),
+        "spec": spec.to_dict(),
+        SEAL: NO_SEAL,
+    }
+    if not fs.write_exclusive(extension_file(path, root.n_extensions), seal(document)):
+        raise StoreError(f"{path}: another process extended the run at the same time; try again")
+
+
+def _carry_through(fs: Storage, path: Place, root: Root) -> None:
+    """Give every array the length of the last extension; this can be repeated after a crash.
+
+    Coordinates come first if the run becomes longer, and last if it becomes shorter. Nobody notices a
+    coordinate that is longer than its array, but the missing numbers of a shorter one would be read as 0.
+    """
+    plans = array_plans(root.header, root.spec)
+    _check_before(fs, path, root, plans)
+    steps = [_set_coordinates, _set_metadata]
+    for step in steps if root.header.n_draws >= root.before.n_draws else reversed(steps):
+        step(fs, path, root, plans)
+
+
+def _check_before(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> None:
+    """Raise StoreCorruptError if arrays have a length that no record of an extension gives them."""
+    for plan in plans.values():
+        of_before = {"draw": root.before.n_draws}
+        shape = tuple(of_before.get(dim, n) for dim, n in zip(plan.dims, plan.shape, strict=True))
+        metadata = path / plan.path / METADATA
+        raw = read_sealed(fs, metadata)
+        if not matches(raw, plan) and not matches(raw, replace(plan, shape=shape)):
+            raise StoreCorruptError(
+                f"{extension_file(path, root.n_extensions)}: missing: {metadata} has the length that it gave"
+            )
+
+
+def _set_coordinates(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> None:
+    """Write the numbers of the draws beyond the shorter length; remove chunks that no draw needs."""
+    for plan in plans.values():
+        if is_draw_coordinate(plan) and plan.shape[0] == root.header.n_draws:
+            for file, content in planned_chunks(plan, first=min(root.before.n_draws, plan.shape[0] - 1)):
+                fs.write_atomic(path / file, content)
+            kept = set(plan.chunk_files(range(plan.shape[0])))
+            for file in plan.chunk_files(range(root.before.n_draws)):
+                if file not in kept:
+                    fs.unlink(path / file, below=path)
+            fs.fsync_dir(path / plan.path)
+
+
+def _set_metadata(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> None:
+    for plan in plans.values():
+        metadata = path / plan.path / METADATA
+        if not matches(read_sealed(fs, metadata), plan):
+            fs.write_atomic(metadata, array_metadata(plan))
+            fs.fsync_dir(metadata.parent)
+
+
+def _n_blocks(spec: RunSpec, n_draws: int) -> int:
+    """Return the maximum number of blocks of a batch."""
+    return max(spec.total_iterations, n_draws)
+
+
+_RECORD = re.compile(r"[0-9]{6,9}\.json")
+
+
+@dataclass(frozen=True)
+class RoundVerdict:
+    """The verdict after one round, and the decision.
+
+    iterations       planned length of the last phase when the round ended
+    draws            committed draws of each chain when the round ended
+    decisive         the verdict that decides, "predictions" or "all"
+    predictions, hyperparameters  the grades; "no draws" before the first draw
+    ok               whether the deciding verdict is ok
+    seconds          duration of the round
+    next_iterations  new length of the last phase; None if the run was not extended
+    """
+
+    iterations: int
+    draws: int
+    decisive: str
+    predictions: str
+    hyperparameters: str
+    ok: bool
+    seconds: float
+    next_iterations: int | None
+
+
+class VerdictLog:
+    """The records `commits/verdicts/<number>.json` of the store with the identity `store` (Root.identity).
+
+    The records are for people. Draws do not depend on them: a run that has the final length from the start
+    gives the same draws.
+    """
+
+    def __init__(self, fs: Storage, root: Place, store: str) -> None:
+        """Keep the storage, the store's folder and its identity."""
+        self._fs, self._root, self._store = fs, root, store
+
+    @property
+    def folder(self) -> Place:
+        """Folder of the records, which exists once there is a record."""
+        return self._root / COMMITS / VERDICTS
+
+    def files(self) -> list[Place]:
+        """Return the files of the records in order."""
+        if not self._fs.exists(self.folder):
+            return []
+        return [self.folder / name for name in self._fs.listdir(self.folder) if _RECORD.fullmatch(name)]
+
+    def read(self, file: Place) -> RoundVerdict:
+        """Read one record; StoreCorruptError if it is damaged or in the wrong place."""
+        raw = unseal(self._fs.read(file), file)
+        document = as_document(VerdictDocument, raw, file, "a record of a verdict").model_dump()
+        if (document.pop("store"), document.pop("number")) != (self._store, int(file.stem)):
+            raise StoreCorruptError(f"{file}: belongs to another store or has another number")
+        del document["seal"]
+        return RoundVerdict(**document)
+
+    def all(self) -> list[RoundVerdict]:
+        """Read all records in order."""
+        return [self.read(file) for file in self.files()]
+
+    def append(self, verdict: RoundVerdict) -> None:
+        """Add a record, durably. Only the holder of the store's lock may do this."""
+        self._fs.mkdir(self.folder)
+        self._fs.fsync_dir(self.folder.parent)
+        number = max((int(file.stem) for file in self.files()), default=-1) + 1
+        document = {"store": self._store, "number": number, **asdict(verdict), SEAL: NO_SEAL}
+        self._fs.write_exclusive(self.folder / f"{number:06d}.json", seal(document))
+
+    def discard(self, file: Place) -> None:
+        """Move a damaged record aside."""
+        aside = self._root / COMMITS / DISCARDED
+        self._fs.mkdir(aside)
+        taken = len(self._fs.listdir(aside))
+        kept = aside / f"{taken:04d}-verdict-{file.name}"
+        self._fs.rename_new(file, kept, below=self._root)
+
+
+def finish(store: OpenStore) -> OpenStore:
+    """Finish the work that a crash interrupted, and return the store as it is afterwards.
+
+    Half-written files and gathered blocks are removed, arrays get the length of the last extension, and the
+    head of each batch names its last block.
+    """
+    _sweep(store)
+    store = finish_extension(store)
+    batches = range(store.header.n_batches)
+    seen = store.commits.look(batches)
+
+    def finish_batch(batch: int) -> None:
+        with suppress(StoreCorruptError, StoreReadError):  # whoever reads the batch gets the error
+            store.commits.finish(batch, seen.get(batch))
+
+    store.fs.each(finish_batch, batches)
+    return store
+
+
+def finish_extension(store: OpenStore) -> OpenStore:
+    """Give all arrays the length of the last extension, and return the store as it is afterwards."""
+    store = OpenStore.from_files(store.fs, store.path, store)
+    if not store.is_pending:
+        return store
+    _carry_through(store.fs, store.path, store.root)
+    return OpenStore.from_files(store.fs, store.path, store)
+
+
+def _sweep(store: OpenStore) -> None:
+    folders = [store.path, *(store.path / path for path in store.hierarchy.plans)]
+    folders += (store.commits.files.folder(batch) for batch in range(store.header.n_batches))
+    for folder in folders:
+        store.fs.sweep(folder, below=store.path)
+    if store.tuning.rounds and store.fs.exists(store.tuning.folder):
+        store.fs.sweep(store.tuning.folder, below=store.path)
+        # The process that wrote the last record may have died before it synced the folder.
+        store.fs.fsync_dir(store.tuning.folder)
+    verdicts = VerdictLog(store.fs, store.path, store.root.identity)
+    if store.fs.exists(verdicts.folder):
+        store.fs.sweep(verdicts.folder, below=store.path)

@@ -1,28 +1,32 @@
 """The store of a run: a plain Zarr hierarchy. Each block of draws is added whole or not at all.
 
-docs/store.md describes the format, and segments/appending.py adds a block.
+docs/store.md describes the format, and appending.py adds a block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
 from rayfbnn.errors import StoreMismatchError, StoreOvertakenError, at_most_ten
+from rayfbnn.mcmc.trajectories import last_stepsizes
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
-from rayfbnn.store import creation, extension, reading
+from rayfbnn.store import creation, locking, opened
+from rayfbnn.store.appending import append, gather
 from rayfbnn.store.catalogue import Kind, StateShapes
-from rayfbnn.store.checking.repair import repair
-from rayfbnn.store.checking.verify import verify
-from rayfbnn.store.extension import VerdictLog
+from rayfbnn.store.creation import new_header
 from rayfbnn.store.hierarchy import Hierarchy
-from rayfbnn.store.locking import locked
+from rayfbnn.store.locking import VerdictLog, locked
+from rayfbnn.store.log import CommitLog
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import (
     SECONDS,
@@ -33,15 +37,15 @@ from rayfbnn.store.records import (
     Section,
     VerifyReport,
 )
+from rayfbnn.store.repair import repair
 from rayfbnn.store.root import Root
-from rayfbnn.store.segments.appending import append
-from rayfbnn.store.segments.gathering import gather
-from rayfbnn.store.segments.log import CommitLog
-from rayfbnn.store.sizes import new_header
-from rayfbnn.store.storage.homes import storage_of
+from rayfbnn.store.rounds import word_of_run
+from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.places import Place, place_of
 from rayfbnn.store.storage.protocol import Result, Storage
 from rayfbnn.store.tuning_log import TuningLog
+from rayfbnn.store.verify import verify
+from rayfbnn.streams import Purpose, Streams
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -249,7 +253,7 @@ class Store:
     @cached_property
     def data(self) -> Dataset:
         """The training cases; StoreCorruptError if they are not those of the run."""
-        return reading.training_data(self.opened)
+        return opened.training_data(self.opened)
 
     @property
     def targets(self) -> Array:
@@ -261,7 +265,7 @@ class Store:
 
         Workers use this, because `data` holds all inputs in float64.
         """
-        return reading.standardized_cases(self.opened)
+        return opened.standardized_cases(self.opened)
 
     def batch_chains(self, batch: int) -> range:
         """Return the numbers of the chains in a batch."""
@@ -363,7 +367,7 @@ class Store:
 
         committed  number of draws that are known to be committed; None asks the records of every batch
         """
-        return reading.read_positions(self.opened, draws, chains, section, committed)
+        return opened.read_positions(self.opened, draws, chains, section, committed)
 
     def read_precisions(
         self,
@@ -374,7 +378,7 @@ class Store:
         committed: int | None = None,
     ) -> Array:
         """Return precisions, sigma**-2, (n_chains, n_draws, n_precisions); arguments as above."""
-        return reading.read_precisions(self.opened, draws, chains, section, committed)
+        return opened.read_precisions(self.opened, draws, chains, section, committed)
 
     def read_stat(
         self,
@@ -386,21 +390,21 @@ class Store:
         committed: int | None = None,
     ) -> Array:
         """Return one of catalogue.STATS, (n_chains, n_draws) float64; other arguments as above."""
-        return reading.read_stat(self.opened, name, draws, chains, section, committed)
+        return opened.read_stat(self.opened, name, draws, chains, section, committed)
 
     def read_ladder(
         self, name: str, draws: slice = _ALL, chains: slice = _ALL, *, committed: int | None = None
     ) -> Array:
         """Return one of the arrays of catalogue.LADDER, (n_chains, n_draws, ...) float32."""
-        return reading.read_ladder(self.opened, name, draws, chains, committed)
+        return opened.read_ladder(self.opened, name, draws, chains, committed)
 
     def read_predictive(self, name: str, draws: slice = _ALL) -> Array:
         """Return one of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of draws from the prior."""
-        return reading.read_predictive(self.opened, name, draws)
+        return opened.read_predictive(self.opened, name, draws)
 
     def datatree(self) -> xr.DataTree:
         """Return posterior, sample_stats and data as ArviZ expects them; values are read when needed."""
-        return reading.datatree(self.opened)
+        return opened.datatree(self.opened)
 
     # For the process that runs the store.
 
@@ -413,7 +417,7 @@ class Store:
         with locked(self.fs, self.path):
             self._is_locked = True
             try:
-                self.opened = extension.finish(self.opened)
+                self.opened = locking.finish(self.opened)
                 yield
             finally:
                 self._is_locked = False
@@ -447,9 +451,9 @@ class Store:
                 )
             if n_draws == self.root.header.n_draws and spec == self.spec:
                 return
-            extension.check_longer(self.fs, self.path, self.root, spec, n_draws)
-            extension.publish_extension(self.fs, self.path, self.root, spec, n_draws)
-            self.opened = extension.finish_extension(self.opened)
+            locking.check_longer(self.fs, self.path, self.root, spec, n_draws)
+            locking.publish_extension(self.fs, self.path, self.root, spec, n_draws)
+            self.opened = locking.finish_extension(self.opened)
 
     def verify(self) -> VerifyReport:
         """Check every file against its checksum and its record; problems are listed, not raised."""
@@ -467,3 +471,69 @@ class Store:
 
     def _locked(self) -> AbstractContextManager[None]:
         return nullcontext() if self._is_locked else self.lock()
+
+
+if TYPE_CHECKING:
+    from rayfbnn.store.store import Store
+
+STEPSIZE = "stepsize"  # the name that views of draws read these stepsizes by
+_AT_ONCE = 50_000  # numbers of chains times draws
+
+
+@dataclass(frozen=True)
+class _Rows(Streams):
+    """Streams whose rows are chains at iterations of their own.
+
+    iterations  (n_rows,) uint64
+    """
+
+    iterations: Array = None
+
+    def of_some(self, rows: Array) -> Streams:
+        """Return some of the rows."""
+        return replace(self, chains=self.chains[rows], iterations=self.iterations[rows])
+
+    def _counter(
+        self, purpose: Purpose, index: int, attempt: int, *, blocks: range
+    ) -> tuple[Array, Array, Array, Array]:
+        block, use, operation, _ = super()._counter(purpose, index, attempt, blocks=blocks)
+        return block, use, operation, self.iterations[:, None]
+
+
+def stepsizes_of_draws(store: Store, chains: slice, draws: slice) -> Array:
+    """Return the stepsize behind the `energy_change` of each draw, (n_chains, n_draws) float64.
+
+    It is the factor on the heuristic stepsizes, with its jitter (trajectories.last_stepsizes), and NaN for
+    draws without one, and for those of ladders. Nothing is read but the settings that tuning has found.
+
+    chains, draws  slices of step 1 with both ends
+    """
+    values = np.full((chains.stop - chains.start, draws.stop - draws.start), np.nan)
+    first_iteration, first_draw = 1, 0
+    for phase in store.spec.phase if store.kind == "mcmc" and store.spec.ladder is None else ():
+        end = first_draw + phase.iterations if phase.keep is True else first_draw
+        low, high = max(first_draw, draws.start), min(end, draws.stop)
+        at_once = max(1, _AT_ONCE // max(1, len(values)))
+        for first in range(low, high, at_once):
+            some = np.arange(first, min(first + at_once, high))
+            streams = _rows(store.spec.seed, chains, some - first_draw + first_iteration)
+            factors = last_stepsizes(phase.operations, store.tuning.at(first_iteration), streams)
+            if factors is not None:
+                values[:, some - draws.start] = factors.reshape(len(values), -1)
+        first_iteration, first_draw = first_iteration + phase.iterations, end
+    return values
+
+
+def _rows(seed: int, chains: slice, iterations: Array) -> Streams:
+    """Return streams with a row for each chain and iteration, chain after chain."""
+    numbers = np.arange(chains.start, chains.stop, dtype=np.uint64)
+    return _Rows(
+        seed,
+        np.repeat(numbers, len(iterations)),
+        iterations=np.tile(iterations.astype(np.uint64), len(numbers)),
+    )
+
+
+def word_for_chains(store: Store) -> str:
+    """Return "ladders" for a run of ladders, whose chains these are, and "chains" for any other store."""
+    return word_of_run(store.spec) if store.kind == "mcmc" else "chains"

@@ -18,22 +18,29 @@ from rayfbnn.mcmc.tuning.choosing import settings_after
 from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.mcmc.tuning.settings import first_settings, lengths, with_steps
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING
-from rayfbnn.store.checking.documents import TuningDocument, as_document
-from rayfbnn.store.checking.measurements import measurements_problem, settings_problem
-from rayfbnn.store.ladder_rounds import (
+from rayfbnn.store.documents import TuningDocument, as_document
+from rayfbnn.store.known import Seen
+from rayfbnn.store.log import CommitLog
+from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
+from rayfbnn.store.rounds import (
     LadderRound,
+    Round,
     adapting_round,
+    as_lists,
     ladder_body,
     ladder_from,
+    measured_from,
+    measurements_problem,
+    n_finished,
+    n_rounds,
+    round_of,
+    rounds,
+    settings_problem,
     starting_round,
+    to_document,
 )
-from rayfbnn.store.measurements import as_lists, measured_from, to_document
-from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
-from rayfbnn.store.segments.known import Seen
-from rayfbnn.store.segments.log import CommitLog
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
-from rayfbnn.store.tuning_rounds import Round, n_finished, n_rounds, round_of, rounds
 
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec

@@ -16,8 +16,8 @@ from rayfbnn.draws.quantities import DENSITIES, Quantities
 from rayfbnn.draws.view import Draws, of_store
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, at_most_ten
 from rayfbnn.run.running import unfinished_batches
-from rayfbnn.store.checking.presence import check_files
-from rayfbnn.store.storage.homes import storage_of
+from rayfbnn.store.repair import check_files
+from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.places import Place, as_typed, place_of
 from rayfbnn.store.store import Store
 from rayfbnn.study.plan import (

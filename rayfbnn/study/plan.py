@@ -23,7 +23,7 @@ from rayfbnn.errors import (
 )
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec, differences
-from rayfbnn.store.checking.documents import as_document
+from rayfbnn.store.documents import as_document
 from rayfbnn.store.locking import lock_of
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
 from rayfbnn.store.storage.building import hidden_name

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import Field
 
 from rayfbnn.errors import ConfigError, StoreCorruptError
-from rayfbnn.store.checking.documents import (
+from rayfbnn.store.documents import (
     RESULTS_BEFORE,
     Count,
     Digest,

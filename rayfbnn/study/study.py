@@ -14,8 +14,8 @@ from rayfbnn.errors import ConfigError, DataError, RayFBNNError, StoreExistsErro
 from rayfbnn.output.printing import say
 from rayfbnn.run.hardware import kernel_name, n_cores
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.building import hidden_name
-from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, place_of
 from rayfbnn.store.store import Store
 from rayfbnn.study.files import StudyFiles

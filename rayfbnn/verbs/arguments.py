@@ -24,7 +24,7 @@ from rayfbnn.errors import (
 from rayfbnn.output.whole_file import check_takes_files
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.root import root_document, store_around
-from rayfbnn.store.storage.homes import storage_of
+from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.places import Place, as_typed, is_address, place_of
 from rayfbnn.store.store import Store
 

@@ -183,7 +183,7 @@ def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> 
     VerifyReport
         Number of files checked, every problem that was found (before a repair), and the steps of the repair.
     """
-    from rayfbnn.store.checking.verify import verify as verify_files
+    from rayfbnn.store.verify import verify as verify_files
 
     if dry_run and not repair:
         raise ConfigError("dry_run: only for a repair; give repair as well")

@@ -12,7 +12,7 @@ from rayfbnn.errors import ConfigError, StoreExistsError
 from rayfbnn.run.hardware import n_cores
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.messages import WEIGHTS_REFUSED
-from rayfbnn.store.storage.homes import storage_of
+from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from rayfbnn.data import Source, read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.run.hardware import n_cores, with_batches
-from rayfbnn.store.ladder_words import word_for_chains
 from rayfbnn.store.storage.places import is_address
-from rayfbnn.store.store import Store
+from rayfbnn.store.store import Store, word_for_chains
 from rayfbnn.verbs.arguments import Spec, place_given, read_spec
 
 if TYPE_CHECKING:

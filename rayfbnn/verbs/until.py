@@ -16,9 +16,8 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
 from rayfbnn.run.resuming import set_length
 from rayfbnn.spec.defaults import FIRST_ITERATIONS
-from rayfbnn.store.extension import RoundVerdict
-from rayfbnn.store.ladder_words import word_for_chains
-from rayfbnn.store.store import Store
+from rayfbnn.store.locking import RoundVerdict
+from rayfbnn.store.store import Store, word_for_chains
 from rayfbnn.verbs.arguments import check_decisive
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from rayfbnn.errors import StoreBusyError, StoreError, StoreFullError
+from rayfbnn.store.appending import gather
 from rayfbnn.store.creation import is_ours
-from rayfbnn.store.segments.gathering import gather
 from rayfbnn.store.storage.bucket import Bucket, Tag
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.store import Store

@@ -24,8 +24,7 @@ from rayfbnn.errors import RayFBNNError
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import RunOptions, run_rounds, unfinished_batches
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.extension import RoundVerdict
-from rayfbnn.store.locking import HOLDER
+from rayfbnn.store.locking import HOLDER, RoundVerdict
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study

@@ -12,10 +12,10 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreFormatError
-from rayfbnn.store.checking.verify import verify
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, seal_of, unseal
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
+from rayfbnn.store.verify import verify
 from rayfbnn.streams import Purpose, Streams
 from tests.support.store.crashes import half_way
 from tests.support.store.disks import File, MemoryDisk, flipped

@@ -18,9 +18,9 @@ import xarray  # noqa: F401  so that each process below has it
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from rayfbnn.store.extension import RoundVerdict
 from rayfbnn.store.hierarchy import planned_chunks, text_chunk
-from rayfbnn.store.segments.payload import joined
+from rayfbnn.store.locking import RoundVerdict
+from rayfbnn.store.payload import joined
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from tests.support.small import make_store, small_spec

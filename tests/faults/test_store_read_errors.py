@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from rayfbnn.errors import StoreError, StoreMismatchError, StoreReadError
-from rayfbnn.store.checking.verify import verify
 from rayfbnn.store.records import NO_SEAL, SEAL, VerifyReport, seal, unseal
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.store.store import Store
+from rayfbnn.store.verify import verify
 from tests.support.store.crashes import half_way, undisturbed
 from tests.support.store.disks import Failing, MemoryDisk, flipped
 from tests.support.store.toy import PATH, contents, create, opened, run_to_end

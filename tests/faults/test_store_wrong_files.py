@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.store.checking.heads import HEAD
-from rayfbnn.store.checking.verify import verify
-from rayfbnn.store.records import NO_SEAL, SEAL, seal
-from rayfbnn.store.segments.payload import joined, split
+from rayfbnn.store.payload import joined, split
+from rayfbnn.store.records import HEAD, NO_SEAL, SEAL, seal
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
+from rayfbnn.store.verify import verify
 from rayfbnn.streams import Purpose, Streams
 from tests.support.store.crashes import half_way
 from tests.support.store.disks import MemoryDisk

@@ -18,7 +18,7 @@ from rayfbnn.errors import StoreCorruptError
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.run.sampler import Sampler, build_posterior, posterior_of_run
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.sizes import chunk_cases
+from rayfbnn.store.creation import chunk_cases
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from tests.support.small import small, small_spec

@@ -12,7 +12,7 @@ from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operations import Hybrid, HybridMarginal, Rescale, SampleNoise, Sghmc
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.sizes import planned_size
+from rayfbnn.store.creation import planned_size
 from rayfbnn.store.store import Store
 from tests.support.small import small, write_train
 

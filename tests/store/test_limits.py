@@ -11,7 +11,7 @@ from rayfbnn import api
 from rayfbnn.api import prior, resume, sample
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec import RunSpec
-from rayfbnn.store import sizes
+from rayfbnn.store import creation
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec
@@ -24,7 +24,7 @@ GB = 10**9
 
 @pytest.fixture
 def memory_of_8_gb(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "memory_of_machine", lambda: 8 * GB)
+    monkeypatch.setattr(creation, "memory_of_machine", lambda: 8 * GB)
 
 
 def files(folder: Path) -> dict[Path, bytes]:

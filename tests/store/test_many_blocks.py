@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rayfbnn.state import ChainState
+from rayfbnn.store import appending
 from rayfbnn.store.records import Block
-from rayfbnn.store.segments import gathering
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.store.store import Store
@@ -109,8 +109,8 @@ def test_blocks_that_a_crash_has_left_beside_their_segment_are_removed_by_the_ne
 
 def test_chunks_gathered_one_at_a_time_are_those_gathered_together(monkeypatch: pytest.MonkeyPatch) -> None:
     disks = [half_way().copy(), half_way().copy()]
-    for disk, n_bytes in zip(disks, (0, gathering._BYTES_AT_ONCE), strict=True):
-        monkeypatch.setattr(gathering, "_BYTES_AT_ONCE", n_bytes)
+    for disk, n_bytes in zip(disks, (0, appending._BYTES_AT_ONCE), strict=True):
+        monkeypatch.setattr(appending, "_BYTES_AT_ONCE", n_bytes)
         commit_one(disk)
     one_at_a_time, together, before = (
         {path: file.live for path, file in disk.files().items()} for disk in (*disks, half_way())

@@ -10,8 +10,7 @@ import pytest
 
 import rayfbnn
 from rayfbnn.draws.view import committed
-from rayfbnn.store import hierarchy
-from rayfbnn.store.segments import block_files
+from rayfbnn.store import block_files, hierarchy
 from rayfbnn.store.storage.recent import Recent
 from rayfbnn.store.store import Store
 from tests.support.small import small_spec

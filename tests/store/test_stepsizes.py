@@ -13,7 +13,7 @@ from rayfbnn.arrays import Array, to_host
 from rayfbnn.draws.subsets import chosen
 from rayfbnn.draws.view import committed
 from rayfbnn.mcmc import metropolis, stepsizes
-from rayfbnn.store import stepsizes as stored
+from rayfbnn.store import store as stored
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
 from tests.support.small import small_spec

@@ -22,8 +22,8 @@ from rayfbnn.errors import (
     StoreReadError,
 )
 from rayfbnn.store.creation import is_ours
+from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.bucket import Bucket, Tag
-from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.storage.places import ObjectPath, Place, key_below, place_of
 from rayfbnn.store.storage.posix import FileSystem

@@ -26,10 +26,10 @@ from rayfbnn.run.running import run_rounds, unfinished_batches
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
+from rayfbnn.store.rounds import MOST_ROUNDS, n_finished, round_of, rounds
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
-from rayfbnn.store.tuning_rounds import MOST_ROUNDS, n_finished, round_of, rounds
 from tests.support.small import assert_same_draws, make_store, small, small_spec
 from tests.support.store.buckets import PLACE, MemoryBucket, storage
 from tests.support.store.disks import MemoryDisk

@@ -22,7 +22,7 @@ from rayfbnn.draws.view import Draws
 from rayfbnn.numerals import compared
 from rayfbnn.reduce.effective import MIN_DRAWS
 from rayfbnn.store.catalogue import FAMILIES
-from rayfbnn.store.ladder_words import MEASURES
+from rayfbnn.store.rounds import MEASURES
 from rayfbnn.store.storage.places import as_typed
 
 MAX_SPREAD = 0.3  # nats, within families and between them

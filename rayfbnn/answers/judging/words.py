@@ -12,7 +12,7 @@ from rayfbnn.mcmc.heatbath import Heatbath
 from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.operation import AUTO, Operation, automatic, unrolled, with_inner
 from rayfbnn.mcmc.sghmc import Sghmc
-from rayfbnn.store.ladder_words import word_of_run
+from rayfbnn.store.rounds import word_of_run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,9 +24,8 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.ladder_sampler import ladders_from, of_levels, tops
 from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import posterior_of_run
-from rayfbnn.store import tuning_log, tuning_rounds
+from rayfbnn.store import payload, rounds, tuning_log
 from rayfbnn.store.catalogue import LADDER
-from rayfbnn.store.segments import payload
 from rayfbnn.store.store import Store
 from tests.support.mutants import mutant
 from tests.support.small import make_store
@@ -97,7 +96,7 @@ def test_kept_draws_are_of_the_last_settings_alone(tmp_path: Path) -> None:
 
 FROZEN_MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "levels and stepsizes adapt among kept draws": (
-        tuning_rounds,
+        rounds,
         "for length in spec.ladder.rounds:",
         "for length in (*spec.ladder.rounds, 4):",
     ),
@@ -120,7 +119,7 @@ def test_mutant_of_frozen_settings_is_killed(
 ) -> None:
     module, old, new = FROZEN_MUTANTS[name]
     changed = mutant(module, (old, new))
-    if module is tuning_rounds:
+    if module is rounds:
         for user in (tuning_log, blocks, payload):
             monkeypatch.setattr(user, "rounds", changed.rounds)
     else:

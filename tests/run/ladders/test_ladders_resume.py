@@ -19,7 +19,7 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray.actors import Worker
 from rayfbnn.run.running import run_rounds
 from rayfbnn.store.catalogue import LADDER
-from rayfbnn.store.ladder_rounds import starting_round
+from rayfbnn.store.rounds import starting_round
 from rayfbnn.store.store import Store
 from tests.support.small import make_store
 from tests.support.store.ladder_runs import assert_same_ladders, contents, ladder_spec, run_ladders

@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from rayfbnn.errors import ConfigError, StoreCorruptError
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.checking import documents
-from rayfbnn.store.checking.documents import Document, as_document
+from rayfbnn.store import documents
+from rayfbnn.store.documents import Document, as_document
+from rayfbnn.store.payload import joined
 from rayfbnn.store.records import SEAL, seal_of
-from rayfbnn.store.segments.payload import joined
 from rayfbnn.study import sealed as of_studies
 from tests.support.store.forging import chain_again, document, sealed
 from tests.support.store.hostile import parts, put

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from rayfbnn.errors import RayFBNNError
-from rayfbnn.store.checking.verify import verify
+from rayfbnn.store.payload import joined, split
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, seal_of
-from rayfbnn.store.segments.payload import joined, split
 from rayfbnn.store.store import Store
+from rayfbnn.store.verify import verify
 from tests.support.store.toy import contents, step
 
 MOST_MEMORY = 2**30  # bytes beyond those that the process had

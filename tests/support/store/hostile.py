@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rayfbnn.store.segments.payload import joined, split
+from rayfbnn.store.payload import joined, split
 from tests.support.store.forging import chain_again, document, forge, sealed
 
 CHUNK = "posterior/io/c.1.0.0.0"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from rayfbnn.store.checking.heads import Head
-from rayfbnn.store.records import Record
-from rayfbnn.store.segments.block_files import BlockFiles
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.block_files import BlockFiles
+from rayfbnn.store.records import Head, Record, RunUpdates
+from rayfbnn.store.storage.protocol import Result, Storage
 
 
 class Seen(NamedTuple):
@@ -109,3 +111,68 @@ class KnownRecords:
         """Forget all records of a batch; True if there were any."""
         known = self._batches.pop(batch, _Batch())
         return bool(known.single or known.segments)
+
+
+Item = TypeVar("Item")
+
+
+def look_ahead(
+    fs: Storage,
+    files: BlockFiles,
+    known: KnownRecords,
+    read_head: Callable[[int], Head],
+    batches: Sequence[int],
+) -> dict[int, Seen]:
+    """Read the names, the heads and the new records of several batches, and return what was seen of each.
+
+    Only a slow storage is asked in this way; the result is empty for others. It takes one listing, and then
+    the time of a few requests, because several are made at once. A batch with a damaged file is left out:
+    whoever reads it gets the error.
+    """
+    if fs.at_once == 1:
+        return {}
+    numbers = files.numbers_of(batches)
+    heads = fs.each(_or_none(read_head), batches)
+    seen = {head.batch: Seen(head, *numbers[head.batch]) for head in heads if head is not None}
+    segments = [(batch, number) for batch, one in seen.items() for number in known.unread_segments(one)]
+    fs.each(_or_none(lambda item: known.segment(*item)), segments)
+    single = {batch: _or_none(known.unread_blocks)(one) for batch, one in seen.items()}
+    blocks = [(batch, number) for batch, unread in single.items() for number in unread or ()]
+    fs.each(_or_none(lambda item: known.block(*item)), blocks)
+    return {batch: one for batch, one in seen.items() if single[batch] is not None}
+
+
+def _or_none(read: Callable[[Item], Result]) -> Callable[[Item], Result | None]:
+    """Return a function that reads something, with None as the result if it is damaged or missing."""
+
+    def attempt(item: Item) -> Result | None:
+        try:
+            return read(item)
+        except StoreCorruptError:
+            return None
+
+    return attempt
+
+
+class UpdateSums:
+    """The sum of the updates of each batch so far, to which records are added as they are read."""
+
+    def __init__(self) -> None:
+        self._sums: dict[int, tuple[Record, RunUpdates]] = {}  # by batch: last record in the sum, sum
+
+    def add(self, record: Record) -> None:
+        """Add a record's updates to the sum of its batch if it is the next one."""
+        summed, updates = self._sums.get(record.batch, (None, RunUpdates()))
+        if record.previous == ("" if summed is None else summed.last_digest):
+            self._sums[record.batch] = record, updates + record.updates
+
+    def until(self, last: Record) -> RunUpdates | None:
+        """Return the sum of a batch up to its record `last`; None if the sum ends with another record."""
+        summed, updates = self._sums.get(last.batch, (None, RunUpdates()))
+        return updates if summed is not None and summed.last_digest == last.last_digest else None
+
+    def replace(self, records: Sequence[Record]) -> RunUpdates:
+        """Replace the sum of a batch by that of all its records so far, and return it."""
+        updates = sum((record.updates for record in records), RunUpdates())
+        self._sums[records[-1].batch] = records[-1], updates
+        return updates

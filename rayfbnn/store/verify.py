@@ -13,32 +13,29 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_rows
-from rayfbnn.store.checking.consistency import check_record
-from rayfbnn.store.extension import VerdictLog
 from rayfbnn.store.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
-from rayfbnn.store.locking import read_holder
-from rayfbnn.store.metadata import (
-    check_draws,
-    check_fixed_chunks,
-    check_layout,
-    draw_chunks,
-    is_draw_coordinate,
-    metadata_files,
-    read_metadata_file,
-)
+from rayfbnn.store.locking import VerdictLog, read_holder
+from rayfbnn.store.log import CommitLog
 from rayfbnn.store.opened import commit_log
 from rayfbnn.store.records import BatchProgress, Problem, Record, VerifyReport
 from rayfbnn.store.root import (
     HOLDER,
     Root,
+    check_draws,
+    check_fixed_chunks,
+    check_layout,
+    draw_chunks,
     extension_files,
+    is_draw_coordinate,
+    metadata_files,
     read_fixed,
+    read_metadata_file,
     read_root,
     read_sealed,
     root_document,
 )
-from rayfbnn.store.segments.log import CommitLog
-from rayfbnn.store.storage.homes import storage_of
+from rayfbnn.store.rows import check_record
+from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.places import Place, key_below, place_of
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog

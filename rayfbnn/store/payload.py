@@ -16,11 +16,10 @@ from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATE, ArrayPlan, Header, StateShapes, state_shapes
-from rayfbnn.store.checking.measurements import measurements_problem
 from rayfbnn.store.records import Record, Section
+from rayfbnn.store.rounds import Round, measurements_problem, round_of, rounds
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import MOST_BYTES
-from rayfbnn.store.tuning_rounds import Round, round_of, rounds
 
 _START = b"rayfbnn record, bytes: "
 _DIGITS = 9

@@ -9,14 +9,11 @@ from functools import partial
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError, StoreOvertakenError
 from rayfbnn.state import ChainState
+from rayfbnn.store.block_files import NAME, BlockFiles, MissingFile, missing
 from rayfbnn.store.catalogue import COMMITS, DISCARDED
-from rayfbnn.store.checking.heads import HEAD, Head, read_head, write_head
-from rayfbnn.store.records import BatchProgress, Record, RunUpdates
-from rayfbnn.store.segments.ahead import look_ahead
-from rayfbnn.store.segments.block_files import NAME, BlockFiles, MissingFile, missing
-from rayfbnn.store.segments.known import KnownRecords, Seen
-from rayfbnn.store.segments.payload import PayloadLayout
-from rayfbnn.store.segments.sums import UpdateSums
+from rayfbnn.store.known import KnownRecords, Seen, UpdateSums, look_ahead
+from rayfbnn.store.payload import PayloadLayout
+from rayfbnn.store.records import HEAD, BatchProgress, Head, Record, RunUpdates, read_head, write_head
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Result, Storage
 

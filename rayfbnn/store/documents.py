@@ -213,7 +213,7 @@ class LadderSumsDocument(Document):
 
 
 class LadderMeasuredDocument(Document):
-    """The measurements of ladders in a block, see `store.measurements.LadderMeasured`."""
+    """The measurements of ladders in a block, see `rounds.LadderMeasured`."""
 
     settings: LadderSettingsDocument
     measured: LadderSumsDocument
@@ -226,14 +226,14 @@ class LadderMeasuredDocument(Document):
 
 
 class LadderStartsDocument(Document):
-    """The noise of the chains that ladders start from, see `store.measurements.LadderStarts`."""
+    """The noise of the chains that ladders start from, see `rounds.LadderStarts`."""
 
     n_starts: Annotated[int, Field(ge=1, le=2**53)]
     top: Sums
 
 
 class LadderDocument(Document):
-    """A round of ladders, see `store.ladder_rounds.LadderRound`."""
+    """A round of ladders, see `rounds.LadderRound`."""
 
     measured: LadderStartsDocument | LadderMeasuredDocument
     settings: LadderSettingsDocument
@@ -291,7 +291,7 @@ class RecordDocument(Document):
 
 
 class HeadDocument(Document):
-    """The number of blocks of a batch, see `heads.Head`."""
+    """The number of blocks of a batch, see `records.Head`."""
 
     store: Digest
     batch: Whole
@@ -301,7 +301,7 @@ class HeadDocument(Document):
 
 
 class VerdictDocument(Document):
-    """A verdict on a run in rounds, see `extension.RoundVerdict`."""
+    """A verdict on a run in rounds, see `locking.RoundVerdict`."""
 
     store: Digest
     number: Whole

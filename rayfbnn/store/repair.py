@@ -8,11 +8,12 @@ from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError, StoreMismatchError, at_most_ten
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING, VERDICTS
-from rayfbnn.store.checking.heads import HEAD
-from rayfbnn.store.checking.verify import verify
-from rayfbnn.store.extension import VerdictLog
+from rayfbnn.store.hierarchy import holds
+from rayfbnn.store.locking import VerdictLog
 from rayfbnn.store.opened import OpenStore
-from rayfbnn.store.records import Problem, VerifyReport
+from rayfbnn.store.records import HEAD, Problem, VerifyReport
+from rayfbnn.store.root import is_draw_coordinate
+from rayfbnn.store.verify import verify
 from rayfbnn.version import difference
 
 
@@ -177,3 +178,31 @@ def _is_needed(store: OpenStore, problem: Problem, first_blocks: dict[int, int])
     draws = progress.warmup_draws if problem.file.startswith("warmup_") else progress.draws
     number = int(problem.file.rpartition("/")[2].split(".")[2])
     return number * store.header.draws_per_chunk < draws
+
+
+def check_files(store: OpenStore) -> None:
+    """Raise StoreCorruptError for a missing file, or for a chunk of another size than planned.
+
+    Metadata, commit records and the blocks that are not gathered yet were read when the store was opened, and
+    records of tuning are read now. Chunks are only listed, because reading them takes as long as predicting.
+    """
+    plans = store.hierarchy.plans
+    files = [
+        file
+        for plan in plans.values()
+        if plan.dims[:2] != ("chain", "draw")
+        # Before a pending extension is finished, the numbers of its draws need not be there.
+        and not (store.is_pending and is_draw_coordinate(plan))
+        for file in plan.files_of_rows()
+    ]
+    listed = store.fs.each(lambda path: store.fs.sizes(store.path / path), plans)
+    sizes = dict(zip(plans, listed, strict=True))
+    for file in (*files, *store.rows.chunk_files()):
+        path, _, name = file.rpartition("/")
+        plan, size = plans[path], sizes[path].get(name)
+        if size == plan.most_bytes:
+            continue
+        problem = "missing" if size is None else f"damaged: {size} bytes instead of {plan.most_bytes}"
+        raise StoreCorruptError(f"{store.path / file}: {problem}{holds(plan, file)}")
+    progress = store.commits.progress_of(range(store.header.n_batches))
+    store.tuning.check_until(max(batch.iteration for batch in progress))

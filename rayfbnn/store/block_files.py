@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.store.checking.heads import batch_folder
-from rayfbnn.store.records import Record, seal_of
-from rayfbnn.store.segments.payload import PayloadLayout, joined, size_of_header, split
+from rayfbnn.store.payload import PayloadLayout, joined, size_of_header, split
+from rayfbnn.store.records import Record, batch_folder, seal_of
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.storage.recent import Recent

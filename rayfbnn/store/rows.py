@@ -1,0 +1,304 @@
+"""The committed draws by the chunk that holds them: their digests, and draws still in the files of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rayfbnn.arrays import Array
+from rayfbnn.errors import StoreCorruptError, StoreError
+from rayfbnn.store.block_files import MissingFile
+from rayfbnn.store.catalogue import ArrayPlan, Header, chunk_rows
+from rayfbnn.store.known import Seen
+from rayfbnn.store.log import CommitLog
+from rayfbnn.store.records import BatchProgress, Block, Record, Section
+from rayfbnn.store.storage.places import Place
+
+
+def check_record(
+    record: Record, before: BatchProgress, header: Header, plans: Mapping[str, ArrayPlan], path: Place
+) -> None:
+    """Raise StoreCorruptError, naming `path`, unless a record follows the progress before it.
+
+    Its draws must be the next ones and within the plan, and its chunk files must be those of its batch and
+    draws.
+    """
+    problem = (
+        _block_problem(record, header)
+        or _progress_problem(record, before, header)
+        or _chunks_problem(record, header, plans)
+    )
+    if problem:
+        raise StoreCorruptError(f"{path}: does not fit this run: {problem}")
+
+
+def check_follows(root: Place, header: Header, batch: int, block: Block, progress: BatchProgress) -> None:
+    """Raise StoreError unless a block starts where its batch ends and its draws are within the plan."""
+    is_warmup = block.section == "warmup"
+    first = progress.warmup_draws if is_warmup else progress.draws
+    planned = header.n_warmup_draws if is_warmup else header.n_draws
+    problem = ""
+    if block.first_iteration != progress.iteration + 1:
+        problem = f"starts at iteration {block.first_iteration}, expected {progress.iteration + 1}"
+    elif block.n_draws and block.first_draw != first:
+        problem = f"starts at draw {block.first_draw}, expected {first}"
+    elif block.n_draws and first + block.n_draws > planned:
+        problem = f"ends at draw {first + block.n_draws}, but {planned} are planned"
+    elif header.kind in ("mcmc", "approximate") and block.state is None:
+        problem = "has no state, so the run could not continue"
+    elif block.n_draws > header.draws_per_chunk:
+        problem = f"has {block.n_draws} draws, but a block holds at most {header.draws_per_chunk}"
+    if problem:
+        raise StoreError(f"{root}: batch {batch}: the block {problem}")
+
+
+def _block_problem(record: Record, header: Header) -> str:
+    """Return why the record of a block is impossible, or ""; segments are not looked at."""
+    if record.segment is not None:
+        return ""
+    if record.chunks:
+        return "it is a block, but it names chunks"
+    if record.n_draws > header.draws_per_chunk:
+        return f"it has {record.n_draws} draws, but a block has at most {header.draws_per_chunk}"
+    return ""
+
+
+def _progress_problem(record: Record, before: BatchProgress, header: Header) -> str:
+    """Return the problem with the numbers of iterations and draws, or ""."""
+    is_warmup = record.section == "warmup"
+    first, planned = (
+        (before.warmup_draws, header.n_warmup_draws) if is_warmup else (before.draws, header.n_draws)
+    )
+    if record.n_iterations < 1 or record.first_iteration != before.iteration + 1:
+        return f"it starts at iteration {record.first_iteration}, but the batch ends at {before.iteration}"
+    if record.n_draws and (record.section is None or record.first_draw != first):
+        return f"it starts at draw {record.first_draw}, expected {first}"
+    if record.n_draws and first + record.n_draws > planned:
+        return f"it ends at draw {first + record.n_draws}, but {planned} are planned"
+    expected = (
+        before.iteration + record.n_iterations,
+        before.draws + (0 if is_warmup else record.n_draws),
+        before.warmup_draws + (record.n_draws if is_warmup else 0),
+        record.block + 1,
+    )
+    if record.first_block != before.blocks:
+        return f"it starts with block {record.first_block}, expected {before.blocks}"
+    progress = record.progress
+    if (progress.iteration, progress.draws, progress.warmup_draws, progress.blocks) != expected:
+        return "its progress does not match its draws"
+    return ""
+
+
+def _chunks_problem(record: Record, header: Header, plans: Mapping[str, ArrayPlan]) -> str:
+    """Return the problem with the chunk files of a segment, or ""."""
+    if record.segment is None:
+        return ""
+    size = header.draws_per_chunk
+    numbers = range(record.first_draw // size, -(-(record.first_draw + record.n_draws) // size))
+    if record.n_draws and len(numbers) > len(record.chunks):
+        return f"it has {record.n_draws} draws but only {len(record.chunks)} chunks"
+    is_warmup = record.section == "warmup"
+    places = {f"c.{record.batch}.{number}" for number in numbers}
+    for file in record.chunks:
+        path, _, name = file.rpartition("/")
+        plan = plans.get(path)
+        if (
+            plan is None
+            or plan.dims[:2] != ("chain", "draw")
+            or path.startswith("warmup_") != is_warmup
+            or not name.endswith(".0" * (len(plan.dims) - 2))
+            or name[: len(name) - 2 * (len(plan.dims) - 2)] not in places
+        ):
+            return f"{file} is not one of its chunks"
+    return ""
+
+
+_BATCHES_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class CommittedRows:
+    """The draws of one segment in one chunk of every array of a section.
+
+    block    number of the last block of the segment
+    rows     place of the draws in the chunk
+    names    paths of the arrays, in the order of `digests`
+    digests  SHA-256 of the values in each array, 32 bytes each
+    """
+
+    block: int
+    rows: slice
+    names: tuple[str, ...]
+    digests: bytes
+
+    def digest(self, name: str) -> bytes | None:
+        """Return the SHA-256 of the values in an array; None if the record does not name it."""
+        if name not in self.names:
+            return None
+        place = self.names.index(name) * 32
+        return self.digests[place : place + 32]
+
+
+@dataclass
+class _Batch:
+    """The segments of a batch that were read so far, and the blocks after them.
+
+    n_records  number of blocks in the segments
+    last       digest of the last of these blocks
+    progress   progress of the batch after it
+    chunks     (is it the warm-up, number of the chunk) -> the committed draws in the chunk
+    tail       the blocks after the segments; their draws are not in chunks yet
+    """
+
+    n_records: int = 0
+    last: str = ""
+    progress: BatchProgress = BatchProgress()
+    chunks: dict[tuple[bool, int], list[CommittedRows]] = field(default_factory=dict)
+    tail: tuple[Record, ...] = ()
+
+
+class RowDigests:
+    """The digests in all commit records of a store; each record is read once.
+
+    A segment takes about a kilobyte, because the digests are held as bytes and not as hexadecimal text.
+    """
+
+    def __init__(self, header: Header, plans: Mapping[str, ArrayPlan], commits: CommitLog) -> None:
+        """Start with no records; `refresh` reads them."""
+        self._header, self._plans, self._commits = header, plans, commits
+        self._batches: dict[int, _Batch] = {}
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all blocks
+
+    def lengthen(self, header: Header, plans: Mapping[str, ArrayPlan]) -> None:
+        """Take the sizes of the run after an extension; the records read so far stay."""
+        self._header, self._plans = header, plans
+
+    def of_chunk(self, batch: int, section: Section, number: int) -> list[CommittedRows]:
+        """Return the committed draws in a chunk, in order, from the records read so far."""
+        known = self._batches.get(batch)
+        return [] if known is None else known.chunks.get((section == "warmup", number), [])
+
+    def refresh_all(self) -> None:
+        """Read the new records of all batches, as `refresh` does for one.
+
+        A store may claim any number of batches, so only some are looked at before they are checked.
+        """
+        for first in range(0, self._header.n_batches, _BATCHES_AT_ONCE):
+            batches = range(first, min(first + _BATCHES_AT_ONCE, self._header.n_batches))
+            seen = self._commits.look(batches)
+            for batch in batches:
+                self.refresh(batch, seen.get(batch))
+
+    def refresh(self, batch: int, seen: Seen | None = None) -> None:
+        """Read the new records; StoreCorruptError if one is damaged, lost or out of place.
+
+        seen  as in CommitLog.records
+        """
+        known = self._batches.setdefault(batch, _Batch())
+        try:
+            self._read_on(batch, known, seen)
+        except StoreCorruptError:
+            if not known.n_records:
+                raise
+            # A repair may have set aside records that were read before, and a run may have replaced them.
+            self._batches[batch] = known = _Batch()
+            self._read_on(batch, known)
+
+    def n_known(self, batch: int, section: Section) -> int:
+        """Return the number of committed draws of a section in a batch, from the records read so far."""
+        known = self._batches.get(batch)
+        if known is None:
+            return 0
+        progress = known.tail[-1].progress if known.tail else known.progress
+        return progress.warmup_draws if section == "warmup" else progress.draws
+
+    def chunk_files(self) -> Iterator[str]:
+        """Yield the chunk files that segments name, from the records read so far."""
+        for batch, known in self._batches.items():
+            for (_, number), segments in known.chunks.items():
+                for name in dict.fromkeys(name for segment in segments for name in segment.names):
+                    yield self._plans[name].chunk_file(batch, number)
+
+    def tail(self, batch: int) -> tuple[Record, ...]:
+        """Return the blocks after the last segment, from the records read so far."""
+        known = self._batches.get(batch)
+        return () if known is None else known.tail
+
+    def _read_on(self, batch: int, known: _Batch, seen: Seen | None = None) -> None:
+        tail: list[Record] = []
+        progress = known.progress
+        for record in self._commits.records(batch, first=known.n_records, previous=known.last, seen=seen):
+            check_record(record, progress, self._header, self._plans, self._commits.files.file_of(record))
+            progress = record.progress
+            if record.segment is None:
+                tail.append(record)
+                continue
+            for number, committed in self._rows_of(record):
+                known.chunks.setdefault((record.section == "warmup", number), []).append(committed)
+            known.n_records, known.last, known.progress = record.block + 1, record.last_digest, progress
+        known.tail = tuple(tail)
+
+    def _rows_of(self, record: Record) -> Iterator[tuple[int, CommittedRows]]:
+        """Yield the number of each chunk that a segment touches, and its draws there."""
+        size = self._header.draws_per_chunk
+        by_chunk: dict[int, dict[str, bytes]] = {}
+        for file, expected in record.chunks.items():
+            path, _, name = file.rpartition("/")
+            by_chunk.setdefault(int(name.split(".")[2]), {})[path] = bytes.fromhex(expected)
+        for number, _, rows in chunk_rows(record.first_draw, record.n_draws, size):
+            digests = by_chunk.get(number, {})
+            names = tuple(sorted(digests))
+            names = self._names.setdefault(names, names)
+            yield number, CommittedRows(record.block, rows, names, b"".join(map(digests.__getitem__, names)))
+
+
+_ATTEMPTS = 5  # to read blocks while a driver gathers them
+
+
+@dataclass(frozen=True)
+class ChunkRows:
+    """Draws of a block in a chunk: their rows, and their values (n_chains, n_draws, ...)."""
+
+    rows: slice
+    values: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """The blocks that are not gathered into segments yet."""
+
+    header: Header
+    log: CommitLog
+    rows: RowDigests
+
+    def in_chunk(self, plan: ArrayPlan, file: str) -> tuple[bool, list[ChunkRows], int]:
+        """Return whether a chunk has draws of segments, its draws of later blocks, and the number of both.
+
+        StoreCorruptError if a block is missing or damaged.
+        """
+        batch, number = (int(part) for part in file.rpartition("/")[2].split(".")[1:3])
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._in_chunk(plan, batch, number)
+            except MissingFile:  # the driver has gathered the block since its name was read
+                self.rows.refresh(batch)
+        return self._in_chunk(plan, batch, number)
+
+    def _in_chunk(self, plan: ArrayPlan, batch: int, number: int) -> tuple[bool, list[ChunkRows], int]:
+        section: Section = "warmup" if plan.path.startswith("warmup_") else "posterior"
+        first = number * self.header.draws_per_chunk
+        last = min(first + self.header.draws_per_chunk, plan.shape[1]) - 1
+        if self.rows.n_known(batch, section) <= last:
+            self.rows.refresh(batch)
+        n_known = self.rows.n_known(batch, section) - first
+        parts = []
+        for record in self.rows.tail(batch):
+            if record.section != section or not record.n_draws:
+                continue
+            for place, of_block, of_chunk in chunk_rows(
+                record.first_draw, record.n_draws, self.header.draws_per_chunk
+            ):
+                if place == number:
+                    draws = self.log.files.layout.draws(record, self.log.files.content(record))
+                    parts.append(ChunkRows(of_chunk, draws[plan.path][:, of_block]))
+        return bool(self.rows.of_chunk(batch, section, number)), parts, n_known

@@ -1,1 +1,0 @@
-"""Blocks and segments: a block is one file, and the driver gathers complete blocks into a segment."""
