@@ -46,12 +46,13 @@ from rayfbnn.kernels import choose  # noqa: E402
 from rayfbnn.mcmc import schedule  # noqa: E402
 from rayfbnn.run.executor import Executor, InProcess  # noqa: E402
 from rayfbnn.run.hardware import kernel_name  # noqa: E402
+from rayfbnn.run.job import Progress  # noqa: E402
 from rayfbnn.run.on_ray.actors import Worker  # noqa: E402
 from rayfbnn.run.on_ray.executor import RayExecutor  # noqa: E402
 from rayfbnn.run.progress import display  # noqa: E402
 from rayfbnn.run.resuming import set_length  # noqa: E402
 from rayfbnn.run.running import Gathering, run_rounds  # noqa: E402
-from rayfbnn.run.sampler import Progress, build_posterior  # noqa: E402
+from rayfbnn.run.sampler import build_posterior  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
 

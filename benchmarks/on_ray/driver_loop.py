@@ -13,8 +13,8 @@ import argparse
 import time
 from typing import Any
 
+from rayfbnn.run.job import Progress
 from rayfbnn.run.running import Gathering
-from rayfbnn.run.sampler import Progress
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.store import Store
 from tests.support.store.buckets import PLACE, MemoryBucket

@@ -20,8 +20,9 @@ from pathlib import Path
 
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # keeps Ray on the loopback interface
 
+from rayfbnn.run.job import Progress  # noqa: E402
 from rayfbnn.run.on_ray.metrics import RayMetrics  # noqa: E402
-from rayfbnn.run.sampler import Progress, Sampler  # noqa: E402
+from rayfbnn.run.sampler import Sampler  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
 from tests.support.small import make_store, small_spec  # noqa: E402
 

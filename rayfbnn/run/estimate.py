@@ -17,7 +17,7 @@ from rayfbnn.store.store import word_for_chains
 
 if TYPE_CHECKING:
     from rayfbnn.mcmc.ladder.records import LadderSettings
-    from rayfbnn.run.sampler import Progress
+    from rayfbnn.run.job import Progress
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.store import Store
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 from threadpoolctl import threadpool_limits
 
 from rayfbnn.run.fitter import Fitter
+from rayfbnn.run.job import Job, Progress
 from rayfbnn.run.ladder_sampler import LadderSampler
-from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
 
@@ -59,7 +60,7 @@ class InProcess:
     def __init__(self) -> None:
         self.failures = 0
         self._stop = threading.Event()
-        self._sampler: Sampler | Fitter | None = None  # for the store that was run last
+        self._sampler: Job | None = None  # for the store that was run last
 
     def run(
         self, store_path: Place, batches: Sequence[int], *, until: int | None = None
@@ -99,10 +100,8 @@ class InProcess:
         self._threads.restore_original_limits()
 
 
-def job_of(
-    store: Store, *, worker: str, transport: Transport | None = None, n_owners: int = 1
-) -> Sampler | Fitter:
-    """Return the object that runs the blocks of a store: a Sampler, or a Fitter for an approximation."""
+def job_of(store: Store, *, worker: str, transport: Transport | None = None, n_owners: int = 1) -> Job:
+    """Return the job that runs the blocks of a store, by the kind of its run."""
     if store.kind == "approximate":
         return Fitter(store, worker=worker)
     if store.spec.ladder is not None:
@@ -110,13 +109,12 @@ def job_of(
     return Sampler(store, worker=worker, transport=transport, n_owners=n_owners)
 
 
-def follow_length(job: Sampler | Fitter, until: int | None) -> None:
+def follow_length(job: Job, until: int | None) -> None:
     """End the blocks of a job at `until` iterations, and open its store again if its run has become longer.
 
     The cases stay where they are, and so does the posterior, because only the length can have changed.
     """
-    if isinstance(job, Sampler):
-        job.until = until
+    job.until = until
     if until is not None and until > job.store.spec.total_iterations:
         job.store = Store.open(job.store.path, fs=job.store.fs)
 

@@ -1,9 +1,7 @@
-"""Fits of approximations: their checks and steps, and the job of a worker that commits them in blocks."""
+"""Fits of approximations: their checks and steps, and the job of a worker that runs them in blocks."""
 
 from __future__ import annotations
 
-import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -15,11 +13,10 @@ import numpy as np
 from rayfbnn.approximate.approximation import OBJECTIVE, Approximation, Fit
 from rayfbnn.approximate.distributions import Distribution
 from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
-from rayfbnn.errors import StoreOvertakenError
 from rayfbnn.kernels import choose
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
-from rayfbnn.run.blocks import MOST_SECONDS
-from rayfbnn.run.sampler import Progress
+from rayfbnn.run.blocks import MOST_SECONDS, BlockPlan, Collected
+from rayfbnn.run.job import Job, Progress, streams_of
 from rayfbnn.state import Advance
 from rayfbnn.store.catalogue import LOG_Q
 from rayfbnn.store.records import SECONDS, BatchProgress, Block, Record
@@ -34,12 +31,11 @@ if TYPE_CHECKING:
     from rayfbnn.store.catalogue import StateShapes
 
 
-_log = logging.getLogger(__name__)
 DRAWS_AT_ONCE = 50  # size of the pieces that draws are made in, wherever blocks end
 
 
-class Fitter:
-    """An open store of an approximation with its fit, for a worker.
+class Fitter(Job):
+    """The job of a worker that fits an approximation.
 
     A fit is a run of two phases: steps, which keep only the state, and then draws. Each block starts from the
     state in the store. A fit that was stopped or killed therefore continues to the same bits.
@@ -47,7 +43,7 @@ class Fitter:
 
     def __init__(self, store: Store, *, worker: str = "") -> None:
         """Put the data of the run on its device; `worker` is the name in progress reports."""
-        self.store, self.worker = store, worker
+        super().__init__(store, worker=worker)
         self.posterior = posterior_of_fit(store)
         self.fit = build_fit(approximation_of(store.spec), self.posterior, recorded=store.root.kernel)
         # The distribution of the batch that was drawn from last. Another one may take long to find.
@@ -58,40 +54,21 @@ class Fitter:
         """The most steps of the fit."""
         return self.store.spec.phase[0].iterations
 
-    def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
-        """Run and commit the batch's next block, yielding Progress after each step and after the commit.
-
-        When should_stop returns True, the finished part is committed as a shorter block.
-        """
-        last = self.store.last_record(batch)
+    def _block(
+        self, batch: int, last: Record | None, plan: BlockPlan, should_stop: Callable[[], bool]
+    ) -> Iterator[Progress | Block]:
+        streams, collected = self._streams(batch), Collected()
         before = BatchProgress() if last is None else last.progress
-        if before.iteration >= self.store.spec.total_iterations:
-            yield self._progress(batch, before, time.monotonic(), committed=True)
-            return
-        streams = streams_of(self.store.spec, np.array(self.store.batch_chains(batch), dtype=np.uint64))
-        started = time.monotonic()
-        try:
-            state = self._load(last, streams)
-        except StoreOvertakenError as exc:
-            yield self._overtaken(batch, started, exc)
-            return
+        state = self._load(last, streams)
         job = self._steps if before.iteration < self.n_steps else self._draws
         for result in job(batch, before, state, streams, should_stop):
             if isinstance(result, int):
-                yield self._progress(batch, before, started, done=result)
+                collected.n_iterations = result
+                yield self._progress(batch, last, plan, collected)
                 continue
-            result = replace(result, summary={SECONDS: time.monotonic() - started})
-            try:
-                self.store.commit(batch, result)
-            except StoreOvertakenError as exc:
-                yield self._overtaken(batch, started, exc)
-                return
-            yield self._progress(batch, before, started, done=result.n_iterations, committed=True)
-
-    def _overtaken(self, batch: int, started: float, exc: StoreOvertakenError) -> Progress:
-        """Return the progress that a worker, believed dead, has made in a batch; the fit continues there."""
-        _log.info("%s", exc)
-        return self._progress(batch, self.store.progress(batch), started, committed=True)
+            yield replace(result, summary={SECONDS: time.monotonic() - collected.started})
+            collected.n_iterations = result.n_iterations
+            yield self._progress(batch, last, plan, collected, committed=True)
 
     def _steps(
         self,
@@ -178,28 +155,6 @@ class Fitter:
         values = self.store.named_state_after(last)
         return {name: xp.asarray(values[name], dtype=initial[name].dtype) for name in initial}
 
-    def _progress(
-        self, batch: int, before: BatchProgress, started: float, *, done: int = 0, committed: bool = False
-    ) -> Progress:
-        """Return a batch's progress, `done` steps or draws after its last record."""
-        spec = self.store.spec
-        is_drawing = before.iteration >= self.n_steps
-        return Progress(
-            batch=batch,
-            iteration=before.iteration + done,
-            total_iterations=spec.total_iterations,
-            draws=before.draws + (done if is_drawing else 0),
-            total_draws=spec.kept_draws,
-            phase=int(is_drawing),
-            acceptance=math.nan,
-            divergences=0,
-            warmup_divergences=0,
-            block_iterations=done,
-            seconds=time.monotonic() - started,
-            committed=committed,
-            worker=self.worker,
-        )
-
 
 def _on_host(state: Mapping[str, Array]) -> dict[str, Array]:
     return {name: to_host(values) for name, values in state.items()}
@@ -260,12 +215,6 @@ def checked_state_shapes(spec: RunSpec, dataset: Dataset) -> StateShapes:
     fit = build_fit(approximation_of(spec), posterior_before_fit(spec, dataset))
     state = initial_state(fit, streams_of(spec, np.zeros(1, dtype=np.uint64)))
     return tuple((name, values.shape[1:]) for name, values in state.items())
-
-
-def streams_of(spec: RunSpec, chains: Array) -> Streams:
-    """Return the random numbers of the starts with these numbers."""
-    xp = device_namespace(spec.device)
-    return choose.streams_class(spec.device)(spec.seed, xp.asarray(chains))
 
 
 def initial_state(fit: Fit, streams: Streams) -> dict[str, Array]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from rayfbnn.run.sampler import Progress
+    from rayfbnn.run.job import Progress
     from rayfbnn.store.storage.places import Place
     from rayfbnn.store.store import Store
 

@@ -21,10 +21,10 @@ from rayfbnn.errors import RayStartError
 from rayfbnn.output import tables
 from rayfbnn.run.executor import Executor, InProcess
 from rayfbnn.run.hardware import n_cores
+from rayfbnn.run.job import Progress
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.metrics import RayMetrics
 from rayfbnn.run.progress import Display, JsonLog, display
-from rayfbnn.run.sampler import Progress
 from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store, word_for_chains

@@ -1,4 +1,4 @@
-"""The job of a worker: one block of iterations of one batch of chains, committed to the store."""
+"""The job of a worker that runs chains, and the posterior of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, device_namespace
-from rayfbnn.errors import StoreOvertakenError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
@@ -20,10 +19,11 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring.rounds import Home, Ring, Star
 from rayfbnn.ring.shared_posterior import RingAdvance
 from rayfbnn.ring.transport import Transport
-from rayfbnn.run.blocks import BlockPlan, Collected, names_in_summary, next_block, seconds_of_block
+from rayfbnn.run.blocks import BlockPlan, Collected, names_in_summary, seconds_of_block
 from rayfbnn.run.in_parts import divided, home_of_run, visit_length
+from rayfbnn.run.job import Job, Progress
 from rayfbnn.state import Advance, ChainState, Trajectory
-from rayfbnn.store.records import BatchProgress, Record
+from rayfbnn.store.records import Block, Record
 from rayfbnn.store.rounds import n_finished
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
@@ -34,47 +34,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _LIMIT_SECONDS = 3600.0  # for a trajectory that owners run; a transport reports known losses earlier
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a batch, in a few numbers that are cheap to send after every iteration.
-
-    iteration, total_iterations  iterations done so far, and in all
-    draws, total_draws  draws kept for the posterior so far, and in all
-    acceptance  share of updates accepted in the current block
-    divergences, warmup_divergences  updates that diverged so far, in iterations kept for the posterior and in
-                the others
-    committed   whether everything up to `iteration` is in the store
-    block_iterations, seconds  iterations done and seconds spent in the current block
-    commit_seconds  the part of `seconds` that its commit took
-    other_kernel  kernel of the worker if it lacks the one that the run started with, otherwise ""
-    """
-
-    batch: int
-    iteration: int
-    total_iterations: int
-    draws: int
-    total_draws: int
-    phase: int
-    acceptance: float
-    divergences: int
-    warmup_divergences: int
-    block_iterations: int
-    seconds: float
-    committed: bool
-    worker: str = ""
-    other_kernel: str = ""
-    commit_seconds: float = 0.0
-
-    @property
-    def is_complete(self) -> bool:
-        """True if the batch has done all its iterations."""
-        return self.has_done(None)
-
-    def has_done(self, until: int | None) -> bool:
-        """Return True if `until` iterations are committed (all if None)."""
-        return self.committed and self.iteration >= (self.total_iterations if until is None else until)
 
 
 def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> SampledPosterior:
@@ -152,10 +111,9 @@ class _FirstStep:
     info: schedule.IterationInfo
 
 
-class Sampler:
-    """The open store of a worker, its posterior on the device, and the iteration of each phase.
+class Sampler(Job):
+    """The job of a worker that runs chains: their posterior on the device, and the iteration of each phase.
 
-    Each block starts from the state in the store, so a repeated block gives the same bits, here or elsewhere.
     On a device, the first iteration of the next block is launched before the draws of this block have left
     the device and are committed. It starts from the state that the store is about to have, and is dropped if
     another block is requested.
@@ -174,43 +132,28 @@ class Sampler:
         transport  leads to the owners of the parts of the training cases, if other workers have them
         n_owners   number of these owners
         """
-        self.store = store
-        self.worker = worker
+        super().__init__(store, worker=worker)
         # Every worker uses the kernel that the run started with, because others round differently.
         self.posterior, self.advance, self.kernel = _target(store, transport, n_owners)
         self.other_kernel = "" if choose.is_available(store.root.kernel) else self.kernel
         # By phase, the iteration of the latest round. Only one, because it holds the buffers of its updates.
         self._iterations: dict[int, tuple[int, schedule.Iteration]] = {}
         self._first_steps: dict[int, _FirstStep] = {}  # by batch
-        self.until: int | None = None  # the iteration at which blocks end for a while; None for the whole run
 
-    def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
-        """Run and commit the batch's next block. Yield Progress after each iteration and after the commit.
-
-        If should_stop returns True, the iterations done so far are committed as a shorter block. The draws do
-        not depend on the ends of blocks.
-        """
-        # Progress and state come from one record: a worker believed dead may commit between two reads.
-        last = self.store.last_record(batch)
-        before = BatchProgress() if last is None else last.progress
-        plan = self._next_block(before.iteration)
-        if plan is None:
-            yield self._progress(batch, last, None, Collected(), committed=True)
-            return
-        streams = self._streams(batch)
-        end = time.monotonic() + seconds_of_block(self.store.spec, before.blocks)
+    def _block(
+        self, batch: int, last: Record | None, plan: BlockPlan, should_stop: Callable[[], bool]
+    ) -> Iterator[Progress | Block]:
+        streams, n_blocks = self._streams(batch), 0 if last is None else last.progress.blocks
+        end = time.monotonic() + seconds_of_block(self.store.spec, n_blocks)
         collected = Collected(keep=plan.section is not None, of_ladder=self.of_ladder)
         iteration = self._iteration(plan)
-        first_step = self._first_steps.pop(batch, None)
-        is_launched = first_step is not None and first_step.plan == plan
-        try:
-            state = first_step.state if first_step is not None and is_launched else self._load(last, streams)
-        except StoreOvertakenError as exc:
-            yield self._overtaken(batch, exc)
-            return
+        launched = self._first_steps.pop(batch, None)
+        if launched is not None and launched.plan != plan:
+            launched = None
+        state = self._load(last, streams) if launched is None else launched.state
         for number in range(plan.first, plan.last + 1):
-            if first_step is not None and is_launched and number == plan.first:
-                info = first_step.info
+            if launched is not None and number == plan.first:
+                info = launched.info
             else:
                 state, info = iteration(state, streams.at(iteration=number))
             self._collect(collected, state, info, streams.at(iteration=number))
@@ -221,26 +164,12 @@ class Sampler:
         collected.send_all(self._stored(state))
         next_step = None if is_stopped else self._launch_next(number, state, streams)
         sampled = time.monotonic()
-        try:
-            self.store.commit(batch, collected.block(self.store.spec, plan))
-        except StoreOvertakenError as exc:
-            yield self._overtaken(batch, exc)
-            return
+        yield collected.block(self.store.spec, plan)
         if next_step is not None:
             self._first_steps[batch] = next_step
+        commit_seconds = time.monotonic() - sampled
         progress = self._progress(batch, last, plan, collected, committed=True)
-        yield replace(progress, commit_seconds=time.monotonic() - sampled)
-
-    def _overtaken(self, batch: int, exc: StoreOvertakenError) -> Progress:
-        """Return the progress that a worker, believed dead, has made in a batch; the run continues there."""
-        _log.info("%s", exc)
-        return self._progress(batch, self.store.last_record(batch), None, Collected(), committed=True)
-
-    def _next_block(self, iteration: int) -> BlockPlan | None:
-        plan = next_block(self.store.spec, iteration, draws_per_chunk=self.store.draws_per_chunk)
-        if plan is None or self.until is None or not plan.first <= self.until < plan.last:
-            return plan
-        return replace(plan, count=self.until - iteration)
+        yield replace(progress, commit_seconds=commit_seconds)
 
     def _launch_next(self, done: int, state: ChainState, streams: Streams) -> _FirstStep | None:
         """Launch the first iteration of the next block on a device, without waiting for its result."""
@@ -277,11 +206,6 @@ class Sampler:
             known = self._iterations[plan.phase] = current, built
         return known[1]
 
-    def _streams(self, batch: int) -> Streams:
-        xp = device_namespace(self.store.spec.device)
-        chains = xp.asarray(np.array(self.store.batch_chains(batch), dtype=np.uint64))
-        return choose.streams_class(self.store.spec.device)(self.store.spec.seed, chains)
-
     def _collect(self, collected: Collected, state: Any, info: Any, streams: Streams) -> None:
         """Add the result of an iteration to its block."""
         densities = densities_of(state, self.posterior, self.advance) if collected.keep else {}
@@ -305,35 +229,4 @@ class Sampler:
             xp.ascontiguousarray(xp.asarray(state.position, dtype=spec.dtype)),
             xp.ascontiguousarray(xp.asarray(state.momentum, dtype=spec.dtype)),
             xp.ascontiguousarray(xp.asarray(state.precisions, dtype=np.float64)),
-        )
-
-    def _progress(
-        self,
-        batch: int,
-        last: Record | None,
-        plan: BlockPlan | None,
-        collected: Collected,
-        *,
-        committed: bool = False,
-    ) -> Progress:
-        """Return a batch's progress after its last record and the collected iterations of `plan`."""
-        spec = self.store.spec
-        before = BatchProgress() if last is None else last.progress
-        updates = self.store.updates_until(last)
-        is_kept = plan is not None and plan.section == "posterior"
-        return Progress(
-            batch=batch,
-            iteration=before.iteration + collected.n_iterations,
-            total_iterations=spec.total_iterations,
-            draws=before.draws + (collected.n_iterations if is_kept else 0),
-            total_draws=spec.kept_draws,
-            phase=plan.phase if plan else len(spec.phase) - 1,
-            acceptance=collected.acceptance,
-            divergences=updates.kept.divergences + (collected.diverged if is_kept else 0),
-            warmup_divergences=updates.warmup.divergences + (0 if is_kept else collected.diverged),
-            block_iterations=collected.n_iterations,
-            seconds=time.monotonic() - collected.started,
-            committed=committed,
-            worker=self.worker,
-            other_kernel=self.other_kernel,
         )

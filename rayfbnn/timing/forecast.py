@@ -35,8 +35,8 @@ from rayfbnn.run.fitter import (
     initial_state,
     posterior_before_fit,
     stepped,
-    streams_of,
 )
+from rayfbnn.run.job import streams_of
 from rayfbnn.run.sampler import build_posterior, densities_of
 from rayfbnn.spec.defaults import FIRST_ITERATIONS
 from rayfbnn.streams import Streams

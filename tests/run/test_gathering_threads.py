@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rayfbnn.errors import StoreError
+from rayfbnn.run.job import Progress
 from rayfbnn.run.running import Gathering
-from rayfbnn.run.sampler import Progress
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from tests.support.store.toy import contents, create, run_to_end, step

@@ -20,7 +20,8 @@ from rayfbnn.kernels.cuda import cublas, launch_plan
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.mcmc import schedule
 from rayfbnn.run import blocks
-from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.run.job import Progress
+from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.catalogue import STATS
 from rayfbnn.store.store import Store
 from tests.support.shim.compiled import needs_gxx

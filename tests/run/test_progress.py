@@ -13,6 +13,7 @@ from rayfbnn.mcmc.operation import Settings, Tunable
 from rayfbnn.mcmc.operations import Hybrid
 from rayfbnn.run import progress
 from rayfbnn.run.estimate import Estimate
+from rayfbnn.run.job import Progress
 from rayfbnn.run.progress import (
     LiveTable,
     PlainLines,
@@ -22,7 +23,7 @@ from rayfbnn.run.progress import (
     show_rejection,
     show_share,
 )
-from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.run.sampler import Sampler
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from tests.support.small import make_store, small_spec

@@ -22,8 +22,9 @@ from rayfbnn.mcmc.operation import automatic
 from rayfbnn.mcmc.operations import Hybrid, HybridMarginal
 from rayfbnn.mcmc.tuning.settings import first_settings
 from rayfbnn.run.executor import InProcess
+from rayfbnn.run.job import Progress
 from rayfbnn.run.running import run_rounds, unfinished_batches
-from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.run.sampler import Sampler
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.rounds import MOST_ROUNDS, n_finished, round_of, rounds

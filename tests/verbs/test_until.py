@@ -21,9 +21,9 @@ from rayfbnn.data import read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.run import running
 from rayfbnn.run.executor import InProcess
+from rayfbnn.run.job import Progress
 from rayfbnn.run.progress import Silent
 from rayfbnn.run.running import RunOptions
-from rayfbnn.run.sampler import Progress
 from rayfbnn.spec import RunSpec, run_spec
 from rayfbnn.spec.text import to_toml
 from rayfbnn.store.store import Store

@@ -12,10 +12,9 @@ from rayfbnn.memory import give_back_freed_memory
 from rayfbnn.ring.message import Message
 from rayfbnn.ring.transport import Owner
 from rayfbnn.run.executor import follow_length, job_of, worker_name
-from rayfbnn.run.fitter import Fitter
 from rayfbnn.run.in_parts import parts_of_run
+from rayfbnn.run.job import Job, Progress
 from rayfbnn.run.on_ray.transport import Division, RayTransport
-from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
 
@@ -254,7 +253,7 @@ class Worker:
         self._is_stopped = is_stopped
         self._node = node
         self._transport: RayTransport | None = None
-        self._sampler: Sampler | Fitter | None = None
+        self._sampler: Job | None = None
         self._steps: Iterator[Progress] = iter(())  # steps of the block that was run last
         self._is_finishing = False
         self._latest: Progress | None = None
@@ -287,7 +286,7 @@ class Worker:
                 reported = time.monotonic()
                 yield self._latest
 
-    def _job(self, division: Division | None) -> Sampler | Fitter:
+    def _job(self, division: Division | None) -> Job:
         store = Store.open(self._store_path)
         if division is None:
             return job_of(store, worker=worker_name())

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from rayfbnn.errors import RayFBNNError, WorkerError, at_most_ten
+from rayfbnn.run.job import Progress
 from rayfbnn.run.on_ray.actors import NEWS_SECONDS, Actor, Actors, Question, Worker
 from rayfbnn.run.on_ray.cluster import (
     WORKER_ENVIRONMENT,
@@ -32,7 +33,6 @@ from rayfbnn.run.on_ray.nodes import (
     workers_in_words,
 )
 from rayfbnn.run.on_ray.owners import Owners
-from rayfbnn.run.sampler import Progress
 from rayfbnn.store.storage.places import Place
 
 _log = logging.getLogger(__name__)

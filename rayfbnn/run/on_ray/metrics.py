@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from rayfbnn.run.sampler import Progress
+    from rayfbnn.run.job import Progress
     from rayfbnn.store.store import Store
 
 _log = logging.getLogger(__name__)

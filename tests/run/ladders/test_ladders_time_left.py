@@ -9,8 +9,8 @@ import pytest
 
 from rayfbnn.run.estimate import Estimate, relative_times
 from rayfbnn.run.executor import InProcess
+from rayfbnn.run.job import Progress
 from rayfbnn.run.running import run_rounds
-from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
 from tests.support.small import make_store, write_train
 from tests.support.store.ladder_runs import ladder_spec

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from rayfbnn.errors import SamplingError, StoreError, WorkerError
+from rayfbnn.run.job import Progress
 from rayfbnn.run.on_ray.actors import Worker
 from rayfbnn.run.on_ray.executor import RayExecutor
-from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec
 

@@ -25,9 +25,10 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from rayfbnn.run.job import Progress
 from rayfbnn.run.on_ray import metrics
 from rayfbnn.run.on_ray.metrics import RayMetrics, warn_without_agent
-from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.store import Store
 from tests.support.drivers import finish, slow_spec, start, wait_until
 from tests.support.pages import ROOT

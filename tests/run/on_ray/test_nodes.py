@@ -18,6 +18,7 @@ import pytest
 
 from rayfbnn.errors import ClusterGoneError, WorkerError
 from rayfbnn.run.executor import InProcess
+from rayfbnn.run.job import Progress
 from rayfbnn.run.on_ray import actors as ray_actors
 from rayfbnn.run.on_ray import actors as ray_worker
 from rayfbnn.run.on_ray import executor as ray_executor
@@ -26,7 +27,6 @@ from rayfbnn.run.on_ray.actors import Worker
 from rayfbnn.run.on_ray.cluster import result_alone_on_stdout
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.nodes import look_at_nodes
-from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec
 

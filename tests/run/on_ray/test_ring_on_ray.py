@@ -16,12 +16,12 @@ import pytest
 from rayfbnn.ring.message import Message
 from rayfbnn.run import in_parts
 from rayfbnn.run.executor import InProcess
+from rayfbnn.run.job import Progress
 from rayfbnn.run.on_ray import owners
 from rayfbnn.run.on_ray.actors import PartsWorker, Worker
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.nodes import look_at_nodes
 from rayfbnn.run.on_ray.transport import Division, RayTransport, RemoteOwner
-from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
 from tests.support.small import SMALL, assert_same_draws, make_store
 from tests.support.store.fits import MODELS, spec_of
