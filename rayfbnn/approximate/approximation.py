@@ -111,7 +111,7 @@ class Approximation(ABC):
         for name, limits in limits_of(type(self)).items():
             value = getattr(self, name)
             if value is not None and not limits.allow(value):
-                raise self.wrong(name, f"must be {limits.words}, got {value}")
+                raise self.wrong(name, f"must be {limits.words}, got {value:.15g}")
 
     def wrong(self, name: str, what: str) -> ConfigError:
         """Return the error for a wrong key."""

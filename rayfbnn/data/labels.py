@@ -10,16 +10,16 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import MARKS, Cells, marks_key
 from rayfbnn.data.dress import Places, level_text, order_of_levels, plain_number
+from rayfbnn.data.keys import Configuration
 from rayfbnn.data.problems import ColumnError, Problems
 from rayfbnn.data.raw_table import Table, listed
-from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.errors import DataError
 
 _WORDS = re.compile(r"[^\W\d_]|[<>=≤≥%$€£+]")
 _MAX_LABELS = 100  # more, with more than one for every two cases, are taken for numbers or free text
 
 
-def learn_labels(table: Table, spec: TableConfiguration, problems: Problems) -> dict[str, tuple[str, ...]]:
+def learn_labels(table: Table, spec: Configuration, problems: Problems) -> dict[str, tuple[str, ...]]:
     """Return the labels of each target that is not numbered from 0, ordered by label number.
 
     If a class model's configuration does not give the number of classes, its labels are the distinct values
@@ -27,16 +27,16 @@ def learn_labels(table: Table, spec: TableConfiguration, problems: Problems) -> 
     label numbers already. A target with too many or too few labels is added to the problems.
     """
     labels = {}
-    for name in spec.data.targets if spec.targets_are_labels else ():
+    for name in spec.data.targets if spec.model_keys.data_model.has_labels else ():
         with problems.gathered():
             if (learnt := _learn(Cells.from_table(table, name), spec)) is not None:
                 labels[name] = learnt
     return labels
 
 
-def _learn(cells: Cells, spec: TableConfiguration) -> tuple[str, ...] | None:
+def _learn(cells: Cells, spec: Configuration) -> tuple[str, ...] | None:
     """Return the labels of a target; None if its numbers are label numbers already."""
-    if _are_texts(cells) or (spec.n_labels is None and cells.kind == "number"):
+    if _are_texts(cells) or (spec.model_keys.n_labels is None and cells.kind == "number"):
         labels = _labels_of(cells)
         _check_marks(cells, labels, spec)
         _check_number_of_labels(cells, labels, spec)
@@ -55,7 +55,7 @@ def _are_texts(cells: Cells) -> bool:
     return bool(texts) and all(_WORDS.search(text) for text in texts)
 
 
-def _check_marks(cells: Cells, labels: Sequence[str], spec: TableConfiguration) -> None:
+def _check_marks(cells: Cells, labels: Sequence[str], spec: Configuration) -> None:
     """Raise DataError if a label may mark missing targets, unless the configuration says what does."""
     marks = [label for label in labels if label.lower() in MARKS]
     if not marks or spec.data.missing_marks is not None:
@@ -156,8 +156,8 @@ def check_known(cells: Cells, places: Array, levels: Sequence[str], what: str) -
     )
 
 
-def _check_number_of_labels(cells: Cells, labels: Sequence[str], spec: TableConfiguration) -> None:
-    place, wanted = f"{cells.table.source}: column {cells.name}", spec.n_labels
+def _check_number_of_labels(cells: Cells, labels: Sequence[str], spec: Configuration) -> None:
+    place, wanted = f"{cells.table.source}: column {cells.name}", spec.model_keys.n_labels
     if len(labels) > max(_MAX_LABELS, 0.5 * cells.table.n_rows):
         raise DataError(
             f"{place}: has {len(labels)} different values, too many for labels; use another model.kind,"

@@ -12,10 +12,10 @@ from rayfbnn.data.cells import Cells
 from rayfbnn.data.dataset import scaled_inputs
 from rayfbnn.data.dress import level_text
 from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.keys import Configuration, DataSpec
 from rayfbnn.data.labels import learn_labels, level_numbers, levels_of
 from rayfbnn.data.problems import Problems, toml_value
 from rayfbnn.data.raw_table import Table, listed, short
-from rayfbnn.data.spec_protocols import ColumnKeys, TableConfiguration
 from rayfbnn.data.special_columns import check_none_missing, learn_exposure
 from rayfbnn.errors import DataError, at_most_ten
 
@@ -36,7 +36,7 @@ class Selection:
     categorical: frozenset[str]
 
 
-def select_inputs(table: Table, data: ColumnKeys) -> Selection:
+def select_inputs(table: Table, data: DataSpec) -> Selection:
     """Return the input columns; raise DataError for a name or pattern that matches no column.
 
     By default these are all columns except the targets and the exposure. A column without a name is never an
@@ -102,7 +102,7 @@ _MAX_LEVELS = 100
 _MANY_READINGS = 16  # with this number of columns, equal limits are no coincidence
 
 
-def learn_encoding(table: Table, spec: TableConfiguration) -> Encoding:
+def learn_encoding(table: Table, spec: Configuration) -> Encoding:
     """Return the encoding of the training table's columns as inputs and labels.
 
     Raises DataError for columns that cannot be inputs, or that have missing values without data.missing.
@@ -150,10 +150,10 @@ def learn_encoding(table: Table, spec: TableConfiguration) -> Encoding:
     return encoding
 
 
-def _check_targets(table: Table, spec: TableConfiguration, encoding: Encoding, problems: Problems) -> None:
+def _check_targets(table: Table, spec: Configuration, encoding: Encoding, problems: Problems) -> None:
     """Add targets that are neither numbers nor labels to the problems, and real targets that are constant."""
     for name in spec.data.targets:
-        if name in encoding.labels or spec.targets_are_labels:
+        if name in encoding.labels or spec.model_keys.data_model.has_labels:
             continue
         with problems.gathered():
             cells = Cells.from_table(table, name)
@@ -166,7 +166,7 @@ def _check_targets(table: Table, spec: TableConfiguration, encoding: Encoding, p
                 )
 
 
-def _constant_value(cells: Cells, spec: TableConfiguration, selection: Selection) -> str | None:
+def _constant_value(cells: Cells, spec: Configuration, selection: Selection) -> str | None:
     """Return the constant value of a column to leave out; None if its rows differ or it is kept.
 
     A constant number is kept, as a kind of bias, if it is named as an input and is not standardised.
@@ -182,7 +182,7 @@ def _constant_value(cells: Cells, spec: TableConfiguration, selection: Selection
     return f"{numbers[0]:g}" if cells.is_number.all() and (numbers == numbers[0]).all() else None
 
 
-def _have_one_unit(columns: Sequence[Cells], spec: TableConfiguration, selection: Selection) -> bool:
+def _have_one_unit(columns: Sequence[Cells], spec: Configuration, selection: Selection) -> bool:
     """Return True if the columns look like readings in one unit, such as the pixels of a picture.
 
     This requires many columns, all of numbers. Most must have more than two values, and at least half must
@@ -200,12 +200,12 @@ def _have_one_unit(columns: Sequence[Cells], spec: TableConfiguration, selection
     return 2 * limits.count(of_table) >= len(columns) and 2 * n_varied > len(columns)
 
 
-def _is_levels(cells: Cells, spec: TableConfiguration, selection: Selection) -> bool:
+def _is_levels(cells: Cells, spec: Configuration, selection: Selection) -> bool:
     is_named = cells.name in selection.categorical or cells.name in (spec.data.ordered or {})
     return is_named or cells.kind == "levels"
 
 
-def _learn_column(cells: Cells, spec: TableConfiguration, selection: Selection) -> InputColumn:
+def _learn_column(cells: Cells, spec: Configuration, selection: Selection) -> InputColumn:
     """Return the encoding of one column as inputs."""
     ordered = spec.data.ordered or {}
     if not _is_levels(cells, spec, selection):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rayfbnn.data.keys import DataSpec
 from rayfbnn.data.raw_table import Table
-from rayfbnn.data.spec_protocols import ColumnKeys
 from rayfbnn.errors import DataError, at_most_ten
 
 PAGE = "docs/data.md"
@@ -30,7 +30,7 @@ class ColumnError(DataError):
 class Problems:
     """The problems of a table, in the order of their columns."""
 
-    def __init__(self, table: Table, data: ColumnKeys | None = None, inputs: Sequence[str] = ()) -> None:
+    def __init__(self, table: Table, data: DataSpec | None = None, inputs: Sequence[str] = ()) -> None:
         """Begin without problems.
 
         data    the section [data] of a training table; None for new cases
@@ -79,7 +79,7 @@ class Problems:
         """Return the lines of a section [data] without the problems; none if some would stay."""
         if self._data is None:
             return []
-        keys = dict(self._data.as_written())
+        keys = self._data.model_dump(mode="json", exclude_unset=True, exclude_none=True)
         excluded = []
         for error in self._errors:
             if not error.keys:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rayfbnn.data.spec_protocols import ColumnKeys
+from rayfbnn.data.keys import DataSpec
 from rayfbnn.errors import DataError, visible_name
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class TableForm:
     not_inputs: tuple[str, ...] = ()
 
     @staticmethod
-    def from_keys(data: ColumnKeys) -> TableForm:
+    def from_keys(data: DataSpec) -> TableForm:
         """Return the form that a configuration describes."""
         return TableForm(
             data.missing_marks,

@@ -12,9 +12,9 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.dress import truth_of
 from rayfbnn.data.encoding import InputColumn
+from rayfbnn.data.keys import DataSpec
 from rayfbnn.data.problems import ColumnError
 from rayfbnn.data.raw_table import Table, listed, near_name, short
-from rayfbnn.data.spec_protocols import ColumnKeys
 from rayfbnn.errors import DataError, at_most_ten
 
 
@@ -103,7 +103,7 @@ class CensoringColumn:
     name: str
 
     @staticmethod
-    def from_keys(data: ColumnKeys) -> CensoringColumn | None:
+    def from_keys(data: DataSpec) -> CensoringColumn | None:
         """Return the column that a configuration names, or None."""
         if data.censored is not None:
             return CensoringColumn("censored", data.censored)

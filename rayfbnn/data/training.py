@@ -16,11 +16,11 @@ from rayfbnn.data.dataset import Dataset, make_dataset, shuffled
 from rayfbnn.data.dress import level_text
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.frames import Source, as_table
+from rayfbnn.data.keys import Configuration
 from rayfbnn.data.labels import check_known, level_numbers, places_of
 from rayfbnn.data.learning import is_pattern, learn_encoding
 from rayfbnn.data.problems import Problems
 from rayfbnn.data.raw_table import Table, TableForm, listed, short
-from rayfbnn.data.spec_protocols import TableConfiguration
 from rayfbnn.data.special_columns import (
     CensoringColumn,
     check_events,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rayfbnn.model.likelihood.data_model import DataModel
 
 
-AnyConfiguration = TypeVar("AnyConfiguration", bound=TableConfiguration)
+AnyConfiguration = TypeVar("AnyConfiguration", bound=Configuration)
 
 
 def read_training(spec: AnyConfiguration, data: Source = None) -> tuple[AnyConfiguration, Dataset]:
@@ -54,12 +54,12 @@ def read_training(spec: AnyConfiguration, data: Source = None) -> tuple[AnyConfi
     return spec, _dataset(table, spec)
 
 
-def read_dataset(spec: TableConfiguration) -> Dataset:
+def read_dataset(spec: Configuration) -> Dataset:
     """Return the training cases that a configuration names; raise DataError with file, row and column."""
     return read_training(spec)[1]
 
 
-def read_training_file(data: Source, spec: TableConfiguration) -> Dataset:
+def read_training_file(data: Source, spec: Configuration) -> Dataset:
     """Return training cases from `data` with the encoding of `spec`, which is learnt from them if missing."""
     if spec.encoding is None:
         return read_training(spec, data)[1]
@@ -67,7 +67,7 @@ def read_training_file(data: Source, spec: TableConfiguration) -> Dataset:
 
 
 def read_cases(
-    data: Source, spec: TableConfiguration, training: Dataset | None = None
+    data: Source, spec: Configuration, training: Dataset | None = None
 ) -> tuple[Array, Array | None]:
     """Return unstandardised cases to predict: inputs (n_cases, n_inputs) and, if present, targets.
 
@@ -89,7 +89,7 @@ def read_cases(
     return inputs, targets
 
 
-def table_of_new_cases(data: Source, spec: TableConfiguration) -> Table:
+def table_of_new_cases(data: Source, spec: Configuration) -> Table:
     """Return cases to predict before they are encoded; raise DataError if there are none."""
     encoding = _encoding(spec)
     table = _table(data, [encoding.source_names, encoding.columns], spec)
@@ -98,11 +98,11 @@ def table_of_new_cases(data: Source, spec: TableConfiguration) -> Table:
     return table
 
 
-def _encoding(spec: TableConfiguration) -> Encoding:
+def _encoding(spec: Configuration) -> Encoding:
     return spec.encoding or Encoding.from_numbers(spec.input_names)
 
 
-def _training_table(data: Source, spec: TableConfiguration) -> Table:
+def _training_table(data: Source, spec: Configuration) -> Table:
     """Return the table of the training cases; the columns of an array get the names of the inputs."""
     inputs = spec.data.inputs or ()
     if spec.encoding is not None:
@@ -114,7 +114,7 @@ def _training_table(data: Source, spec: TableConfiguration) -> Table:
     return _table(data, names, spec)
 
 
-def _table(data: Source, input_names: Sequence[Sequence[str]], spec: TableConfiguration) -> Table:
+def _table(data: Source, input_names: Sequence[Sequence[str]], spec: Configuration) -> Table:
     censoring = CensoringColumn.from_keys(spec.data)
     return as_table(
         data,
@@ -125,7 +125,7 @@ def _table(data: Source, input_names: Sequence[Sequence[str]], spec: TableConfig
     )
 
 
-def _dataset(table: Table, spec: TableConfiguration) -> Dataset:
+def _dataset(table: Table, spec: Configuration) -> Dataset:
     """Return a table of training cases as arrays, using the encoding of `spec`."""
     encoding = spec.encoding
     assert encoding is not None
@@ -151,7 +151,7 @@ def _dataset(table: Table, spec: TableConfiguration) -> Dataset:
     return shuffled(dataset) if spec.data.shuffle else dataset
 
 
-def _targets(table: Table, encoding: Encoding, spec: TableConfiguration) -> Array:
+def _targets(table: Table, encoding: Encoding, spec: Configuration) -> Array:
     """Return the targets of each row as in the table, (n_rows, n_targets), NaN where one is missing."""
     names = spec.data.targets
     targets = encode_targets(table, encoding, names, CensoringColumn.from_keys(spec.data), spec.data_model)

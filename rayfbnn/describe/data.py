@@ -172,7 +172,7 @@ def unlike_parts(spec: RunSpec, targets: Array) -> list[str]:
     for name, column in zip(spec.data.targets, targets.T, strict=True):
         values = np.abs(column) if spec.data_model.are_times else column  # censored times are negative
         parts = [part[~np.isnan(part)] for part in (values[first:end] for first, end in ends)]
-        difference = _of_labels(parts) if spec.targets_are_labels else _of_numbers(parts)
+        difference = _of_labels(parts) if spec.data_model.has_labels else _of_numbers(parts)
         if difference:
             lines.append(f"{name} differs between the parts: {difference}; {advice}")
     return lines

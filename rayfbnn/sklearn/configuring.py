@@ -14,11 +14,12 @@ from rayfbnn.data import Source, read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.spec import RunSpec
-from rayfbnn.spec.defaults import DEFAULT_HIDDEN, default_priors
+from rayfbnn.spec.defaults import default_priors
 from rayfbnn.spec.messages import short
 from rayfbnn.spec.methods import even_batch
-from rayfbnn.spec.network_keys import short_names, with_tables
+from rayfbnn.spec.network_keys import with_tables
 from rayfbnn.spec.text import plain, read_toml
+from rayfbnn.spec.written import DEFAULT_HIDDEN, short_names
 from rayfbnn.store.store import Store
 
 Keys = dict[str, Any]

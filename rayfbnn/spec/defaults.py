@@ -15,10 +15,8 @@ from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.output_layer import why_outputs_stay
-from rayfbnn.spec.sections import PhaseSpec
+from rayfbnn.spec.written import DEFAULT_HIDDEN, PhaseSpec
 
-DEFAULT_HIDDEN = (LayerSpec(units=8, activation="tanh"),)
-"""The layer if the training cases are not known, or are few, or if priors are written without layers."""
 HIDDEN_OF_MANY = (LayerSpec(units=16, activation="tanh"), LayerSpec(units=16, activation="tanh"))
 """The layers for many cases with real targets."""
 _HIDDEN_OF_READINGS = (LayerSpec(units=40, activation="sin"),)

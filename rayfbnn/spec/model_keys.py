@@ -1,45 +1,22 @@
-"""The section [model] of a configuration, the data model that it describes, and checks of [data] with it."""
+"""The data model that [model] describes, and checks of [model], of [data] with it, and of priors."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal
-
-from pydantic import Field
 
 from rayfbnn.data.dataset import INPUTS_TOGETHER
+from rayfbnn.data.keys import DataSpec, ModelKeys
 from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
-from rayfbnn.model.likelihood.registry import DATA_MODELS, ModelKind
-from rayfbnn.spec.messages import RIGHT, short
-from rayfbnn.spec.sections import SCALE_RANGE, DataSpec, Positive, PriorText, StrictModel, check_prior
+from rayfbnn.model.likelihood.registry import DATA_MODELS
+from rayfbnn.numerals import read_number
+from rayfbnn.spec.messages import short
+from rayfbnn.spec.written import SCALE_RANGE
 
 NO_DISPERSION = "none"
 """The dispersion of counts that are Poisson although the priors are the default ones."""
-
-
-class ModelKeys(StrictModel):
-    """The keys of [model] as written. `read_model` makes the data model's `ModelSpec` from them.
-
-    Both exist because the keys keep the text of the configuration, such as a prior "0.5:2". A store records
-    this text, and `to_toml` writes it back. `ModelSpec` holds the values in use.
-
-    The keys depend on the kind: each data model names its own (`DataModel.settings`). If the number of
-    classes is left out, it is the number of labels in the training cases. A piecewise hazard also has
-    time_points, and log_time = true if the network gets the logarithm of the time. Counts without dispersion
-    may say so, because default priors bring one.
-    """
-
-    kind: ModelKind
-    noise: PriorText | None = None
-    dispersion: PriorText | None = None
-    classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
-    hazard: Literal["constant", "piecewise"] | None = None
-    time_points: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = None
-    log_time: bool | None = None
-    noise_floor: Positive | None = None
 
 
 def read_model(keys: ModelKeys, labels: Sequence[Sequence[str]] = ()) -> ModelSpec:
@@ -47,7 +24,7 @@ def read_model(keys: ModelKeys, labels: Sequence[Sequence[str]] = ()) -> ModelSp
 
     labels  the labels of each target, () for one that is a number; empty if no target is text
     """
-    has_classes = "classes" in DATA_MODELS[keys.kind].settings
+    has_classes = "classes" in keys.data_model.settings
     return ModelSpec(
         keys.kind,
         None if keys.noise is None else PriorSpec.parse(keys.noise, key="model.noise"),
@@ -65,7 +42,7 @@ def check_model(keys: ModelKeys, data: DataSpec, inputs: Sequence[str]) -> None:
 
     inputs  names of the inputs, if they are known
     """
-    chosen = DATA_MODELS[keys.kind]
+    chosen = keys.data_model
     for name, needed in chosen.required.items():
         if getattr(keys, name) is None:
             raise ConfigError(f"model.{name}: missing; {chosen.kind} targets need {needed}")
@@ -122,7 +99,10 @@ def _check_hazard(keys: ModelKeys, inputs: Sequence[str]) -> None:
 
 def _check_time_points(keys: ModelKeys, inputs: Sequence[str]) -> None:
     if keys.time_points is None:
-        raise ConfigError(f"model.time_points: missing; a piecewise hazard needs {RIGHT['time_points']}")
+        raise ConfigError(
+            "model.time_points: missing; a piecewise hazard needs"
+            f" {ModelKeys.model_fields['time_points'].description}"
+        )
     for before, after in itertools.pairwise(keys.time_points):
         if not before < after:
             raise ConfigError(f"model.time_points: must increase, got {after:g} after {before:g}")
@@ -185,7 +165,7 @@ def check_columns(data: DataSpec, model: ModelKeys) -> None:
         for place, level in enumerate(levels):
             if level in levels[:place]:
                 raise ConfigError(f'data.ordered.{name}: "{level}" is listed twice')
-    if "targets" in data.standardize and not DATA_MODELS[model.kind].is_real:
+    if "targets" in data.standardize and not model.data_model.is_real:
         raise ConfigError(
             f'data.standardize: only real targets can be standardised, got "targets" with model.kind = '
             f'"{model.kind}"; leave "targets" out'
@@ -211,8 +191,54 @@ def _check_transform(data: DataSpec, model: ModelKeys) -> None:
         if name not in data.targets:
             possible = ", ".join(at_most_ten(data.targets))
             raise ConfigError(f'data.transform: "{name}" is not a target; name one of {possible}')
-        if not DATA_MODELS[model.kind].is_real:
+        if not model.data_model.is_real:
             raise ConfigError(
                 f'data.transform: only real targets have a log scale, got "{name}" with model.kind ='
                 f' "{model.kind}"; leave it out'
             )
+
+
+_ALPHA_RANGE = (1e-6, 1e6)  # below, a precision's logarithm overflows; above, alpha is practically infinite
+
+
+def check_prior(key: str, text: str, prior: PriorSpec, *, n_sources: int) -> None:
+    """Raise ConfigError naming `key` if a prior's width, alphas or scaled mean precision are out of range.
+
+    text  the prior as written, for the message
+    """
+    low, high = SCALE_RANGE
+    if not low <= prior.width <= high:
+        raise ConfigError(f'{key}: width out of range, got "{text}"; it must be from {low:g} to {high:g}')
+    other = prior.rectified if prior.mixture is None else prior.mixture[1]
+    if other is not None and not low <= other <= high:
+        raise ConfigError(f'{key}: number out of range, got "{text}"; it must be from {low:g} to {high:g}')
+    low, high = _ALPHA_RANGE
+    if not all(low <= alpha <= high or math.isinf(alpha) for alpha in prior.alphas):
+        raise ConfigError(
+            f'{key}: alpha out of range, got "{text}"; it must be from {low:g} to {high:g}, '
+            "or left out for infinity"
+        )
+    try:
+        is_finite = 1e-30 < prior.mean_precision(n_sources) < 1e30
+    except OverflowError:
+        is_finite = False
+    if not is_finite:
+        raise ConfigError(
+            f"{key}: scaling for {n_sources} source units takes the mean precision out of the range 1e-30 to "
+            f'1e30, got "{text}"; use a larger alpha or no x'
+        )
+
+
+def adjustment_alpha(text: str, *, key: str) -> float:
+    """Return the alpha of a layer's adjustments. They have only an alpha, because their mean is one."""
+    low, high = _ALPHA_RANGE
+    try:
+        alpha = read_number(text)
+    except ValueError:
+        alpha = math.nan
+    if not low <= alpha <= high:
+        raise ConfigError(
+            f'{key}: adjustments have only an alpha, got "{text}"; it must be a number from {low:g} to '
+            f'{high:g}, such as 3, or "-" for none'
+        )
+    return alpha

@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
+from pydantic import PrivateAttr, ValidationError
 
 from rayfbnn.approximate.approximation import Approximation
 from rayfbnn.data.dataset import INPUTS_TOGETHER
 from rayfbnn.data.encoding import Encoding, log_exposure
+from rayfbnn.data.keys import KEYS_OF_NEW_CASES, MAX_WORD
 from rayfbnn.data.learning import is_pattern
 from rayfbnn.data.paths import check_on_disk
 from rayfbnn.errors import ConfigError
@@ -22,7 +22,7 @@ from rayfbnn.mcmc.operation import AUTO
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
 from rayfbnn.model.ladder_path import ends_of
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
+from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.spec.defaults import (
     FEW_CHAINS_PER_BATCH,
     HIDDEN_OF_MANY,
@@ -35,15 +35,9 @@ from rayfbnn.spec.defaults import (
     size_of_batches,
     size_of_table,
 )
-from rayfbnn.spec.messages import MAX_WORD, messages, short
+from rayfbnn.spec.messages import messages, short
 from rayfbnn.spec.methods import (
-    APPROXIMATION_KEYS,
     LADDERS_PER_BATCH,
-    METHODS,
-    RUNS,
-    LadderSpec,
-    Method,
-    MethodsSpec,
     approximation_of,
     check_free_noise,
     check_ladder,
@@ -55,8 +49,8 @@ from rayfbnn.spec.methods import (
     ladder_phases,
     ladders_on_device,
 )
-from rayfbnn.spec.model_keys import NO_DISPERSION, ModelKeys, check_columns, check_model, read_model
-from rayfbnn.spec.network_keys import NetworkKeys, check_gradient, check_network, read_network, with_tables
+from rayfbnn.spec.model_keys import NO_DISPERSION, check_columns, check_model, read_model
+from rayfbnn.spec.network_keys import check_gradient, check_network, read_network, with_tables
 from rayfbnn.spec.schedule_checks import (
     automatic_parts,
     check_partitions,
@@ -64,24 +58,17 @@ from rayfbnn.spec.schedule_checks import (
     check_schedule,
     tuning_phases,
 )
-from rayfbnn.spec.sections import (
-    KEYS_OF_NEW_CASES,
-    MOST_PHASES,
-    Count,
-    DataSpec,
-    InitialSpec,
-    PhaseSpec,
-    StrictModel,
-)
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
+from rayfbnn.spec.written import SECTIONS, Written
 from rayfbnn.state import LadderEnds
 
 
-class RunSpec(StrictModel):
+class RunSpec(Written):
     """A validated configuration: everything but the data that determines a run's draws, bit for bit.
 
     It is made by `from_toml`, `from_dict` and `from_json`. They raise ConfigError with a line for each wrong
-    key: `key.path: problem, got value; remedy`.
+    key: `key.path: problem, got value; remedy`. Whatever the configuration leaves out is filled in;
+    `model_fields_set` and that of each section have the keys that were written.
 
     model and network are the records that are sampled. model_keys and network_keys are the sections [model]
     and [network] as written; `to_dict`, `to_json` and `to_toml` return them in this form. A configuration
@@ -94,22 +81,6 @@ class RunSpec(StrictModel):
     not determine the network (`is_resolved` is False), it has neither a network nor default phases yet.
     """
 
-    seed: Annotated[int, Field(ge=0, le=MAX_WORD)] = 1
-    chains: Count = 8
-    chains_per_batch: Count = 8
-    draws_per_block: Count | None = None
-    dtype: Literal["float32", "float64"] = "float32"
-    device: Literal["cpu", "gpu"] = "cpu"
-    temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
-    data: DataSpec
-    model_keys: Annotated[ModelKeys, Field(alias="model")]
-    network_keys: Annotated[NetworkKeys, Field(alias="network", default_factory=NetworkKeys)]
-    initial: InitialSpec = InitialSpec(sigmas=0.5)
-    iterations: Count | None = None
-    phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1, max_length=MOST_PHASES)] = ()
-    method: Method | None = None
-    methods: MethodsSpec = MethodsSpec()
-    ladder: LadderSpec | None = None
     _base_dir: Path = PrivateAttr(default_factory=Path)
     _encoding: Encoding | None = PrivateAttr(default=None)
     _as_written: dict[str, Any] = PrivateAttr(default_factory=dict)  # before any default is filled in
@@ -137,11 +108,21 @@ class RunSpec(StrictModel):
     def _from_keys(keys: dict[str, Any], base_dir: Path, encoding: Encoding | None) -> RunSpec:
         try:
             # For JSON, pydantic's strict mode accepts arrays as tuples, but still refuses "16" for 16.
-            spec = RunSpec.model_validate_json(json.dumps(keys), context=encoding)
+            written = Written.model_validate_json(json.dumps(keys))
         except ValidationError as exc:
-            raise ConfigError("\n".join(messages(exc, _KEYS))) from exc
-        spec._base_dir, spec._as_written = base_dir, keys
+            raise ConfigError("\n".join(messages(exc, SECTIONS))) from exc
+        spec = RunSpec.model_construct(_fields_set=written.model_fields_set, **dict(written))
+        spec._base_dir, spec._as_written, spec._encoding = base_dir, keys, encoding
+        return spec._completed()
+
+    def filled(self, **values: Any) -> Self:
+        """Return a copy with values that were left out; they do not count as written."""
+        spec = super().filled(**values)
+        spec._base_dir, spec._as_written, spec._encoding = self._base_dir, self._as_written, self._encoding
         return spec
+
+    def _with_keys(self, keys: dict[str, Any]) -> RunSpec:
+        return RunSpec._from_keys(keys, self._base_dir, self._encoding)
 
     @staticmethod
     def from_json(text: str, *, base_dir: str | Path = ".") -> RunSpec:
@@ -215,7 +196,7 @@ class RunSpec(StrictModel):
         A run of Markov chains has the phases of its method, if there are any, instead of its own.
         """
         keys = keys_of_method(self._as_written, self.methods, method or self.method, recorded=self.method)
-        return RunSpec._from_keys(keys, self._base_dir, self._encoding)
+        return self._with_keys(keys)
 
     @property
     def train_path(self) -> Path | None:
@@ -230,7 +211,7 @@ class RunSpec(StrictModel):
     @property
     def is_resolved(self) -> bool:
         """True if the inputs and outputs of the network are known."""
-        from_labels = DATA_MODELS[self.model_keys.kind].from_labels
+        from_labels = self.model_keys.data_model.from_labels
         if from_labels is not None and getattr(self.model_keys, from_labels) is None:
             return self._encoding is not None
         are_named = self.data.inputs is not None and not any(map(is_pattern, self.data.inputs))
@@ -251,16 +232,6 @@ class RunSpec(StrictModel):
         self.check_resolved()
         exposures = () if self.data.exposure is None else (log_exposure(self.data.exposure),)
         return (*(self.data.inputs or ()), *exposures)
-
-    @property
-    def targets_are_labels(self) -> bool:
-        """True if targets are labels rather than numbers."""
-        return DATA_MODELS[self.model_keys.kind].has_labels
-
-    @property
-    def n_labels(self) -> int | None:
-        """The number of labels of a target; None if the configuration does not say."""
-        return DATA_MODELS[self.model_keys.kind].n_labels or self.model_keys.classes
 
     @cached_property
     def model(self) -> ModelSpec:
@@ -339,7 +310,7 @@ class RunSpec(StrictModel):
         of_last["iterations"] = iterations
         if self.has_default_batches:
             raw.pop("chains_per_batch", None)
-        return RunSpec._from_keys(raw, self._base_dir, self._encoding)
+        return self._with_keys(raw)
 
     def with_tuning_of(self, stored: RunSpec) -> RunSpec:
         """Return the same run with the default tuning of `stored`, if some length gives it.
@@ -351,8 +322,7 @@ class RunSpec(StrictModel):
             return self
         of_tuning = stored.phase[-2 if self.ladder is None else -4].iterations
         keys = {**self._as_written, "iterations": min(2 * of_tuning, MAX_WORD)}
-        alike = RunSpec._from_keys(keys, self._base_dir, self._encoding)
-        return alike.with_iterations(self.phase[-1].iterations)
+        return self._with_keys(keys).with_iterations(self.phase[-1].iterations)
 
     def with_train(self, path: Path | None) -> RunSpec:
         """Return the same run with another file of training cases, or none."""
@@ -372,7 +342,7 @@ class RunSpec(StrictModel):
                 known = ", ".join(f"data.{name}" for name in KEYS_OF_NEW_CASES)
                 raise ConfigError(f"set: the keys for reading new cases are {known}, got {short(text)}")
             override(keys, text)
-        return RunSpec._from_keys(keys, self._base_dir, self._encoding) if overrides else self
+        return self._with_keys(keys) if overrides else self
 
     @property
     def n_parts(self) -> int:
@@ -419,7 +389,7 @@ class RunSpec(StrictModel):
 
     def _with_batches_of(self, size: int) -> RunSpec:
         keys = {**self._as_written, "chains_per_batch": size}
-        return RunSpec._from_keys(keys, self._base_dir, self._encoding)
+        return self._with_keys(keys)
 
     def check_data(self, n_cases: int) -> None:
         """Raise ConfigError for anything that does not fit `n_cases` training cases."""
@@ -434,38 +404,71 @@ class RunSpec(StrictModel):
         """Raise ConfigError for units that only draws from the prior can have, such as step units."""
         check_gradient(self.network)
 
-    def _fill_sections(self) -> None:
-        """Fill in what comes with default priors: standardised columns, and settings of the data model.
+    def _completed(self) -> RunSpec:
+        """Return the configuration with all that it leaves out, and check that its keys go together."""
+        if self.data.train is not None:
+            check_on_disk(self.data.train, "data.train")
+        spec = self._with_fit()._with_sections()
+        if spec.ladder is not None:
+            check_ladder(spec, spec.ladder)
+        spec = spec._with_parts()
+        check_columns(spec.data, spec.model_keys)
+        check_model(spec.model_keys, spec.data, spec.input_names if spec.is_resolved else ())
+        if spec.phase and spec.iterations is not None:
+            raise ConfigError(
+                "iterations: applies only to a configuration without phases, got"
+                f" {spec.iterations} with [[phase]]; give each phase its own, or leave the phases out"
+            )
+        if spec.device == "gpu" and spec.has_default_batches:
+            # A device runs one batch at a time, and only thousands of chains keep it busy.
+            spec = spec.filled(chains_per_batch=spec.chains)
+        elif spec.ladder is not None and spec.has_default_batches:
+            spec = spec.filled(chains_per_batch=LADDERS_PER_BATCH)
+        return spec._with_network() if spec.is_resolved else spec
 
-        These do not count as written: `model_fields_set` does not change.
-        """
-        chosen = DATA_MODELS[self.model_keys.kind]
-        if "standardize" not in self.data.model_fields_set:
+    def _with_fit(self) -> RunSpec:
+        """Fill in the keys that an approximation decides: chains are starts, phases are steps and draws."""
+        fit = self.fit
+        if fit is None:
+            return self
+        phases, dtype = fit_phases(fit), fit.dtype or self.dtype
+        return self.filled(phase=phases, iterations=None, chains=fit.starts, dtype=dtype)
+
+    def _with_sections(self) -> RunSpec:
+        """Fill in what comes with default priors: standardised columns, and settings of the data model."""
+        if not self.network_keys.has_default_priors:
+            return self
+        chosen, n_targets = self.model_keys.data_model, len(self.data.targets)
+        data, network, model = self.data, self.network_keys, dict[str, Any]()
+        if "standardize" not in data.model_fields_set:
             inputs = INPUTS_TOGETHER if self._are_readings else "inputs"
-            sides = (inputs, "targets") if chosen.is_real else (inputs,)
-            object.__setattr__(self.data, "standardize", sides)
-        if "hidden" not in self.network_keys.model_fields_set:
-            object.__setattr__(self.network_keys, "hidden", self._default_hidden)
+            data = data.filled(standardize=(inputs, "targets") if chosen.is_real else (inputs,))
+        if "hidden" not in network.model_fields_set:
+            network = network.filled(hidden=self._default_hidden)
         if "noise" in chosen.required and self.model_keys.noise is None:
-            object.__setattr__(self.model_keys, "noise", default_noise(len(self.data.targets)))
+            model["noise"] = default_noise(n_targets)
         # Approximations have no distribution for a dispersion.
         if "dispersion" in chosen.settings and self.model_keys.dispersion is None and self.fit is None:
-            object.__setattr__(self.model_keys, "dispersion", default_dispersion(len(self.data.targets)))
+            model["dispersion"] = default_dispersion(n_targets)
         if "hazard" in chosen.required and self.model_keys.hazard is None:
-            hazard = "constant" if self.model_keys.time_points is None else "piecewise"
-            object.__setattr__(self.model_keys, "hazard", hazard)
+            model["hazard"] = "constant" if self.model_keys.time_points is None else "piecewise"
+        return self.filled(data=data, network_keys=network, model_keys=self.model_keys.filled(**model))
 
-    def _fill_parts(self) -> None:
+    def _with_parts(self) -> RunSpec:
         """Fill in the number of parts once the training cases are known, and shuffling for several parts."""
+        spec = self
         if self.data.parts == AUTO and self._encoding is not None:
-            shape = {"n_cases": self._encoding.n_cases, "n_inputs": len(self.input_names)}
-            object.__setattr__(self.data, "parts", automatic_parts(**shape))
-        if self.data.shuffle is None and self.n_parts > 1:
-            object.__setattr__(self.data, "shuffle", True)
+            parts = automatic_parts(n_cases=self._encoding.n_cases, n_inputs=len(self.input_names))
+            spec = self.filled(data=self.data.filled(parts=parts))
+        if spec.data.shuffle is None and spec.n_parts > 1:
+            spec = spec.filled(data=spec.data.filled(shuffle=True))
+        return spec
 
-    def _fill_priors(self) -> None:
+    def _with_priors(self) -> RunSpec:
         """Fill in the default priors, once the network's inputs are known."""
-        chosen = DATA_MODELS[self.model_keys.kind]
+        if not self.network_keys.has_default_priors:
+            return self
+        chosen = self.model_keys.data_model
         priors = default_priors(
             self.network_keys.hidden,
             n_inputs=len(self.network_inputs) - (self.data.exposure is not None),
@@ -474,53 +477,52 @@ class RunSpec(StrictModel):
             relevance=chosen.usual_relevance,
             are_readings=self._are_readings,
         )
-        self.network_keys.priors.update(priors)
+        return self.filled(network_keys=self.network_keys.filled(priors=priors))
 
-    @model_validator(mode="after")
-    def _check(self, info: ValidationInfo) -> Self:
-        self._encoding = info.context
-        if self.data.train is not None:
-            check_on_disk(self.data.train, "data.train")
-        self._fill_fit()
-        if self.network_keys.has_default_priors:
-            self._fill_sections()
+    def _with_network(self) -> RunSpec:
+        """Fill in priors and phases, and check the network and the schedule."""
+        spec = self._with_priors()
+        check_network(spec.network, spec.network_keys.priors)
+        if spec.ladder is not None and spec.device == "gpu" and spec.has_default_batches:
+            size = ladders_on_device(
+                spec.chains,
+                spec.network,
+                most_levels=spec.ladder.most_levels,
+                n_cases=spec._n_cases,
+                bytes_of_number=4 if spec.dtype == "float32" else 8,
+            )
+            spec = spec.filled(chains_per_batch=size)
+        spec = spec if spec.phase else spec._with_phases()
+        if spec.fit is None:
+            with keys_of_phases(spec.method):
+                check_schedule(
+                    spec.phase, network=spec.network, model=spec.data_model, temperature=spec.temperature
+                )
+                check_parts(spec.phase, spec.n_parts, device=spec.device)
+        return spec
+
+    def _with_phases(self) -> RunSpec:
+        """Fill in the default schedule, and the size of batches that suits it."""
+        phases = default_phases(
+            self.network,
+            self.data_model,
+            is_tempered=self.temperature != 1,
+            iterations=self.iterations,
+            size=self._size,
+            bytes_per_draw=self._bytes_per_draw,
+            is_wide=self._is_wide,
+            is_divided=self.n_parts > 1,
+            is_stochastic=self.method == "sghmc",
+        )
         if self.ladder is not None:
-            check_ladder(
-                self.model_fields_set,
-                phases=len(self.phase),
-                method=self.method,
-                temperature=self.temperature,
-                parts=self.data.parts,
-                chains=self.chains,
-                chains_per_batch=self.chains_per_batch,
-                most_levels=self.ladder.most_levels,
-            )
-        self._fill_parts()
-        check_columns(self.data, self.model_keys)
-        check_model(self.model_keys, self.data, self.input_names if self.is_resolved else ())
-        if self.phase and self.iterations is not None:
-            raise ConfigError(
-                "iterations: applies only to a configuration without phases, got"
-                f" {self.iterations} with [[phase]]; give each phase its own, or leave the phases out"
-            )
-        if self.device == "gpu" and self.has_default_batches:
-            # A device runs one batch at a time, and only thousands of chains keep it busy.
-            object.__setattr__(self, "chains_per_batch", self.chains)
-        elif self.ladder is not None and self.has_default_batches:
-            object.__setattr__(self, "chains_per_batch", LADDERS_PER_BATCH)
-        if self.is_resolved:
-            self._check_network()
-        return self
-
-    def _fill_fit(self) -> None:
-        """Fill in the keys that an approximation decides: chains are starts, phases are steps and draws."""
-        if self.fit is None:
-            return
-        object.__setattr__(self, "phase", fit_phases(self.fit))
-        object.__setattr__(self, "iterations", None)
-        object.__setattr__(self, "chains", self.fit.starts)
-        if self.fit.dtype is not None:
-            object.__setattr__(self, "dtype", self.fit.dtype)
+            check_free_noise(self.model.noise, self.model_keys.noise)
+            check_power(self.ladder.hot, self.ladder_ends.kind)
+            phases = ladder_phases(self.ladder, phases, self.iterations)
+            ladder = self.ladder.filled(warmup=phases[-4].iterations)
+            return self.filled(phase=phases, ladder=ladder, iterations=phases[-1].iterations)
+        is_few = (self._is_large or self._is_wide) and self.has_default_batches and self.device == "cpu"
+        per_batch = FEW_CHAINS_PER_BATCH if is_few else self.chains_per_batch
+        return self.filled(phase=phases, iterations=None, chains_per_batch=per_batch)
 
     @property
     def _are_readings(self) -> bool:
@@ -555,55 +557,8 @@ class RunSpec(StrictModel):
 
     @property
     def _default_hidden(self) -> tuple[LayerSpec, ...]:
-        is_real = DATA_MODELS[self.model_keys.kind].is_real
+        is_real = self.model_keys.data_model.is_real
         return default_hidden(n_cases=self._n_cases, is_real=is_real, are_readings=self._are_readings)
-
-    def _check_network(self) -> None:
-        """Check the network and the schedule, and fill in missing priors and phases."""
-        if self.network_keys.has_default_priors:
-            self._fill_priors()
-        check_network(self.network, self.network_keys.priors)
-        if self.ladder is not None and self.device == "gpu" and self.has_default_batches:
-            size = ladders_on_device(
-                self.chains,
-                self.network,
-                most_levels=self.ladder.most_levels,
-                n_cases=self._n_cases,
-                bytes_of_number=4 if self.dtype == "float32" else 8,
-            )
-            object.__setattr__(self, "chains_per_batch", size)
-        if not self.phase:
-            phases = default_phases(
-                self.network,
-                self.data_model,
-                is_tempered=self.temperature != 1,
-                iterations=self.iterations,
-                size=self._size,
-                bytes_per_draw=self._bytes_per_draw,
-                is_wide=self._is_wide,
-                is_divided=self.n_parts > 1,
-                is_stochastic=self.method == "sghmc",
-            )
-            is_few = (self._is_large or self._is_wide) and self.has_default_batches and self.device == "cpu"
-            if is_few and self.ladder is None:
-                object.__setattr__(self, "chains_per_batch", FEW_CHAINS_PER_BATCH)
-            if self.ladder is None:
-                object.__setattr__(self, "iterations", None)
-            else:
-                check_free_noise(self.model.noise, self.model_keys.noise)
-                check_power(self.ladder.hot, self.ladder_ends.kind)
-                phases = ladder_phases(self.ladder, phases, self.iterations)
-                filled = self.ladder.model_copy(update={"warmup": phases[-4].iterations})
-                object.__setattr__(self, "ladder", filled)
-                object.__setattr__(self, "iterations", phases[-1].iterations)
-            object.__setattr__(self, "phase", phases)
-        if self.fit is not None:
-            return
-        with keys_of_phases(self.method):
-            check_schedule(
-                self.phase, network=self.network, model=self.data_model, temperature=self.temperature
-            )
-            check_parts(self.phase, self.n_parts, device=self.device)
 
 
 def differences(stored: RunSpec, asked: RunSpec) -> list[str]:
@@ -635,32 +590,3 @@ def _leaves(value: Any, key: str) -> dict[str, Any]:
     else:
         return {key: value}
     return {name: leaf for path, inner in items for name, leaf in _leaves(inner, path).items()}
-
-
-def known_keys(whole: type[StrictModel]) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return the keys of each section, such as ("network", "hidden").
-
-    whole  the record of the whole configuration; its section is ()
-    """
-    keys: dict[tuple[str, ...], tuple[str, ...]] = {
-        (): _keys_of(whole),
-        ("data",): _keys_of(DataSpec),
-        ("model",): _keys_of(ModelKeys),
-        ("network",): _keys_of(NetworkKeys),
-        ("network", "hidden"): tuple(field.name for field in fields(LayerSpec)),
-        ("initial",): _keys_of(InitialSpec),
-        ("phase",): _keys_of(PhaseSpec),
-        ("methods",): METHODS,
-        ("ladder",): _keys_of(LadderSpec),
-    }
-    keys |= {("methods", name): _keys_of(record) for name, record in APPROXIMATION_KEYS.items()}
-    for name in RUNS:
-        keys |= {("methods", name): ("phase",), ("methods", name, "phase"): _keys_of(PhaseSpec)}
-    return keys
-
-
-def _keys_of(record: type[StrictModel]) -> tuple[str, ...]:
-    return tuple(field.alias or name for name, field in record.model_fields.items())
-
-
-_KEYS = known_keys(RunSpec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rayfbnn.data.keys import MAX_WORD
 from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.model_updates import RandomGrid, SampleSigmas
@@ -14,8 +15,8 @@ from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.output_layer import why_outputs_stay
-from rayfbnn.spec.messages import MAX_WORD, nearest, short
-from rayfbnn.spec.sections import PhaseSpec
+from rayfbnn.spec.messages import nearest, short
+from rayfbnn.spec.written import PhaseSpec
 
 _MAX_UPDATES = 100_000  # in one iteration; each takes memory once `repeat` is written out
 

@@ -17,7 +17,8 @@ from pydantic import BaseModel
 from rayfbnn.data.paths import check_on_disk, near_paths, read_at_most
 from rayfbnn.errors import ConfigError
 from rayfbnn.memory import bytes_text
-from rayfbnn.spec.messages import RIGHT, short
+from rayfbnn.spec.messages import right_value, short
+from rayfbnn.spec.written import SECTIONS
 
 _MAX_DEPTH = 20  # of nested tables and arrays; Python's own recursion limit would not name a key
 _MOST_BYTES = 500_000  # of a TOML file or an override; tomllib reads this in a second
@@ -97,8 +98,14 @@ def plain(value: Any, *, key: str = "", depth: int = 0) -> Any:
         }
     if isinstance(value, list | tuple):
         return [plain(inner, key=f"{key}[{i}]", depth=depth + 1) for i, inner in enumerate(value)]
-    right = RIGHT.get(re.split(r"[.\[]", key)[-1], "text, a number, true or false, a list or a table")
-    raise ConfigError(f"{key or 'configuration'}: must be {right}, got {short(value)}")
+    raise ConfigError(f"{key or 'configuration'}: must be {_right_value(key)}, got {short(value)}")
+
+
+def _right_value(key: str) -> str:
+    parts = [int(part) if part.isdecimal() else part for part in re.findall(r"[^.\[\]]+", key)]
+    place, right = right_value(parts, SECTIONS)
+    is_known = parts and place == tuple(parts)
+    return right if is_known else "text, a number, true or false, a list or a table"
 
 
 def _is_unicode(text: str) -> bool:

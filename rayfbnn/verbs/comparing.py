@@ -22,7 +22,7 @@ from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.output.whole_file import make_folder, whole_file, whole_files
 from rayfbnn.run.fitter import checked_state_shapes
 from rayfbnn.run.progress import show_share, show_text
-from rayfbnn.spec.methods import METHODS
+from rayfbnn.spec.written import METHODS
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     Spec,

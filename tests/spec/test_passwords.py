@@ -13,7 +13,7 @@ from rayfbnn import api
 from rayfbnn.cli import app
 from rayfbnn.errors import RayFBNNError, without_credentials
 from rayfbnn.spec import RunSpec
-from rayfbnn.spec.messages import RIGHT
+from rayfbnn.spec.written import SECTIONS
 from rayfbnn.study import Study
 from tests.support.small import small, write_train
 
@@ -60,7 +60,8 @@ WAYS: list[Callable[[str], Any]] = [
 
 
 def test_the_keys_include_those_of_a_configuration() -> None:
-    assert {key.rpartition(".")[2] for key in KEYS} & set(RIGHT) >= {
+    known = {key for keys in SECTIONS.values() for key in keys}
+    assert {key.rpartition(".")[2] for key in KEYS} & known >= {
         "train",
         "connections",
         "priors",

@@ -10,7 +10,8 @@ import pytest
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operations import OPERATIONS, Heatbath, Hybrid, Repeat, SampleSigmas
-from rayfbnn.spec import RunSpec, differences, messages
+from rayfbnn.spec import RunSpec, differences
+from rayfbnn.spec.written import SECTIONS
 from tests.support.small import BASE, CLASS, HYBRID, base
 
 ROBOT_ARM = Path(__file__).parents[2] / "examples" / "robot_arm" / "hybrid.toml"
@@ -132,6 +133,6 @@ def test_equal_specs_have_no_differences() -> None:
     assert differences(base(), base()) == []
 
 
-def test_every_key_of_an_operation_has_words_for_what_would_be_right() -> None:
-    """Without these words a message would name the table that contains the key, but not the key."""
-    assert {field.name for kind in OPERATIONS for field in fields(kind)} <= set(messages.RIGHT)
+def test_every_key_has_words_for_what_would_be_right() -> None:
+    assert all(right.words for keys in SECTIONS.values() for right in keys.values())
+    assert {field.name for kind in OPERATIONS for field in fields(kind)} <= set(SECTIONS["operations",])

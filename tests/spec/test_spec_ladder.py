@@ -11,7 +11,7 @@ from rayfbnn import api
 from rayfbnn.data import read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec import RunSpec
-from rayfbnn.spec.methods import LadderSpec
+from rayfbnn.spec.written import LadderSpec
 from tests.support.small import SMALL, small, write_train
 from tests.support.store.ladder_runs import ladder_keys, ladder_spec
 
