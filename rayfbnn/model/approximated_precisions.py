@@ -77,16 +77,12 @@ def reestimated(
             n_rows = 1 if group.units is None else group.n_units
             rows = (position[:, part] ** 2).reshape(len(position), n_rows, -1)
             squares = rows.sum(axis=2)
-            tau = precisions[:, _columns(group)]
+            tau = precisions[:, group.lowest_columns]
             gamma = rows.shape[2] - tau * traces[:, part].reshape(rows.shape).sum(axis=2)
             if is_integrated:
                 gamma = xp.full_like(gamma, float(rows.shape[2]))
         log_width += _update(group, gamma, squares, precisions, new)
     return Reestimated(new, log_width)
-
-
-def _columns(group: PrecisionGroup) -> slice:
-    return slice(group.common, group.common + 1) if group.units is None else group.units
 
 
 def _update(group: PrecisionGroup, gamma: Array, squares: Array, before: Array, new: Array) -> Array | float:
@@ -96,7 +92,7 @@ def _update(group: PrecisionGroup, gamma: Array, squares: Array, before: Array, 
     if math.isinf(alpha):
         return 0.0
     xp = array_namespace(gamma)
-    columns = _columns(group)
+    columns = group.lowest_columns
     tau = before[:, columns]
     mean = group.mean if group.units is None else before[:, group.common, None]
     new[:, columns] = (gamma + alpha) / (squares + alpha / mean)

@@ -81,6 +81,16 @@ class PrecisionGroup:
     omitted: tuple[int, ...] = ()
 
     @property
+    def common_column(self) -> slice:
+        """The column of the common precision, as a slice."""
+        return slice(self.common, self.common + 1)
+
+    @property
+    def lowest_columns(self) -> slice:
+        """The columns of the lowest level: those of units, or the common one."""
+        return self.common_column if self.units is None else self.units
+
+    @property
     def is_of_targets(self) -> bool:
         """True if the precisions govern targets instead of parameters."""
         return self.name in (NOISE, DISPERSION)

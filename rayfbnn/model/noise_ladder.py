@@ -37,7 +37,7 @@ from rayfbnn.model.prior import (
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState, LadderEnds
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import Purpose, Streams, Use
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +55,7 @@ class Squares:
         """Return the sums at positions (n_rows, n_parameters), from one pass through the network."""
         xp = array_namespace(position)
         with np.errstate(all="ignore"):  # a state that overflows has an infinite energy
-            residuals, weights = posterior.residuals(position)
-            squares = residuals.astype(xp.float64) ** 2
-            sums = (squares if isinstance(weights, float) else weights * squares).sum(axis=2)
+            sums = posterior.residuals(position).sum_of_squares()
         counts = xp.zeros((1, sums.shape[1])) + posterior.counts
         return Squares(sums, counts)
 
@@ -155,9 +153,8 @@ class TResiduals:
         xp = array_namespace(position)
         degrees = posterior.precision_layout.groups[-1].prior.alphas[2]
         with np.errstate(all="ignore"):  # a state that overflows has an infinite energy
-            residuals, weights = posterior.residuals(position)
-            squares = residuals.astype(xp.float64) ** 2 / degrees
-            squares = squares if isinstance(weights, float) else weights * squares
+            values = posterior.residuals(position)
+            squares = values.weights * (values.squares / degrees)
         counts = xp.zeros((1, squares.shape[1])) + posterior.counts
         return TResiduals(squares, counts, degrees)
 
@@ -267,7 +264,7 @@ class NoisePath:
         held = xp.exp(xp.where(xp.isfinite(x), x, 0.0))[:, None] * self._ratios(xp)
         group, precisions = self.group, state.precisions.copy()
         is_held = xp.isfinite(x)
-        columns = self._columns()
+        columns = self.group.lowest_columns
         if group.units is not None:
             precisions[:, group.common] = xp.where(is_held, group.mean, precisions[:, group.common])
         else:
@@ -290,7 +287,11 @@ class NoisePath:
         if group.is_fixed:
             return state, energies
         # All rows are drawn: to choose some, the host would have to wait for a device.
-        drawn, columns, precisions = self._drawn(squares, streams), self._columns(), state.precisions.copy()
+        drawn, columns, precisions = (
+            self._drawn(squares, streams),
+            self.group.lowest_columns,
+            state.precisions.copy(),
+        )
         precisions[:, columns] = xp.where(is_below[:, None], drawn, precisions[:, columns])
         return replace(state, precisions=precisions), energies
 
@@ -303,7 +304,7 @@ class NoisePath:
         """
         group, xp = self.group, array_namespace(state.position)
         is_common = group.units is None or self._has_two_levels
-        columns = slice(group.common, group.common + 1) if is_common else group.units
+        columns = group.common_column if is_common else group.units
         purpose = Purpose.NOISE_COMMON if is_common else Purpose.NOISE_TARGET
         joint = residuals.joint(group)
         proposal, precisions, is_new = joint.proposal(), state.precisions.copy(), is_below[:, None]
@@ -333,8 +334,9 @@ class NoisePath:
             alpha_of(group),
             xp.full((len(part.sums), 1), group.mean) if mean is None else mean,
             streams,
-            index=0,
-            purpose=Purpose.NOISE_COMMON if group.units is None else Purpose.NOISE_TARGET,
+            use=Use(
+                Purpose.NOISE_COMMON if group.units is None else Purpose.NOISE_TARGET, 0, part.sums.shape[1]
+            ),
         )
         return xp.exp(log_precisions)
 
@@ -350,10 +352,6 @@ class NoisePath:
     def _has_two_levels(self) -> bool:
         """True if the common precision and those of targets are free."""
         return all(math.isfinite(alpha) for alpha in self.group.prior.alphas[:2])
-
-    def _columns(self) -> slice:
-        group = self.group
-        return slice(group.common, group.common + 1) if group.units is None else group.units
 
     def _ratios(self, xp: Any) -> Array:
         ratios: Array = xp.asarray(self.multipliers or (1.0,) * self.posterior.n_targets)

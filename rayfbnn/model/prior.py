@@ -13,6 +13,13 @@ from rayfbnn.streams import Purpose, Streams
 MAX_LOG_PRECISION = 600.0
 
 
+def clipped_exp(log_precision: Array) -> Array:
+    """Return the precision, with its logarithm clipped to +-600."""
+    xp = array_namespace(log_precision)
+    # A third of the time of `clip` for few numbers.
+    return xp.exp(xp.minimum(xp.maximum(log_precision, -MAX_LOG_PRECISION), MAX_LOG_PRECISION))
+
+
 def parameter_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
     """Return the precision of each parameter, adjustments included, (n_chains, n_parameters)."""
     xp = array_namespace(precisions)

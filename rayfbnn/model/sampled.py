@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +10,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import batches, integrated, prior
-from rayfbnn.model.architecture import DISPERSION, NOISE
+from rayfbnn.model.architecture import DISPERSION
+from rayfbnn.model.layout import PrecisionGroup
 from rayfbnn.model.network import AT_ONCE, Buffers, forward, outputs_alone
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.updates import dispersion, gibbs, random_grid, rescaling
@@ -91,36 +91,27 @@ class SampledPosterior(Posterior):
         level, groups  restrict the update to the precisions of one level, or of the named groups and
                        adjustments
         """
+        precisions = state.precisions
         if self.model.dispersion is not None and (groups is None or DISPERSION in groups):
-            state = self._with_new_dispersion(state, streams, is_reversed=is_reversed, level=level)
-        values: dict[str, Array] = self.parameter_layout.views(state.position)
-        weights: float | Array = 1.0
-        if self.model.noise is not None and (groups is None or NOISE in groups):
-            values[NOISE], weights = self.residuals(state.position)
+            precisions = dispersion.update_dispersion(
+                self.density_of_targets(state.position),
+                self.precision_layout.groups[-1],
+                precisions,
+                streams,
+                is_reversed=is_reversed,
+                level=level,
+            )
         precisions = gibbs.update_groups(
-            values,
-            state.precisions,
+            self.parameter_layout.views(state.position),
+            precisions,
             streams,
             layout=self.precision_layout,
-            weights=weights,
+            noise=partial(self.noise_sums, state.position),
             is_reversed=is_reversed,
             level=level,
             groups=groups,
         )
         return ChainState(state.position, state.momentum, precisions), None
-
-    def _with_new_dispersion(
-        self, state: ChainState, streams: Streams, *, is_reversed: bool, level: gibbs.Level | None
-    ) -> ChainState:
-        precisions = dispersion.update_dispersion(
-            self.density_of_targets(state.position),
-            self.precision_layout.groups[-1],
-            state.precisions,
-            streams,
-            is_reversed=is_reversed,
-            level=level,
-        )
-        return replace(state, precisions=precisions)
 
     def sample_noise(
         self,
@@ -146,53 +137,27 @@ class SampledPosterior(Posterior):
     ) -> tuple[ChainState, ProposalsInfo]:
         """Update the upper-level precisions of `groups` (None: all) by random-grid Metropolis updates."""
         layout, precisions = self.precision_layout, state.precisions.copy()
-        accepted = []
-        if self.model.noise is not None and (groups is None or NOISE in groups):
-            accepted += self.grid_of_noise(state.position, precisions, streams, stepsize=stepsize)
+        governed: list[tuple[int, PrecisionGroup, gibbs.Sums | None]] = [
+            *gibbs.governed_sums(
+                self.parameter_layout.views(state.position),
+                precisions,
+                layout,
+                noise=partial(self.noise_sums, state.position),
+                names=groups,
+            )
+        ]
         if self.model.dispersion is not None and (groups is None or DISPERSION in groups):
-            accepted += self._grid_of_dispersion(precisions, streams, stepsize=stepsize)
-        values = self.parameter_layout.views(state.position)
-        for number, group, rows in gibbs.ruled_values(values, precisions, layout):
-            if groups is not None and group.name not in groups:
-                continue
+            governed.append((len(layout.groups) - 1, layout.groups[-1], None))
+        accepted = []
+        for number, group, sums in governed:
             accepted += random_grid.update_upper_levels(
-                rows, group, precisions, streams, stepsize=stepsize, index=number
+                sums, group, precisions, streams, stepsize=stepsize, index=number
             )
         xp = array_namespace(precisions)
         share = (
             xp.concatenate(accepted, axis=1).mean(axis=1) if accepted else xp.full(len(precisions), xp.nan)
         )
         return replace(state, precisions=precisions), ProposalsInfo(share)
-
-    def grid_of_noise(
-        self, position: Array, precisions: Array, streams: Streams, *, stepsize: float
-    ) -> list[Array]:
-        """Update the upper-level precisions of the noise, in place; return which proposals were accepted."""
-        residuals, weights = self.residuals(position)
-        number = len(self.precision_layout.groups) - 1
-        return random_grid.update_upper_levels(
-            residuals,
-            self.precision_layout.groups[number],
-            precisions,
-            streams,
-            stepsize=stepsize,
-            index=number,
-            weights=weights,
-        )
-
-    def _grid_of_dispersion(self, precisions: Array, streams: Streams, *, stepsize: float) -> list[Array]:
-        """Update the shape above those of the targets, in place; return which proposals were accepted."""
-        number = len(self.precision_layout.groups) - 1
-        group = self.precision_layout.groups[number]
-        assert math.isinf(group.prior.alphas[2])
-        return random_grid.update_levels(
-            array_namespace(precisions).zeros_like,  # there are no t values
-            group,
-            precisions,
-            streams,
-            stepsize=stepsize,
-            index=number,
-        )
 
     def rescale(
         self,
@@ -220,12 +185,20 @@ class SampledPosterior(Posterior):
         _, potential = advance(self, Trajectory(position, nothing, precisions, nothing), n_steps=0)
         return potential
 
-    def residuals(self, position: Array) -> tuple[Array, float | Array]:
-        """Return residuals (n_chains, n_targets, n_cases), and their weights in updates of the noise."""
+    def residuals(self, position: Array) -> gibbs.Values:
+        """Return the squared residuals (n_chains, n_targets, n_cases), and their weights: b, 0 if missing."""
+        xp = array_namespace(position)
         weights = self._inverse_temperature(n_axes=3)
         if self.observed is not None:
             weights = weights * self.observed
-        return self.targets - self._outputs_at(position), weights
+        squares = (self.targets - self._outputs_at(position)).astype(xp.float64) ** 2
+        if not isinstance(weights, float):
+            weights = xp.broadcast_to(weights, squares.shape)
+        return gibbs.Values(squares, weights)
+
+    def noise_sums(self, position: Array) -> gibbs.Sums:
+        """Return the sums over the residuals of all cases for updates of the noise."""
+        return self.residuals(position)
 
     def density_of_targets(self, position: Array) -> dispersion.Density:
         """Return the function that gives each target's log density given log shapes, (n_chains, n_targets).

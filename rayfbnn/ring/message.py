@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.updates.noise_sums import Residuals
+from rayfbnn.model.updates.gibbs import Sums
 from rayfbnn.state import Trajectory
 from rayfbnn.streams import Streams
 
@@ -23,7 +23,7 @@ class Cases(Protocol):
         """Return the part's share of the potential, (n_chains,) float64, +inf where it is not finite."""
         ...
 
-    def residuals(self, rows: Array, position: Array) -> Residuals:
+    def residuals(self, rows: Array, position: Array) -> Sums:
         """Return the residuals of the part's cases."""
         ...
 

@@ -13,7 +13,7 @@ from rayfbnn.kernels.backend import Compiled
 from rayfbnn.model.batches import cases_of_part, posterior_of_chains, posterior_of_part
 from rayfbnn.model.integrated import WithoutPrecisions, marginal
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.model.updates.noise_sums import Residuals
+from rayfbnn.model.updates.gibbs import Values
 from rayfbnn.ring.message import Kick, Message, Visit
 from rayfbnn.state import Trajectory
 
@@ -104,14 +104,13 @@ class Part:
         _, energy = self._compiled.advance(self._of_chains(rows), trajectory, n_steps=0)
         return energy
 
-    def residuals(self, rows: Array, position: Array) -> Residuals:
+    def residuals(self, rows: Array, position: Array) -> Values:
         """Return the residuals of the part's cases, for updates of the noise."""
-        residuals, weights = self._of_chains(rows).residuals(position)
-        squares = residuals.astype(array_namespace(residuals).float64) ** 2
-        n_cases = self.posterior.n_cases
-        if not isinstance(weights, float) and weights.shape[-1] > 1:
-            weights = weights[..., :n_cases]
-        return Residuals(squares[..., :n_cases], weights, self._first, self._n_all)
+        values, n = self._of_chains(rows).residuals(position), self.posterior.n_cases
+        weights = values.weights if isinstance(values.weights, float) else values.weights[..., :n]
+        return replace(
+            values, squares=values.squares[..., :n], weights=weights, first=self._first, n_all=self._n_all
+        )
 
     def log_densities(self, rows: Array, position: Array, log_precisions: Array) -> Array:
         """Return the sum over the part's cases of the log densities of each target."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Never, Self
 
 import numpy as np
@@ -12,13 +11,19 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.model import stepsize
-from rayfbnn.model.architecture import NOISE
 from rayfbnn.model.integrated import WithoutPrecisions
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.model.updates import dispersion, gibbs, noise_sums, random_grid
-from rayfbnn.ring.message import DataEnergy, SquaredResiduals, TargetDensities, TDensities, TPrecisions
+from rayfbnn.model.updates import dispersion, gibbs
+from rayfbnn.ring.message import (
+    DataEnergy,
+    Question,
+    SquaredResiduals,
+    TargetDensities,
+    TDensities,
+    TPrecisions,
+)
 from rayfbnn.ring.rounds import Ring
-from rayfbnn.state import ChainState, Marginal, Target, Trajectory
+from rayfbnn.state import Marginal, Target, Trajectory
 from rayfbnn.streams import Streams
 
 
@@ -92,61 +97,9 @@ class SharedPosterior(SampledPosterior):
         """Return the log likelihood of the training cases with all its constants, (n_chains,) float64."""
         return -self.data_energy(position, precisions) / self.inverse_temperature
 
-    def sample_sigmas(
-        self,
-        state: ChainState,
-        streams: Streams,
-        *,
-        is_reversed: bool = False,
-        level: gibbs.Level | None = None,
-        groups: Collection[str] | None = None,
-    ) -> tuple[ChainState, None]:
-        """Update the noise precisions from sums over the parts, then the others."""
-        if self.model.noise is not None and (groups is None or NOISE in groups):
-            state, _ = self.sample_noise(state, streams, is_reversed=is_reversed, level=level)
-        layout = self.precision_layout
-        names = {*(group.name for group in layout.groups), *(part.name for part in layout.adjustments)}
-        others = (names if groups is None else names.intersection(groups)) - {NOISE}
-        return super().sample_sigmas(state, streams, is_reversed=is_reversed, level=level, groups=others)
-
-    def sample_noise(
-        self,
-        state: ChainState,
-        streams: Streams,
-        *,
-        is_reversed: bool = False,
-        level: gibbs.Level | None = None,
-    ) -> tuple[ChainState, None]:
-        """Update the precisions of the noise, or the shapes of dispersed counts, or one level of them."""
-        if self.model.noise is None:
-            return super().sample_noise(state, streams, is_reversed=is_reversed, level=level)
-        precisions = noise_sums.update_noise(
-            _SumsOfParts(self, state.position, state.precisions),
-            self.precision_layout.groups[-1],
-            state.precisions,
-            streams,
-            is_reversed=is_reversed,
-            level=level,
-        )
-        return ChainState(state.position, state.momentum, precisions), None
-
-    def grid_of_noise(
-        self, position: Array, precisions: Array, streams: Streams, *, stepsize: float
-    ) -> list[Array]:
-        """Update the upper-level precisions of the noise in place; return which proposals were accepted."""
-        number = len(self.precision_layout.groups) - 1
-        group = self.precision_layout.groups[number]
-        assert group.name == NOISE
-        sums, has_units = _SumsOfParts(self, position, precisions), group.units is not None
-
-        def t_density(x: Array) -> Array:
-            of_targets = x if has_units else np.repeat(x, self.n_targets, axis=1)
-            densities = sums.t_densities(of_targets, group.prior.alphas[2])
-            return densities if has_units else densities.sum(axis=1, keepdims=True)
-
-        return random_grid.update_levels(
-            t_density, group, precisions, streams, stepsize=stepsize, index=number
-        )
+    def noise_sums(self, position: Array) -> gibbs.Sums:
+        """Return the sums over the residuals of all cases, which the parts compute."""
+        return _SumsOfParts(self, position)
 
     def density_of_targets(self, position: Array) -> dispersion.Density:
         """Return the function that gives each target's log density given log shapes."""
@@ -192,31 +145,49 @@ def _needs_a_whole(what: str) -> Never:
 
 @dataclass(frozen=True, eq=False)
 class _SumsOfParts:
-    """The sums over all cases that updates of the noise need, from the answers of every part."""
+    """The sums over all cases that updates of the noise need, from the answers of every part.
+
+    is_together  whether all targets are one unit
+    """
 
     posterior: SharedPosterior
     position: Array
-    precisions: Array
+    is_together: bool = False
 
     @property
     def counts(self) -> Array:
-        """The sum of the weights of each target, (n_chains, n_targets)."""
-        shape = len(self.position), self.posterior.n_targets
+        """The sum of the weights, (n_chains, n_units)."""
         power = np.reshape(self.posterior.inverse_temperature, (-1, 1))
-        return np.broadcast_to(power * self.posterior.counts, shape)
+        return self._of_units(np.broadcast_to(power * self.posterior.counts, self._shape))
 
-    def squares(self) -> Array:
+    def sum_of_squares(self) -> Array:
         """Return the sums of squared residuals."""
-        return self.posterior.ring.ask(SquaredResiduals(), self.position, self.precisions)
+        return self._asked(SquaredResiduals())
 
-    def t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
+    def sum_of_t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
         """Return the sums of precisions of single cases, which the parts draw."""
-        question = TPrecisions(current, alpha, streams)
-        return self.posterior.ring.ask(question, self.position, self.precisions)
+        return self._asked(TPrecisions(np.array(np.broadcast_to(current, self._shape)), alpha, streams))
 
-    def t_densities(self, x: Array, alpha: float) -> Array:
+    def sum_of_t_densities(self, x: Array, alpha: float) -> Array:
         """Return the sums of log densities, given the logs x of precisions."""
-        return self.posterior.ring.ask(TDensities(x, alpha), self.position, self.precisions)
+        return self._asked(TDensities(np.array(np.broadcast_to(x, self._shape)), alpha))
+
+    def together(self) -> Self:
+        """Return the sums over all targets."""
+        return replace(self, is_together=True)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return len(self.position), self.posterior.n_targets
+
+    def _asked(self, question: Question) -> Array:
+        nothing = np.zeros(
+            (len(self.position), self.posterior.n_precisions)
+        )  # the question has what it needs
+        return self._of_units(self.posterior.ring.ask(question, self.position, nothing))
+
+    def _of_units(self, of_targets: Array) -> Array:
+        return of_targets.sum(axis=1, keepdims=True) if self.is_together else of_targets
 
 
 @dataclass(frozen=True)

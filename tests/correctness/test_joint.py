@@ -74,8 +74,8 @@ def test_float32_decides_on_the_energy_changes_of_float64() -> None:
 GIBBS_MUTANTS: dict[str, tuple[str, str, str]] = {
     "df_minus1": ("(alpha + n) / 2, (alpha", "(alpha + n - 1) / 2, (alpha", "real"),
     "noise_df": (
-        "given_values(sums, n, alpha",
-        "given_values(sums, n - (use.purpose == Purpose.NOISE_COMMON), alpha",
+        "sums.counts, alpha, mean), use)",
+        "sums.counts - (use.purpose == Purpose.NOISE_COMMON), alpha, mean), use)",
         "real",
     ),
     "alpha_as_shape": ("(alpha + n) / 2, (alpha", "(2 * alpha + n) / 2, (alpha", "real"),

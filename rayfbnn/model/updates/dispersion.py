@@ -49,10 +49,13 @@ def update_dispersion(
     level        restricts the update to the shapes of targets ("lower"), or to the one above them ("upper")
     """
     precisions = precisions.copy()
-    updates = [("lower", _update_lower), ("upper", _update_upper)]
-    for name, update in reversed(updates) if is_reversed else updates:
-        if level is None or level == name:
-            update(density, group, precisions, streams)
+    for name in ("upper", "lower") if is_reversed else ("lower", "upper"):
+        if level not in (None, name):
+            continue
+        if name == "lower":
+            _update_lower(density, group, precisions, streams)
+        elif group.units is not None:
+            gibbs.update_common(0, group, None, precisions, streams, level="upper")
     return precisions
 
 
@@ -62,7 +65,7 @@ def _update_lower(density: Density, group: PrecisionGroup, precisions: Array, st
         alpha, mean, columns = alpha_unit, precisions[:, group.common, None], group.units
         of_targets = density
     elif math.isfinite(alpha_common):
-        alpha, mean, columns = alpha_common, group.mean, slice(group.common, group.common + 1)
+        alpha, mean, columns = alpha_common, group.mean, group.common_column
         of_targets = _of_all(density, group.n_units)
     else:
         return
@@ -81,23 +84,6 @@ def _of_all(density: Density, n_targets: int) -> Density:
         return density(array_namespace(x).repeat(x, n_targets, axis=1)).sum(axis=1, keepdims=True)
 
     return together
-
-
-def _update_upper(density: Density, group: PrecisionGroup, precisions: Array, streams: Streams) -> None:
-    alpha_common, alpha_unit, _ = group.prior.alphas
-    if group.units is None or math.isinf(alpha_common):
-        return
-    xp = array_namespace(precisions)
-    drawn = gibbs.log_precision_over_precisions(
-        precisions[:, None, group.units],
-        alpha_common,
-        xp.full((len(precisions), 1), group.mean),
-        alpha_unit,
-        streams,
-        index=0,
-        purpose=Purpose.NOISE_COMMON,
-    )
-    precisions[:, group.common] = xp.exp(xp.clip(drawn, -MAX_LOG_PRECISION, MAX_LOG_PRECISION))[:, 0]
 
 
 def sliced(log_density: Callable[[Array], Array], x: Array, streams: Streams) -> Array:

@@ -3,22 +3,23 @@
 Every update consists of three kinds of steps (Neal 2022, "Conditional distributions for hyperparameters").
 A precision over Gaussian values is drawn from a Gamma distribution. For a precision over Gamma precisions,
 the logarithm of a generalised inverse Gaussian variable is drawn. For t values, the precisions of single
-values are drawn and then discarded.
+values are drawn and then discarded. Updates need sums over the values alone, which may be at hand (`Values`)
+or with the parts of a divided run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import NOISE
 from rayfbnn.model.layout import AdjustmentGroup, PrecisionGroup, PrecisionLayout
-from rayfbnn.model.prior import MAX_LOG_PRECISION
+from rayfbnn.model.prior import clipped_exp
 from rayfbnn.model.updates import hyperbolic
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.streams import Purpose, Streams, Use
@@ -27,31 +28,101 @@ Level = Literal["lower", "upper"]
 """Upper precisions govern precisions, of units or of single t values; lower ones govern Gaussian values."""
 
 
-@dataclass(frozen=True)
-class _Purposes:
-    """The purposes of the random numbers of each level."""
+class Sums(Protocol):
+    """Weighted sums over the Gaussian or t values that the precisions of a group govern.
 
-    value: Purpose
-    unit: Purpose
-    common: Purpose
-
-
-_OF_PARAMETERS = _Purposes(Purpose.PRECISION_PARAMETER, Purpose.PRECISION_UNIT, Purpose.PRECISION_COMMON)
-_OF_NOISE = _Purposes(Purpose.NOISE_CASE, Purpose.NOISE_TARGET, Purpose.NOISE_COMMON)
-
-
-@dataclass(slots=True, eq=False)
-class _Governed:
-    """The values that a group's precisions govern, and where the random numbers of the group are.
-
-    squares (n_chains, n_units, n) of the values; each has a weight: a number or (n_chains, n_units, n)
+    The sums are (n_chains, n_units) float64, with targets as the units of the noise.
     """
 
-    group: PrecisionGroup
+    @property
+    def counts(self) -> Array | float:
+        """The sum of the weights, (n_chains or 1, n_units), or a number if all are alike."""
+        ...
+
+    def sum_of_squares(self) -> Array:
+        """Return the sums of squares."""
+        ...
+
+    def sum_of_t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
+        """Return the sums of precisions drawn for single t values.
+
+        current  (n_chains, n_units), the precisions that the draws are conditional on
+        alpha    degrees of freedom
+        """
+        ...
+
+    def sum_of_t_densities(self, x: Array, alpha: float) -> Array:
+        """Return the sums of log densities of t values given log precisions x, up to a constant."""
+        ...
+
+    def together(self) -> Sums:
+        """Return the sums over the values of all units, as those of a single unit."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """The sums over values at hand.
+
+    squares  (n_chains, n_units, n) float64
+    weights  power of the density of each value, a number or in the shape of `squares`
+    purpose, index  of the random numbers for precisions of single t values
+    first, n_all    number of the first value of a unit, and of all its values, if these are some of them.
+             Their precisions have the same bits as in a joint draw
+    """
+
     squares: Array
-    weights: float | Array
-    index: int
-    purposes: _Purposes
+    weights: float | Array = 1.0
+    purpose: Purpose = Purpose.NOISE_CASE
+    index: int = 0
+    first: int = 0
+    n_all: int | None = None
+
+    @property
+    def counts(self) -> Array | float:
+        """The sum of the weights, (n_chains, n_units), or a number if all are alike."""
+        if isinstance(self.weights, float):
+            return self.weights * float(self.squares.shape[2])
+        return self.weights.sum(axis=2)
+
+    def sum_of_squares(self) -> Array:
+        """Return the weighted sums of squares, (n_chains, n_units)."""
+        if isinstance(self.weights, float):
+            return self.weights * self.squares.sum(axis=2)
+        return (self.weights * self.squares).sum(axis=2)
+
+    def sum_of_t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
+        """Draw precisions of single t values, and return their sums, (n_chains, n_units)."""
+        parts = [(slice(None), 0)]
+        if self.n_all is not None:
+            parts = [(slice(j, j + 1), j * self.n_all + self.first) for j in range(self.squares.shape[1])]
+        sums = [
+            draw_value_precisions(
+                self.squares[:, units],
+                current[:, units, None],
+                alpha,
+                self.weights if isinstance(self.weights, float) else self.weights[:, units],
+                streams,
+                index=self.index,
+                purpose=self.purpose,
+                first=first,
+            ).sum(axis=2)
+            for units, first in parts
+        ]
+        return sums[0] if len(sums) == 1 else array_namespace(current).concatenate(sums, axis=1)
+
+    def sum_of_t_densities(self, x: Array, alpha: float) -> Array:
+        """Return the sums of log densities given log precisions x, up to a constant; eq. 17."""
+        xp = array_namespace(x)
+        terms = 0.5 * x[:, :, None] - (alpha + 1) / 2 * xp.log1p(xp.exp(x)[:, :, None] * self.squares / alpha)
+        return (self.weights * terms).sum(axis=2)
+
+    def together(self) -> Values:
+        """Return the values of all units as those of a single unit."""
+        shape, weights = (len(self.squares), 1, -1), self.weights
+        if not isinstance(weights, float):
+            weights = weights.reshape(shape)
+        return replace(self, squares=self.squares.reshape(shape), weights=weights)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +144,7 @@ def update_groups(
     streams: Streams,
     *,
     layout: PrecisionLayout,
-    weights: float | Array = 1.0,
+    noise: Callable[[], Sums] | None = None,
     is_reversed: bool = False,
     level: Level | None = None,
     groups: Collection[str] | None = None,
@@ -84,10 +155,8 @@ def update_groups(
     adjustments, Neal (2022) eq. 29. Groups are independent given their values, so the Gamma draws of all
     groups are made together: for a few chains most of their time is that of the calls.
 
-    values       group name -> parameters (n_chains, *shape of the group); the noise has residuals,
-                 (n_chains, n_targets, n_cases)
-    weights      power of the density of each residual, a number or an array that broadcasts to residuals: 0
-                 for missing targets, the inverse temperature for a tempered likelihood
+    values       group name -> parameters (n_chains, *shape of the group)
+    noise        returns the sums over the residuals
     is_reversed  whether to take the levels in the opposite order; groups, and layers of adjustments, are
                  independent
     level        restricts the update to one level; adjustments are lower, because they govern parameters
@@ -97,42 +166,38 @@ def update_groups(
     adjusts = level != "upper"
     if is_reversed and adjusts:
         update_adjustments(values, precisions, streams, layout=layout, names=groups)
-    governed = [
-        _governed(rows, group, number, weights)
-        for number, group, rows in ruled_values(values, precisions, layout)
-        if not group.is_fixed and (groups is None or group.name in groups)
-    ]
-    updates = [_update_units, _update_common]
+    governed = list(governed_sums(values, precisions, layout, noise=noise, names=groups))
+    updates = [_update_units, update_common]
     for update in reversed(updates) if is_reversed else updates:
-        draws = [update(part, precisions, streams, level=level) for part in governed]
+        draws = [update(*part, precisions, streams, level=level) for part in governed]
         _draw_together([draw for draw in draws if draw is not None], precisions, streams)
     if not is_reversed and adjusts:
         update_adjustments(values, precisions, streams, layout=layout, names=groups)
     return precisions
 
 
-def ruled_values(
-    values: Mapping[str, Array], precisions: Array, layout: PrecisionLayout
-) -> Iterator[tuple[int, PrecisionGroup, Array]]:
-    """Yield each group that has values: its number, the group, and its values (n_chains, n_units, n)."""
+def governed_sums(
+    values: Mapping[str, Array],
+    precisions: Array,
+    layout: PrecisionLayout,
+    *,
+    noise: Callable[[], Sums] | None,
+    names: Collection[str] | None,
+) -> Iterator[tuple[int, PrecisionGroup, Sums]]:
+    """Yield the number of each named group with a free precision, the group, and the sums over its values."""
     xp = array_namespace(precisions)
     for number, group in enumerate(layout.groups):
-        if group.name in values:
+        if group.is_fixed or (names is not None and group.name not in names):
+            continue
+        if group.name == NOISE and noise is not None:
+            yield number, group, noise()
+        elif group.name in values:
             rows = values[group.name].reshape(precisions.shape[0], group.n_units, -1)
             if group.name in layout.adjusted:
                 _, columns = layout.adjusted[group.name]
                 rows = rows * xp.sqrt(precisions[:, None, columns])
-            yield number, group, rows
-
-
-def _governed(values: Array, group: PrecisionGroup, number: int, weights: float | Array) -> _Governed:
-    xp = array_namespace(values)
-    squares = values.astype(xp.float64) ** 2
-    if group.name != NOISE:
-        return _Governed(group, squares, 1.0, number, _OF_PARAMETERS)
-    if not isinstance(weights, float):
-        weights = xp.broadcast_to(weights, squares.shape)
-    return _Governed(group, squares, weights, 0, _OF_NOISE)
+            squares = rows.astype(xp.float64) ** 2
+            yield number, group, Values(squares, purpose=Purpose.PRECISION_PARAMETER, index=number)
 
 
 def _draw_together(draws: Sequence[_GammaDraw], precisions: Array, streams: Streams) -> None:
@@ -145,7 +210,7 @@ def _draw_together(draws: Sequence[_GammaDraw], precisions: Array, streams: Stre
     for draw in draws:
         shapes[:, end : end + draw.use.n] = draw.shape
         end += draw.use.n
-    drawn = _clipped_exp(streams.log_gammas(shapes, [draw.use for draw in draws]) - xp.log(rates))
+    drawn = clipped_exp(streams.log_gammas(shapes, [draw.use for draw in draws]) - xp.log(rates))
     end = 0
     for draw in draws:
         precisions[:, draw.columns] = drawn[:, end : end + draw.use.n]
@@ -157,113 +222,88 @@ def _is_of(level: Level | None, *, is_upper: bool) -> bool:
 
 
 def _update_units(
-    governed: _Governed, precisions: Array, streams: Streams, *, level: Level | None
+    number: int,
+    group: PrecisionGroup,
+    sums: Sums,
+    precisions: Array,
+    streams: Streams,
+    *,
+    level: Level | None,
 ) -> _GammaDraw | None:
     """Draw the precisions of the source units (or targets), if they have separate precisions.
 
     A draw from a Gamma distribution is returned, to be made together with others.
     """
-    group, purposes = governed.group, governed.purposes
-    _, alpha_unit, alpha_value = group.prior.alphas
-    is_upper = math.isfinite(alpha_value)
-    if group.units is None or not _is_of(level, is_upper=is_upper):
+    _, alpha, alpha_value = group.prior.alphas
+    if group.units is None or not _is_of(level, is_upper=math.isfinite(alpha_value)):
         return None
-    return _draw_over_values(
-        governed.squares,
-        governed.weights,
-        alpha_unit,
-        precisions[:, group.common : group.common + 1],
-        alpha_value,
-        group.units,
-        precisions,
-        streams,
-        use=Use(purposes.unit, governed.index, group.n_units),
-        value_purpose=purposes.value,
-    )
+    mean = precisions[:, group.common, None]
+    use = Use(Purpose.PRECISION_UNIT, number, group.n_units)
+    if group.is_of_targets:
+        use = Use(Purpose.NOISE_TARGET, 0, group.n_units)
+    return _draw_over_values(sums, alpha, mean, alpha_value, group.units, precisions, streams, use=use)
 
 
-def _update_common(
-    governed: _Governed, precisions: Array, streams: Streams, *, level: Level | None
+def update_common(
+    number: int,
+    group: PrecisionGroup,
+    sums: Sums | None,
+    precisions: Array,
+    streams: Streams,
+    *,
+    level: Level | None,
 ) -> _GammaDraw | None:
-    """Draw the common precision, unless it is fixed; see `_update_units`."""
-    group, squares, weights = governed.group, governed.squares, governed.weights
-    n_chains, index, purposes = len(squares), governed.index, governed.purposes
-    alpha_common, alpha_unit, alpha_value = group.prior.alphas
-    common = slice(group.common, group.common + 1)
+    """Draw the common precision, in place, unless it is fixed; a Gamma draw is returned instead.
+
+    sums  not needed if units have precisions
+    """
+    alpha, alpha_unit, alpha_value = group.prior.alphas
     is_upper = group.units is not None or math.isfinite(alpha_value)
-    if group.prior.rectified is not None and _is_of(level, is_upper=False):
-        drawn = hyperbolic.log_rectified_precision(
-            squares.sum(axis=(1, 2)),
-            squares.shape[1] * squares.shape[2],
-            group.prior.rectified,
-            streams,
-            index=index,
-            purpose=purposes.common,
-        )
-        precisions[:, group.common] = _clipped_exp(drawn)
-    if math.isinf(alpha_common) or not _is_of(level, is_upper=is_upper):
+    has_rectified = group.prior.rectified is not None
+    if not (math.isfinite(alpha) or has_rectified) or not _is_of(level, is_upper=is_upper):
         return None
+    mean = array_namespace(precisions).full((len(precisions), 1), group.mean)
+    use = Use(Purpose.PRECISION_COMMON, number, 1)
+    if group.is_of_targets:
+        use = Use(Purpose.NOISE_COMMON, 0, 1)
     if group.units is not None:
-        log_common = log_precision_over_precisions(
-            precisions[:, None, group.units],
-            alpha_common,
-            array_namespace(precisions).full((n_chains, 1), group.mean),
-            alpha_unit,
-            streams,
-            index=index,
-            purpose=purposes.common,
+        below = precisions[:, group.units].sum(axis=1, keepdims=True)
+        drawn = log_precision_over_precisions(below, group.n_units, alpha, mean, alpha_unit, streams, use=use)
+        precisions[:, group.common_column] = clipped_exp(drawn)
+        return None
+    assert sums is not None
+    sums = sums.together()
+    if group.prior.rectified is not None:
+        drawn = hyperbolic.log_rectified_precision(
+            sums.sum_of_squares(), sums.counts, group.prior.rectified, streams, use=use
         )
-        precisions[:, common] = _clipped_exp(log_common)
+        precisions[:, group.common_column] = clipped_exp(drawn)
         return None
     return _draw_over_values(
-        squares.reshape(n_chains, 1, -1),
-        weights if isinstance(weights, float) else weights.reshape(n_chains, 1, -1),
-        alpha_common,
-        group.mean,
-        alpha_value,
-        common,
-        precisions,
-        streams,
-        use=Use(purposes.common, index, 1),
-        value_purpose=purposes.value,
+        sums, alpha, mean, alpha_value, group.common_column, precisions, streams, use=use
     )
 
 
 def _draw_over_values(
-    squares: Array,
-    weights: float | Array,
+    sums: Sums,
     alpha: float,
-    mean: float | Array,
+    mean: Array,
     alpha_value: float,
     columns: slice,
     precisions: Array,
     streams: Streams,
     *,
     use: Use,
-    value_purpose: Purpose,
 ) -> _GammaDraw | None:
-    """Draw the precisions in some columns, which govern Gaussian or t values with the given squares.
+    """Draw the precisions in some columns, which govern t values; for Gaussian values return the draw.
 
-    squares (n_chains, n_units, n); mean is a number or broadcasts to (n_chains, n_units). Each value has a
-    weight: `weights` is a number or (n_chains, n_units, n). For Gaussian values the draw is returned instead.
+    mean  broadcasts to (n_chains, n_units)
     """
-    n = weights * squares.shape[2] if isinstance(weights, float) else weights.sum(axis=2)
     if math.isinf(alpha_value):
-        if isinstance(weights, float):
-            sums = weights * squares.sum(axis=2)
-        else:
-            sums = (weights * squares).sum(axis=2)
-        return _GammaDraw(columns, *given_values(sums, n, alpha, mean), use)
-    current = precisions[:, columns, None]
-    if isinstance(mean, float):
-        mean = array_namespace(precisions).full((len(precisions), 1), mean)
-    below = draw_value_precisions(
-        squares, current, alpha_value, weights, streams, index=use.index, purpose=value_purpose
-    )
-    log_precision = log_precision_over_precisions(
-        below, alpha, mean, alpha_value, streams, index=use.index, purpose=use.purpose, n=n
-    )
-    precisions[:, columns] = _clipped_exp(log_precision)
+        return _GammaDraw(columns, *given_values(sums.sum_of_squares(), sums.counts, alpha, mean), use)
+    below = sums.sum_of_t_precisions(precisions[:, columns], alpha_value, streams)
+    drawn = log_precision_over_precisions(below, sums.counts, alpha, mean, alpha_value, streams, use=use)
+    precisions[:, columns] = clipped_exp(drawn)
     return None
 
 
@@ -281,27 +321,17 @@ def given_values(
 
 
 def log_precision_over_values(
-    sum_squares: Array,
-    n: float | Array,
-    alpha: float,
-    mean: Array,
-    streams: Streams,
-    *,
-    index: int,
-    purpose: Purpose,
+    sum_squares: Array, n: float | Array, alpha: float, mean: float | Array, streams: Streams, *, use: Use
 ) -> Array:
-    """Draw the log of a precision given the n Gaussian values it governs, see `given_values`.
-
-    sum_squares, mean and the result (n_chains, n_units)
-    """
+    """Draw the log of a precision given the n Gaussian values it governs; arguments as in `given_values`."""
     shape, rate = given_values(sum_squares, n, alpha, mean)
-    log_gamma = streams.log_gamma(shape, purpose, sum_squares.shape[1:], index=index)
+    log_gamma = streams.log_gamma(shape, use.purpose, sum_squares.shape[1:], index=use.index)
     return log_gamma - array_namespace(rate).log(rate)
 
 
 def draw_value_precisions(
     squares: Array,
-    mean: Array,
+    mean: float | Array,
     alpha: float,
     weights: float | Array,
     streams: Streams,
@@ -324,45 +354,35 @@ def draw_value_precisions(
         log_gamma = streams.log_gamma(
             weights * (alpha + 1) / 2, purpose, squares.shape[1:], index=index, first=first
         )
-    return _clipped_exp(log_gamma - xp.log((alpha / mean + squares) / 2))
+    return clipped_exp(log_gamma - xp.log((alpha / mean + squares) / 2))
 
 
 def log_precision_over_precisions(
     below: Array,
+    n: float | Array,
     alpha: float,
     mean: Array,
     alpha_below: float,
     streams: Streams,
     *,
-    index: int,
-    purpose: Purpose,
-    n: float | Array | None = None,
+    use: Use,
 ) -> Array:
-    """Draw the log of a precision that is the mean of the n Gamma precisions `below`, given these.
+    """Draw the log of a precision that is the mean of n Gamma precisions, given their sum `below`.
 
     p(tau | below)  ~  tau**((alpha - n alpha_below)/2 - 1) exp(-tau alpha/(2 mean) - alpha_below sum/(2 tau))
 
     Neal (2022) eq. 31: a generalised inverse Gaussian distribution. With x = log tau the density is
     exp(a x - b exp(x) - c exp(-x)), and with x = log(c/b)/2 + y it is exp(a y - 2 sqrt(b c) cosh y).
 
-    below (n_chains, n_units, number of precisions); mean and the result (n_chains, n_units). n replaces the
-    number of precisions if it differs, as for tempered values
+    below, mean and the result (n_chains, n_units); n is the sum of weights if values are tempered
     """
     xp = array_namespace(below)
-    if n is None:
-        n = below.shape[2]
     a = (alpha - n * alpha_below) / 2
     log_b = math.log(alpha / 2) - xp.log(mean)
-    log_c = math.log(alpha_below / 2) + xp.log(below.sum(axis=2))
+    log_c = math.log(alpha_below / 2) + xp.log(below)
     omega = 2 * xp.exp((log_b + log_c) / 2)
-    y = hyperbolic_variable(abs(a), omega, streams, index=index, purpose=purpose)
+    y = hyperbolic_variable(abs(a), omega, streams, use=use)
     return (log_c - log_b) / 2 + y * xp.copysign(1.0, a)
-
-
-def _clipped_exp(log_precision: Array) -> Array:
-    xp = array_namespace(log_precision)
-    # A third of the time of `clip` for few numbers.
-    return xp.exp(xp.minimum(xp.maximum(log_precision, -MAX_LOG_PRECISION), MAX_LOG_PRECISION))
 
 
 def update_adjustments(
@@ -379,9 +399,8 @@ def update_adjustments(
     names   names of the adjustments to draw (ah0, ao); None draws all
     """
     for number, adjustments in enumerate(layout.adjustments, start=1):
-        if names is not None and adjustments.name not in names:
-            continue
-        _update(values, adjustments, precisions, streams, layout=layout, number=number)
+        if names is None or adjustments.name in names:
+            _update(values, adjustments, precisions, streams, layout=layout, number=number)
 
 
 def _update(
@@ -409,22 +428,20 @@ def _update(
         if group.name not in layout.adjusted or layout.adjusted[group.name][1] != columns:
             continue
         rows = values[group.name].reshape(len(precisions), group.n_units, -1).astype(xp.float64)
-        governing = slice(group.common, group.common + 1) if group.units is None else group.units
-        squares = rows**2 * precisions[:, governing, None]
+        squares = rows**2 * precisions[:, group.lowest_columns, None]
         alpha = group.prior.alphas[2]
         if math.isfinite(alpha):
-            index = number * len(layout.groups) + place
-            log_gamma = streams.log_gamma(
-                (alpha + 1) / 2, Purpose.PRECISION_PARAMETER, squares.shape[1:], index=index
+            squares *= draw_value_precisions(
+                precisions[:, None, columns] * squares,
+                1.0,
+                alpha,
+                1.0,
+                streams,
+                index=number * len(layout.groups) + place,
+                purpose=Purpose.PRECISION_PARAMETER,
             )
-            squares *= xp.exp(log_gamma - xp.log((alpha + precisions[:, None, columns] * squares) / 2))
         sums += squares.sum(axis=1)
         n += rows.shape[1]
-    log_gamma = streams.log_gamma(
-        (adjustments.alpha + n) / 2,
-        Purpose.PRECISION_UNIT,
-        (adjustments.n_units,),
-        index=number * len(layout.groups),
-    )
-    log_adjustments = log_gamma - xp.log((adjustments.alpha + sums) / 2)
-    precisions[:, columns] = xp.exp(xp.clip(log_adjustments, -MAX_LOG_PRECISION, MAX_LOG_PRECISION))
+    use = Use(Purpose.PRECISION_UNIT, number * len(layout.groups), adjustments.n_units)
+    drawn = log_precision_over_values(sums, n, adjustments.alpha, 1.0, streams, use=use)
+    precisions[:, columns] = clipped_exp(drawn)

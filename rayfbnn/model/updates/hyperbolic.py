@@ -4,57 +4,80 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.errors import SamplingError
-from rayfbnn.streams import Purpose, RejectingStreams, Streams
+from rayfbnn.streams import RejectingStreams, Streams, Use
 
 _MAX_ATTEMPTS = 64  # of a rejection loop that accepts more than one in two
 
 
-def hyperbolic_variable(
-    a: float | Array, omega: Array, streams: Streams, *, index: int, purpose: Purpose
-) -> Array:
+def hyperbolic_variable(a: float | Array, omega: Array, streams: Streams, *, use: Use) -> Array:
     """Draw y with density proportional to exp(a y - omega cosh y), a >= 0, in the shape of omega.
 
     omega is (n_chains, k); a is a number or broadcasts to omega.
 
-    Devroye (2014), "Random variate generation for the generalized inverse Gaussian distribution". Proposals
-    have a flat top about the mode, between two exponential tails that touch the log-concave density at t and
-    -s. The draw is exact for any t and s. His choice of these rejects less than half of the proposals for
-    all parameters. Raises SamplingError if omega is NaN, infinite or zero.
+    Devroye (2014), "Random variate generation for the generalized inverse Gaussian distribution". The tails
+    of the proposals touch the density at t and -s. The draw is exact for any t and s. His choice of these
+    rejects less than half of the proposals for all parameters. Raises SamplingError if omega is NaN, infinite
+    or zero.
     """
     if isinstance(streams, RejectingStreams):
-        return streams.hyperbolic(a, omega, purpose, index=index)
+        return streams.hyperbolic(a, omega, use.purpose, index=use.index)
     xp = array_namespace(omega)
     a = xp.asarray(a, dtype=xp.float64)  # CuPy's where does not accept a Python bool as the condition
     mode = xp.arcsinh(a / omega)
     d = omega**2 / (xp.sqrt(omega**2 + a**2) + a)  # sqrt(omega**2 + a**2) - a without cancellation
 
     t, s = _touching_points(a, d)
-    eta, zeta = -_log_density(t, a, d), -_log_density_slope(t, a, d)
-    theta, xi = -_log_density(-s, a, d), _log_density_slope(-s, a, d)
-    right, left = 1 / zeta, 1 / xi
-    top_right, top_left = t - right * eta, s - left * theta
-    top = top_right + top_left
-    result = xp.zeros_like(omega)
-    pending = xp.ones(omega.shape, dtype=bool)
+    rate_right, rate_left = -_log_density_slope(t, a, d), _log_density_slope(-s, a, d)
+    return mode + _log_concave_variable(
+        partial(_log_density, a=a, d=d),
+        -s - 1 / rate_left * _log_density(-s, a, d),
+        t + 1 / rate_right * _log_density(t, a, d),
+        rate_left,
+        rate_right,
+        streams,
+        use=use,
+        cause="the sum of squares or of precisions that it governs",
+    )
+
+
+def _log_concave_variable(
+    log_density: Callable[[Array], Array],
+    left: Array,
+    right: Array,
+    rate_left: Array,
+    rate_right: Array,
+    streams: Streams,
+    *,
+    use: Use,
+    cause: str,
+) -> Array:
+    """Draw y from a log-concave density with the maximum 1 at 0.
+
+    Proposals have a flat top from `left` to `right`, and exponential tails beyond with these rates that touch
+    the density.
+    """
+    xp = array_namespace(right)
+    width, mass_left, mass_right = right - left, 1 / rate_left, 1 / rate_right
+    result = xp.zeros_like(width)
+    pending = xp.ones(width.shape, dtype=bool)
     for attempt in range(_MAX_ATTEMPTS):
-        u = streams.uniform(purpose, (*omega.shape[1:], 3), index=index, attempt=attempt)
-        place, v = u[..., 0] * (left + top + right), u[..., 1]
-        in_top, in_right = place < top, place < top + right
-        z = xp.where(in_top, -top_left + top * v, top_right - right * xp.log(v))
-        z = xp.where(in_right, z, -top_left + left * xp.log(v))
-        cover = xp.where(z > top_right, -eta - zeta * (z - t), 0.0)
-        cover = xp.where(z < -top_left, -theta + xi * (z + s), cover)
-        accepted = xp.log(u[..., 2]) + cover <= _log_density(z, a, d)
-        result = xp.where(pending & accepted, z, result)
+        u = streams.uniform(use.purpose, (*width.shape[1:], 3), index=use.index, attempt=attempt)
+        place, v = u[..., 0] * (mass_left + width + mass_right), u[..., 1]
+        in_top, in_right = place < width, place < width + mass_right
+        y = xp.where(in_top, left + width * v, right - mass_right * xp.log(v))
+        y = xp.where(in_right, y, left + mass_left * xp.log(v))
+        cover = xp.where(y > right, -rate_right * (y - right), 0.0)
+        cover = xp.where(y < left, rate_left * (y - left), cover)
+        accepted = xp.log(u[..., 2]) + cover <= log_density(y)
+        result = xp.where(pending & accepted, y, result)
         pending &= ~accepted
         if not bool(pending.any()):
-            return mode + result
-    raise no_proposal_accepted(
-        pending, streams, what="precision", cause="the sum of squares or of precisions that it governs"
-    )
+            return result
+    raise no_proposal_accepted(pending, streams, what="precision", cause=cause)
 
 
 def no_proposal_accepted(pending: Array, streams: Streams, *, what: str, cause: str) -> SamplingError:
@@ -102,16 +125,16 @@ _FALL = 1.0  # decrease of the log density from the mode to the points where the
 
 
 def log_rectified_precision(
-    sum_squares: Array, n: int, v0: float, streams: Streams, *, index: int, purpose: Purpose
+    sum_squares: Array, n: float | Array, v0: float, streams: Streams, *, use: Use
 ) -> Array:
-    """Draw the log of a precision given the n Gaussian values that it governs, (n_chains,).
+    """Draw the log of a precision given the n Gaussian values that it governs, in the shape of sum_squares.
 
         p(tau | values)  ~  tau^(n/2) exp(-S tau/2 - tau^2/(2 v0)) ,  S the sum of squares
 
     With x = log tau the density is exp(a x - b exp(x) - d exp(2 x)) with a = n/2 + 1, which is log-concave.
-    Proposals have a flat top between two exponential tails that touch the density where its logarithm has
-    fallen by 1 (Devroye 1986, sec. VII.2). The draw is exact for any touching points.
-    Raises SamplingError if the sum of squares is not finite.
+    The tails of the proposals touch the density where its logarithm has fallen by 1 (Devroye 1986, sec.
+    VII.2). The draw is exact for any touching points. Raises SamplingError if the sum of squares is not
+    finite.
     """
     xp = array_namespace(sum_squares)
     a, b, d = n / 2 + 1, sum_squares / 2, 1 / (2 * v0)
@@ -128,26 +151,16 @@ def log_rectified_precision(
 
     right, left = _where_fallen(log_density, xp.ones_like(b)), _where_fallen(log_density, -xp.ones_like(b))
     rate_right, rate_left = -slope(right), slope(left)
-    fall_right, fall_left = -log_density(right), -log_density(left)
-    end_right, end_left = right - fall_right / rate_right, left + fall_left / rate_left
-    width = end_right - end_left
-    mass_right, mass_left = 1 / rate_right, 1 / rate_left
-    result = xp.zeros_like(b)
-    pending = xp.ones(b.shape, dtype=bool)
-    for attempt in range(_MAX_ATTEMPTS):
-        u = streams.uniform(purpose, (3,), index=index, attempt=attempt)
-        place, v = u[:, 0] * (width + mass_right + mass_left), u[:, 1]
-        in_top, in_right = place < width, place < width + mass_right
-        y = xp.where(in_top, end_left + width * v, end_right - mass_right * xp.log(v))
-        y = xp.where(in_right, y, end_left + mass_left * xp.log(v))
-        cover = xp.where(y > end_right, -rate_right * (y - end_right), 0.0)
-        cover = xp.where(y < end_left, rate_left * (y - end_left), cover)
-        accepted = xp.log(u[:, 2]) + cover <= log_density(y)
-        result = xp.where(pending & accepted, y, result)
-        pending &= ~accepted
-        if not bool(pending.any()):
-            return xp.log(top) + result
-    raise no_proposal_accepted(pending, streams, what="precision", cause="the sum of squares that it governs")
+    return xp.log(top) + _log_concave_variable(
+        log_density,
+        left - log_density(left) / rate_left,
+        right + log_density(right) / rate_right,
+        rate_left,
+        rate_right,
+        streams,
+        use=use,
+        cause="the sum of squares that it governs",
+    )
 
 
 def _where_fallen(log_density: Callable[[Array], Array], direction: Array) -> Array:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.layout import PrecisionGroup
 from rayfbnn.model.prior import MAX_LOG_PRECISION
+from rayfbnn.model.updates.gibbs import Sums
 from rayfbnn.streams import Purpose, Streams
 
 
 def update_upper_levels(
-    values: Array,
+    sums: Sums | None,
     group: PrecisionGroup,
     precisions: Array,
     streams: Streams,
     *,
     stepsize: float,
     index: int,
-    weights: float | Array = 1.0,
 ) -> list[Array]:
     """Update one group's upper-level columns of `precisions`, units first, and return the decisions.
 
@@ -29,74 +30,37 @@ def update_upper_levels(
     upper-level, because the values have single precisions, which are integrated out here. This is FBM's
     rgrid-upper-sigmas.
 
-    values   (n_chains, n_units, n) parameters or residuals that the precisions govern
-    weights  weight of each value, a number or an array that broadcasts to values
+    sums  needed only for t values
 
     Returns for each updated level which of its n precisions were accepted, (n_chains, n) bool.
     """
-    xp = array_namespace(precisions)
-    alpha = group.prior.alphas[2]
-    squares = values.astype(xp.float64) ** 2
-    weights = xp.broadcast_to(xp.asarray(weights, dtype=xp.float64), squares.shape)
-    if group.units is None:
-        squares, weights = (array.reshape(len(precisions), 1, -1) for array in (squares, weights))
-    return update_levels(
-        lambda x: log_density_of_t_values(x, squares, weights, alpha),
-        group,
-        precisions,
-        streams,
-        stepsize=stepsize,
-        index=index,
-    )
+    alpha, alpha_unit, alpha_value = group.prior.alphas
+    units, common = group.units, group.common_column
+    has_t_values = math.isfinite(alpha_value)
+    if has_t_values and units is None:
+        assert sums is not None
+        sums = sums.together()
 
+    def log_density(columns: slice, x: Array) -> Array:
+        """Return the log density of the log precisions x in these columns, given everything else."""
+        if columns is common and units is not None:
+            below = log_density_of_precisions(x, precisions[:, None, units], alpha_unit)
+        else:
+            assert sums is not None
+            below = sums.sum_of_t_densities(x, alpha_value)
+        if columns is common:
+            return log_prior(x, alpha, group.mean) + below
+        return log_prior(x, alpha_unit, precisions[:, common]) + below
 
-def update_levels(
-    t_density: Callable[[Array], Array],
-    group: PrecisionGroup,
-    precisions: Array,
-    streams: Streams,
-    *,
-    stepsize: float,
-    index: int,
-) -> list[Array]:
-    """Update the levels as `update_upper_levels` does, given the density of t values.
-
-    t_density  returns the log density of the t values given the log precisions x, up to a constant. x and the
-               result are (n_chains, n_units), with one column if units have no precisions
-    """
-    alpha_common, alpha_unit, alpha_value = group.prior.alphas
-    common = slice(group.common, group.common + 1)
-    decisions: list[Array] = []
-    if group.units is not None and math.isfinite(alpha_value):
-        precisions[:, group.units], accepted = _metropolis(
-            precisions[:, group.units],
-            lambda x: log_prior(x, alpha_unit, precisions[:, common]) + t_density(x),
-            streams,
-            stepsize=stepsize,
-            index=2 * index,
-        )
-        decisions.append(accepted)
-    if math.isinf(alpha_common):
-        return decisions
-    if group.units is not None:
-        below = precisions[:, None, group.units]
-        precisions[:, common], accepted = _metropolis(
-            precisions[:, common],
-            lambda x: (
-                log_prior(x, alpha_common, group.mean) + log_density_of_precisions(x, below, alpha_unit)
-            ),
-            streams,
-            stepsize=stepsize,
-            index=2 * index + 1,
-        )
-        decisions.append(accepted)
-    elif math.isfinite(alpha_value):
-        precisions[:, common], accepted = _metropolis(
-            precisions[:, common],
-            lambda x: log_prior(x, alpha_common, group.mean) + t_density(x),
-            streams,
-            stepsize=stepsize,
-            index=2 * index + 1,
+    levels = []
+    if units is not None and has_t_values:
+        levels.append((units, 2 * index))
+    if math.isfinite(alpha) and (units is not None or has_t_values):
+        levels.append((common, 2 * index + 1))
+    decisions = []
+    for columns, number in levels:
+        precisions[:, columns], accepted = _metropolis(
+            precisions[:, columns], partial(log_density, columns), streams, stepsize=stepsize, index=number
         )
         decisions.append(accepted)
     return decisions
@@ -139,13 +103,3 @@ def log_density_of_precisions(x: Array, below: Array, alpha: float) -> Array:
     """
     xp = array_namespace(x)
     return -alpha / 2 * (below.shape[2] * x + below.sum(axis=2) * xp.exp(-x))
-
-
-def log_density_of_t_values(x: Array, squares: Array, weights: Array, alpha: float) -> Array:
-    """Return the log density of t values given the log precision x, up to a constant; eq. 17.
-
-    x (n_chains, n_units), squares and weights (n_chains, n_units, n)
-    """
-    xp = array_namespace(x)
-    terms = 0.5 * x[:, :, None] - (alpha + 1) / 2 * xp.log1p(xp.exp(x)[:, :, None] * squares / alpha)
-    return (weights * terms).sum(axis=2)

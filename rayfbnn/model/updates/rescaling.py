@@ -143,7 +143,7 @@ class _Builder:
         if group.units is not None:
             part = self.parameters.slices[group.name]
             n = (part.stop - part.start) // group.n_units
-            common = slice(group.common, group.common + 1)
+            common = group.common_column
             for unit in range(group.n_units):
                 weights = slice(part.start + unit * n, part.start + (unit + 1) * n)
                 column = slice(group.units.start + unit, group.units.start + unit + 1)
@@ -158,7 +158,7 @@ class _Builder:
         parameters, precisions, levels, n_free = [], [], [], 0
         for group in groups:
             alpha_common, alpha_unit, _ = group.prior.alphas
-            part, common = self.parameters.slices[group.name], slice(group.common, group.common + 1)
+            part, common = self.parameters.slices[group.name], group.common_column
             parameters.append(part)
             if group.units is not None:
                 precisions.append(group.units)

@@ -57,14 +57,14 @@ def test_joint_density_of_t_noise_is_that_of_scipy(noise: str) -> None:
     posterior = _posterior(noise, is_missing=True)
     group = posterior.precision_layout.groups[-1]
     position = _position(posterior, 3)
-    residuals, observed = posterior.residuals(position)
+    values = posterior.residuals(position)
     alpha, degrees = (alpha for alpha in group.prior.alphas if math.isfinite(alpha))
     joint = TResiduals.of(posterior, position).joint(group)
     n_units = 1 if group.units is None else _NOISES[noise]
     for u in _U:
-        terms = scipy.stats.t.logpdf(residuals, degrees, scale=math.exp(-u / 2)) * observed
+        terms = scipy.stats.t.logpdf(np.sqrt(values.squares), degrees, scale=math.exp(-u / 2))
         prior = u + scipy.stats.gamma.logpdf(math.exp(u), alpha / 2, scale=2 * group.mean / alpha)
-        exact = terms.reshape(3, n_units, -1).sum(axis=2) + prior
+        exact = (values.weights * terms).reshape(3, n_units, -1).sum(axis=2) + prior
         assert np.allclose(joint.log_density(np.full((3, n_units), u)), exact, rtol=1e-11, atol=1e-11)
 
 
@@ -73,7 +73,7 @@ def test_joint_density_of_two_levels_is_that_of_scipy() -> None:
     posterior = _posterior("0.7:5:3")
     group = posterior.precision_layout.groups[-1]
     position = _position(posterior, 3)
-    residuals, _ = posterior.residuals(position)
+    residuals = np.sqrt(posterior.residuals(position).squares)
     joint = Squares.of(posterior, position).joint(group)
     for u in _U:
         prior = u + scipy.stats.gamma.logpdf(math.exp(u), 2.5, scale=group.mean / 2.5)
@@ -88,7 +88,7 @@ def test_energy_without_noise_is_that_of_scipy(noise: str) -> None:
     posterior = posterior_of("tiny7.csv", noise=noise, n_targets=2)
     group = posterior.precision_layout.groups[-1]
     position = _position(posterior, 3)
-    residuals, _ = posterior.residuals(position)
+    residuals = np.sqrt(posterior.residuals(position).squares)
     is_shared = noise == "0.7:5"
     assert (group.units is None) == is_shared
     each = residuals.reshape(3, 1 if is_shared else 2, -1)

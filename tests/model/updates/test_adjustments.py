@@ -101,14 +101,17 @@ def test_exact_draws_stay_exact() -> None:
 
 
 MUTANTS: dict[str, tuple[Any, tuple[str, str]]] = {
-    "alpha as shape": (gibbs, ("(adjustments.alpha + n) / 2", "adjustments.alpha + n / 2")),
+    "alpha as shape": (
+        gibbs,
+        ("(sums, n, adjustments.alpha, 1.0", "(sums, n + adjustments.alpha, adjustments.alpha, 1.0"),
+    ),
     "biases not counted": (
         gibbs,
         ("n += rows.shape[1]", "n += rows.shape[1] if group.n_units > 1 else 0"),
     ),
     "precisions of the units forgotten": (
         gibbs,
-        ("squares = rows**2 * precisions[:, governing, None]", "squares = rows**2"),
+        ("squares = rows**2 * precisions[:, group.lowest_columns, None]", "squares = rows**2"),
     ),
     "t values as Gaussian": (gibbs, ("if math.isfinite(alpha):", "if False:")),
     "t values' precisions without the adjustment": (

@@ -17,7 +17,7 @@ from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, hyperbolic
 from rayfbnn.selftest.pivots import is_exact, ks_p_value, ks_two_sample_p_value
-from rayfbnn.streams import Purpose
+from rayfbnn.streams import Purpose, Use
 from tests.support import problems
 from tests.support.model.hierarchy import HIERARCHIES, grid_of_joint, log_gamma_conditional, uniforms_of
 from tests.support.mutants import mutant, sampled_with
@@ -71,13 +71,13 @@ def upper_is_exact(
 
     def p_values(seed: int, n: int) -> list[float]:
         drawn = module.log_precision_over_precisions(
-            np.broadcast_to(np.array(below), (n, 1, len(below))),
+            np.full((n, 1), sum(below)),
+            len(below),
             alpha,
             np.full((n, 1), mean),
             alpha_below,
             chain_streams(seed, n),
-            index=0,
-            purpose=Purpose.PRECISION_COMMON,
+            use=Use(Purpose.PRECISION_COMMON, 0, 1),
         )
         return [ks_p_value(integrated_cdf(log_density, drawn[:, 0], low=-650.0, high=100.0))]
 
@@ -99,7 +99,7 @@ def test_hyperbolic_variables_follow_the_integrated_distribution(a: float, omega
 
     random = streams(f"hyperbolic {a} {omega}", N_DRAWS)
     y = hyperbolic.hyperbolic_variable(
-        a, np.full((N_DRAWS, 1), omega), random, index=0, purpose=Purpose.PROPOSAL
+        a, np.full((N_DRAWS, 1), omega), random, use=Use(Purpose.PROPOSAL, 0, 1)
     )
     assert np.all(np.isfinite(y))
     uniforms = integrated_cdf(log_density, y[:, 0], low=-500.0, high=500.0)
@@ -110,9 +110,8 @@ def test_precisions_over_values_follow_the_gamma_distribution() -> None:
     n, alpha, mean, sum_squares = 5, 3.0, 2.0, 1.7
     random = streams("gamma", N_DRAWS)
     drawn = gibbs.log_precision_over_values(
-        np.full((N_DRAWS, 1), sum_squares), n, alpha, np.full((N_DRAWS, 1), mean), random, index=0,
-        purpose=Purpose.PRECISION_COMMON,
-    )  # fmt: skip
+        np.full((N_DRAWS, 1), sum_squares), n, alpha, mean, random, use=Use(Purpose.PRECISION_COMMON, 0, 1)
+    )
     uniforms = scipy.special.gammainc((alpha + n) / 2, np.exp(drawn) * (alpha / mean + sum_squares) / 2)
     assert ks_p_value(uniforms) > 1e-5  # seed fixed
 
@@ -269,14 +268,14 @@ UPPER_MUTANTS = {
     "alpha below as shape": ("log_c = math.log(alpha_below / 2)", "log_c = math.log(alpha_below)"),
     "rate for mean": ("math.log(alpha / 2) - xp.log(mean)", "math.log(alpha / 2) + xp.log(mean)"),
     "not mirrored": ("y * xp.copysign(1.0, a)", "y"),
-    "mean for sum": ("below.sum(axis=2)", "below.mean(axis=2)"),
+    "mean for sum": ("xp.log(below)", "xp.log(below / n)"),
 }
 HYPERBOLIC_MUTANTS = {
-    "right tail covered too wide": ("-eta - zeta * (z - t), 0.0", "-eta - 0.5 * zeta * (z - t), 0.0"),
-    "left tail covered too wide": ("-theta + xi * (z + s), cover", "-theta + 0.5 * xi * (z + s), cover"),
+    "right tail covered too wide": ("-rate_right * (y - right), 0.0", "-0.5 * rate_right * (y - right), 0.0"),
+    "left tail covered too wide": ("rate_left * (y - left), cover", "0.5 * rate_left * (y - left), cover"),
     "everything accepted": (
-        "accepted = xp.log(u[..., 2]) + cover <= _log_density(z, a, d)",
-        "accepted = xp.ones(omega.shape, dtype=bool)",
+        "accepted = xp.log(u[..., 2]) + cover <= log_density(y)",
+        "accepted = xp.ones(width.shape, dtype=bool)",
     ),
     "density about the mode": ("a * (xp.expm1(z) - z)", "a * xp.expm1(z)"),
 }
@@ -307,12 +306,12 @@ GIBBS_MUTANTS = {
     "rate for mean": ("(alpha / mean + sum_squares) / 2", "(alpha * mean + sum_squares) / 2"),
     "sum of squares not halved": ("(alpha / mean + sum_squares) / 2", "alpha / mean / 2 + sum_squares"),
     "common one as if units had no precisions": (
-        "precisions[:, None, group.units],\n            alpha_common",
-        "squares.reshape(n_chains, 1, -1),\n            alpha_common",
+        "below = precisions[:, group.units].sum(axis=1, keepdims=True)",
+        "below = sums.together().squares.sum(axis=2)",
     ),
     "value precisions given the upper mean": (
-        "squares, current, alpha_value",
-        "squares, mean[:, :, None], alpha_value",
+        "sums.sum_of_t_precisions(precisions[:, columns], alpha",
+        "sums.sum_of_t_precisions(mean + 0 * precisions[:, columns], alpha",
     ),
     "value precisions without the value": (
         "log_gamma - xp.log((alpha / mean + squares) / 2)",
@@ -323,21 +322,20 @@ GIBBS_MUTANTS = {
         "weights * alpha / 2, purpose",
     ),
     "residuals a fifth": (
-        "return _Governed(group, squares, weights, 0, _OF_NOISE)",
-        "return _Governed(group, 0.04 * squares, weights, 0, _OF_NOISE)",
+        "yield number, group, noise()",
+        "yield number, group, replace(noise(), squares=0.04 * noise().squares)",
     ),
 }
 
 
 LEVEL_MUTANTS = {
     "t values taken for Gaussian ones": (
-        "    below = draw_value_precisions(",
-        "    return _GammaDraw(columns, *given_values(squares.sum(axis=2), n, alpha, mean), use)\n"
-        "    below = draw_value_precisions(",
+        "if math.isinf(alpha_value):\n        return _GammaDraw",
+        "if True:\n        return _GammaDraw",
     ),
     "upper levels given lower ones of before": (
-        "precisions[:, None, group.units],\n            alpha_common",
-        "np.roll(precisions, 1, axis=0)[:, None, group.units],\n            alpha_common",
+        "below = precisions[:, group.units].sum(axis=1, keepdims=True)",
+        "below = np.roll(precisions, 1, axis=0)[:, group.units].sum(axis=1, keepdims=True)",
     ),
 }
 

@@ -19,7 +19,7 @@ from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.updates import hyperbolic
 from rayfbnn.selftest.pivots import ks_p_value
-from rayfbnn.streams import Purpose
+from rayfbnn.streams import Purpose, Use
 from tests.correctness.cell_statistics import judged
 from tests.correctness.cells import Cell
 from tests.support.model.architectures import mutated, worst_error
@@ -118,14 +118,14 @@ def test_draws_of_a_rectified_precision_have_their_density(n: int, sums: float, 
     random = streams(f"rectified {n}", 20_000)
     drawn = np.exp(
         hyperbolic.log_rectified_precision(
-            np.full(20_000, sums), n, v0, random, index=0, purpose=Purpose.PRECISION_COMMON
+            np.full((20_000, 1), sums), n, v0, random, use=Use(Purpose.PRECISION_COMMON, 0, 1)
         )
     )
     grid = np.exp(np.linspace(np.log(drawn.min()) - 4, np.log(drawn.max()) + 2, 20_001))
     log_density = (n / 2) * np.log(grid) - sums * grid / 2 - grid**2 / (2 * v0)
     density = np.exp(log_density - log_density.max())
     cdf = np.concatenate([[0], scipy.integrate.cumulative_trapezoid(density, grid)])
-    assert ks_p_value(np.interp(drawn, grid, cdf / cdf[-1])) > 1e-5  # false alarms 1e-5
+    assert ks_p_value(np.interp(drawn[:, 0], grid, cdf / cdf[-1])) > 1e-5  # false alarms 1e-5
 
 
 def test_the_expected_precision_is_the_mean_of_exact_draws() -> None:
@@ -137,7 +137,7 @@ def test_the_expected_precision_is_the_mean_of_exact_draws() -> None:
     for name, v0, n in (("bh0", 2.0, 3), ("ho0", 0.5, 6)):
         drawn = np.exp(
             hyperbolic.log_rectified_precision(
-                np.full(20_000, 0.3 * n), n, v0, streams(name, 20_000), index=0, purpose=Purpose.PROPOSAL
+                np.full((20_000, 1), 0.3 * n), n, v0, streams(name, 20_000), use=Use(Purpose.PROPOSAL, 0, 1)
             )
         )
         ours = q.mean[0, target.precision_layout.common[name]]

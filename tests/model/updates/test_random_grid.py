@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.model.updates import random_grid
+from rayfbnn.model.updates import gibbs, random_grid
 from rayfbnn.selftest.pivots import is_exact, ks_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
@@ -24,8 +24,6 @@ STEPSIZE = 2.0
 
 
 def with_module(model: str, module: ModuleType) -> SampledPosterior:
-    if module is random_grid:
-        return problem(model, spec=SPEC)
     return problem(model, spec=SPEC, posterior=sampled_with(module).SampledPosterior)
 
 
@@ -59,19 +57,24 @@ MUTANTS = {
     "rate_for_mean": ("exp(x) / mean)", "exp(x) * mean)"),
     "one_fewer_below": ("below.shape[2] * x", "(below.shape[2] - 1) * x"),
     "mean_below": ("below.sum(axis=2)", "below.mean(axis=2)"),
-    "t_df": ("(alpha + 1) / 2 * xp.log1p", "alpha / 2 * xp.log1p"),
-    "gaussian_values": (
-        "(alpha + 1) / 2 * xp.log1p(xp.exp(x)[:, :, None] * squares / alpha)",
-        "xp.exp(x)[:, :, None] * squares / 2",
-    ),
     "grid_not_random": ("place = streams.uniform(Purpose.GRID, shape, index=index)", "place = 0.3 + 0 * x"),
     "not_the_centre": ("place + 0.5)", "place + 0.4)"),
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+DENSITY_MUTANTS = {
+    "t_df": ("(alpha + 1) / 2 * xp.log1p", "alpha / 2 * xp.log1p"),
+    "gaussian_values": (
+        "(alpha + 1) / 2 * xp.log1p(xp.exp(x)[:, :, None] * self.squares / alpha)",
+        "xp.exp(x)[:, :, None] * self.squares / 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*MUTANTS, *DENSITY_MUTANTS])
 def test_mutant_is_killed(name: str) -> None:
-    assert not stays_exact("t by target", module=mutant(random_grid, MUTANTS[name]))
+    module, mutants = (random_grid, MUTANTS) if name in MUTANTS else (gibbs, DENSITY_MUTANTS)
+    assert not stays_exact("t by target", module=mutant(module, mutants[name]))
 
 
 def updated(model: str = "t by target") -> tuple[SampledPosterior, ChainState, ChainState]:
