@@ -13,7 +13,7 @@ from rayfbnn.state import Trajectory
 from rayfbnn.streams import Streams
 
 
-class Cases(Protocol):
+class CasesOfPart(Protocol):
     """The part of a Part's interface that questions use.
 
     The asking chains have the numbers `rows` in their batch.
@@ -39,7 +39,7 @@ class Cases(Protocol):
 class Question(Protocol):
     """A question that every part answers with one array, (n_chains, ...)."""
 
-    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: CasesOfPart, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the answer of one part."""
         ...
 
@@ -48,7 +48,7 @@ class Question(Protocol):
 class DataEnergy:
     """The question for minus the part's log likelihood times the inverse temperature, (n_chains,)."""
 
-    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: CasesOfPart, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the energy, +inf where it is not finite."""
         return cases.data_energy(rows, position, precisions)
 
@@ -57,7 +57,7 @@ class DataEnergy:
 class SquaredResiduals:
     """The question for the weighted sum of squared residuals of each target, (n_chains, n_targets)."""
 
-    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: CasesOfPart, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the sums over the part's cases."""
         return cases.residuals(rows, position).sum_of_squares()
 
@@ -74,7 +74,7 @@ class TPrecisions:
     alpha: float
     streams: Streams
 
-    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: CasesOfPart, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the sums over the part's cases."""
         return cases.residuals(rows, position).sum_of_t_precisions(self.current, self.alpha, self.streams)
 
@@ -90,7 +90,7 @@ class TDensities:
     x: Array
     alpha: float
 
-    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: CasesOfPart, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the sums over the part's cases."""
         return cases.residuals(rows, position).sum_of_t_densities(self.x, self.alpha)
 
@@ -104,13 +104,13 @@ class TargetDensities:
 
     x: Array
 
-    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: CasesOfPart, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the sums over the part's cases."""
         return cases.log_densities(rows, position, self.x)
 
 
 @dataclass(frozen=True, eq=False)
-class Kick:
+class KickShare:
     """The question for the part's share of a kick by the full gradient, (n_chains, n_parameters).
 
     stepsizes  (n_chains, n_parameters)
@@ -122,7 +122,7 @@ class Kick:
     over: tuple[str, ...]
     share: float
 
-    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: CasesOfPart, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the change of the momentum, in the dtype of the positions."""
         chains = Trajectory(position, np.zeros_like(position), precisions, self.stepsizes)
         return cases.kicked(rows, chains, self.over, self.share)

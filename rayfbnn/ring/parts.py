@@ -14,7 +14,7 @@ from rayfbnn.model.batches import cases_of_part, posterior_of_chains, posterior_
 from rayfbnn.model.integrated import WithoutPrecisions, marginal
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates.gibbs import Values
-from rayfbnn.ring.message import Kick, Message, Visit
+from rayfbnn.ring.message import KickShare, Message, Visit
 from rayfbnn.state import Trajectory
 
 Density: TypeAlias = SampledPosterior | WithoutPrecisions
@@ -74,7 +74,7 @@ class Part:
                 density, chains = self._density(message.rows, chains, message.over, is_partial=True)
                 momentum = self._compiled.kick(density, chains, share=visit.kick)
             elif visit.kick:
-                kick = Kick(stepsizes, message.over, visit.kick)
+                kick = KickShare(stepsizes, message.over, visit.kick)
                 momentum = momentum + kick.answer(self, message.rows, position, message.precisions)
             if visit.is_asked:
                 answer = message.question.answer(self, message.rows, position, message.precisions)

@@ -12,7 +12,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import WorkerError
-from rayfbnn.ring.message import DataEnergy, Itinerary, Key, Kick, Message, Question
+from rayfbnn.ring.message import DataEnergy, Itinerary, Key, KickShare, Message, Question
 from rayfbnn.ring.transport import Transport
 from rayfbnn.state import Trajectory
 
@@ -197,7 +197,7 @@ class Star(Ring):
 
     def gradient(self, position: Array, precisions: Array) -> tuple[Array, Array]:
         """Return the data energy (n_chains,), and the gradient of the whole potential."""
-        kick = Kick(np.ones_like(position), (), 1.0)
+        kick = KickShare(np.ones_like(position), (), 1.0)
         gradient = -_sum_of_answers(self._answers(kick, position, precisions), np.zeros_like(position))
         return self.ask(DataEnergy(), position, precisions), gradient
 
@@ -212,7 +212,7 @@ class Star(Ring):
             for step in range(n_steps + 1):
                 if step > 0:
                     position = position + chains.stepsizes * momentum
-                kick = Kick(chains.stepsizes, over, 0.5 if step in (0, n_steps) else 1.0)
+                kick = KickShare(chains.stepsizes, over, 0.5 if step in (0, n_steps) else 1.0)
                 momentum = _sum_of_answers(self._answers(kick, position, chains.precisions), momentum)
         return chains.moved(position, momentum), self.ask(DataEnergy(), position, chains.precisions)
 

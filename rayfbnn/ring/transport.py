@@ -68,7 +68,7 @@ class Transport(Protocol):
         ...
 
 
-class InProcess:
+class LocalTransport:
     """A transport inside this process. The owners make their visits while the home waits."""
 
     def __init__(self, owners: Sequence[Owner]) -> None:

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self
@@ -57,9 +57,11 @@ class InProcess:
     With more threads BLAS rounds differently, and draws would depend on where they were made.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Take a function that is called after every iteration, and returns True to stop."""
         self.failures = 0
         self._stop = threading.Event()
+        self._should_stop = should_stop
         self._sampler: Job | None = None  # for the store that was run last
 
     def run(
@@ -77,11 +79,14 @@ class InProcess:
         sampler, store = self._sampler, self._sampler.store
         last = store.spec.total_iterations if until is None else until
         waiting = deque(batches)
-        while waiting and not self._stop.is_set():
+        while waiting and not self._is_stopping():
             batch = waiting.popleft()
-            yield sampler.run_block(batch, should_stop=self._stop.is_set)
+            yield sampler.run_block(batch, should_stop=self._is_stopping)
             if store.progress(batch).iteration < last:
                 waiting.append(batch)
+
+    def _is_stopping(self) -> bool:
+        return self._stop.is_set() or self._should_stop()
 
     def request_stop(self, within: float = math.inf) -> None:
         """End `run` once the current iterations are committed, however long they take.

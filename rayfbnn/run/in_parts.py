@@ -17,7 +17,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring.parts import Part, part_of, parts_of
 from rayfbnn.ring.rounds import Home, Ring
 from rayfbnn.ring.shared_posterior import SharedPosterior
-from rayfbnn.ring.transport import InProcess, Owner
+from rayfbnn.ring.transport import LocalTransport, Owner
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 
@@ -137,5 +137,5 @@ def divided(
     """
     parts, kernel = parts_of(whole, n_parts, recorded=recorded)
     shares = [range(n_parts)] if owners is None else owners
-    transport = InProcess([Owner([parts[number] for number in share]) for share in shares])
+    transport = LocalTransport([Owner([parts[number] for number in share]) for share in shares])
     return SharedPosterior.from_whole(whole, Ring(Home(transport), n_parts)), kernel

@@ -121,7 +121,7 @@ DTYPES: tuple[Dtype, Dtype] = ("float64", "float32")
 
 
 @dataclass(frozen=True)
-class Problem:
+class SmallProblem:
     """A small network with its data model. Together the problems have priors of all kinds.
 
     priors  group -> prior in FBM's notation
@@ -173,27 +173,27 @@ def _noise(text: str) -> PriorSpec:
     return PriorSpec.parse(text, key="noise")
 
 
-PROBLEMS: dict[str, Problem] = {
-    "real": Problem(
+PROBLEMS: dict[str, SmallProblem] = {
+    "real": SmallProblem(
         {"ih0": "1.5:3", "bh0": "0.7:4", "ho0": "x2:5", "bo": "0.8"}, ModelSpec("real", _noise("0.5:3"))
     ),
-    "t noise, every level": Problem(
+    "t noise, every level": SmallProblem(
         {"ti": "0.5:4:5", "ih0": "1:4:5:6", "bh0": "0.7:4:6", "ho0": "x1.5:5:6:4", "io": "0.5::6", "bo": "1"},
         ModelSpec("real", _noise("0.5:4:5:6")),
         n_targets=2,
     ),
-    "binary": Problem(
+    "binary": SmallProblem(
         {"ih0": "2:3:5", "bh0": "0.7:4", "ho0": "x3:4", "io": "0.5:5", "bo": "0.8"},
         ModelSpec("binary"),
         n_targets=2,
     ),
-    "class, two layers": Problem(
+    "class, two layers": SmallProblem(
         {"ih0": "2:4", "bh0": "0.7:4", "h0h1": "x2:4:5", "th0": "0.5:4", "ho0": "1:5", "ho1": "x3:4"},
         ModelSpec("class", classes=3),
         hidden=(LayerSpec(2, "tanh"), LayerSpec(3, "softplus")),
     ),
-    "count": Problem({"ih0": "1:4", "bh0": "0.7:4", "ho0": "x1:4", "bo": "0.8"}, ModelSpec("count")),
-    "real, hybrid-marginal": Problem(
+    "count": SmallProblem({"ih0": "1:4", "bh0": "0.7:4", "ho0": "x1:4", "bo": "0.8"}, ModelSpec("count")),
+    "real, hybrid-marginal": SmallProblem(
         {"ih0": "1.5:3", "bh0": "0.7:4", "ho0": "x2:5", "bo": "0.8"},
         ModelSpec("real", _noise("0.5:3")),
         over=("outputs", "precisions"),

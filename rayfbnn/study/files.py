@@ -27,7 +27,7 @@ from rayfbnn.study.plan import (
     Configuration,
     Member,
     Members,
-    Plan,
+    StudyPlan,
     check_size,
     checked_seeds,
     lengths,
@@ -53,7 +53,7 @@ class StudyFiles:
         The stores of its members.
     """
 
-    def __init__(self, place: Place, plan: Plan) -> None:
+    def __init__(self, place: Place, plan: StudyPlan) -> None:
         """Keep the plan that was read."""
         self.place, self.plan = place, plan
         self._storage = storage_of(place)
@@ -68,7 +68,7 @@ class StudyFiles:
         """
         place = place_of(path)
         storage = storage_of(place)
-        study = cls(place, Plan.from_file(storage, place))
+        study = cls(place, StudyPlan.from_file(storage, place))
         foreign = [name for name in storage.listdir(place) if name not in _OURS and name[0] != "."]
         if foreign:
             raise ConfigError(f"{place}: {foreign[0]} does not belong to a study; move it elsewhere")

@@ -91,7 +91,7 @@ class Configuration:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """The plan of a study.
 
     Attributes
@@ -114,7 +114,7 @@ class Plan:
     rule: Rule
 
     @staticmethod
-    def from_file(storage: Storage, folder: Place) -> Plan:
+    def from_file(storage: Storage, folder: Place) -> StudyPlan:
         """Read the plan in a folder; StoreMissingError if it has none, StoreCorruptError for a bad file."""
         place = folder / FILE
         try:
@@ -139,7 +139,7 @@ class Plan:
             check_size(len(configurations), len(parsed.seeds))
             for configuration in configurations:
                 configuration.spec(parsed.seeds[0])
-            return Plan(
+            return StudyPlan(
                 identity=parsed.seal,
                 version=parsed.version,
                 results=parsed.results,
@@ -259,7 +259,7 @@ class Member:
 class Members:
     """The stores of a study's members."""
 
-    def __init__(self, storage: Storage, folder: Place, plan: Plan) -> None:
+    def __init__(self, storage: Storage, folder: Place, plan: StudyPlan) -> None:
         self._storage, self._folder, self._plan = storage, folder, plan
         self._with_cases: dict[int, Store] = {}  # by the number of the first configuration with the cases
         self._total_iterations: dict[int, int] = {}  # by the number of the configuration

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source, read_training_file
 from rayfbnn.errors import ConfigError, DataError, RayFBNNError, StoreExistsError
-from rayfbnn.output.printing import say
-from rayfbnn.run.hardware import kernel_name, n_cores
+from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.building import hidden_name
@@ -47,7 +46,7 @@ from rayfbnn.verbs.arguments import (
 if TYPE_CHECKING:
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.data import Dataset
-    from rayfbnn.run.running import LogFormat, RunOptions
+    from rayfbnn.run.running import LogFormat
     from rayfbnn.study.files import Look
     from rayfbnn.study.training_files import Rank, StudyPrediction
 
@@ -102,8 +101,6 @@ class Study(StudyFiles):
         rule
             When the study stops. The default is `Rule()`.
         """
-        pass
-
         place = place_of(path)
         if isinstance(place, Path):
             check_folder(place)
@@ -141,50 +138,27 @@ class Study(StudyFiles):
         Parameters
         ----------
         workers
-            Number of processes on this machine that take members. The default is one for each core. 0 runs
-            members in this process, one after another.
+            Number of processes of Ray on this machine that take members. The default is one for each core. 0
+            runs members in this process, one after another.
         address
             Address of a Ray cluster, whose workers each take members. If there are more workers than members,
             they share the batches of one member after another.
         max_failures
-            Number of processes, or on a cluster workers of a member, that may die and be replaced before the
-            study fails.
+            Number of workers that may die at one member, one after another, and be replaced before the study
+            fails.
         progress
             Show a line for each member and each look on standard error.
         log_format
             "json" adds a line of JSON for each block to a log next to the store of each member.
         """
         from rayfbnn.run.running import RunOptions
-        from rayfbnn.study.driving import ClusterDrivers, Drivers, drive, show
+        from rayfbnn.study.driving import run_study
 
         options = RunOptions(workers, address, max_failures, progress, log_format)
         check_options(self.members.with_cases().spec, options)
         self.check_members()
-        n_members = sum(len(due.seeds) for due in self.due().values())
-        if n_members == 0:
-            return self.status()
-        on_cluster = ClusterDrivers(self, options) if address is not None else None
-        count = min(workers or n_cores(), n_members)
-        if on_cluster is not None and on_cluster.count <= n_members:
-            self._say_first(options, f"by {on_cluster.count} workers of the cluster")
-            on_cluster.run()
-        elif on_cluster is not None:
-            self._say_first(options, "the workers of the cluster share the batches of a member")
-            show(drive(self, options), options)
-        elif workers == 0:
-            self._say_first(options, "one member after another in this process")
-            show(drive(self, options), options)
-        else:
-            self._say_first(options, f"in {count} process{'es' if count > 1 else ''}")
-            Drivers(str(self.place), options, count=count).run()
+        run_study(self, options)
         return self.status()
-
-    def _say_first(self, options: RunOptions, how: str) -> None:
-        """Say what was found and what will be done, before the first block, if the progress is shown."""
-        from rayfbnn.study.study_status import first_line
-
-        if options.progress:
-            say(first_line(self.status(), how))
 
     def diagnose(self, configuration: int = 0, *, others: Sequence[Study] = ()) -> Look:
         """Judge the draws that are committed now by the rule of the study. Nothing is recorded.

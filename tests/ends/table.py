@@ -136,7 +136,7 @@ def of_stopped_worker(verb: str, folder: Path) -> Seen | None:
 
 
 def _is_worker(command: str) -> bool:
-    return command.startswith("ray::Worker") or "rayfbnn.study.driving" in command
+    return command.startswith(("ray::Worker", "ray::MemberWorker"))
 
 
 def _fill(disk: Path) -> None:

@@ -1,4 +1,4 @@
-"""The driver processes of a study: they end with their parent, and import nothing from the current folder."""
+"""The workers of a study on this machine: they end with their parent, and import nothing from its folder."""
 
 from __future__ import annotations
 
@@ -7,35 +7,33 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from rayfbnn.errors import ConfigError, WorkerError
-from rayfbnn.run.running import RunOptions
 from rayfbnn.study import Rule, Study
-from rayfbnn.study.driving import Drivers
 from tests.ends.command import LONG_PATIENCE, is_alive
 from tests.support.drivers import PATIENCE, descendants, finish, slow_spec, start, wait_until
 from tests.support.small import small_spec
 
-pytestmark = pytest.mark.usefixtures("usual_signals")
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("usual_signals")]
+pytest.importorskip("ray")
 
 MODULES = ("rayfbnn", "numpy", "zarr", "statistics", "json", "pandas")
 
 
 @pytest.fixture
 def driven(tmp_path: Path) -> Iterator[tuple[Study, subprocess.Popen[str], list[int]]]:
-    """A study with two driver processes at work, their parent, and their process ids."""
+    """A study with two workers at work, their parent, and their process ids."""
     spec = slow_spec(tmp_path, chains=2, chains_per_batch=2)
     study = Study.create(tmp_path / "study", spec, seeds=2, rule=Rule(looks=1, least_draws=5))
     parent, drivers = start("study", "run", study.place, "--workers", 2), list[int]()
     try:
         wait_until(lambda: len(study.status().drivers()) == 2, parent, LONG_PATIENCE)
-        drivers += [pid for pid, command in descendants(parent.pid) if "study.driving" in command]
+        started = descendants(parent.pid)
+        drivers += [pid for pid, command in started if command.startswith("ray::MemberWorker")]
         yield study, parent, drivers
     finally:
         for pid in (parent.pid, *drivers):
@@ -48,7 +46,7 @@ def _draws(study: Study) -> list[int]:
     return [member.draws for member in study.status().configurations[0].members]
 
 
-def test_drivers_commit_and_end_once_their_parent_is_killed(
+def test_workers_end_once_their_parent_is_killed(
     driven: tuple[Study, subprocess.Popen[str], list[int]],
 ) -> None:
     study, parent, drivers = driven
@@ -66,7 +64,7 @@ def test_drivers_commit_and_end_once_their_parent_is_killed(
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-def test_a_driver_that_is_stopped_is_killed_in_time(
+def test_a_worker_that_is_stopped_is_killed_in_time(
     driven: tuple[Study, subprocess.Popen[str], list[int]], number: signal.Signals
 ) -> None:
     _, parent, drivers = driven
@@ -91,40 +89,9 @@ def _rayfbnn(folder: Path, *arguments: object) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.long
-def test_drivers_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
-    spec = small_spec(tmp_path, chains=2, chains_per_batch=2)
-    Study.create(tmp_path / "study", spec, seeds=2, rule=Rule(9, 9, 5, 1, 3))
-    plant(tmp_path)
-    done = _rayfbnn(tmp_path, "study", "run", "study", "--workers", 2)
-    assert done.returncode == 0, done.stderr
-    assert not list(tmp_path.glob("ran_*"))
-
-
-@pytest.mark.long
-@pytest.mark.ray
-def test_workers_on_ray_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
+def test_workers_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(small_spec(tmp_path).to_toml())
     plant(tmp_path)
     done = _rayfbnn(tmp_path, "sample", "run.toml", "run.zarr", "--workers", 2)
     assert done.returncode == 0, done.stderr
     assert not list(tmp_path.glob("ran_*"))
-
-
-@pytest.mark.parametrize(("workers", "length"), [(1, 2**16), (2, 2**20)])
-@pytest.mark.parametrize("prints", [False, True])
-def test_an_error_longer_than_a_pipe_arrives_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, length: int, prints: bool
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import rayfbnn.errors as errors, rayfbnn.study.files as files\n"
-        "def fail(place):\n"
-        f"    if {prints}: print('x' * {length}, flush=True)\n"
-        f"    raise errors.ConfigError('x' * {length} + '.')\n"
-        "files.StudyFiles.open = fail\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
-    began = time.monotonic()
-    with pytest.raises(WorkerError if prints else ConfigError) as raised:
-        Drivers(str(tmp_path), RunOptions(), count=workers).run()
-    assert time.monotonic() - began < PATIENCE
-    assert prints or str(raised.value) == str(ConfigError("x" * length + "."))

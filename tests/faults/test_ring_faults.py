@@ -24,7 +24,7 @@ from rayfbnn.ring.message import DataEnergy, Itinerary, Key, Message
 from rayfbnn.ring.parts import Part, parts_of
 from rayfbnn.ring.rounds import Ring
 from rayfbnn.ring.shared_posterior import RingAdvance, SharedPosterior
-from rayfbnn.ring.transport import InProcess, Owner, Transport
+from rayfbnn.ring.transport import LocalTransport, Owner, Transport
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
 from tests.support import problems
@@ -242,7 +242,9 @@ def test_an_owner_drops_attempts_that_were_given_up() -> None:
 
 def message_of(attempt: int) -> Message:
     position, nothing = np.zeros((1, 4)), np.zeros((1, 4))
-    precisions = RUN.target(InProcess([])).initial_state(problems.streams("ring", 1), sigmas=0.4).precisions
+    precisions = (
+        RUN.target(LocalTransport([])).initial_state(problems.streams("ring", 1), sigmas=0.4).precisions
+    )
     return Message(
         key=Key("home", 1, attempt, 0),
         itinerary=Itinerary("question", N_PARTS),

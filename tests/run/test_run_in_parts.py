@@ -19,7 +19,7 @@ from rayfbnn.model.batches import posterior_of_part
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring.rounds import Home, Ring, Star
 from rayfbnn.ring.shared_posterior import SharedPosterior
-from rayfbnn.ring.transport import InProcess, Owner
+from rayfbnn.ring.transport import LocalTransport, Owner
 from rayfbnn.run import sampler
 from rayfbnn.run.in_parts import divided, home_of_run, parts_of_run
 from rayfbnn.run.sampler import posterior_of_run
@@ -167,7 +167,7 @@ def test_parts_and_homes_keep_no_other_cases(name: str, tmp_path: Path) -> None:
         for field in ("inputs", "targets", "observed", "inverse_temperature", "counts", "n_cases"):
             assert np.array_equal(getattr(ours, field), getattr(expected, field)), field
         assert (part.number, part.kernel) == (number, store.root.kernel)
-    ring = Ring(Home(InProcess([Owner(parts_of_run(store, [number])) for number in range(4)])), 4)
+    ring = Ring(Home(LocalTransport([Owner(parts_of_run(store, [number])) for number in range(4)])), 4)
     home, (expected_home, _) = home_of_run(store, ring), divided(whole, 4, recorded=store.root.kernel)
     assert home.inputs.shape[1] <= 8
     state = whole.initial_state(streams("home", 3), sigmas=0.4)

@@ -157,8 +157,8 @@ def test_float32_that_is_float16_makes_it_fail(monkeypatch: pytest.MonkeyPatch) 
         made = problem_posterior(name, xp, dtype)
         return Coarse(**vars(made)) if dtype == "float32" else made
 
-    problem_posterior = selftest.Problem.posterior
-    monkeypatch.setattr(selftest.Problem, "posterior", coarse)
+    problem_posterior = selftest.SmallProblem.posterior
+    monkeypatch.setattr(selftest.SmallProblem, "posterior", coarse)
     assert not passes(selftest.agreement_of("t noise, every level", np, 1))
 
 

@@ -1,4 +1,4 @@
-"""A study on a Ray cluster: each worker takes members, and the decisions are those of one driver."""
+"""A study on Ray: each worker takes members, and the decisions are those of one driver."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,7 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.errors import StoreMismatchError, WorkerError
-from rayfbnn.run.running import RunOptions
-from rayfbnn.study import Rule, Study
-from rayfbnn.study.driving import ClusterDrivers
+from rayfbnn.study import Rule, Study, driving
 from rayfbnn.study.plan import Member
 from tests.support.drivers import iterations_done, slow_spec, wait_until
 from tests.support.small import small_spec
@@ -42,29 +40,15 @@ def looks(study: Study) -> list[bytes]:
     return [file.read_bytes() for file in sorted((Path(str(study.place)) / "looks").rglob("*.json"))]
 
 
-def dies(folder: str, options: RunOptions) -> Iterator[str]:
-    os.kill(os.getpid(), signal.SIGKILL)
-    yield ""
+class Dying(driving.MemberWorker):
+    """A worker that kills its process between iterations, once for each file in a folder beside the study."""
 
-
-def raises(folder: str, options: RunOptions) -> Iterator[str]:
-    yield "a line"
-    raise StoreMismatchError(f"{folder}: is of another version")
-
-
-class StartsWith(ClusterDrivers):
-    """Drivers whose first tasks do something else; those that replace one that died are as they should be."""
-
-    def __init__(
-        self, study: Study, task: Callable[[str, RunOptions], Iterator[str]], **options: Any
-    ) -> None:
-        super().__init__(study, RunOptions(workers=2, address="auto", **options))
-        self._first = self._ray.remote(max_retries=0)(task)
-
-    def _start(self) -> Any:
-        if self._failures:
-            return super()._start()
-        return self._first.options(num_returns="streaming").remote(*self._arguments)
+    def should_stop(self) -> bool:
+        for life in sorted((Path(self._store_path).parent / "deaths").iterdir()):
+            with suppress(FileNotFoundError):  # another worker has just died of it
+                life.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().should_stop()
 
 
 @pytest.mark.parametrize(("seeds", "n_looks"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.long)])
@@ -83,19 +67,28 @@ def test_workers_share_the_members_and_decide_as_one_driver(
 
 
 @pytest.mark.long
-def test_tasks_that_die_are_replaced_as_often_as_they_may(study: Study) -> None:
-    with pytest.raises(WorkerError, match="2 drivers of the study died, more than max_failures = 1 allows"):
-        StartsWith(study, dies, max_failures=1).run()
+def test_workers_that_die_are_replaced_as_often_as_they_may(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driving, "MemberWorker", Dying)
+    deaths = tmp_path / "deaths"
+    deaths.mkdir()
+    for number in range(9):
+        (deaths / str(number)).touch()
+    with pytest.raises(WorkerError, match=r"2 workers died running member c0000-s000000000\d\.zarr, .* = 1"):
+        study.run(**ON_CLUSTER, max_failures=1)
     assert not study.is_complete
-    StartsWith(study, dies, max_failures=2).run()
-    assert study.is_complete and len(study.looks()) == 2
+    study.run(**ON_CLUSTER, max_failures=9)
+    assert study.is_complete and len(study.looks()) == 2 and not list(deaths.iterdir())
 
 
 @pytest.mark.long
-def test_the_error_of_a_task_is_that_of_the_study(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(StoreMismatchError, match="is of another version"):
-        StartsWith(study, raises).run()
-    assert "a line" in capsys.readouterr().err
+def test_the_error_of_a_member_is_that_of_the_study(study: Study, tmp_path: Path) -> None:
+    spec = small_spec(tmp_path, seed=9)
+    api.sample(spec, study.members.place(Member(0, 3)), workers=0, progress=False)
+    with pytest.raises(StoreMismatchError, match="is not a member of this study"):
+        study.run(**ON_CLUSTER)
+    assert not study.is_complete
 
 
 @pytest.mark.long

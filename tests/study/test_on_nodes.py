@@ -30,12 +30,12 @@ def test_tasks_follow_the_nodes_and_decide_as_one_driver(tmp_path: Path, is_told
         options = ("--address", cluster.address, "--max-failures", 0)
         driver = start("study", "run", study.place, *options)
         try:
-            wait_until(lambda: runs(first, "_lines"), driver)
+            wait_until(lambda: runs(first, "MemberWorker"), driver)
             second = cluster.add_node(**NODE)
-            wait_until(lambda: runs(second, "_lines"), driver)
+            wait_until(lambda: runs(second, "MemberWorker"), driver)
             if is_told:
                 drain(cluster, first, 60)
-                wait_until(lambda: not runs(first, "_lines"), driver)
+                wait_until(lambda: not runs(first, "MemberWorker"), driver)
             cluster.remove_node(first, allow_graceful=False)
             _, errors = driver.communicate(timeout=_PATIENCE)
         finally:

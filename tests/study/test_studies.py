@@ -146,16 +146,16 @@ def test_an_interrupted_study_goes_on_to_the_same_decisions(
         kernel=complete.members.with_cases().root.kernel,
     )
     calls = 0
-    real = driving.resume
+    real = driving._sample
 
-    def stop_at_the_third(*arguments: Any, **options: Any) -> Any:
+    def stop_at_the_third(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 3:
             raise KeyboardInterrupt
-        return real(*arguments, **options)
+        return real(*arguments)
 
-    monkeypatch.setattr(driving, "resume", stop_at_the_third)
+    monkeypatch.setattr(driving, "_sample", stop_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         study.run(**HERE)
     assert study.looks() == [] and not study.is_complete
@@ -166,18 +166,18 @@ def test_an_interrupted_study_goes_on_to_the_same_decisions(
 @pytest.mark.long
 def test_a_member_of_another_driver_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, held, pauses = make(tmp_path), ["once"], []
-    real = driving.resume
+    real = driving._sample
 
-    def busy_at_first(path: str, **options: Any) -> Any:
-        if "s0000000002" in path and held:
-            raise StoreBusyError(f"{path}: is in use by another")
-        return real(path, **options)
+    def busy_at_first(study: Study, work: driving.Work, *executor: Any) -> None:
+        if work.member.seed == 2 and held:
+            raise StoreBusyError("is in use by another")
+        real(study, work, *executor)
 
     def release(seconds: float) -> None:
         pauses.append(seconds)
         held.clear()
 
-    monkeypatch.setattr(driving, "resume", busy_at_first)
+    monkeypatch.setattr(driving, "_sample", busy_at_first)
     lines = list(driving.drive(study, RunOptions(workers=0), sleep=release))
     assert len(lines) == 4 and lines[-1].endswith(": ok")
     assert pauses and study.ok
@@ -228,14 +228,14 @@ def test_seeds_that_are_added_get_a_look_of_their_own(copy_of_complete: Study) -
 def test_a_member_that_fails_is_reported_and_not_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study, real = make(tmp_path, seeds=[3, 5, 8]), driving.resume
+    study, real = make(tmp_path, seeds=[3, 5, 8]), driving._sample
 
-    def fail(path: str, **options: Any) -> Any:
-        if "s0000000005" in path:
-            raise SamplingError(f"{path}: the first energy is not finite")
-        return real(path, **options)
+    def fail(study: Study, work: driving.Work, *executor: Any) -> None:
+        if work.member.seed == 5:
+            raise SamplingError(f"{study.members.place(work.member)}: the first energy is not finite")
+        real(study, work, *executor)
 
-    monkeypatch.setattr(driving, "resume", fail)
+    monkeypatch.setattr(driving, "_sample", fail)
     status = study.run(**HERE)
     assert status.ok is False
     last = study.looks()[-1]

@@ -36,7 +36,7 @@ class Actor:
     node
         Ray's id of its node, once it has started.
     batch
-        Number of the batch that it is running, if any.
+        The batch that it is running, if any.
     is_ready
         Whether it has started.
     is_leaving
@@ -48,7 +48,7 @@ class Actor:
     handle: Any
     name: str = "a worker that had not started"
     node: str = ""
-    batch: int | None = None
+    batch: Any = None
     is_ready: bool = False
     is_leaving: bool = False
     unreachable_since: float | None = None
@@ -100,7 +100,7 @@ class Actors:
                 self._pending[actor.handle.ready.remote()] = (actor, "ready")
 
     def ask_for_block(
-        self, actor: Actor, batch: int, division: Division | None = None, *, until: int | None = None
+        self, actor: Actor, batch: Any, division: Division | None = None, *, until: int | None = None
     ) -> None:
         """Let an actor run the next block of a batch, in a run of at least `until` iterations.
 
@@ -239,6 +239,8 @@ class Worker:
     made two actors 2 to 3 % slower than two processes. This is a plain class, which can be tested without
     Ray. `is_stopped` is called after every iteration.
     """
+
+    noun = "batch"  # what it runs, in messages
 
     def __init__(
         self,

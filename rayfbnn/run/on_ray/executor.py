@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from rayfbnn.errors import RayFBNNError, WorkerError, at_most_ten
-from rayfbnn.run.job import Progress
 from rayfbnn.run.on_ray.actors import NEWS_SECONDS, Actor, Actors, Question, Worker
 from rayfbnn.run.on_ray.cluster import (
     WORKER_ENVIRONMENT,
@@ -71,9 +70,10 @@ class RayExecutor:
         self._gpus_per_worker = gpus_per_worker
         self._stop = threading.Event()
         self._deadline = Deadline(self._kill_busy)
-        self._waiting: deque[int] = deque()
+        self._worker_class = worker_class
+        self._waiting: deque[Any] = deque()
         self._until: int | None = None
-        self._deaths: Counter[int | None] = Counter()  # by batch, since its last commit; None: not yet ready
+        self._deaths: Counter[Any] = Counter()  # by batch, since its last commit; None: not yet ready
         self._context = ExitStack()
         self._ray, self._is_ours = connect(workers, address)
         environment = {} if self._is_ours else WORKER_ENVIRONMENT
@@ -88,10 +88,15 @@ class RayExecutor:
         session = session_folder() if self._is_ours else ""
         self._room = Waiting(self._ray, gpus_per_worker, session=session)
 
-    def run(
-        self, store_path: Place, batches: Sequence[int], *, until: int | None = None
-    ) -> Iterator[Progress]:
+    @property
+    def n_workers(self) -> int:
+        """Number of workers: as many as were requested, or as there is room for now."""
+        return self._workers or self._watch.nodes.room
+
+    def run(self, store_path: Place, batches: Sequence[Any], *, until: int | None = None) -> Iterator[Any]:
         """Run the batches on the actors, and yield their progress as it arrives.
+
+        Batches are numbers, or whatever the class of the workers takes as a batch; so is their progress.
 
         Raises ClusterGoneError if the head of the cluster no longer answers.
         """
@@ -201,7 +206,7 @@ class RayExecutor:
 
     def _wanted_owners(self) -> int:
         """Return how many owners of parts are wanted, at most one for each part."""
-        return min(self._workers or self._watch.nodes.room, self._n_parts)
+        return min(self.n_workers, self._n_parts)
 
     def _wanted_workers(self) -> int:
         """Return how many workers are wanted; on this machine not more than there are GPUs for.
@@ -211,12 +216,11 @@ class RayExecutor:
         """
         if self._owners is not None:
             return _HOMES_PER_OWNER * self._wanted_owners()
-        room = self._watch.nodes.room
         if not (self._gpus_per_worker and self._is_ours):
-            return room if self._workers is None else self._workers
+            return self.n_workers
         if self._ray.cluster_resources().get("GPU", 0) < self._gpus_per_worker:
             raise WorkerError("workers: Ray finds no GPU here; use workers = 0 to run without Ray")
-        return room if self._workers is None else min(self._workers, room)
+        return min(self.n_workers, self._watch.nodes.room)
 
     def _give_work(self) -> None:
         for actor in self._actors:
@@ -224,7 +228,7 @@ class RayExecutor:
                 division = None if self._owners is None else self._owners.division
                 self._actors.ask_for_block(actor, self._waiting.popleft(), division, until=self._until)
 
-    def _receive(self, reference: Any, actor: Actor, question: Question) -> Progress | None:
+    def _receive(self, reference: Any, actor: Actor, question: Question) -> Any:
         """Handle an answer and return its progress, if any. An actor that died is removed."""
         from ray.exceptions import ActorUnavailableError, RayError, RayTaskError, TaskCancelledError
 
@@ -251,7 +255,7 @@ class RayExecutor:
             return None
         if question == "block" and not answer.committed:
             self._actors.expect_more(reference, actor)
-            return answer  # type: ignore[no-any-return]
+            return answer
         if question == "latest" and (answer is None or answer.batch != actor.batch):
             self._put_back(actor)  # it was told to stop before it started the block
             return None
@@ -259,7 +263,7 @@ class RayExecutor:
         del self._deaths[answer.batch]
         if not answer.has_done(self._until):
             self._waiting.append(answer.batch)
-        return answer  # type: ignore[no-any-return]
+        return answer
 
     def _wait_for_fate(self, actor: Actor, cause: Exception) -> None:
         """Ask an unreachable worker again, until Ray knows whether it or its node has died.
@@ -301,12 +305,12 @@ class RayExecutor:
             self._count_death(batch, actor.name, cause)
         _log.warning("%s died: %s; another worker replaces it", actor.name, cause_of(cause))
 
-    def _count_death(self, batch: int | None, name: str, cause: Exception) -> None:
+    def _count_death(self, batch: Any, name: str, cause: Exception) -> None:
         """Count a worker that died at a batch, or as it started. WorkerError if it was one too many."""
         self._deaths[batch] += 1
         if self._deaths[batch] > self._max_failures:
             self._actors.let_finish(_FINISH_SECONDS)
-            doing = "starting" if batch is None else f"running batch {batch}"
+            doing = "starting" if batch is None else f"running {self._worker_class.noun} {batch}"
             raise WorkerError(
                 f"{workers_in_words(self._deaths[batch])} died {doing}, one after another, more than"
                 f" max_failures = {self._max_failures} allows; the last was {name}:"
