@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -63,6 +64,23 @@ from rayfbnn.spec.written import SECTIONS, Written
 from rayfbnn.state import LadderEnds
 
 
+@dataclass(frozen=True)
+class _Source:
+    """What a configuration is made from.
+
+    keys       the keys that were written, as plain values
+    base_dir   the folder that paths in them are relative to
+    encoding   the record of how the training table's columns are converted; None before `resolved`
+    per_batch  default number of chains in a batch, if phases that were filled in decided it and are now
+               among the keys
+    """
+
+    keys: dict[str, Any]
+    base_dir: Path
+    encoding: Encoding | None = None
+    per_batch: int | None = None
+
+
 class RunSpec(Written):
     """A validated configuration: everything but the data that determines a run's draws, bit for bit.
 
@@ -81,9 +99,7 @@ class RunSpec(Written):
     not determine the network (`is_resolved` is False), it has neither a network nor default phases yet.
     """
 
-    _base_dir: Path = PrivateAttr(default_factory=Path)
-    _encoding: Encoding | None = PrivateAttr(default=None)
-    _as_written: dict[str, Any] = PrivateAttr(default_factory=dict)  # before any default is filled in
+    _source: _Source = PrivateAttr()
 
     @staticmethod
     def from_toml(path: str | Path, overrides: Sequence[str] = ()) -> RunSpec:
@@ -102,27 +118,28 @@ class RunSpec(Written):
         keys: dict[str, Any] = plain(raw)
         for text in overrides:
             override(keys, text)
-        return RunSpec._from_keys(with_tables(keys, Path(base_dir)), Path(base_dir), None)
+        return RunSpec._from(_Source(with_tables(keys, Path(base_dir)), Path(base_dir)))
 
     @staticmethod
-    def _from_keys(keys: dict[str, Any], base_dir: Path, encoding: Encoding | None) -> RunSpec:
+    def _from(source: _Source) -> RunSpec:
         try:
             # For JSON, pydantic's strict mode accepts arrays as tuples, but still refuses "16" for 16.
-            written = Written.model_validate_json(json.dumps(keys))
+            written = Written.model_validate_json(json.dumps(source.keys))
         except ValidationError as exc:
             raise ConfigError("\n".join(messages(exc, SECTIONS))) from exc
         spec = RunSpec.model_construct(_fields_set=written.model_fields_set, **dict(written))
-        spec._base_dir, spec._as_written, spec._encoding = base_dir, keys, encoding
+        spec._source = source
         return spec._completed()
+
+    def _with(self, **changes: Any) -> RunSpec:
+        """Return the configuration from a source with changes; all defaults are filled in again."""
+        return RunSpec._from(replace(self._source, **changes))
 
     def filled(self, **values: Any) -> Self:
         """Return a copy with values that were left out; they do not count as written."""
         spec = super().filled(**values)
-        spec._base_dir, spec._as_written, spec._encoding = self._base_dir, self._as_written, self._encoding
+        spec._source = self._source
         return spec
-
-    def _with_keys(self, keys: dict[str, Any]) -> RunSpec:
-        return RunSpec._from_keys(keys, self._base_dir, self._encoding)
 
     @staticmethod
     def from_json(text: str, *, base_dir: str | Path = ".") -> RunSpec:
@@ -133,7 +150,7 @@ class RunSpec(Written):
             raise ConfigError(f"configuration: is not valid JSON: {exc}") from exc
         if not isinstance(raw, dict):
             raise ConfigError(f"configuration: must be a JSON object, got {short(raw)}")
-        return RunSpec._from_keys(plain(raw), Path(base_dir), None)
+        return RunSpec._from(_Source(plain(raw), Path(base_dir)))
 
     def resolved(self, encoding: Encoding | None) -> RunSpec:
         """Return the configuration with the training cases' `encoding`, and check it against the encoding.
@@ -141,11 +158,11 @@ class RunSpec(Written):
         All defaults are filled in again. ConfigError names a key that does not fit. `encoding` is None for a
         store without one: its inputs are numbers and are named.
         """
-        return RunSpec._from_keys(self._as_written, self._base_dir, encoding)
+        return self._with(encoding=encoding)
 
     def written(self) -> dict[str, Any]:
         """Return the keys that were given, without those filled in."""
-        return copy.deepcopy(self._as_written)
+        return copy.deepcopy(self._source.keys)
 
     def to_dict(self) -> dict[str, Any]:
         """Return every key with its value, defaults included, as dictionaries, lists, text and numbers."""
@@ -195,27 +212,27 @@ class RunSpec(Written):
 
         A run of Markov chains has the phases of its method, if there are any, instead of its own.
         """
-        keys = keys_of_method(self._as_written, self.methods, method or self.method, recorded=self.method)
-        return self._with_keys(keys)
+        keys = keys_of_method(self._source.keys, self.methods, method or self.method, recorded=self.method)
+        return self._with(keys=keys, per_batch=None)
 
     @property
     def train_path(self) -> Path | None:
         """The file of training cases: data.train, relative to the configuration file's folder."""
-        return None if self.data.train is None else self._base_dir / self.data.train
+        return None if self.data.train is None else self._source.base_dir / self.data.train
 
     @property
     def encoding(self) -> Encoding | None:
         """The record of how the training table's columns are converted; None before `resolved`."""
-        return self._encoding
+        return self._source.encoding
 
     @property
     def is_resolved(self) -> bool:
         """True if the inputs and outputs of the network are known."""
         from_labels = self.model_keys.data_model.from_labels
         if from_labels is not None and getattr(self.model_keys, from_labels) is None:
-            return self._encoding is not None
+            return self.encoding is not None
         are_named = self.data.inputs is not None and not any(map(is_pattern, self.data.inputs))
-        return are_named or self._encoding is not None
+        return are_named or self.encoding is not None
 
     def check_resolved(self) -> None:
         """Raise ConfigError if the inputs or outputs of the network are not known yet."""
@@ -227,8 +244,8 @@ class RunSpec(Written):
     @property
     def input_names(self) -> tuple[str, ...]:
         """The names of the inputs that come from the data, in the order of the network's inputs."""
-        if self._encoding is not None:
-            return self._encoding.input_names
+        if self.encoding is not None:
+            return self.encoding.input_names
         self.check_resolved()
         exposures = () if self.data.exposure is None else (log_exposure(self.data.exposure),)
         return (*(self.data.inputs or ()), *exposures)
@@ -236,7 +253,7 @@ class RunSpec(Written):
     @cached_property
     def model(self) -> ModelSpec:
         """The settings in [model]."""
-        labels = {} if self._encoding is None else self._encoding.labels
+        labels = {} if self.encoding is None else self.encoding.labels
         of_targets = [labels.get(name, ()) for name in self.data.targets]
         return read_model(self.model_keys, of_targets if labels else ())
 
@@ -276,7 +293,7 @@ class RunSpec(Written):
     @property
     def has_open_length(self) -> bool:
         """True for a run of Markov chains, or of ladders, whose configuration has no phases or iterations."""
-        return self.fit is None and not {"phase", "iterations"} & self._as_written.keys()
+        return self.fit is None and not {"phase", "iterations"} & self._source.keys.keys()
 
     @property
     def length_key(self) -> str:
@@ -308,9 +325,10 @@ class RunSpec(Written):
         raw = self.to_dict()
         of_last = raw if self.ladder is not None else raw["phase"][-1]
         of_last["iterations"] = iterations
-        if self.has_default_batches:
+        per_batch = self.chains_per_batch if self.has_default_batches else None
+        if per_batch is not None:
             raw.pop("chains_per_batch", None)
-        return self._with_keys(raw)
+        return self._with(keys=raw, per_batch=per_batch)
 
     def with_tuning_of(self, stored: RunSpec) -> RunSpec:
         """Return the same run with the default tuning of `stored`, if some length gives it.
@@ -318,17 +336,17 @@ class RunSpec(Written):
         Default tuning is half as long as the run was planned to be when its store was created. Phases that
         are written stay as they are.
         """
-        if self.fit is not None or "phase" in self._as_written or len(stored.phase) != len(self.phase):
+        if self.fit is not None or "phase" in self._source.keys or len(stored.phase) != len(self.phase):
             return self
         of_tuning = stored.phase[-2 if self.ladder is None else -4].iterations
-        keys = {**self._as_written, "iterations": min(2 * of_tuning, MAX_WORD)}
-        return self._with_keys(keys).with_iterations(self.phase[-1].iterations)
+        keys = {**self._source.keys, "iterations": min(2 * of_tuning, MAX_WORD)}
+        return self._with(keys=keys).with_iterations(self.phase[-1].iterations)
 
     def with_train(self, path: Path | None) -> RunSpec:
         """Return the same run with another file of training cases, or none."""
-        data = {key: value for key, value in self._as_written["data"].items() if key != "train"}
+        data = {key: value for key, value in self._source.keys["data"].items() if key != "train"}
         train = {} if path is None else {"train": str(path)}
-        return RunSpec._from_keys({**self._as_written, "data": train | data}, Path(), self._encoding)
+        return self._with(keys={**self._source.keys, "data": train | data}, base_dir=Path())
 
     def for_new_cases(self, overrides: Sequence[str]) -> RunSpec:
         """Return the same run with other keys for reading new cases, such as "data.unknown=ignore".
@@ -342,7 +360,7 @@ class RunSpec(Written):
                 known = ", ".join(f"data.{name}" for name in KEYS_OF_NEW_CASES)
                 raise ConfigError(f"set: the keys for reading new cases are {known}, got {short(text)}")
             override(keys, text)
-        return self._with_keys(keys) if overrides else self
+        return self._with(keys=keys) if overrides else self
 
     @property
     def n_parts(self) -> int:
@@ -388,8 +406,8 @@ class RunSpec(Written):
         return self._with_batches_of(size)
 
     def _with_batches_of(self, size: int) -> RunSpec:
-        keys = {**self._as_written, "chains_per_batch": size}
-        return self._with_keys(keys)
+        keys = {**self._source.keys, "chains_per_batch": size}
+        return self._with(keys=keys)
 
     def check_data(self, n_cases: int) -> None:
         """Raise ConfigError for anything that does not fit `n_cases` training cases."""
@@ -419,7 +437,9 @@ class RunSpec(Written):
                 "iterations: applies only to a configuration without phases, got"
                 f" {spec.iterations} with [[phase]]; give each phase its own, or leave the phases out"
             )
-        if spec.device == "gpu" and spec.has_default_batches:
+        if self._source.per_batch is not None and spec.has_default_batches:
+            spec = spec.filled(chains_per_batch=self._source.per_batch)
+        elif spec.device == "gpu" and spec.has_default_batches:
             # A device runs one batch at a time, and only thousands of chains keep it busy.
             spec = spec.filled(chains_per_batch=spec.chains)
         elif spec.ladder is not None and spec.has_default_batches:
@@ -457,8 +477,8 @@ class RunSpec(Written):
     def _with_parts(self) -> RunSpec:
         """Fill in the number of parts once the training cases are known, and shuffling for several parts."""
         spec = self
-        if self.data.parts == AUTO and self._encoding is not None:
-            parts = automatic_parts(n_cases=self._encoding.n_cases, n_inputs=len(self.input_names))
+        if self.data.parts == AUTO and self.encoding is not None:
+            parts = automatic_parts(n_cases=self.encoding.n_cases, n_inputs=len(self.input_names))
             spec = self.filled(data=self.data.filled(parts=parts))
         if spec.data.shuffle is None and spec.n_parts > 1:
             spec = spec.filled(data=spec.data.filled(shuffle=True))
@@ -527,12 +547,12 @@ class RunSpec(Written):
     @property
     def _are_readings(self) -> bool:
         """True for classes as targets, and inputs that are readings in one unit, such as pixels."""
-        return self.model_keys.kind == "class" and self._encoding is not None and self._encoding.have_one_unit
+        return self.model_keys.kind == "class" and self.encoding is not None and self.encoding.have_one_unit
 
     @property
     def _n_cases(self) -> int:
         """Number of training cases; 0 while it is not known."""
-        return 0 if self._encoding is None else self._encoding.n_cases
+        return 0 if self.encoding is None else self.encoding.n_cases
 
     @property
     def _size(self) -> float:

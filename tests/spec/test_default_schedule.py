@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,29 @@ def test_the_default_network_of_many_cases_has_a_schedule_of_its_own(
     if isinstance(trajectory, Hybrid):
         assert (trajectory.steps, trajectory.window) == (100, 8)
     assert RunSpec.from_json(spec.to_json()).resolved(encoding) == spec
+
+
+LATER: dict[str, Callable[[RunSpec], RunSpec]] = {
+    "itself": lambda spec: spec,
+    "cases read again": lambda spec: spec.resolved(spec.encoding),
+    "tuning": lambda spec: spec.with_tuning_of(spec),
+    "another file": lambda spec: spec.with_train(Path("other.csv")),
+    "new cases": lambda spec: spec.for_new_cases(["data.unknown=ignore"]),
+    "still longer": lambda spec: spec.with_iterations(60),
+    "one GPU": lambda spec: spec.with_batches_for(1),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_the_batches_of_a_wide_table_stay_the_default_ones_when_its_run_gets_longer(name: str) -> None:
+    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=300)
+    keys = {"chains_per_batch": None, "network": None, "model__noise": "0.3:3", "iterations": 40}
+    spec = without_phases(**keys).resolved(encoding)
+    longer = LATER[name](spec.with_iterations(50))
+    assert (spec.chains_per_batch, longer.chains_per_batch) == (2, 2)
+    assert longer.has_default_batches
+    assert longer.with_batches_for_cores(5, is_asked=True).chains_per_batch == 1
+    assert RunSpec.from_json(longer.to_json()).chains_per_batch == 2
 
 
 def test_what_is_written_is_kept_for_a_large_table() -> None:

@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -487,3 +489,14 @@ def test_a_study_in_a_bucket_decides_as_one_on_a_disk(tmp_path: Path) -> None:
             Study.create(address, spec, seeds=3)
         with pytest.raises(ConfigError, match="has files that do not belong to a study"):
             Study.create("s3://bucket/studies", spec, seeds=3)
+
+
+def test_members_with_a_wide_table_keep_its_default_batches(tmp_path: Path) -> None:
+    """The table decides the size of batches, and phases that are written out must not change it."""
+    table = pd.DataFrame(np.random.default_rng(1).normal(size=(250, 2)), columns=["x1", "y"])
+    keys = {"data": {"targets": ["y"]}, "model": {"kind": "real"}, "chains": 2, "iterations": 2}
+    study = Study.create(tmp_path / "study", keys, seeds=2, data=table)
+    for member in (Member(0, seed) for seed in (1, 2)):
+        if not study.members.is_there(member):
+            study.members.create(member, 2)
+        assert study.members.open(member).spec.chains_per_batch == 2
