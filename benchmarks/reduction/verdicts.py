@@ -49,9 +49,11 @@ def make(path: Path, *, chains: int, per_batch: int, draws: int, seed: int = 1) 
     random = np.random.default_rng(seed)
     with store.lock():
         for batch in range(store.n_batches):
-            for first in range(0, draws, store.draws_per_chunk):
-                n_draws = min(store.draws_per_chunk, draws - first)
-                store.commit(batch, _block(store, len(store.batch_chains(batch)), first, n_draws, random))
+            for first in range(0, draws, store.header.draws_per_chunk):
+                n_draws = min(store.header.draws_per_chunk, draws - first)
+                store.commit(
+                    batch, _block(store, len(store.header.batch_chains(batch)), first, n_draws, random)
+                )
                 store.gather(batch)
             store.gather(batch, everything=True)
     return store

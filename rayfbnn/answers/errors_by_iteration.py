@@ -208,7 +208,7 @@ def warmup_draws(store: Store) -> Draws | None:
 
     They are not draws from the posterior.
     """
-    n_draws = store.committed_warmup_draws
+    n_draws = store.committed("warmup")
     return of_source(store, Committed(store, n_draws, "warmup"), n_draws) if n_draws else None
 
 

@@ -203,8 +203,8 @@ def of_source(store: Store, source: Source, n_draws: int, *, early_phase: int | 
         store.spec,
         store.n_chains,
         n_draws,
-        store.chains_per_batch,
-        store.draws_per_chunk,
+        store.header.chains_per_batch,
+        store.header.draws_per_chunk,
         early_phase,
     )
 
@@ -246,7 +246,7 @@ class States:
 
     @cached_property
     def _states(self) -> list[list[ChainState]]:
-        states = [[self.store.state_after(record) for record in some] for some in self.records]
+        states = [[self.store.commits.state_after(record) for record in some] for some in self.records]
         return [[state for state in some if state is not None] for some in states]
 
 

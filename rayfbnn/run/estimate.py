@@ -178,7 +178,7 @@ class Estimate:
     def row(self, progress: Progress) -> BatchRow:
         """Record the progress of a batch, and return its texts."""
         self.hear(progress)
-        chains = self._store.batch_chains(progress.batch)
+        chains = self._store.header.batch_chains(progress.batch)
         rate = (
             len(chains) * progress.block_iterations / progress.seconds if progress.seconds > 0 else math.nan
         )
@@ -277,7 +277,7 @@ def times_of_ladders(store: Store, gradients: Sequence[int]) -> list[float]:
     settings = rounds[-1].settings if rounds else usual_settings(spec)
     of_levels, annealing = sum(settings.steps), spec.annealing_phase
     pairs = min(spec.chains, spec.chains_per_batch) / 2
-    seconds = pairs * _seconds_of_gradient(spec, store.opened.header.n_cases)
+    seconds = pairs * _seconds_of_gradient(spec, store.header.n_cases)
     before = [_OF_CHAINS + seconds * count for count in gradients[:annealing]]
     annealed = _OF_ANNEALING + seconds * (gradients[annealing] + of_levels)
     exchanged = _OF_EXCHANGES + seconds * 2 * of_levels

@@ -105,7 +105,7 @@ class Fitter(Job):
     ) -> Iterator[Block | int]:
         """Yield the number of draws after each piece, and at the end the block of these draws."""
         spec, first = self.store.spec, before.draws
-        size = self.store.draws_per_chunk
+        size = self.store.header.draws_per_chunk
         last = min(spec.kept_draws, first + size - first % size)
         pieces: list[dict[str, Array]] = []
         for start in range(first - first % DRAWS_AT_ONCE, last, DRAWS_AT_ONCE):
@@ -152,7 +152,7 @@ class Fitter(Job):
         if last is None:
             return initial
         xp = device_namespace(self.store.spec.device)
-        values = self.store.named_state_after(last)
+        values = self.store.commits.named_state_after(last)
         return {name: xp.asarray(values[name], dtype=initial[name].dtype) for name in initial}
 
 

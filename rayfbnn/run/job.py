@@ -90,7 +90,7 @@ class Job(ABC):
         is yielded, and the run continues there.
         """
         # Progress and state come from one record: a worker believed dead may commit between two reads.
-        last = self.store.last_record(batch)
+        last = self.store.commits.last(batch)
         plan = self._next_block(0 if last is None else last.progress.iteration)
         if plan is None:
             yield self._progress(batch, last, None, Collected(), committed=True)
@@ -103,7 +103,7 @@ class Job(ABC):
                     yield result
         except StoreOvertakenError as exc:
             _log.info("%s", exc)
-            yield self._progress(batch, self.store.last_record(batch), None, Collected(), committed=True)
+            yield self._progress(batch, self.store.commits.last(batch), None, Collected(), committed=True)
 
     @abstractmethod
     def _block(
@@ -115,13 +115,13 @@ class Job(ABC):
         """
 
     def _next_block(self, iteration: int) -> BlockPlan | None:
-        plan = next_block(self.store.spec, iteration, draws_per_chunk=self.store.draws_per_chunk)
+        plan = next_block(self.store.spec, iteration, draws_per_chunk=self.store.header.draws_per_chunk)
         if plan is None or self.until is None or not plan.first <= self.until < plan.last:
             return plan
         return replace(plan, count=self.until - iteration)
 
     def _streams(self, batch: int) -> Streams:
-        return streams_of(self.store.spec, np.array(self.store.batch_chains(batch), dtype=np.uint64))
+        return streams_of(self.store.spec, np.array(self.store.header.batch_chains(batch), dtype=np.uint64))
 
     def _progress(
         self,
@@ -135,7 +135,7 @@ class Job(ABC):
         """Return a batch's progress after its last record and the collected iterations of `plan`."""
         spec = self.store.spec
         before = BatchProgress() if last is None else last.progress
-        updates = self.store.updates_until(last)
+        updates = self.store.commits.updates_until(last)
         is_kept = plan is not None and plan.section == "posterior"
         return Progress(
             batch=batch,

@@ -94,7 +94,7 @@ class LadderSampler(Sampler):
             return WarmUp(chains, None)
         done, spec = last.progress.iteration, self.store.spec
         before, after = self._settings_at(done), self._settings_at(done + 1)
-        arrays = self.store.named_state_after(last)
+        arrays = self.store.commits.named_state_after(last)
         xp = device_namespace(spec.device)
         if done <= self._last_of(spec.annealing_phase):
             warm = warm_up_from(arrays, None if before is None else before.n_levels, dtype=spec.dtype, xp=xp)

@@ -281,7 +281,7 @@ class JsonLog:
         """Add a line for a committed block."""
         if not progress.committed or not progress.block_iterations:
             return
-        chains = self._store.batch_chains(progress.batch)
+        chains = self._store.header.batch_chains(progress.batch)
         self._write(
             "block",
             batch=progress.batch,

@@ -103,7 +103,7 @@ def take_up(store: Store, iterations: int | None) -> None:
 
     The store must be locked; StoreCorruptError names a missing file.
     """
-    check_files(store.opened)
+    check_files(store)
     if iterations is not None:
         set_length(store, iterations)
 

@@ -364,7 +364,7 @@ class Gathering:
 
         The worker's message tells this, so the store need not be asked.
         """
-        spec, size = self._store.spec, self._store.draws_per_chunk
+        spec, size = self._store.spec, self._store.header.draws_per_chunk
         sections = ((latest.draws, spec.kept_draws), (_warmup_draws(spec, latest), spec.warmup_draws))
         is_full = any(n and (n % size == 0 or n == planned) for n, planned in sections)
         return is_full or self._n_blocks[latest.batch] % _BLOCKS_BETWEEN_LOOKS == 0

@@ -92,7 +92,7 @@ def _target(
 ) -> tuple[SampledPosterior, Advance, str]:
     """Return the target of a run, the function that runs its trajectories, and the name of the kernel."""
     if transport is not None:
-        is_star = visit_length(store.spec, store.opened.header.n_cases).takes_star(n_owners)
+        is_star = visit_length(store.spec, store.header.n_cases).takes_star(n_owners)
         ring = (Star if is_star else Ring)(Home(transport, limit=_LIMIT_SECONDS), store.spec.n_parts)
         return home_of_run(store, ring), RingAdvance(), store.root.kernel  # owners look for the kernel
     whole = posterior_of_run(store)
@@ -219,7 +219,7 @@ class Sampler(Job):
     def _load(self, last: Record | None, streams: Streams) -> Any:
         """Return the state after a batch's last block, or the initial state before any, on the device."""
         spec = self.store.spec
-        state = None if last is None else self.store.state_after(last)
+        state = None if last is None else self.store.commits.state_after(last)
         if state is None:
             return self.posterior.initial_state(
                 streams.at(iteration=0), sigmas=spec.initial.sigmas, is_shared=spec.initial.shared

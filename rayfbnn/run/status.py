@@ -170,7 +170,7 @@ def status_if_driven(store: Store) -> Status | None:
 
 
 def _course(store: Store, records: list[Record], batch: int, made: float, now: float) -> _Course:
-    chains = store.batch_chains(batch)
+    chains = store.header.batch_chains(batch)
     common = {"batch": batch, "first_chain": chains[0], "last_chain": chains[-1]}
     if not records:
         return _Course(BatchStatus(**common, iteration=0, draws=0))

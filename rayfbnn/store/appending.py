@@ -12,7 +12,6 @@ stands for. The next driver finishes the work.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreFullError, StoreOvertakenError
-from rayfbnn.store.catalogue import LADDER, STATISTICS, ArrayPlan, chunk_rows, sigma_plans
+from rayfbnn.store.catalogue import LADDER, STATISTICS, ArrayPlan, chunk_index, chunk_rows, sigma_plans
 from rayfbnn.store.log import CommitLog
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.payload import state_arrays
@@ -276,7 +275,7 @@ def _add_chunks(
     """
     digests = {}
     chains, plan = store.header.batch_chains(segment.batch), store.hierarchy.plans[path]
-    values = np.ascontiguousarray(draws, dtype=np.dtype(plan.dtype).newbyteorder("<"))
+    values = np.ascontiguousarray(draws, dtype=plan.stored_dtype)
     size = store.header.draws_per_chunk
     for number, rows, inside in chunk_rows(segment.first_draw, segment.n_draws, size):
         file = plan.chunk_file(segment.batch, number)
@@ -322,14 +321,10 @@ def _holds(store: OpenStore, segment: Record, place: Place, content: bytes, exis
     plan = store.hierarchy.plans[path]
     if existing == content or len(existing) != len(content):
         return existing == content
-    number = int(name.split(".")[2])
+    number = chunk_index(name)[1]
     n_draws = segment.first_draw + segment.n_draws - number * store.header.draws_per_chunk
-    dtype, n_values = np.dtype(plan.dtype), math.prod(plan.chunks)
-    ours, theirs = (
-        np.frombuffer(raw, dtype, n_values).reshape(plan.chunks)[:, :n_draws].tobytes()
-        for raw in (content, existing)
-    )
-    return ours == theirs
+    ours, theirs = (plan.decoded(raw)[:, :n_draws].tobytes() for raw in (content, existing))
+    return bool(ours == theirs)
 
 
 def _summed(blocks: list[Record]) -> dict[str, float]:

@@ -26,6 +26,7 @@ STATISTICS, STATISTIC = "statistics", "statistic"  # the array of all STATS, and
 PREDICTIVE = ("outputs", "targets")  # at the training inputs, of draws from the prior
 # Markov chains, draws by rejection, draws from the prior, draws from an approximation of the posterior
 Kind = Literal["mcmc", "exact", "prior", "approximate"]
+Section = Literal["posterior", "warmup"]
 StateShapes = tuple[tuple[str, tuple[int, ...]], ...]
 # An array, because readers of Zarr do not look inside an array's folder. The commit records lie there.
 COMMITS = "commits"
@@ -117,6 +118,31 @@ class ArrayPlan:
             return self.chunk_bytes
         names = () if self.values is None else self.values
         return 8 + sum(len(str(name).encode()) + 4 for name in names)
+
+    @property
+    def is_drawn(self) -> bool:
+        """True for an array that has values for each draw of each chain."""
+        return self.dims[:2] == ("chain", "draw")
+
+    @property
+    def is_draw_coordinate(self) -> bool:
+        """True for the coordinate with the numbers of the draws, which an extension lengthens."""
+        return self.path.endswith("/draw")
+
+    @property
+    def section(self) -> Section:
+        """The section that the draws of the array belong to."""
+        return "warmup" if self.path.startswith("warmup_") else "posterior"
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """Type of the numbers in files, which are little-endian."""
+        return np.dtype(self.dtype).newbyteorder("<")
+
+    def decoded(self, raw: bytes) -> Array:
+        """Return the values in a chunk file of numbers, read-only, as Zarr reads them."""
+        values: Array = np.frombuffer(raw, self.stored_dtype, count=math.prod(self.chunks))
+        return values.reshape(self.chunks)
 
     def chunk_file(self, *index: int) -> str:
         """Return the file of a chunk from its first indices; the other indices are 0."""
@@ -362,6 +388,11 @@ def _whole(path: str, dims: tuple[str, ...], values: Array) -> ArrayPlan:
     """Return the plan of an array that is one chunk and complete from the start."""
     dtype = "string" if values.dtype == object else str(values.dtype)
     return ArrayPlan(path, dims, values.shape, values.shape, dtype, values)
+
+
+def chunk_index(file: str) -> list[int]:
+    """Return the indices of a chunk from the name of its file."""
+    return [int(part) for part in file.rpartition("/")[2].split(".")[1:]]
 
 
 def chunk_rows(first: int, n_draws: int, size: int) -> Iterator[tuple[int, slice, slice]]:

@@ -31,7 +31,7 @@ from rayfbnn.store.catalogue import (
 from rayfbnn.store.documents import MOST_CHAINS, MOST_DRAWS, MOST_VALUES, values_in
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
 from rayfbnn.store.records import Head, batch_folder, seal_of, write_head
-from rayfbnn.store.root import FORMAT, LOCK, is_draw_coordinate, metadata_files
+from rayfbnn.store.root import FORMAT, LOCK, metadata_files
 from rayfbnn.store.rounds import rounds
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import MOST_BYTES, Storage
@@ -98,7 +98,7 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
         if plan.values is not None:
             for file, content in planned_chunks(plan):
                 files[file] = content
-                if not is_draw_coordinate(plan):  # an extension lengthens it
+                if not plan.is_draw_coordinate:  # an extension lengthens it
                     fixed[file] = hashlib.sha256(content).hexdigest()
     for group in dict.fromkeys(plan.partition("/")[0] for plan in plans if "/" in plan):
         files[f"{group}/{METADATA}"] = group_metadata({})
@@ -200,7 +200,7 @@ def _chunk_draws(header: Header, spec: RunSpec) -> int:
     largest = max(
         math.prod(plan.shape) * np.dtype(plan.dtype).itemsize
         for plan in array_plans(one, spec).values()
-        if plan.dims[:2] == ("chain", "draw")
+        if plan.is_drawn
     )
     planned = max(header.n_draws, header.n_warmup_draws, 1)
     most = max(1, _CHUNK_BYTES // (largest * header.chains_per_batch))
@@ -372,9 +372,9 @@ class Sizes:
             coordinate_chunk=1,
         )
         plans = array_plans(one, spec).values()
-        kept = [plan for plan in plans if not plan.path.startswith("warmup_")]
+        kept = [plan for plan in plans if plan.section != "warmup"]
         return Sizes(
-            draw=sum(_bytes(plan) for plan in kept if plan.dims[:2] == ("chain", "draw")),
+            draw=sum(_bytes(plan) for plan in kept if plan.is_drawn),
             state=_state_bytes(spec),
             n_coordinates=sum(plan.path.endswith("/draw") for plan in plans),
         )

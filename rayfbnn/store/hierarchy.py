@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,9 +13,9 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.store.catalogue import ArrayPlan
+from rayfbnn.store.catalogue import ArrayPlan, chunk_index
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
-from rayfbnn.store.rows import ChunkRows, Tail
+from rayfbnn.store.rows import ADVICE, ChunkRows, CommittedDraws
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.protocol import Storage
@@ -27,21 +26,16 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store as ZarrStore
 
 METADATA = "zarr.json"
-ADVICE = "; `verify` lists what can be kept"
 _chunks = Recent(128 * 2**20)  # with the number of known draws of each
 _FILL: dict[str, Any] = {"int64": 0, "string": ""}  # fill value by type; NaN for other types
-
-
-ChunkChecker = Callable[[ArrayPlan, str, bytes], None]
 
 
 class Hierarchy:
     """The arrays of a store. Their chunks are read through `fs`.
 
     metadata   path of a metadata file -> its checked content, which Zarr gets instead of the file
-    check      raises StoreCorruptError if a chunk file does not match the records; None for `verify`,
-               which compares chunks itself
-    tail       the draws that are not in chunks yet; None for `verify`
+    committed  the digests that chunks are checked with, and the draws that are not in chunks yet; None for
+               `verify`, which compares chunks itself
     """
 
     def __init__(
@@ -50,12 +44,11 @@ class Hierarchy:
         root: Place,
         plans: Mapping[str, ArrayPlan],
         metadata: Mapping[str, bytes],
-        check: ChunkChecker | None = None,
-        tail: Tail | None = None,
+        committed: CommittedDraws | None = None,
     ) -> None:
         self.plans = plans
         self._root = root
-        self._files = _Files(fs, root, plans, metadata, check, tail)
+        self._files = _Files(fs, root, plans, metadata, committed)
         self._arrays: dict[str, zarr.Array[Any]] = {}
 
     def encode(self, path: str, index: tuple[int, ...], values: Array) -> tuple[str, bytes]:
@@ -96,7 +89,7 @@ class Hierarchy:
         values = np.empty([len(part) for part in wanted], dtype=plan.dtype)
         for file in plan.chunk_files(*wanted):
             to, where = _overlap(plan, file, wanted)
-            n_draws = where[1].stop if plan.dims[:2] == ("chain", "draw") else 0
+            n_draws = where[1].stop if plan.is_drawn else 0
             values[to] = self._decoded(plan, file, n_draws)[where]
         return values
 
@@ -116,9 +109,7 @@ class Hierarchy:
         The caller uses only the first n_draws of its draws. Zarr itself takes as long to read a chunk as to
         write one, see `_encoded`.
         """
-        raw = self._files.content(file, n_draws)
-        dtype = np.dtype(plan.dtype).newbyteorder("<")
-        return np.frombuffer(raw, dtype, count=math.prod(plan.chunks)).reshape(plan.chunks)
+        return plan.decoded(self._files.content(file, n_draws))
 
     def _read_by_zarr(self, path: str, selection: tuple[slice, ...]) -> Array:
         try:
@@ -250,11 +241,10 @@ class _Files(MutableMapping[str, Any]):
         root: Place,
         plans: Mapping[str, ArrayPlan],
         metadata: Mapping[str, bytes],
-        check: ChunkChecker | None,
-        tail: Tail | None,
+        committed: CommittedDraws | None,
     ) -> None:
         self._fs, self._root, self._plans, self._metadata = fs, root, plans, metadata
-        self._checker, self._tail = check, tail
+        self._committed = committed
         self._number = _chunks.number_of(self)
         self.writing = ""
         self.written: dict[str, bytes] = {}
@@ -277,13 +267,13 @@ class _Files(MutableMapping[str, Any]):
         if path not in self._plans or not name.startswith("c.") or key == self.writing:
             raise KeyError(key)
         plan = self._plans[path]
-        if self._tail is None or plan.dims[:2] != ("chain", "draw"):
+        if self._committed is None or not plan.is_drawn:
             return self._read_twice(plan, key)
         needed = plan.chunks[1] if n_draws is None else n_draws
         n_kept, kept = _chunks.get(self._number, key) or (0, b"")
         if kept and n_kept >= needed:
             return kept
-        is_there, later, n_known = self._tail.in_chunk(plan, key)
+        is_there, later, n_known = self._committed.in_chunk(plan, key)
         raw = self._with_later(plan, key, is_there, later) if later else self._read_twice(plan, key)
         _chunks.keep(self._number, key, (n_known, raw), len(raw))
         return raw
@@ -292,9 +282,7 @@ class _Files(MutableMapping[str, Any]):
         """Return a chunk together with the draws in the files of blocks."""
         values = np.full(plan.chunks, np.nan, dtype=plan.dtype)
         if is_there:
-            dtype = np.dtype(plan.dtype).newbyteorder("<")
-            raw = self._read_twice(plan, key)
-            values[:] = np.frombuffer(raw, dtype, count=math.prod(plan.chunks)).reshape(plan.chunks)
+            values[:] = plan.decoded(self._read_twice(plan, key))
         for part in later:
             values[: len(part.values), part.rows] = part.values
         return _encoded(values, plan.dtype)
@@ -304,7 +292,7 @@ class _Files(MutableMapping[str, Any]):
         try:
             return self._checked(plan, key)
         except StoreCorruptError:
-            if self._checker is None:
+            if self._committed is None:
                 raise
             return self._checked(plan, key)
 
@@ -320,8 +308,11 @@ class _Files(MutableMapping[str, Any]):
             reason = "Stored and computed checksum do not match"
         if reason:
             raise StoreCorruptError(f"{self._root / key}: damaged: {reason}{holds(plan, key)}")
-        if self._checker is not None:
-            self._checker(plan, key, raw)
+        # Zarr decodes text, so it must only see the bytes that follow from the configuration.
+        if plan.is_text and raw != text_chunk(plan):
+            raise StoreCorruptError(f"{self._root / key}: damaged: its names are not those of the run")
+        if self._committed is not None:
+            self._committed.check(plan, key, raw)
         return raw
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -364,8 +355,8 @@ def _overlap(
 
 
 def _extent(plan: ArrayPlan, file: str) -> tuple[slice, ...]:
-    index = [int(part) for part in file.rpartition("/")[2].split(".")[1:]]
-    return tuple(slice(i * size, (i + 1) * size) for i, size in zip(index, plan.chunks, strict=True))
+    where = zip(chunk_index(file), plan.chunks, strict=True)
+    return tuple(slice(i * size, (i + 1) * size) for i, size in where)
 
 
 def holds(plan: ArrayPlan, file: str) -> str:

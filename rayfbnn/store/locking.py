@@ -8,20 +8,20 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.catalogue import COMMITS, DISCARDED, VERDICTS, ArrayPlan, array_plans
+from rayfbnn.store.catalogue import COMMITS, DISCARDED, VERDICTS
 from rayfbnn.store.creation import Length, check_size
 from rayfbnn.store.documents import HolderDocument, VerdictDocument, as_document
 from rayfbnn.store.hierarchy import METADATA, array_metadata, planned_chunks
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
-from rayfbnn.store.root import HOLDER, LOCK, Root, extension_file, is_draw_coordinate, matches, read_sealed
+from rayfbnn.store.root import HOLDER, LOCK, extension_file, matches, read_sealed
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
@@ -88,77 +88,110 @@ def _in_words(fs: Storage, path: Place) -> str:
     return f"process {holder.pid} on {holder.host}"
 
 
-def check_longer(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: int) -> None:
-    """Raise ConfigError if a run of this length does not fit into memory or onto the disk."""
-    longer = replace(root.header, n_draws=n_draws, n_blocks=_n_blocks(spec, n_draws))
+def finish(store: OpenStore) -> None:
+    """Finish the work that a crash interrupted, under the store's lock.
+
+    Half-written files and gathered blocks are removed, arrays get the length of the last extension, and the
+    head of each batch names its last block.
+    """
+    _sweep(store)
+    _finish_extension(store)
+    batches = range(store.header.n_batches)
+    seen = store.commits.look(batches)
+
+    def finish_batch(batch: int) -> None:
+        with suppress(StoreCorruptError, StoreReadError):  # whoever reads the batch gets the error
+            store.commits.finish(batch, seen.get(batch))
+
+    store.fs.each(finish_batch, batches)
+
+
+def extend(store: OpenStore, spec: RunSpec, n_draws: int) -> None:
+    """Change the length of a run, under the store's lock.
+
+    ConfigError if a run of this length does not fit into memory or onto the disk. The new length is published
+    first, and any process may then apply it.
+    """
+    root, n_blocks = store.root, max(spec.total_iterations, n_draws)
+    longer = replace(root.header, n_draws=n_draws, n_blocks=n_blocks)
     length = Length.from_phase(spec, len(spec.phase) - 1)
-    check_size(longer, spec, length, free_bytes=fs.free_bytes(path), before=root.header)
-
-
-def publish_extension(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: int) -> None:
-    """Publish the new length of the run, which any process may then apply with `_carry_through`."""
+    check_size(longer, spec, length, free_bytes=store.fs.free_bytes(store.path), before=root.header)
     document = {
         "store": root.identity,
         "number": root.n_extensions,
         "n_draws": n_draws,
-        "n_blocks": _n_blocks(spec, n_draws),
+        "n_blocks": n_blocks,
         "spec": spec.to_dict(),
         SEAL: NO_SEAL,
     }
-    if not fs.write_exclusive(extension_file(path, root.n_extensions), seal(document)):
-        raise StoreError(f"{path}: another process extended the run at the same time; try again")
+    if not store.fs.write_exclusive(extension_file(store.path, root.n_extensions), seal(document)):
+        raise StoreError(f"{store.path}: another process extended the run at the same time; try again")
+    _finish_extension(store)
 
 
-def _carry_through(fs: Storage, path: Place, root: Root) -> None:
+def _finish_extension(store: OpenStore) -> None:
     """Give every array the length of the last extension; this can be repeated after a crash.
 
     Coordinates come first if the run becomes longer, and last if it becomes shorter. Nobody notices a
     coordinate that is longer than its array, but the missing numbers of a shorter one would be read as 0.
     """
-    plans = array_plans(root.header, root.spec)
-    _check_before(fs, path, root, plans)
+    store.reload()
+    if not store.is_pending:
+        return
+    _check_before(store)
     steps = [_set_coordinates, _set_metadata]
-    for step in steps if root.header.n_draws >= root.before.n_draws else reversed(steps):
-        step(fs, path, root, plans)
+    for step in steps if store.header.n_draws >= store.root.before.n_draws else reversed(steps):
+        step(store)
+    store.reload()
 
 
-def _check_before(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> None:
+def _check_before(store: OpenStore) -> None:
     """Raise StoreCorruptError if arrays have a length that no record of an extension gives them."""
-    for plan in plans.values():
+    root = store.root
+    for plan in store.hierarchy.plans.values():
         of_before = {"draw": root.before.n_draws}
         shape = tuple(of_before.get(dim, n) for dim, n in zip(plan.dims, plan.shape, strict=True))
-        metadata = path / plan.path / METADATA
-        raw = read_sealed(fs, metadata)
+        metadata = store.path / plan.path / METADATA
+        raw = read_sealed(store.fs, metadata)
         if not matches(raw, plan) and not matches(raw, replace(plan, shape=shape)):
-            raise StoreCorruptError(
-                f"{extension_file(path, root.n_extensions)}: missing: {metadata} has the length that it gave"
-            )
+            missing = extension_file(store.path, root.n_extensions)
+            raise StoreCorruptError(f"{missing}: missing: {metadata} has the length that it gave")
 
 
-def _set_coordinates(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> None:
+def _set_coordinates(store: OpenStore) -> None:
     """Write the numbers of the draws beyond the shorter length; remove chunks that no draw needs."""
-    for plan in plans.values():
-        if is_draw_coordinate(plan) and plan.shape[0] == root.header.n_draws:
-            for file, content in planned_chunks(plan, first=min(root.before.n_draws, plan.shape[0] - 1)):
+    fs, path, n_before = store.fs, store.path, store.root.before.n_draws
+    for plan in store.hierarchy.plans.values():
+        if plan.is_draw_coordinate and plan.shape[0] == store.header.n_draws:
+            for file, content in planned_chunks(plan, first=min(n_before, plan.shape[0] - 1)):
                 fs.write_atomic(path / file, content)
             kept = set(plan.chunk_files(range(plan.shape[0])))
-            for file in plan.chunk_files(range(root.before.n_draws)):
+            for file in plan.chunk_files(range(n_before)):
                 if file not in kept:
                     fs.unlink(path / file, below=path)
             fs.fsync_dir(path / plan.path)
 
 
-def _set_metadata(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> None:
-    for plan in plans.values():
-        metadata = path / plan.path / METADATA
-        if not matches(read_sealed(fs, metadata), plan):
-            fs.write_atomic(metadata, array_metadata(plan))
-            fs.fsync_dir(metadata.parent)
+def _set_metadata(store: OpenStore) -> None:
+    for plan in store.hierarchy.plans.values():
+        metadata = store.path / plan.path / METADATA
+        if not matches(read_sealed(store.fs, metadata), plan):
+            store.fs.write_atomic(metadata, array_metadata(plan))
+            store.fs.fsync_dir(metadata.parent)
 
 
-def _n_blocks(spec: RunSpec, n_draws: int) -> int:
-    """Return the maximum number of blocks of a batch."""
-    return max(spec.total_iterations, n_draws)
+def _sweep(store: OpenStore) -> None:
+    folders = [store.path, *(store.path / path for path in store.hierarchy.plans)]
+    folders += (store.commits.files.folder(batch) for batch in range(store.header.n_batches))
+    for folder in folders:
+        store.fs.sweep(folder, below=store.path)
+    if store.tuning.rounds and store.fs.exists(store.tuning.folder):
+        store.fs.sweep(store.tuning.folder, below=store.path)
+        # The process that wrote the last record may have died before it synced the folder.
+        store.fs.fsync_dir(store.tuning.folder)
+    verdicts = VerdictLog(store.fs, store.path, store.root.identity)
+    if store.fs.exists(verdicts.folder):
+        store.fs.sweep(verdicts.folder, below=store.path)
 
 
 _RECORD = re.compile(r"[0-9]{6,9}\.json")
@@ -237,45 +270,3 @@ class VerdictLog:
         taken = len(self._fs.listdir(aside))
         kept = aside / f"{taken:04d}-verdict-{file.name}"
         self._fs.rename_new(file, kept, below=self._root)
-
-
-def finish(store: OpenStore) -> OpenStore:
-    """Finish the work that a crash interrupted, and return the store as it is afterwards.
-
-    Half-written files and gathered blocks are removed, arrays get the length of the last extension, and the
-    head of each batch names its last block.
-    """
-    _sweep(store)
-    store = finish_extension(store)
-    batches = range(store.header.n_batches)
-    seen = store.commits.look(batches)
-
-    def finish_batch(batch: int) -> None:
-        with suppress(StoreCorruptError, StoreReadError):  # whoever reads the batch gets the error
-            store.commits.finish(batch, seen.get(batch))
-
-    store.fs.each(finish_batch, batches)
-    return store
-
-
-def finish_extension(store: OpenStore) -> OpenStore:
-    """Give all arrays the length of the last extension, and return the store as it is afterwards."""
-    store = OpenStore.from_files(store.fs, store.path, store)
-    if not store.is_pending:
-        return store
-    _carry_through(store.fs, store.path, store.root)
-    return OpenStore.from_files(store.fs, store.path, store)
-
-
-def _sweep(store: OpenStore) -> None:
-    folders = [store.path, *(store.path / path for path in store.hierarchy.plans)]
-    folders += (store.commits.files.folder(batch) for batch in range(store.header.n_batches))
-    for folder in folders:
-        store.fs.sweep(folder, below=store.path)
-    if store.tuning.rounds and store.fs.exists(store.tuning.folder):
-        store.fs.sweep(store.tuning.folder, below=store.path)
-        # The process that wrote the last record may have died before it synced the folder.
-        store.fs.fsync_dir(store.tuning.folder)
-    verdicts = VerdictLog(store.fs, store.path, store.root.identity)
-    if store.fs.exists(verdicts.folder):
-        store.fs.sweep(verdicts.folder, below=store.path)

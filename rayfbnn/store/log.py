@@ -191,7 +191,10 @@ class CommitLog:
         return Seen(head, *self.files.numbers(batch))
 
     def last(self, batch: int) -> Record | None:
-        """Return the last record of a batch; None before its first block."""
+        """Return the last record of a batch; None before its first block.
+
+        Take progress and state from the same record, because another worker may commit between two calls.
+        """
         return self.lasts([batch])[0]
 
     def lasts(self, batches: Sequence[int]) -> list[Record | None]:

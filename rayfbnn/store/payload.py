@@ -161,13 +161,8 @@ class PayloadLayout:
         return bytes(payload[_n_bytes(self._draws_of(record)) :])
 
     def _plans(self, section: Section) -> list[ArrayPlan]:
-        is_warmup = section == "warmup"
         return sorted(
-            (
-                plan
-                for plan in self.plans.values()
-                if plan.dims[:2] == ("chain", "draw") and plan.path.startswith("warmup_") == is_warmup
-            ),
+            (plan for plan in self.plans.values() if plan.is_drawn and plan.section == section),
             key=lambda plan: plan.path,
         )
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError, StoreMismatchError, at_most_ten
-from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING, VERDICTS
+from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING, VERDICTS, chunk_index
 from rayfbnn.store.hierarchy import holds
 from rayfbnn.store.locking import VerdictLog
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import HEAD, Problem, VerifyReport
-from rayfbnn.store.root import is_draw_coordinate
 from rayfbnn.store.verify import verify
 from rayfbnn.version import difference
 
@@ -176,7 +175,7 @@ def _is_needed(store: OpenStore, problem: Problem, first_blocks: dict[int, int])
         return False
     progress = store.commits.read(problem.batch, n_kept - 1).progress
     draws = progress.warmup_draws if problem.file.startswith("warmup_") else progress.draws
-    number = int(problem.file.rpartition("/")[2].split(".")[2])
+    number = chunk_index(problem.file)[1]
     return number * store.header.draws_per_chunk < draws
 
 
@@ -190,9 +189,9 @@ def check_files(store: OpenStore) -> None:
     files = [
         file
         for plan in plans.values()
-        if plan.dims[:2] != ("chain", "draw")
+        if not plan.is_drawn
         # Before a pending extension is finished, the numbers of its draws need not be there.
-        and not (store.is_pending and is_draw_coordinate(plan))
+        and not (store.is_pending and plan.is_draw_coordinate)
         for file in plan.files_of_rows()
     ]
     listed = store.fs.each(lambda path: store.fs.sizes(store.path / path), plans)

@@ -264,7 +264,7 @@ def read_metadata(fs: Storage, path: Place, plans: Mapping[str, ArrayPlan]) -> t
     is_pending = any(is_other for _, is_other in contents)
     if is_pending:
         for plan in plans.values():
-            if is_draw_coordinate(plan):
+            if plan.is_draw_coordinate:
                 metadata.update(planned_chunks(plan))
     return metadata, is_pending
 
@@ -327,7 +327,7 @@ def check_fixed_chunks(path: Place, fixed: Mapping[str, str], plans: Mapping[str
     """Raise StoreCorruptError unless the root metadata has a digest of each chunk written at creation."""
     planned = set()
     for plan in plans.values():
-        if plan.dims[:2] == ("chain", "draw") or is_draw_coordinate(plan):
+        if plan.is_drawn or plan.is_draw_coordinate:
             continue
         for file in plan.files_of_rows():
             if file not in fixed:  # stop here, because a store may claim any number of chunks
@@ -360,11 +360,6 @@ def _as_compared(raw: bytes, plan: ArrayPlan) -> dict[str, Any]:
     if plan.is_text and document.get("data_type") in _NAMES_OF_TEXT:
         document["data_type"] = "string"
     return {"storage_transformers": [], **document}
-
-
-def is_draw_coordinate(plan: ArrayPlan) -> bool:
-    """Return True for the coordinate with the numbers of the draws, which an extension lengthens."""
-    return plan.path.endswith("/draw")
 
 
 def draw_chunks(fs: Storage, path: Place, plan: ArrayPlan, root: Root) -> list[Place]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError, StoreError
 from rayfbnn.store.block_files import MissingFile
-from rayfbnn.store.catalogue import ArrayPlan, Header, chunk_rows
+from rayfbnn.store.catalogue import ArrayPlan, Header, Section, chunk_index, chunk_rows
 from rayfbnn.store.known import Seen
 from rayfbnn.store.log import CommitLog
-from rayfbnn.store.records import BatchProgress, Block, Record, Section
+from rayfbnn.store.records import BatchProgress, Block, Record
 from rayfbnn.store.storage.places import Place
 
 
@@ -104,8 +107,8 @@ def _chunks_problem(record: Record, header: Header, plans: Mapping[str, ArrayPla
         plan = plans.get(path)
         if (
             plan is None
-            or plan.dims[:2] != ("chain", "draw")
-            or path.startswith("warmup_") != is_warmup
+            or not plan.is_drawn
+            or (plan.section == "warmup") != is_warmup
             or not name.endswith(".0" * (len(plan.dims) - 2))
             or name[: len(name) - 2 * (len(plan.dims) - 2)] not in places
         ):
@@ -113,7 +116,9 @@ def _chunks_problem(record: Record, header: Header, plans: Mapping[str, ArrayPla
     return ""
 
 
+ADVICE = "; `verify` lists what can be kept"
 _BATCHES_AT_ONCE = 512
+_ATTEMPTS = 5  # to read blocks while a driver gathers them
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,14 @@ class CommittedRows:
         return self.digests[place : place + 32]
 
 
+@dataclass(frozen=True)
+class ChunkRows:
+    """Draws of a block in a chunk: their rows, and their values (n_chains, n_draws, ...)."""
+
+    rows: slice
+    values: Array
+
+
 @dataclass
 class _Batch:
     """The segments of a batch that were read so far, and the blocks after them.
@@ -157,23 +170,28 @@ class _Batch:
     tail: tuple[Record, ...] = ()
 
 
-class RowDigests:
-    """The digests in all commit records of a store; each record is read once.
+class CommittedDraws:
+    """The committed draws of a store by their chunks, from all its commit records; each record is read once.
 
     A segment takes about a kilobyte, because the digests are held as bytes and not as hexadecimal text.
     """
 
-    def __init__(self, header: Header, plans: Mapping[str, ArrayPlan], commits: CommitLog) -> None:
-        """Start with no records; `refresh` reads them."""
-        self._header, self._plans, self._commits = header, plans, commits
+    def __init__(self, root: Place, commits: CommitLog) -> None:
+        """Start with no records; `set_sizes` must be called, and `refresh` reads them."""
+        self._root, self._commits = root, commits
         self._batches: dict[int, _Batch] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all blocks
 
-    def lengthen(self, header: Header, plans: Mapping[str, ArrayPlan]) -> None:
-        """Take the sizes of the run after an extension; the records read so far stay."""
-        self._header, self._plans = header, plans
+    def set_sizes(
+        self, header: Header, plans: Mapping[str, ArrayPlan], fixed_chunks: Mapping[str, str]
+    ) -> None:
+        """Take the sizes of the run, also after an extension; the records read so far stay.
 
-    def of_chunk(self, batch: int, section: Section, number: int) -> list[CommittedRows]:
+        fixed_chunks  digests of the chunks written at creation
+        """
+        self._header, self._plans, self._fixed = header, plans, fixed_chunks
+
+    def _in_segments(self, batch: int, section: Section, number: int) -> list[CommittedRows]:
         """Return the committed draws in a chunk, in order, from the records read so far."""
         known = self._batches.get(batch)
         return [] if known is None else known.chunks.get((section == "warmup", number), [])
@@ -204,7 +222,7 @@ class RowDigests:
             self._batches[batch] = known = _Batch()
             self._read_on(batch, known)
 
-    def n_known(self, batch: int, section: Section) -> int:
+    def _n_known(self, batch: int, section: Section) -> int:
         """Return the number of committed draws of a section in a batch, from the records read so far."""
         known = self._batches.get(batch)
         if known is None:
@@ -243,62 +261,90 @@ class RowDigests:
         size = self._header.draws_per_chunk
         by_chunk: dict[int, dict[str, bytes]] = {}
         for file, expected in record.chunks.items():
-            path, _, name = file.rpartition("/")
-            by_chunk.setdefault(int(name.split(".")[2]), {})[path] = bytes.fromhex(expected)
+            path = file.rpartition("/")[0]
+            by_chunk.setdefault(chunk_index(file)[1], {})[path] = bytes.fromhex(expected)
         for number, _, rows in chunk_rows(record.first_draw, record.n_draws, size):
             digests = by_chunk.get(number, {})
             names = tuple(sorted(digests))
             names = self._names.setdefault(names, names)
             yield number, CommittedRows(record.block, rows, names, b"".join(map(digests.__getitem__, names)))
 
+    def check(self, plan: ArrayPlan, file: str, raw: bytes) -> None:
+        """Raise StoreCorruptError, naming file, batch and block, if a chunk is damaged.
 
-_ATTEMPTS = 5  # to read blocks while a driver gathers them
+        raw  content of the whole chunk file, which has the size of a chunk of `plan`
+        """
+        if file in self._fixed:
+            if hashlib.sha256(raw).hexdigest() != self._fixed[file]:
+                raise StoreCorruptError(f"{self._root / file}: damaged: its content is not what was written")
+        elif plan.is_draw_coordinate:
+            self._check_numbers(plan, file, raw)
+        elif plan.is_drawn:
+            self._check_draws(plan, file, raw)
+        else:
+            raise StoreCorruptError(f"{self._root / file}: the store has no digest of it")
 
+    def _check_numbers(self, plan: ArrayPlan, file: str, raw: bytes) -> None:
+        """Check the numbers of the draws; an extension may have written more of them than are planned."""
+        first = chunk_index(file)[0] * plan.chunks[0]
+        values = np.frombuffer(raw, "<i8", count=plan.chunks[0])[: plan.shape[0] - first]
+        if (values != np.arange(first, first + len(values))).any():
+            raise StoreCorruptError(
+                f"{self._root / file}: damaged: its values are not the numbers of the draws"
+            )
 
-@dataclass(frozen=True)
-class ChunkRows:
-    """Draws of a block in a chunk: their rows, and their values (n_chains, n_draws, ...)."""
+    def _check_draws(self, plan: ArrayPlan, file: str, raw: bytes) -> None:
+        """Check the committed draws in a chunk; the others are never used."""
+        batch, number = chunk_index(file)[:2]
+        n_chains = len(self._header.batch_chains(batch))  # the last batch may fill less than a chunk
+        values = plan.decoded(raw)[:n_chains]
+        committed = self._committed(plan, batch, number)
+        if not committed:
+            raise StoreCorruptError(f"{self._root / file}: no commit of batch {batch} names its draws")
+        for part in committed:
+            rows = np.ascontiguousarray(values[:, part.rows])
+            if hashlib.sha256(rows.data).digest() != part.digest(plan.path):
+                raise StoreCorruptError(
+                    f"{self._root / file}: damaged: not the values that block {part.block} of batch {batch}"
+                    f" committed{ADVICE}"
+                )
 
-    rows: slice
-    values: Array
-
-
-@dataclass(frozen=True, eq=False)
-class Tail:
-    """The blocks that are not gathered into segments yet."""
-
-    header: Header
-    log: CommitLog
-    rows: RowDigests
+    def _committed(self, plan: ArrayPlan, batch: int, number: int) -> list[CommittedRows]:
+        """Return the committed draws in a chunk; read new records if the chunk may hold more draws."""
+        size = self._header.draws_per_chunk
+        committed = self._in_segments(batch, plan.section, number)
+        if not committed or committed[-1].rows.stop < min(size, plan.shape[1] - number * size):
+            self.refresh(batch)
+            committed = self._in_segments(batch, plan.section, number)
+        return committed
 
     def in_chunk(self, plan: ArrayPlan, file: str) -> tuple[bool, list[ChunkRows], int]:
         """Return whether a chunk has draws of segments, its draws of later blocks, and the number of both.
 
         StoreCorruptError if a block is missing or damaged.
         """
-        batch, number = (int(part) for part in file.rpartition("/")[2].split(".")[1:3])
+        batch, number = chunk_index(file)[:2]
         for _ in range(_ATTEMPTS - 1):
             try:
                 return self._in_chunk(plan, batch, number)
             except MissingFile:  # the driver has gathered the block since its name was read
-                self.rows.refresh(batch)
+                self.refresh(batch)
         return self._in_chunk(plan, batch, number)
 
     def _in_chunk(self, plan: ArrayPlan, batch: int, number: int) -> tuple[bool, list[ChunkRows], int]:
-        section: Section = "warmup" if plan.path.startswith("warmup_") else "posterior"
-        first = number * self.header.draws_per_chunk
-        last = min(first + self.header.draws_per_chunk, plan.shape[1]) - 1
-        if self.rows.n_known(batch, section) <= last:
-            self.rows.refresh(batch)
-        n_known = self.rows.n_known(batch, section) - first
+        section, first = plan.section, number * self._header.draws_per_chunk
+        last = min(first + self._header.draws_per_chunk, plan.shape[1]) - 1
+        if self._n_known(batch, section) <= last:
+            self.refresh(batch)
+        n_known = self._n_known(batch, section) - first
         parts = []
-        for record in self.rows.tail(batch):
+        for record in self.tail(batch):
             if record.section != section or not record.n_draws:
                 continue
             for place, of_block, of_chunk in chunk_rows(
-                record.first_draw, record.n_draws, self.header.draws_per_chunk
+                record.first_draw, record.n_draws, self._header.draws_per_chunk
             ):
                 if place == number:
-                    draws = self.log.files.layout.draws(record, self.log.files.content(record))
+                    draws = self._commits.files.layout.draws(record, self._commits.files.content(record))
                     parts.append(ChunkRows(of_chunk, draws[plan.path][:, of_block]))
-        return bool(self.rows.of_chunk(batch, section, number)), parts, n_known
+        return bool(self._in_segments(batch, section, number)), parts, n_known

@@ -12,8 +12,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
-from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_rows
-from rayfbnn.store.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
+from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_index, chunk_rows
+from rayfbnn.store.hierarchy import METADATA, Hierarchy, array_metadata
 from rayfbnn.store.locking import VerdictLog, read_holder
 from rayfbnn.store.log import CommitLog
 from rayfbnn.store.opened import commit_log
@@ -26,7 +26,6 @@ from rayfbnn.store.root import (
     check_layout,
     draw_chunks,
     extension_files,
-    is_draw_coordinate,
     metadata_files,
     read_fixed,
     read_metadata_file,
@@ -34,7 +33,7 @@ from rayfbnn.store.root import (
     read_sealed,
     root_document,
 )
-from rayfbnn.store.rows import check_record
+from rayfbnn.store.rows import ADVICE, check_record
 from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.places import Place, key_below, place_of
 from rayfbnn.store.storage.protocol import Storage
@@ -115,7 +114,7 @@ class _Verification:
             at_most = self.plans[file.rpartition("/")[0]].most_bytes
             self._check(path, partial(read_fixed, self.fs, path, expected, at_most=at_most))
         for plan in self.plans.values():
-            if is_draw_coordinate(plan):
+            if plan.is_draw_coordinate:
                 metadata = self.path / plan.path / METADATA
                 files = self._check(metadata, partial(draw_chunks, self.fs, self.path, plan, self.root))
                 for path in files or ():
@@ -181,7 +180,7 @@ class _Verification:
         for number, rows, _ in chunk_rows(record.first_draw, record.n_draws, header.draws_per_chunk):
             draws = slice(record.first_draw + rows.start, record.first_draw + rows.stop)
             for file, expected in record.chunks.items():
-                if int(file.rpartition("/")[2].split(".")[2]) == number:
+                if chunk_index(file)[1] == number:
                     self._check_chunk(record, file, expected, (chains, draws), range(draws.start, draws.stop))
 
     def _check_chunk(

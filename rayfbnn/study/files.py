@@ -189,7 +189,7 @@ class StudyFiles:
         """Raise StoreCorruptError if a member lacks a file that a longer run or a look builds on."""
         members = [Member(one.number, seed) for one in self.configurations for seed in self.seeds(one.number)]
         there = [one for one in members if self.members.is_there(one) and self.members.failure(one) is None]
-        self._storage.each(lambda member: check_files(self.members.open(member).opened), there)
+        self._storage.each(lambda member: check_files(self.members.open(member)), there)
 
     def is_ready(self, member: Member, due: Due) -> bool:
         """Return True if a member has the iterations that a look needs, or is known to have failed."""

@@ -88,15 +88,15 @@ def _describe_progress(store: Store) -> str:
             f"  starts {chains[0]}-{chains[-1]}: {min(done, store.spec.phase[0].iterations)} of at most"
             f" {store.spec.phase[0].iterations} steps"
             for chains, done in (
-                (store.batch_chains(batch), store.progress(batch).iteration)
+                (store.header.batch_chains(batch), store.progress(batch).iteration)
                 for batch in range(store.n_batches)
             )
         ]
     if store.kind != "mcmc":
         return "\n".join(lines)
     for batch in range(store.n_batches):
-        chains, progress = store.batch_chains(batch), store.progress(batch)
-        updates = store.updates_until(store.last_record(batch))
+        chains, progress = store.header.batch_chains(batch), store.progress(batch)
+        updates = store.commits.updates_until(store.commits.last(batch))
         lines.append(
             f"  {word} {chains[0]}-{chains[-1]}: iteration {progress.iteration} of"
             f" {store.spec.total_iterations}, {progress.draws} draws,"

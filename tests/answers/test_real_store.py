@@ -31,7 +31,7 @@ def write(path: Path, memory: MemoryStore) -> Store:
 
 
 def commit(store: Store, memory: MemoryStore, batch: int, draws: slice) -> None:
-    chains = slice(store.batch_chains(batch)[0], store.batch_chains(batch)[-1] + 1)
+    chains = slice(store.header.batch_chains(batch)[0], store.header.batch_chains(batch)[-1] + 1)
     n = draws.stop - draws.start
     stats = {name: values[chains, draws] for name, values in memory.stats.items()}
     values = (memory.positions[chains, draws], memory.precisions[chains, draws])

@@ -54,7 +54,7 @@ def test_early_draws_are_the_later_states_of_the_latest_phase_of_all_batches(ear
     for batch in range(store.n_batches):
         state = store.load_state(batch)
         assert state is not None
-        chains = store.batch_chains(batch)
+        chains = store.header.batch_chains(batch)
         where = slice(chains.start, chains.stop)
         np.testing.assert_array_equal(run.positions(where)[:, -1], state[0].position)
         np.testing.assert_array_equal(run.precisions(where)[:, -1], state[0].precisions)

@@ -199,7 +199,7 @@ def test_a_driver_thought_dead_can_gather_blocks_at_any_write(start: MemoryBucke
     def gather_late(bucket: Bucket) -> None:
         store = Store.open(PLACE, fs=ObjectStorage(bucket))
         step(store, 0)
-        gather(store.opened, 0, everything=True)
+        gather(store, 0, everything=True)
 
     for at in chosen(n_changes(gather_late, start), every):
         bucket = start.copy()
@@ -220,7 +220,7 @@ def test_several_drivers_at_once_without_a_lease_lose_no_bit(start: MemoryBucket
                 if not sum(step(store, batch) for batch in range(store.n_batches)):
                     return
                 for batch in range(store.n_batches):
-                    gather(store.opened, batch)
+                    gather(store, batch)
 
     threads = [threading.Thread(target=drive) for _ in range(3)]
     for thread in threads:

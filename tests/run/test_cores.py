@@ -108,7 +108,7 @@ def test_what_is_written_and_what_is_not_known_stays() -> None:
 def test_a_run_can_be_resumed_on_a_machine_with_other_cores(tmp_path: Path) -> None:
     asked = small_spec(tmp_path, chains_per_batch=None)
     store = make_store(tmp_path / "run.zarr", asked.with_batches_for_cores(3, is_asked=True))
-    assert store.chains_per_batch == 2
+    assert store.header.chains_per_batch == 2
     assert resuming.agreed_iterations(store, asked, None) is None
     assert resuming.agreed_iterations(store, asked.with_iterations(20), None) == 20
 

@@ -137,8 +137,8 @@ def test_statistics_are_those_of_the_stored_draws(tmp_path: Path, undisturbed: P
     for batch in range(store.n_batches):
         loaded = store.load_state(batch)
         assert loaded is not None
-        state, chains = loaded[0], np.array(store.batch_chains(batch))
-        at = sampler._load(store.last_record(batch), sampler._streams(batch))
+        state, chains = loaded[0], np.array(store.header.batch_chains(batch))
+        at = sampler._load(store.commits.last(batch), sampler._streams(batch))
         still = np.zeros_like(at.momentum)
         *_, potential = end_of(
             sampler.advance, posterior, Trajectory(at.position, at.momentum, at.precisions, still), n_steps=0
@@ -299,8 +299,8 @@ def test_counts_of_updates_are_those_of_the_records_whoever_made_the_blocks(tmp_
     seen = []
     for turn in (0, 0, 1, 0, 1, 1):
         *_, last = samplers[turn].run_block(0)
-        fresh = Store.open(store.path).updates_until(store.last_record(0))
-        assert watching.updates_until(store.last_record(0)) == fresh
+        fresh = Store.open(store.path).commits.updates_until(store.commits.last(0))
+        assert watching.commits.updates_until(store.commits.last(0)) == fresh
         assert (last.divergences, last.warmup_divergences) == (
             fresh.kept.divergences,
             fresh.warmup.divergences,

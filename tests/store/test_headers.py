@@ -107,7 +107,7 @@ def test_a_record_that_is_longer_than_what_is_read_first_is_read_whole(tmp_path:
     precisions = np.ones((2, 4, store.precision_layout.n_precisions))
     state = ChainState(arrays[:, 0], arrays[:, 0], precisions[:, 0])
     store.commit(0, Block(**draws, positions=arrays, precisions=precisions, state=state, summary=long))
-    record = Store.open(store.path, headers_only=True).last_record(0)
+    record = Store.open(store.path, headers_only=True).commits.last(0)
     assert record is not None and len(record.to_bytes()) > 4 * 2**10
     assert record.progress.last == long
 

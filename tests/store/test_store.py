@@ -74,7 +74,7 @@ def normal(seed: int, shape: tuple[int, ...]) -> Array:
 
 
 def block(store: Store, batch: int, first: int, n: int, section: Any, first_draw: int) -> Block:
-    n_chains = len(store.batch_chains(batch))
+    n_chains = len(store.header.batch_chains(batch))
     positions = normal(100 * batch + first, (n_chains, n, store.parameter_layout.n_parameters))
     precisions = np.exp(normal(100 * batch + first + 50, (n_chains, n, store.precision_layout.n_precisions)))
     positions = positions.astype(store.spec.dtype)

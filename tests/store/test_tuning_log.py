@@ -224,7 +224,7 @@ def test_kept_iterations_run_with_the_frozen_settings(
     )
     before, block = store.commits.all(0)[-2:]
     streams = sampler._streams(0)
-    now = store.state_after(before)
+    now = store.commits.state_after(before)
     assert now is not None
     for number in range(block.first_iteration, block.first_iteration + block.n_iterations):
         now, _ = iteration(now, streams.at(iteration=number))

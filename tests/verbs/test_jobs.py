@@ -14,6 +14,7 @@ from rayfbnn import api, cli
 from rayfbnn.errors import StoreBusyError, StoreExistsError, StoreFullError, StoreReadError, WorkerError
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.text import to_toml
+from rayfbnn.store import opened
 from rayfbnn.store.store import Store
 from rayfbnn.verbs import sampling
 from tests.support.small import assert_same_draws, make_store, small, small_spec
@@ -160,7 +161,7 @@ def test_a_store_of_another_configuration_or_version_is_refused(
     result = rayfbnn_run(tmp_path, "--set", "seed=8")
     assert result.exit_code == 2 and "seed" in result.stderr
     root = Store.open(tmp_path / "run.zarr").root
-    monkeypatch.setattr(Store, "root", replace(root, version="0.0.9"))
+    monkeypatch.setattr(opened, "read_root", lambda *_: replace(root, version="0.0.9"))
     result = rayfbnn_run(tmp_path)
     assert result.exit_code == 2 and "was made by rayfbnn 0.0.9" in result.stderr
 

@@ -73,7 +73,7 @@ class RayMetrics:
         """Count a committed block, and ignore other progress."""
         if not progress.committed or not progress.block_iterations:
             return
-        n_iterations = progress.block_iterations * len(self._store.batch_chains(progress.batch))
+        n_iterations = progress.block_iterations * len(self._store.header.batch_chains(progress.batch))
         is_kept = self._store.spec.phase[progress.phase].keep is True
         with self._lock:
             self._counts["rayfbnn_iterations"] += n_iterations
@@ -123,7 +123,7 @@ class RayMetrics:
 def _divergences(store: Store) -> dict[int, int]:
     """Return the divergences of each batch so far, in iterations kept for the posterior."""
     return {
-        batch: store.updates_until(store.last_record(batch)).kept.divergences
+        batch: store.commits.updates_until(store.commits.last(batch)).kept.divergences
         for batch in range(store.n_batches)
     }
 

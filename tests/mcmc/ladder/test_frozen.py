@@ -47,10 +47,10 @@ def _run(folder: Path) -> tuple[Store, LadderState]:
             for _ in run_rounds(store, in_process, last=last):
                 pass
         if state is None:
-            record = store.last_record(0)
+            record = store.commits.last(0)
             assert record is not None and record.progress.iteration == n_adapted
             before = store.tuning.ladder_rounds(n_adapted)[-1].settings
-            arrays = store.named_state_after(record)
+            arrays = store.commits.named_state_after(record)
             state = ladders_from(arrays, before.n_levels, dtype=spec.dtype, xp=np)
     assert state is not None
     return Store.open(store.path), state

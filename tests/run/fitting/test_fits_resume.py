@@ -36,9 +36,9 @@ def contents(path: object) -> dict[str, Array]:
     found = {"positions": store.read_positions(), "precisions": store.read_precisions()}
     found |= {name: store.read_stat(name) for name in names}
     for batch in range(store.n_batches):
-        last = store.last_record(batch)
+        last = store.commits.last(batch)
         assert last is not None
-        found |= {f"{batch} {name}": values for name, values in store.named_state_after(last).items()}
+        found |= {f"{batch} {name}": values for name, values in store.commits.named_state_after(last).items()}
     return found
 
 
@@ -93,7 +93,7 @@ def test_verify_finds_a_changed_bit_in_the_state_of_a_fit(tmp_path: Path, undist
     shutil.copytree(undisturbed, path)
     assert api.verify(path).ok
     store = Store.open(str(path))
-    last = store.last_record(1)
+    last = store.commits.last(1)
     assert last is not None
     file = Path(str(store.commits.files.file_of(last)))
     raw = bytearray(file.read_bytes())

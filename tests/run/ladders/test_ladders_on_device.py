@@ -149,9 +149,11 @@ def test_a_device_goes_on_from_a_state_of_the_host_as_the_host_does(
         sampler, asked = LadderSampler(store), iter([False, True])
         assert ("CUDA" in sampler.kernel) == (name == "device")
         list(sampler.run_block(0, should_stop=lambda asked=asked: next(asked)))
-        record = store.last_record(0)
+        record = store.commits.last(0)
         assert record is not None and record.progress.iteration in (last + 1, last + 2)
-        states.append({**store.named_state_after(record), "done": np.array(record.progress.iteration)})
+        states.append(
+            {**store.commits.named_state_after(record), "done": np.array(record.progress.iteration)}
+        )
     ours, theirs = states
     assert ours.keys() == theirs.keys() and np.isfinite(ours["position"]).any()
     for name, values in ours.items():
@@ -166,13 +168,13 @@ def test_64_ladders_are_one_batch(tmp_path: Path, support: Any) -> None:
     settings = {"levels": 3, "warmup": 1, "annealing": 4, "adaptation": 8}
     spec = support.ladder_spec(tmp_path, settings=settings, **on_device(chains=64))
     store = support.make_store(tmp_path / "run.zarr", spec)
-    assert store.n_batches == 1 and len(store.batch_chains(0)) == 64
+    assert store.n_batches == 1 and len(store.header.batch_chains(0)) == 64
     with store.lock(), InProcess() as executor:
         for _ in run_rounds(store, executor, last=46):
             pass
-    record = store.last_record(0)
+    record = store.commits.last(0)
     assert record is not None and len(record.tuning[0]["measured"]["measure"]) == 64
-    state = store.named_state_after(record)
+    state = store.commits.named_state_after(record)
     assert state["position"].shape[:2] == (64, 3) and np.isfinite(state["position"]).all()
     assert len(np.unique(state["position"], axis=0)) == 64
 

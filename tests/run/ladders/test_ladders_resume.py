@@ -107,7 +107,7 @@ def test_a_damaged_state_is_found_and_computed_again(tmp_path: Path, undisturbed
     path = tmp_path / "run.zarr"
     shutil.copytree(undisturbed, path)
     store = Store.open(path)
-    last = store.last_record(1)
+    last = store.commits.last(1)
     assert last is not None
     file = Path(str(store.commits.files.file_of(last)))
     raw = bytearray(file.read_bytes())

@@ -105,7 +105,7 @@ def test_a_resumed_run_counts_only_divergences_of_its_own(tmp_path: Path, told: 
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
     with RayMetrics(store, lambda: 0) as observer:
         progress = run_to_end(store, observer)
-    before = store.updates_until(store.last_record(progress.batch)).kept.divergences
+    before = store.commits.updates_until(store.commits.last(progress.batch)).kept.divergences
     with RayMetrics(Store.open(store.path), lambda: 0) as observer:
         observer.update(replace(progress, block_iterations=1, divergences=before + 7))
     assert totals(told)["rayfbnn_divergences"] == 7

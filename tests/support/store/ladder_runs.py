@@ -64,10 +64,10 @@ def contents(path: str | Path | Place) -> dict[str, Array]:
     plans = store.hierarchy.plans
     found = {name: store.hierarchy.read(name) for name, plan in plans.items() if plan.dims[1:2] == ("draw",)}
     for batch in range(store.n_batches):
-        last = store.last_record(batch)
+        last = store.commits.last(batch)
         assert last is not None
-        for name, values in store.named_state_after(last).items():
-            first = store.batch_chains(batch)[0]
+        for name, values in store.commits.named_state_after(last).items():
+            first = store.header.batch_chains(batch)[0]
             found |= {f"{name} of ladder {first + row}": of_one for row, of_one in enumerate(values)}
     for one in store.tuning.rounds:
         read = store.tuning.read if one.of == "operations" else store.tuning.read_ladder
@@ -102,7 +102,7 @@ def run_in_phases(path: Path, spec: RunSpec, *, gap: float, light: tuple[int, ..
 
 
 def _block_in_phases(store: Store, batch: int, last: int, gap: float, lighter: tuple[int, ...]) -> Block:
-    n, ladders = store.spec.kept_draws, np.array(store.batch_chains(batch))
+    n, ladders = store.spec.kept_draws, np.array(store.header.batch_chains(batch))
     light = np.isin(ladders, lighter)[:, None]
     streams = Streams(9, ladders.astype(np.uint64))
     noise = streams.normal(Purpose.TARGET_VALUE, (n, 4, 4))
@@ -112,7 +112,7 @@ def _block_in_phases(store: Store, batch: int, last: int, gap: float, lighter: t
     precisions = np.ones((len(ladders), n, store.precision_layout.n_precisions))
     # Differences of energies between neighbours of sd 1/2, whose log ratios are 0, and -gap/3 in the lighter.
     shift = np.where(light, -gap / 3, 0.0)[..., None]
-    record = store.last_record(batch)
+    record = store.commits.last(batch)
     assert record is not None
     return Block(
         first_iteration=last + 1,
@@ -121,7 +121,7 @@ def _block_in_phases(store: Store, batch: int, last: int, gap: float, lighter: t
         positions=positions.astype(store.spec.dtype),
         precisions=precisions,
         stats={"log_likelihood": noise[..., 0, 3] - 60.0 * light, "log_prior": noise[..., 1, 3]},
-        state=store.named_state_after(record),
+        state=store.commits.named_state_after(record),
         ladder={
             # Ladders part below the hottest level.
             "log_rss": noise[:, :, 1] + np.where(light, 5.0, 0.0)[..., None] * (np.arange(4) > 0),

@@ -100,7 +100,7 @@ def _all_blocks() -> tuple[Block, ...]:
 def next_block(store: Store, batch: int, *, ends: tuple[int, ...] = ENDS) -> Block | None:
     """Return the block after the committed ones, starting from the committed state; None at the end."""
     loaded = store.load_state(batch)
-    n_chains = len(store.batch_chains(batch))
+    n_chains = len(store.header.batch_chains(batch))
     n_parameters, n_precisions = store.parameter_layout.n_parameters, store.precision_layout.n_precisions
     position, iteration = np.zeros((n_chains, n_parameters), dtype=np.float32), 0
     if loaded is not None:
@@ -108,7 +108,7 @@ def next_block(store: Store, batch: int, *, ends: tuple[int, ...] = ENDS) -> Blo
     end = next((end for end in ends if end > iteration), None)
     if end is None:
         return None
-    streams = Streams(store.spec.seed, np.array(store.batch_chains(batch), dtype=np.uint64))
+    streams = Streams(store.spec.seed, np.array(store.header.batch_chains(batch), dtype=np.uint64))
     draws = []
     for number in range(iteration + 1, end + 1):
         noise = streams.at(iteration=number).normal(Purpose.PROPOSAL, (n_parameters,))
