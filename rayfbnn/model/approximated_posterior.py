@@ -69,7 +69,7 @@ class ApproximatedPosterior(SampledPosterior):
         self, precisions: Array, squares: Array, residual_squares: Array | None
     ) -> approximated_precisions.ExpectedPrecisions:
         """Return the best distributions of precisions given expected squares; see expected.py."""
-        b = self._inverse_temperature(n_axes=2)
+        b = self.inverse_temperatures(n_axes=2)
         return approximated_precisions.expected_precisions(
             precisions,
             squares,
@@ -112,7 +112,7 @@ class ApproximatedPosterior(SampledPosterior):
         self, position: Array, precisions: Array, traces: Array, determined: Array, *, is_integrated: bool
     ) -> approximated_precisions.Reestimated:
         """Return the precisions after one step towards the greatest evidence; see evidence_precisions.py."""
-        b = self._inverse_temperature(n_axes=2)
+        b = self.inverse_temperatures(n_axes=2)
         squares = self.residual_squares(position)
         return approximated_precisions.reestimated(
             position,

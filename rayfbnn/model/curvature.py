@@ -60,7 +60,7 @@ def gauss_newton(posterior: Posterior, position: Array, precisions: Array) -> Ar
     n_parts = posterior.n_targets if len(columns) > 1 else 1
     n_chains, n_parameters = position.shape
     total = xp.zeros((n_chains, n_parts, n_parameters, n_parameters))
-    power = posterior._inverse_temperature(n_axes=3)
+    power = posterior.inverse_temperatures(n_axes=3)
     with np.errstate(all="ignore"):
         for part, outputs, derivatives in jacobian_pieces(posterior, position, posterior.inputs):
             curvature = model.output_curvature(outputs, posterior.targets[..., part], noise)

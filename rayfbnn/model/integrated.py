@@ -354,12 +354,10 @@ class WithoutOutputs:
 
     def _prior(self, position: Array, precisions: Array) -> tuple[Array, Array]:
         marginal = self.marginal
-        energy, gradient = prior.energy_and_gradient(
-            position,
-            with_columns(precisions, marginal.groups, value=0.0),
-            marginal.parameter_layout,
-            marginal.precision_layout,
+        governing = prior.parameter_precisions(
+            with_columns(precisions, marginal.groups, value=0.0), marginal.precision_layout
         )
+        energy, gradient = prior.energy_of_parameters(position, governing, marginal.parameter_layout)
         return energy + add_integrated(position, precisions, marginal.groups, gradient=gradient), gradient
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import ModuleType
 from typing import Generic, Literal, Self, TypeAlias, TypeVar
 
@@ -17,8 +17,7 @@ from rayfbnn.model.cases import Blocks, apply_weights, pieces_of, rows_and_mean_
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.network import AT_ONCE, Buffers, backward, forward, input_rows
-from rayfbnn.model.stepsize import Governing
+from rayfbnn.model.network import AT_ONCE, Buffers, backward, forward, input_rows, outputs_alone
 from rayfbnn.model.wiring import Wiring
 
 Keep: TypeAlias = Callable[[int, Array | None], Array]
@@ -193,11 +192,12 @@ class Posterior:
             activity = forward(position, inputs, self.wiring, buffers=self.buffers)
             terms, slopes = self.data_model.terms_and_gradient(activity.outputs, targets, noise)
             apply_weights(terms, slopes, weights)
-            slopes *= -n_partitions * self._inverse_temperature(n_axes=3)
+            slopes *= -n_partitions * self.inverse_temperatures(n_axes=3)
             gradient = backward(
                 position, activity, slopes.astype(position.dtype), self.wiring, buffers=self.buffers
             )
-            energy, prior_gradient = self._prior(position, precisions)
+            tau = self.governing(precisions).parameters
+            energy, prior_gradient = prior.energy_of_parameters(position, tau, self.parameter_layout)
             normaliser = self.data_model.total_log_normaliser(noise, counts)
             log_likelihood = terms.sum(axis=(1, 2)) + normaliser
             gradient += xp.asarray(prior_gradient, dtype=position.dtype)
@@ -205,15 +205,13 @@ class Posterior:
 
     def potential(self, position: Array, precisions: Array) -> Array:
         """Return the potential alone, (n_chains,) float64."""
-        with np.errstate(all="ignore"):
-            log_likelihood = self._log_likelihood(self.training_outputs(position), precisions)
-            energy, _ = self._prior(position, precisions)
-            return energy - self.inverse_temperature * log_likelihood
+        return self.prior_energy(position, precisions) + self.data_energy(position, precisions)
 
     def prior_energy(self, position: Array, precisions: Array) -> Array:
         """Return the part of the potential that tempering does not change, (n_chains,) float64."""
         with np.errstate(all="ignore"):
-            return self._prior(position, precisions)[0]
+            tau = self.governing(precisions).parameters
+            return prior.energy_of_parameters(position, tau, self.parameter_layout)[0]
 
     def data_energy(self, position: Array, precisions: Array) -> Array:
         """Return the part of the potential that tempering scales, -b log likelihood, (n_chains,) float64."""
@@ -222,17 +220,7 @@ class Posterior:
     def stepsizes(self, precisions: Array) -> Array:
         """Return the heuristic stepsize of each parameter, (n_chains, n_parameters)."""
         with np.errstate(all="ignore"):
-            return stepsize.stepsizes(
-                self.governing(precisions),
-                self.input_mean_squares,
-                self.n_cases,
-                parameters=self.parameter_layout,
-                wiring=self.wiring,
-                data_model=self.data_model,
-                inverse_temperature=self._inverse_temperature(n_axes=2),
-                observed_share=None if self.observed is None else self.counts / self.n_cases,
-                typical_curvature=self.typical_curvature,
-            ).astype(self.dtype)
+            return stepsize.stepsizes(self, precisions).astype(self.dtype)
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -257,7 +245,9 @@ class Posterior:
     def log_likelihood(self, position: Array, precisions: Array) -> Array:
         """Return the log likelihood of the training cases with all constants, (n_chains,) float64."""
         with np.errstate(all="ignore"):
-            return self._log_likelihood(self.training_outputs(position), precisions)
+            governing = self.governing(precisions)
+            terms = self._terms(self.training_outputs(position), governing.noise)
+            return terms.sum(axis=(1, 2)) + governing.normaliser
 
     def log_prior(self, position: Array, precisions: Array) -> Array:
         """Return the log density of the parameters and of the free precisions tau, (n_chains,)."""
@@ -266,7 +256,7 @@ class Posterior:
                 position, precisions, self.parameter_layout, self.precision_layout
             ) + prior.log_density_of_precisions(precisions, self.precision_layout)
 
-    def _inverse_temperature(self, *, n_axes: int) -> float | Array:
+    def inverse_temperatures(self, *, n_axes: int) -> float | Array:
         """Return the inverse temperature as a factor for arrays with n_axes axes, the chain axis first."""
         b = self.inverse_temperature
         return b if isinstance(b, float) else b.reshape(-1, *(1,) * (n_axes - 1))
@@ -278,15 +268,7 @@ class Posterior:
 
     def governing(self, precisions: Array) -> Governing:
         """Return the precisions that govern each parameter and each target; they must not be changed."""
-        return self._governing.get(precisions, self._governing_now)
-
-    def _governing_now(self, precisions: Array) -> Governing:
-        return Governing.from_precisions(precisions, self.precision_layout, self.data_model, self.counts)
-
-    def _prior(self, position: Array, precisions: Array) -> tuple[Array, Array]:
-        return prior.energy_of_parameters(
-            position, self.governing(precisions).parameters, self.parameter_layout
-        )
+        return self._governing.get(precisions, partial(Governing.from_precisions, self))
 
     def training_outputs(self, position: Array) -> Array:
         """Return the outputs at all training inputs, (n_chains, n_outputs, n_cases).
@@ -295,10 +277,9 @@ class Posterior:
         """
         if self.inputs.shape[-1] > AT_ONCE:
             return forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
-        return self._outputs.get(position, self._copied_outputs)
-
-    def _copied_outputs(self, position: Array) -> Array:
-        return forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs.copy()
+        return self._outputs.get(
+            position, partial(outputs_alone, inputs=self.inputs, wiring=self.wiring, buffers=self.buffers)
+        )
 
     @cached_property
     def _governing(self) -> Remembered[Governing]:
@@ -351,16 +332,36 @@ class Posterior:
         counts = self.observed.sum(axis=-1)
         return counts if counts.ndim == 2 else counts[None]
 
-    def _log_likelihood(self, outputs: Array, precisions: Array) -> Array:
-        """Return the log likelihood, (n_chains,) float64, of the outputs at all training inputs."""
-        governing = self.governing(precisions)
-        return self._terms(outputs, governing.noise).sum(axis=(1, 2)) + governing.normaliser
-
     def _terms(self, outputs: Array, noise: Array) -> Array:
         """Return the terms of the log likelihood without its normaliser; zero for missing targets."""
         terms, slopes = self.data_model.terms_and_gradient(outputs, self.targets, noise)
         apply_weights(terms, slopes, self.observed)
         return terms
+
+
+@dataclass(frozen=True, eq=False)
+class Governing:
+    """The precisions that govern each parameter and each target.
+
+    parameters  (n_chains, n_parameters), see `prior.parameter_precisions`
+    noise       (n_chains, n_targets), see `prior.noise_precisions`
+    """
+
+    parameters: Array
+    noise: Array
+    posterior: Posterior
+
+    @staticmethod
+    def from_precisions(posterior: Posterior, precisions: Array) -> Governing:
+        """Return what the precisions (n_chains, n_precisions) govern."""
+        layout = posterior.precision_layout
+        noise = prior.noise_precisions(precisions, layout)
+        return Governing(prior.parameter_precisions(precisions, layout), noise, posterior)
+
+    @cached_property
+    def normaliser(self) -> Array:
+        """The log normalising constant, which the terms of the cases omit, (n_chains,)."""
+        return self.posterior.data_model.total_log_normaliser(self.noise, self.posterior.counts)
 
 
 def _typical_curvature(model: DataModel, targets: Array) -> Array | None:

@@ -37,16 +37,6 @@ def noise_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
     return xp.take(precisions, xp.asarray(layout.noise_columns), axis=1)
 
 
-def energy_and_gradient(
-    position: Array, precisions: Array, parameters: ParameterLayout, layout: PrecisionLayout
-) -> tuple[Array, Array]:
-    """Return -log prior of the parameters, without factors of precisions, and its gradient.
-
-    Both are those of `energy_of_parameters` for the precisions (n_chains, n_precisions) of a layout.
-    """
-    return energy_of_parameters(position, parameter_precisions(precisions, layout), parameters)
-
-
 def energy_of_parameters(
     position: Array, precisions: Array, parameters: ParameterLayout
 ) -> tuple[Array, Array]:
@@ -100,11 +90,12 @@ def log_density_of_parameters(
     Neal (2022) eqs. 16, 17.
     """
     xp = array_namespace(position)
-    energy, _ = energy_and_gradient(position, precisions, parameters, layout)
+    governing = parameter_precisions(precisions, layout)
+    energy, _ = energy_of_parameters(position, governing, parameters)
     constant = sum(
         group.size * log_scale_free_normaliser(group.prior.alphas[2]) for group in parameters.groups
     )
-    return constant + 0.5 * xp.log(parameter_precisions(precisions, layout)).sum(axis=1) - energy
+    return constant + 0.5 * xp.log(governing).sum(axis=1) - energy
 
 
 def log_scale_free_normaliser(alpha: float) -> float:

@@ -188,7 +188,7 @@ class SampledPosterior(Posterior):
     def residuals(self, position: Array) -> gibbs.Values:
         """Return the squared residuals (n_chains, n_targets, n_cases), and their weights: b, 0 if missing."""
         xp = array_namespace(position)
-        weights = self._inverse_temperature(n_axes=3)
+        weights = self.inverse_temperatures(n_axes=3)
         if self.observed is not None:
             weights = weights * self.observed
         squares = (self.targets - self._outputs_at(position)).astype(xp.float64) ** 2
@@ -206,7 +206,7 @@ class SampledPosterior(Posterior):
         The density lacks a constant, and is raised to the inverse temperature. The function must be used
         before the next pass through the network.
         """
-        b = self._inverse_temperature(n_axes=2)
+        b = self.inverse_temperatures(n_axes=2)
         density = self.data_model.density_of_shapes(self._outputs_at(position), self.targets, self.observed)
         return lambda log_shapes: b * density(array_namespace(log_shapes).exp(log_shapes))
 

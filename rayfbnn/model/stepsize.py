@@ -9,55 +9,37 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import Subgroups
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
-from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.network import LOG_2, largest_squared_slopes
-from rayfbnn.model.prior import noise_precisions, parameter_precisions
 from rayfbnn.model.wiring import Wiring
 
+if TYPE_CHECKING:
+    from rayfbnn.model.posterior import Posterior
 
-def stepsizes(
-    governing: Governing,
-    input_mean_squares: Array,
-    n_cases: int,
-    *,
-    parameters: ParameterLayout,
-    wiring: Wiring,
-    data_model: DataModel,
-    inverse_temperature: float | Array = 1.0,
-    observed_share: Array | None = None,
-    typical_curvature: Array | None = None,
-) -> Array:
+
+def stepsizes(posterior: Posterior, precisions: Array) -> Array:
     """Return 1 / sqrt(curvature of prior + curvature of likelihood), (n_chains, n_parameters) float64.
 
-    input_mean_squares (n_inputs,) mean square of each input over the training cases
-    inverse_temperature  power of the likelihood, a number or (n_chains, 1); it multiplies the curvature
-    observed_share     (n_chains or 1, n_targets) share of cases with the target observed, if some are missing
-    typical_curvature  (n_chains or 1, n_outputs) from `data_model.typical_curvature`
+    The curvature of the likelihood is that of one case, times the number of cases and the inverse
+    temperature; for a target that is missing in some cases, times the share in which it is observed.
     """
-    tau = governing.parameters
+    governing, wiring, n_cases = posterior.governing(precisions), posterior.wiring, posterior.n_cases
+    tau, parameters = governing.parameters, posterior.parameter_layout
     xp = array_namespace(tau)
     spread = _capped_variances(tau, parameters)
-    forward = _simulate_forward(spread, input_mean_squares, wiring)
+    forward = _simulate_forward(spread, posterior.input_mean_squares, wiring)
     curvature = tau.copy()
     for part, alpha in parameters.parts_of_t:
         curvature[:, part] *= (alpha + 1) / alpha  # eq. 68
-    if typical_curvature is None:
-        output_curvature = data_model.largest_curvature(governing.noise, wiring.units[-1])
-    else:
-        given = data_model.curvature_given(typical_curvature, governing.noise)
-        output_curvature = xp.broadcast_to(given, (len(tau), wiring.units[-1]))
-    output_curvature = inverse_temperature * output_curvature
-    if observed_share is not None:
-        by_target = output_curvature.reshape(len(tau), -1, observed_share.shape[1])
-        output_curvature = (by_target * observed_share[:, None]).reshape(output_curvature.shape)
-    unit_curvature, value_curvature = _unit_curvatures(tau, output_curvature, forward, wiring)
+    unit_curvature, value_curvature = _unit_curvatures(
+        tau, _output_curvature(posterior, governing.noise), forward, wiring
+    )
     for layer, seconds in unit_curvature.items():
         for link in wiring.incoming[layer]:
             if link.configured is not None:
@@ -71,6 +53,22 @@ def stepsizes(
         if offset is not None:
             curvature[:, offset] += n_cases * value_curvature[layer]
     return 1 / xp.sqrt(curvature)
+
+
+def _output_curvature(posterior: Posterior, noise: Array) -> Array:
+    """Return -d2L/dv2 of one case by the outputs, (n_chains, n_outputs)."""
+    model, shape = posterior.data_model, (len(noise), posterior.wiring.units[-1])
+    if posterior.typical_curvature is None:
+        curvature = model.largest_curvature(noise, shape[1])
+    else:
+        given = model.curvature_given(posterior.typical_curvature, noise)
+        curvature = array_namespace(noise).broadcast_to(given, shape)
+    curvature = posterior.inverse_temperatures(n_axes=2) * curvature
+    if posterior.observed is None:
+        return curvature
+    share: Array = posterior.counts / posterior.n_cases
+    by_target = curvature.reshape(len(noise), -1, share.shape[1])
+    return (by_target * share[:, None]).reshape(curvature.shape)
 
 
 def _capped_variances(tau: Array, parameters: ParameterLayout) -> Array:
@@ -190,34 +188,6 @@ def _backward(tau: Array, curvatures: dict[int, Array], wiring: Wiring, layer: i
             weights = link.matrix(tau)[:, : link.n_units]
             total[:, link.units] += (seconds[:, None, :] / weights).sum(axis=2)
     return total
-
-
-@dataclass(frozen=True, eq=False)
-class Governing:
-    """The precisions that govern each parameter and each target.
-
-    parameters  (n_chains, n_parameters), see `prior.parameter_precisions`
-    noise       (n_chains, n_targets), see `prior.noise_precisions`
-    counts      see `Posterior.counts`
-    """
-
-    parameters: Array
-    noise: Array
-    data_model: DataModel
-    counts: Array | int
-
-    @staticmethod
-    def from_precisions(
-        precisions: Array, layout: PrecisionLayout, data_model: DataModel, counts: Array | int
-    ) -> Governing:
-        """Return what the precisions (n_chains, n_precisions) govern."""
-        parameters, noise = parameter_precisions(precisions, layout), noise_precisions(precisions, layout)
-        return Governing(parameters, noise, data_model, counts)
-
-    @cached_property
-    def normaliser(self) -> Array:
-        """The log normalising constant, which the terms of the cases omit, (n_chains,)."""
-        return self.data_model.total_log_normaliser(self.noise, self.counts)
 
 
 _N_CASES = 8  # number of cases for the outputs

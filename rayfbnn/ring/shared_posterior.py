@@ -85,10 +85,6 @@ class SharedPosterior(SampledPosterior):
         data_energy, gradient = self.ring.gradient(position, precisions)
         return self.prior_energy(position, precisions) + data_energy, gradient
 
-    def potential(self, position: Array, precisions: Array) -> Array:
-        """Return the potential alone, (n_chains,) float64."""
-        return self.prior_energy(position, precisions) + self.data_energy(position, precisions)
-
     def data_energy(self, position: Array, precisions: Array) -> Array:
         """Return -b log likelihood, (n_chains,) float64: the energies of the parts, added in their order."""
         return self.ring.ask(DataEnergy(), position, precisions)

@@ -14,7 +14,7 @@ import pytest
 from rayfbnn.mcmc.operation import unrolled
 from rayfbnn.mcmc.operations import OPERATIONS as ALL_OPERATIONS
 from rayfbnn.model import connections, network, wiring
-from rayfbnn.model.updates import gibbs, random_grid
+from rayfbnn.model.updates import gibbs
 from tests.correctness.cell_statistics import Verdict, judged
 from tests.correctness.cells import ARCHITECTURES, CELLS, DATA, LEVELS, OPERATIONS, Cell
 from tests.correctness.page import NEW_DATA, SAME_DATA
@@ -134,9 +134,9 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "shared weights | group | real | everything",
     ),
     "missing t values counted": (
-        random_grid,
-        "weights = xp.broadcast_to(xp.asarray(weights, dtype=xp.float64), squares.shape)",
-        "weights = xp.ones(squares.shape)",
+        gibbs,
+        "(self.weights * terms).sum(axis=2)",
+        "terms.sum(axis=2)",
         "one layer | group | t, missing | random-grid",
     ),
     "padding is not zero": (

@@ -129,8 +129,8 @@ class IgnoresData:
         self.stepsizes = target.stepsizes
 
     def potential_and_gradient(self, position: Array, precisions: Array, **_: Any) -> tuple[Array, Array]:
-        return prior.energy_and_gradient(
-            position, precisions, self.target.parameter_layout, self.target.precision_layout
+        return prior.energy_of_parameters(
+            position, self.target.governing(precisions).parameters, self.target.parameter_layout
         )
 
     def potential(self, position: Array, precisions: Array) -> Array:

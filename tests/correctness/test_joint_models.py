@@ -23,7 +23,7 @@ from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood import count, dispersed_count, heteroscedastic, survival
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.model.updates import dispersion
+from rayfbnn.model.updates import dispersion, gibbs
 from rayfbnn.selftest.pivots import (
     chi2_uniform,
     gamma_uniform,
@@ -332,9 +332,9 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "count, dispersion",
     ),
     "dispersion: twice the mean of the shape above those of the targets": (
-        dispersion,
-        "xp.full((len(precisions), 1), group.mean)",
-        "xp.full((len(precisions), 1), 2 * group.mean)",
+        gibbs,
+        ".full((len(precisions), 1), group.mean)",
+        ".full((len(precisions), 1), 2 * group.mean)",
         "count, dispersion of each target",
     ),
     "dispersion: counts of zero say nothing": (

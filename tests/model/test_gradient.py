@@ -97,8 +97,8 @@ def test_a_block_is_the_cases_it_is_said_to_be() -> None:
         one = slice(chain, chain + 1)
         position, precisions = state.position[one], state.precisions[one]
         part_energy, part_gradient = part.potential_and_gradient(position, precisions)
-        prior_energy, prior_gradient = prior.energy_and_gradient(
-            position, precisions, part.parameter_layout, part.precision_layout
+        prior_energy, prior_gradient = prior.energy_of_parameters(
+            position, part.governing(precisions).parameters, part.parameter_layout
         )
         assert np.allclose(energy[one], 3 * part_energy - 2 * prior_energy, rtol=1e-12)
         assert np.allclose(gradient[one], 3 * part_gradient - 2 * prior_gradient, rtol=1e-12, atol=1e-12)

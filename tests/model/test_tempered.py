@@ -151,9 +151,9 @@ def test_noise_given_a_power_of_the_likelihood_is_drawn_exactly(name: str, facto
 
 
 NOISE_MUTANTS = {
-    "counts whole cases": ("n = weights * squares.shape[2]", "n = squares.shape[2]", "common"),
-    "sums whole squares": ("sums = weights * squares.sum(axis=2)", "sums = squares.sum(axis=2)", "common"),
-    "weight ignored": ("squares, weights, 0, _OF_NOISE", "squares, 1.0, 0, _OF_NOISE", "unit"),
+    "counts whole cases": ("return self.weights * float(", "return float(", "common"),
+    "sums whole squares": ("return self.weights * self.squares.sum(", "return self.squares.sum(", "common"),
+    "weight ignored": ("group, noise()", "group, replace(noise(), weights=1.0)", "unit"),
     "value shapes as at one": (
         "weights * (alpha + 1) / 2, purpose",
         "(alpha + 1) / 2, purpose",
@@ -164,7 +164,11 @@ NOISE_MUTANTS = {
         "log_gamma - xp.log((alpha / mean + weights * squares) / 2)",
         "common of t",
     ),
-    "upper level counts whole cases": ("purpose=use.purpose, n=n", "purpose=use.purpose", "unit of t"),
+    "upper level counts whole cases": (
+        "(below, sums.counts, alpha",
+        "(below, sums.squares.shape[2], alpha",
+        "unit of t",
+    ),
 }
 
 

@@ -27,6 +27,7 @@ class BinaryTargets(DataModel):
     kind = "binary"
     has_labels = True
     n_labels = 2
+    compiled_name = "binary"
     # hybrid-marginal can integrate a common sigma out, but not the sigmas of inputs (docs/decisions/0017).
     usual_relevance = math.inf
 
@@ -71,10 +72,6 @@ class BinaryTargets(DataModel):
 
     def typical_output_square(self, rows: Array, observed: Array | None) -> Array:
         return array_namespace(rows).full(1, _LOGIT_SQUARE)
-
-    @property
-    def compiled_name(self) -> str:
-        return "binary"
 
     def output_columns(self, target_names: Sequence[str]) -> list[str]:
         """Return a name for each log odds of 1, or of the second label."""

@@ -23,6 +23,7 @@ class ClassTargets(DataModel):
     from_labels = "classes"
     has_single_target = True
     has_labels = True
+    compiled_name = "class"
     usual_bias = 2.0  # some classes are rare
     # With the sigmas of weights held fixed, a network with many inputs overfits the training cases. Chains
     # then take long to recover (docs/decisions/0016).
@@ -57,7 +58,6 @@ class ClassTargets(DataModel):
         return self.n_classes
 
     def output_names(self, target_names: Sequence[str]) -> tuple[str, ...]:
-        """Return the labels as text."""
         return self.label_names
 
     def target_rows(self, targets: Array) -> Array:
@@ -89,10 +89,6 @@ class ClassTargets(DataModel):
         uniform = streams.uniform(Purpose.TARGET_VALUE, (1, outputs.shape[2]))
         return (uniform * cumulative[:, -1:] > cumulative).sum(axis=1, keepdims=True).astype(xp.float64)
 
-    @property
-    def compiled_name(self) -> str:
-        return "class"
-
     def output_columns(self, target_names: Sequence[str]) -> list[str]:
         """Return a name for the log probability of each class, up to a constant common to all classes."""
         return [f"logit_{label}" for label in self.label_names]
@@ -114,7 +110,7 @@ class ClassTargets(DataModel):
         return np.asarray(1 - probabilities.max(axis=1, keepdims=True))
 
     def probability_columns(self, target_names: Sequence[str]) -> list[str]:
-        return [f"p_{label}" for label in self.label_names]
+        return self.function_names(target_names)
 
     def probability_words(self, target_names: Sequence[str]) -> list[str]:
         return [f"P({label})" for label in self.label_names]

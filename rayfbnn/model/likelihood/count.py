@@ -29,14 +29,11 @@ class CountTargets(DataModel):
     quantile_scale = "whole"
     has_modes = True
     has_exposure = True
+    compiled_name = "count"
 
     @classmethod
     def from_spec(cls, model: ModelSpec) -> CountTargets:
         return cls()
-
-    @property
-    def compiled_name(self) -> str:
-        return "count"
 
     def target_range(self, targets: Array) -> TargetRange:
         return TargetRange((targets == np.floor(targets)) & (targets >= 0), "a whole number of at least 0")

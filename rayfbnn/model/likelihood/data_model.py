@@ -128,9 +128,9 @@ class DataModel(ABC):
 
     # The targets, and the network that they need.
 
-    @abstractmethod
     def target_range(self, targets: Array) -> TargetRange | None:
         """Return which targets are possible, with a text for messages; None if any number is possible."""
+        return None
 
     def n_outputs(self, n_targets: int) -> int:
         """Return the number of outputs of the network for `n_targets` targets."""
@@ -207,23 +207,31 @@ class DataModel(ABC):
         targets  (n_cases, n_targets), or with a leading chain axis
         noise    as in terms_and_gradient
         """
-        rows, weights = self.target_rows(targets), self.observed(targets)
-        terms, gradient = self.terms_and_gradient(outputs.swapaxes(1, 2), rows, noise)
-        apply_weights(terms, gradient, weights)
+        weights = self.observed(targets)
+        terms, normalisers = self._terms_and_normalisers(outputs, targets, noise, weights)
         if weights is None:
-            return terms.sum(axis=1) + self.log_normalisers(noise).sum(axis=1)[:, None]
-        return (terms + weights * self.log_normalisers(noise)[:, :, None]).sum(axis=1)
+            return terms.sum(axis=1) + normalisers.sum(axis=1)
+        return (terms + normalisers).sum(axis=1)
 
     def log_density_by_target(self, outputs: Array, targets: Array, noise: Array) -> Array:
         """Return the log density of each target of each case, (n_chains, n_targets, n_cases).
 
         The arguments are those of log_density. The result is zero for missing targets.
         """
-        rows, weights = self.target_rows(targets), self.observed(targets)
-        terms, gradient = self.terms_and_gradient(outputs.swapaxes(1, 2), rows, noise)
-        terms = terms + self.log_normalisers(noise)[:, :, None]
+        terms, normalisers = self._terms_and_normalisers(outputs, targets, noise, self.observed(targets))
+        return terms + normalisers
+
+    def _terms_and_normalisers(
+        self, outputs: Array, targets: Array, noise: Array, weights: Array | None
+    ) -> tuple[Array, Array]:
+        """Return the terms and the constants that they omit, zero for missing targets.
+
+        The constants are (n_chains, n_targets or 1, n_cases), or (..., 1) if no target is missing.
+        """
+        normalisers = self.log_normalisers(noise)[:, :, None]
+        terms, gradient = self.terms_and_gradient(outputs.swapaxes(1, 2), self.target_rows(targets), noise)
         apply_weights(terms, gradient, weights)
-        return terms
+        return terms, normalisers if weights is None else weights * normalisers
 
     @abstractmethod
     def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
@@ -375,13 +383,18 @@ class DataModel(ABC):
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
         """Return the functions of the outputs (..., n_outputs) by which a run is judged.
 
+        By default, they are the outputs, in the units of the data file for real targets.
+
         center, scale  (n_targets,): a target in the data file is scale times the network's, plus center
         """
-        return outputs
+        if not self.is_real:
+            return outputs
+        factor, added = self.output_units(center, scale)
+        return outputs * factor + added
 
     def function_names(self, target_names: Sequence[str]) -> list[str]:
         """Return the name of each of `functions`."""
-        return list(target_names)
+        return list(self.output_names(target_names))
 
     def probabilities(self, outputs: Array) -> Array:
         """Return the probability of each label, (..., n_outputs) float64, if targets are labels."""

@@ -34,19 +34,13 @@ class DispersedCountTargets(CountTargets):
 
     width: float = 0.3
     governed_by = DISPERSION
+    in_words = "count with dispersion"
+    compiled_name = "dispersed count"
 
     @classmethod
     def from_spec(cls, model: ModelSpec) -> DispersedCountTargets:
         assert model.dispersion is not None
         return cls(model.dispersion.width)
-
-    @property
-    def in_words(self) -> str:
-        return "count with dispersion"
-
-    @property
-    def compiled_name(self) -> str:
-        return "dispersed count"
 
     def bounded(self, noise: Array) -> Array:
         return shapes_of(noise)
@@ -303,6 +297,4 @@ def _remainder(z: Array) -> Array:
     small = np.minimum(z, _FROM_SERIES)
     exact = scipy.special.gammaln(small + 1) - (small + 0.5) * np.log(small) + small - _HALF_LOG_2_PI
     large = np.maximum(z, _FROM_SERIES)
-    square = 1 / (large * large)
-    series = (1 / 12 - square * (1 / 360 - square / 1260)) / large
-    return np.where(z < _FROM_SERIES, exact, series)
+    return np.where(z < _FROM_SERIES, exact, _stirling(large))

@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel, Misfit
-from rayfbnn.model.likelihood.real import distribution_real
+from rayfbnn.model.likelihood.real import component_sums
 from rayfbnn.streams import Purpose, Streams
 
 _LOG_2_PI = math.log(2 * math.pi)
@@ -30,6 +30,8 @@ class HeteroscedasticTargets(DataModel):
     usual_iterations = 10_000
     settings = {"noise_floor": "one"}
     is_real = True
+    compiled_name = "heteroscedastic"
+    has_exponential_moments = True
 
     noise_floor: float = 0.0
 
@@ -38,16 +40,9 @@ class HeteroscedasticTargets(DataModel):
         return cls(model.noise_floor)
 
     @property
-    def compiled_name(self) -> str:
-        return "heteroscedastic"
-
-    @property
     def compiled_setting(self) -> float:
         """Return the log of the smallest variance; without a floor, a number too low to affect a variance."""
         return 2 * math.log(self.noise_floor) if self.noise_floor > 0 else -1e6
-
-    def target_range(self, targets: Array) -> None:
-        return None
 
     def n_outputs(self, n_targets: int) -> int:
         return 2 * n_targets
@@ -118,22 +113,10 @@ class HeteroscedasticTargets(DataModel):
         factor = np.concatenate([scale, np.ones(len(scale))])
         return factor, np.concatenate([center, -2 * np.log(scale)])
 
-    def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
-        """Return means and log precisions in the units of the data file."""
-        factor, added = self.output_units(center, scale)
-        return outputs * factor + added
-
-    def function_names(self, target_names: Sequence[str]) -> list[str]:
-        return list(self.output_names(target_names))
-
     def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
         """Return the first half of the outputs as means, and the variances given by the second half."""
         means, sigmas = self._means_and_sigmas(outputs)
         return means, np.square(sigmas)
-
-    @property
-    def has_exponential_moments(self) -> bool:
-        return True
 
     def exported_settings(self, training_targets: Array) -> dict[str, float]:
         """Return the smallest standard deviation of the noise."""
@@ -141,7 +124,7 @@ class HeteroscedasticTargets(DataModel):
 
     def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
         means, sigmas = self._means_and_sigmas(outputs)
-        return distribution_real(means, sigmas, values, math.inf)
+        return component_sums(values[:, :, None], means, sigmas)
 
     def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
         """Return a log scale for positive skewed targets, or t noise for outliers."""

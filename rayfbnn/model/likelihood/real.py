@@ -38,9 +38,6 @@ class RealTargets(DataModel):
         assert model.noise is not None
         return cls(model.noise.alphas[2])
 
-    def target_range(self, targets: Array) -> None:
-        return None
-
     def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
         """Return terms and gradient, with z = tau (y - v)**2 and alpha the degrees of freedom of t noise.
 
@@ -115,10 +112,6 @@ class RealTargets(DataModel):
         """Return the scale and the centre of the targets."""
         return scale, center
 
-    def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
-        """Return the outputs in the units of the data file."""
-        return outputs * scale + center
-
     def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
         """Return the outputs as means, and the variance of the noise.
 
@@ -137,7 +130,7 @@ class RealTargets(DataModel):
         return means, variances if self.alpha > 2 else np.full_like(variances, np.inf)
 
     def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
-        return distribution_real(outputs, noise_sigmas, values, self.alpha)
+        return component_sums(values[:, :, None], outputs, noise_sigmas, self.alpha)
 
     def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
         """Return changes of the noise, or a log scale for positive targets."""
@@ -160,14 +153,6 @@ class RealTargets(DataModel):
         return super().remedies(misfit, name, is_positive=is_positive)
 
 
-def distribution_real(outputs: Array, sigmas: Array, values: Array, df: float) -> Array:
-    """Return the sums of `DataModel.distribution` for Gaussian noise, or for t noise with finite df.
-
-    sigmas  (n_cases or 1, n_targets, n_draws)
-    """
-    return component_sums(values[:, :, None], outputs, sigmas, df)
-
-
 _TABLE_STEPS = 1 << 16
 _TAIL_CELLS = 4096
 
@@ -175,6 +160,7 @@ _TAIL_CELLS = 4096
 def component_sums(values: Array, means: Array, scales: Array, df: float = math.inf) -> Array:
     """Return sums over components of F((x - m) / s) and its first two derivatives by x, (3, ...).
 
+    F is the distribution function of a standard normal variable, or of a t variable with finite df.
     values, means, scales  (..., n_components), or broadcast to that; the scales are positive
     """
     inverse = 1.0 / np.asarray(scales, dtype=np.float64)

@@ -37,7 +37,7 @@ class Hazard:
     @property
     def n_pieces(self) -> int:
         """Number of pieces; one for a constant hazard."""
-        return len(self.times) + 1 if self.times else 1
+        return len(self.times) + 1
 
     @property
     def piece_starts(self) -> tuple[float, ...]:
@@ -102,18 +102,8 @@ class Hazard:
 
     def survival_curve(self, log_hazard: Array, times: Array) -> Array:
         """Return P(T > t) averaged over draws, (n_cases, n_times), from (n_cases, n_draws, n_pieces)."""
-        curve = np.empty((len(log_hazard), len(times)))
-        for column, time in enumerate(times):
-            curve[:, column] = self.survival_at(log_hazard, np.full(len(log_hazard), time))
-        return curve
-
-    def survival_at(self, log_hazard: Array, times: Array) -> Array:
-        """Return P(T > t) averaged over draws for a time of each case, (n_cases,)."""
-        v = _clipped(log_hazard)
-        starts = np.array(self.piece_starts)
-        ends = np.append(starts[1:], np.inf)
-        lived = np.maximum(np.minimum(times[:, None, None], ends) - starts, 0.0)
-        return np.asarray(np.exp(-(np.exp(v) * lived).sum(axis=2)).mean(axis=1))
+        hazard, everyone = np.exp(_clipped(log_hazard)), np.ones(len(log_hazard))
+        return np.stack([self._survival(hazard, time * everyone).mean(axis=1) for time in times], axis=1)
 
     def distribution(self, log_hazard: Array, times: Array) -> Array:
         """Return sums over draws of F = P(T <= t) and its derivatives by log t, (3, n_cases).
@@ -123,16 +113,20 @@ class Hazard:
         log_hazard  (n_cases, n_draws, n_pieces)
         times       (n_cases,)
         """
-        v = _clipped(log_hazard)
-        starts = np.array(self.piece_starts)
-        ends = np.append(starts[1:], np.inf)
-        lived = np.maximum(np.minimum(times[:, None, None], ends) - starts, 0.0)
-        survival = np.exp(-(np.exp(v) * lived).sum(axis=2))
-        piece = np.searchsorted(starts, times, side="right") - 1
-        rate = np.exp(v[np.arange(len(v)), :, piece]) * times[:, None]
+        hazard = np.exp(_clipped(log_hazard))
+        survival = self._survival(hazard, times)
+        piece = np.searchsorted(self.piece_starts, times, side="right") - 1
+        rate = hazard[np.arange(len(hazard)), :, piece] * times[:, None]
         density = survival * rate
         sums = [1 - survival, density, density * (1 - rate)]
         return np.stack([np.nan_to_num(part).sum(axis=1) for part in sums])
+
+    def _survival(self, hazard: Array, times: Array) -> Array:
+        """Return P(T > t) given each draw, (n_cases, n_draws), for a time of each case, (n_cases,)."""
+        starts = np.array(self.piece_starts)
+        ends = np.append(starts[1:], np.inf)
+        lived = np.maximum(np.minimum(times[:, None, None], ends) - starts, 0.0)
+        return np.asarray(np.exp(-(hazard * lived).sum(axis=2)))
 
 
 def _clipped(log_hazard: Array) -> Array:
@@ -155,6 +149,7 @@ class SurvivalTargets(DataModel):
     are_times = True
     quantile_scale = "log"
     has_curves = True
+    predicted_name = "survival"
     usual_bias = 10.0  # times may be in any unit
     usual_iterations = 10_000
 
@@ -167,10 +162,6 @@ class SurvivalTargets(DataModel):
     @property
     def compiled_name(self) -> str | None:
         return None if self.hazard.times else "survival"
-
-    @property
-    def predicted_name(self) -> str:
-        return "survival"
 
     @property
     def in_words(self) -> str:
@@ -337,7 +328,7 @@ class SurvivalTargets(DataModel):
     def exported_settings(self, training_targets: Array) -> dict[str, list[float]]:
         """Return the start of each piece of the hazard, its time as an input, and the times of the curve."""
         return {
-            "piece_starts": list(self.hazard.piece_starts) if self.hazard.times else [0.0],
+            "piece_starts": list(self.hazard.piece_starts),
             "piece_inputs": self.hazard.piece_inputs() if self.hazard.times else [],
             "curve_times": self.curve_times(training_targets).tolist(),
         }

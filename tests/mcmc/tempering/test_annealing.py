@@ -152,10 +152,10 @@ def test_a_wrong_weight_is_seen(name: str) -> None:
 MODEL_MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "likelihood not normalised": (
         posterior,
-        "return self._terms(outputs, governing.noise).sum(axis=(1, 2)) + governing.normaliser",
-        "return self._terms(outputs, governing.noise).sum(axis=(1, 2))",
+        "return terms.sum(axis=(1, 2)) + governing.normaliser",
+        "return terms.sum(axis=(1, 2))",
     ),
-    "noise updated as at one": (gibbs, "squares, weights, 0, _OF_NOISE", "squares, 1.0, 0, _OF_NOISE"),
+    "noise updated as at one": (gibbs, "group, noise()", "group, replace(noise(), weights=1.0)"),
 }
 
 

@@ -21,7 +21,7 @@ from rayfbnn.mcmc.operations import (
 from rayfbnn.model import posterior
 from rayfbnn.model.likelihood import real
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.model.updates import gibbs, random_grid
+from rayfbnn.model.updates import gibbs
 from rayfbnn.selftest.pivots import is_exact, ks_two_sample_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
@@ -90,13 +90,13 @@ def not_tempered(target: SampledPosterior) -> SampledPosterior:
 
 def with_whole_noise(target: SampledPosterior) -> SampledPosterior:
     """A bug: the noise is drawn as at inverse temperature one."""
-    changed = sampled_with(mutant(gibbs, ("squares, weights, 0, _OF_NOISE", "squares, 1.0, 0, _OF_NOISE")))
+    changed = sampled_with(mutant(gibbs, ("group, noise()", "group, replace(noise(), weights=1.0)")))
     return changed.SampledPosterior(**vars_of(target))  # type: ignore[no-any-return]
 
 
 def with_whole_potential(target: SampledPosterior) -> SampledPosterior:
     """A bug: decisions use the potential at inverse temperature one, with a tempered gradient."""
-    bug = ("return energy - self.inverse_temperature * log_likelihood", "return energy - log_likelihood")
+    bug = ("return -self.inverse_temperature * self.log", "return -self.log")
     changed = sampled_with(mutant(posterior, bug))
     return changed.SampledPosterior(**vars_of(target))  # type: ignore[no-any-return]
 
@@ -111,8 +111,7 @@ def with_whole_auxiliary_precisions(target: SampledPosterior) -> SampledPosterio
 
 def with_whole_t_values(target: SampledPosterior) -> SampledPosterior:
     """A bug: upper levels of the noise are updated as at inverse temperature one."""
-    old = "weights = xp.broadcast_to(xp.asarray(weights, dtype=xp.float64), squares.shape)"
-    changed = sampled_with(mutant(random_grid, (old, "weights = xp.ones(squares.shape)")))
+    changed = sampled_with(mutant(gibbs, ("(self.weights * terms).sum(axis=2)", "terms.sum(axis=2)")))
     return changed.SampledPosterior(**vars_of(target))  # type: ignore[no-any-return]
 
 

@@ -120,10 +120,7 @@ def prior_energy(state: ChainState, density: WithoutOutputs) -> Array:
     target = density.marginal.posterior
     position = state.position.copy()
     position[:, density.n_kept :] = 0
-    energy, _ = prior.energy_and_gradient(
-        position, state.precisions, target.parameter_layout, target.precision_layout
-    )
-    return energy
+    return target.prior_energy(position, state.precisions)
 
 
 @pytest.mark.parametrize("form", N_CASES)
