@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 import rayfbnn
-from rayfbnn.pictures.figures import figure_with_axes, save, styled
+from rayfbnn.pictures.figures import Axes, Panel, arrange
 from rayfbnn.pictures.panels import draw_band, draw_targets
 
 SPEC = Path(__file__).parents[1] / "book" / "six_points.toml"
@@ -42,18 +42,23 @@ def bands(folder: Path, *, iterations: int, draws: int) -> dict[str, pd.DataFram
     }
 
 
-@styled
 def picture(tables: dict[str, pd.DataFrame], path: Path) -> Path:
     """Draw medians and intervals with the six cases, on the same scales."""
     cases = pd.read_csv(SPEC.parent / "data" / "six_points.csv")
-    figure, axes = figure_with_axes(1, len(tables), width=8.2, height=3.2, sharey=True)
-    for axis, (title, table) in zip(axes[0], tables.items(), strict=True):
-        draw_band(axis, np.linspace(-REACH, REACH, POINTS), table, "y")
-        draw_targets(axis, cases["x"].to_numpy(), cases["y"].to_numpy(), are_times=False, is_only_input=True)
-        axis.set(title=title, xlabel="x", xlim=(-REACH, REACH), xticks=(-1, 0, 1))
-    axes[0, 0].set_ylabel("y")
-    axes[0, 0].legend(loc="lower left")
-    return save(figure, path)
+    panels = [
+        Panel(_draw, (table, cases, place == 0), title=title, width=4.1, height=3.2)
+        for place, (title, table) in enumerate(tables.items())
+    ]
+    return arrange(path, panels, columns=len(panels), sharey=True)
+
+
+def _draw(axis: Axes, table: pd.DataFrame, cases: pd.DataFrame, is_first: bool) -> None:
+    draw_band(axis, np.linspace(-REACH, REACH, POINTS), table, "y")
+    draw_targets(axis, cases["x"].to_numpy(), cases["y"].to_numpy(), are_times=False, is_only_input=True)
+    axis.set(xlabel="x", xlim=(-REACH, REACH), xticks=(-1, 0, 1))
+    if is_first:
+        axis.set_ylabel("y")
+        axis.legend(loc="lower left")
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -59,10 +59,7 @@ class CheckResult:
     def _repr_html_(self) -> str:
         """Return the verdict and the table of tests as HTML, for notebooks."""
         badge = tables.grade_badge("ok" if self.ok else "not ok", is_ok=self.ok).text
-        rows = self.table.to_numpy().tolist()
-        cells = [(str(name), *row) for name, row in zip(self.table.index, rows, strict=True)]
-        tests = tables.table(("quantity", *self.table.columns), cells)
-        return f"<p>{badge}</p>{tables.items(self.reasons)}{tests}"
+        return f"<p>{badge}</p>{tables.items(self.reasons)}{tables.frame(self.table, 'quantity')}"
 
     @property
     def ok(self) -> bool:

@@ -117,15 +117,8 @@ class Diagnosis:
 
     def _repr_html_(self) -> str:
         """Return the verdicts and the table of quantities as HTML, for notebooks."""
-        return "".join(verdict._repr_html_() for verdict in self.verdicts) + self.quantities_html()
-
-    def quantities_html(self, *, at_most: int | None = None) -> str:
-        """Return the table of quantities as HTML, limited to the `at_most` with the largest R-hat."""
-        rows = self.quantities
-        if at_most is not None and len(rows) > at_most:
-            rows = rows.loc[rows["rhat"].sort_values(ascending=False).index[:at_most]]
-        cells = [(str(name), *row) for name, row in zip(rows.index, rows.to_numpy().tolist(), strict=True)]
-        return tables.table(("quantity", *rows.columns), cells)
+        verdicts = "".join(verdict._repr_html_() for verdict in self.verdicts)
+        return verdicts + tables.frame(self.quantities, "quantity")
 
     def to_json(self) -> str:
         """Return one JSON object; unknown values are null."""

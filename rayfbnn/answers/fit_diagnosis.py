@@ -70,8 +70,7 @@ class FitDiagnosis:
 
     def _repr_html_(self) -> str:
         """Return the table of starts and the reasons as HTML."""
-        cells = [(str(start), *row) for start, row in enumerate(self.starts.to_numpy().tolist())]
-        of_starts = tables.table(("start", *self.starts.columns), cells) + tables.items(self.reasons)
+        of_starts = tables.frame(self.starts, "start") + tables.items(self.reasons)
         return of_starts + ("" if self.fit is None else self.fit._repr_html_())
 
     def to_json(self) -> str:

@@ -101,12 +101,11 @@ class Prediction:
 
     def _repr_html_(self) -> str:
         """Return the summary, the first rows of the table and the verdicts as HTML, for notebooks."""
-        rows = self.table.head(_ROWS_SHOWN)
-        cells = [(number, *row) for number, row in enumerate(rows.itertuples(index=False), start=1)]
+        rows = self.table.head(_ROWS_SHOWN).set_axis(range(1, min(len(self.table), _ROWS_SHOWN) + 1))
         more = len(self.table) - len(rows)
         left_out = tables.paragraph(f"and {more:,} more cases") if more else ""
         verdicts = "".join(one._repr_html_() for one in (self.verdict, self.fit) if one is not None)
-        return self.measures_html() + tables.table(("case", *rows.columns), cells) + left_out + verdicts
+        return self.measures_html() + tables.frame(rows, "case") + left_out + verdicts
 
     def measures_html(self) -> str:
         """Return the summary as HTML: a row for each measure, with its standard error."""

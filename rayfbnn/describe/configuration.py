@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from rayfbnn.data import Dataset
 from rayfbnn.describe.data import describe_data, describe_parts, describe_skewness, remarks
 from rayfbnn.describe.schedule import describe_kernels, describe_ladder, describe_schedule
 from rayfbnn.memory import bytes_text
-from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
+from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec, group_in_words, parameters_in_words
 from rayfbnn.numerals import plain
 from rayfbnn.output.lines import width_up_to
 from rayfbnn.spec import RunSpec
@@ -57,7 +56,7 @@ def _network(spec: RunSpec) -> list[str]:
     layers += [f"{network.outputs} output{'s' if network.outputs > 1 else ''}"]
     padding = max(36, min(44, width_up_to(68) - 24))
     groups = [
-        f"  {group.name:<6}{_group(group.name):<{padding}}{_size(group):>16}{_omissions(spec, group)}"
+        f"  {group.name:<6}{group_in_words(group.name):<{padding}}{_size(group):>16}{_omissions(spec, group)}"
         for group in network.groups()
     ]
     return [
@@ -83,11 +82,6 @@ def _omissions(spec: RunSpec, group: GroupSpec) -> str:
         return f" configured ({keys.get('generator', 'a table')})"
     omitted = spec.network_keys.omit.get(group.name, ())
     return f" without {', '.join(omitted)}" if omitted else ""
-
-
-def _group(name: str) -> str:
-    """Describe a group in words, such as "weights, inputs to hidden layer 0" for ih0."""
-    return _parameters_in_words(name).replace(" from", ",").replace("the ", "")
 
 
 def _priors(spec: RunSpec) -> list[str]:
@@ -242,7 +236,7 @@ def _describe_fit(approximation: Approximation) -> list[str]:
 
 def prior_in_words(group: GroupSpec) -> str:
     """Return a sentence such as "The weights from the inputs to hidden layer 0 share an unknown sigma."."""
-    name = _parameters_in_words(group.name)
+    name = parameters_in_words(group.name)
     by_unit = ""
     if group.is_weights and math.isfinite(group.prior.alphas[1]):
         source = "input" if group.name[0] == "i" else "unit"
@@ -272,17 +266,6 @@ def dispersion_in_words(prior: PriorSpec) -> str:
 def _sigma_of_targets(prior: PriorSpec) -> tuple[str, str]:
     known = "a known sigma" if math.isinf(prior.alphas[0]) else "an unknown sigma"
     return known, " Each target also has its own sigma around it." if math.isfinite(prior.alphas[1]) else ""
-
-
-def _parameters_in_words(group: str) -> str:
-    """Return a group's name in words, such as "weights from the inputs to hidden layer 0" for ih0."""
-    layers = {"i": "the inputs", "o": "the outputs"}
-    ends = [layers.get(end, f"hidden layer {end[1:]}") for end in re.findall(r"h\d+|[io]", group)]
-    if group[0] in "bt":
-        return f"{'biases' if group[0] == 'b' else 'offsets'} of {ends[0]}"
-    # FBM writes ho2 for hidden layer 2 to the outputs: the number belongs to the h.
-    source, destination = ends if len(ends) == 2 else (f"hidden layer {group[2:]}", "the outputs")
-    return f"weights from {source} to {destination}"
 
 
 def _sigma(prior: PriorSpec) -> str:

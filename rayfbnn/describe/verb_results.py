@@ -42,10 +42,10 @@ def run_text(summary: RunSummary) -> str:
     if summary.obstacle:
         diagnose = f"rayfbnn diagnose {shlex.quote(summary.path)}"
         way = f"; not ok; more iterations would not help, because {summary.obstacle}; what to do: {diagnose}"
-    return f"{summary.path}: {draws}, {_updates_text(summary)}{replaced}{way if summary.ok is False else ''}"
+    return f"{summary.path}: {draws}, {updates_text(summary)}{replaced}{way if summary.ok is False else ''}"
 
 
-def _updates_text(counts: RunSummary | Diagnosis) -> str:
+def updates_text(counts: RunSummary | Diagnosis) -> str:
     """Describe acceptance and divergences in the iterations kept for the posterior, and in the warm-up.
 
     Acceptance is omitted for fits and other runs that proposed nothing.
@@ -127,7 +127,7 @@ def diagnosis_text(diagnosis: Diagnosis | FitDiagnosis) -> str:
     return "\n".join(
         [
             frame_text(diagnosis.quantities, float_format=_four_digits, na_rep="-"),
-            _updates_text(diagnosis),
+            updates_text(diagnosis),
             f"thresholds: {limits}",
             *(line for verdict in diagnosis.verdicts for line in ("", *_verdict_lines(verdict))),
             "",

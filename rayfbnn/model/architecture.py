@@ -247,6 +247,24 @@ class GroupSpec:
         return self.prior.mean_precision(self.shape[0])
 
 
+def parameters_in_words(group: str) -> str:
+    """Return a group's name in words, such as "weights from the inputs to hidden layer 0" for ih0."""
+    layers = {"i": "the inputs", "o": "the outputs"}
+    ends = [layers.get(end, f"hidden layer {end[1:]}") for end in re.findall(r"h\d+|[io]", group)]
+    if group[0] in "bt":
+        return f"{'biases' if group[0] == 'b' else 'offsets'} of {ends[0]}"
+    # FBM writes ho2 for hidden layer 2 to the outputs: the number belongs to the h.
+    source, destination = ends if len(ends) == 2 else (f"hidden layer {group[2:]}", "the outputs")
+    return f"weights from {source} to {destination}"
+
+
+def group_in_words(group: str) -> str:
+    """Return a group's name in fewer words: "weights, inputs to hidden layer 0"; names of noise stay."""
+    if group in ("noise", "dispersion"):
+        return group
+    return parameters_in_words(group).replace(" from", ",").replace("the ", "")
+
+
 @dataclass(frozen=True)
 class NetworkSpec:
     """A feed-forward network: its layers, and a prior for each group of parameters that is present.

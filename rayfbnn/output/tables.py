@@ -10,8 +10,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from typing import TYPE_CHECKING
 
 from rayfbnn.numerals import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str
     return (
         f'<div class="table"><table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     )
+
+
+def frame(rows: pd.DataFrame, name: str) -> str:
+    """Return a data frame as a table; `name` is the heading of its index."""
+    return table((name, *rows.columns), list(rows.itertuples(name=None)))
 
 
 def pairs(rows: Mapping[str, Cell]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,24 +18,27 @@ from rayfbnn.draws.subsets import for_picture
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.lines import all_shortened, shortened
-from rayfbnn.pictures.figures import figure_with_axes, save, series_colour, styled
+from rayfbnn.pictures.figures import BLUE, GREY, SKY, Axes, Panel, arrange, series_colour
 from rayfbnn.pictures.panels import (
     draw_band,
     draw_probabilities,
-    draw_relevance,
     draw_targets,
+    logarithmic,
+    name_rows,
     tick_text,
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from rayfbnn.data import Dataset
 
 
 _ABOVE_ALL, _OTHER = 76, 40  # characters of a title, and of the names of other inputs in it
 _MAX_SPREAD = 30  # largest ratio of the largest to the typical value on a linear axis
+_WIDTH, _HEIGHT = 6.4, 3.4
 
 
-@styled
 def predictive_bands(
     runs: Sequence[Draws], path: str | Path, *, input_name: str | None = None, n_points: int = 200
 ) -> Path:
@@ -46,41 +49,84 @@ def predictive_bands(
     The bands are the central 80 % and 98 % of targets, noise included, from about 4,000 draws. For binary
     targets P(y = 1) is plotted, for class targets the probability of each class.
     """
-    data, model = runs[0].data, runs[0].spec.data_model
+    data = runs[0].data
     name, column, inputs = _along_input(data, input_name, n_points)
-    x = data.inputs[:, column]
+    return arrange(
+        path,
+        band_panels(
+            runs,
+            inputs,
+            column,
+            title=_title("Prediction", data.input_names, name),
+            width=_WIDTH,
+            height=_HEIGHT,
+        ),
+    )
+
+
+def band_panels(
+    runs: Sequence[Draws],
+    inputs: Array,
+    column: int,
+    *,
+    title: str,
+    width: float,
+    height: float,
+    has_legend: bool = True,
+) -> list[Panel]:
+    """Return panels of predictions along an input: one for each target, or one for all labels.
+
+    inputs  (n_points, n_inputs) as in the data file, which differ in one column
+    title   of the first panel
+    """
     table = predict_from_draws([for_picture(run) for run in runs], inputs).table
-    has_bands = not model.has_labels
-    n_panels = data.n_targets if has_bands else 1
-    figure, axes = figure_with_axes(n_panels, 1, width=6.4, height=3.4 * n_panels)
-    for target, axis in enumerate(axes[:, 0] if has_bands else []):
-        draw_band(axis, inputs[:, column], table, data.target_names[target])
-        draw_targets(
-            axis, x, data.targets[:, target], are_times=model.are_times, is_only_input=data.n_inputs == 1
+    n_panels = 1 if runs[0].spec.data_model.has_labels else runs[0].data.n_targets
+    return [
+        Panel(
+            _draw_predictions,
+            (runs, inputs, column, table, target, has_legend),
+            title="" if target else title,
+            width=width,
+            height=height,
         )
-        axis.set_ylabel(shortened(data.target_names[target]))
-        if runs[0].kind == "prior" and not model.are_times:
-            ends = [table[f"{data.target_names[target]}_{end}"] for end in ("q10", "q90", "q01", "q99")]
-            _compress(axis, np.stack(ends), typical=float(np.median(np.abs(ends[:2]))))
-    if not has_bands:
+        for target in range(n_panels)
+    ]
+
+
+def _draw_predictions(
+    axis: Axes,
+    runs: Sequence[Draws],
+    inputs: Array,
+    column: int,
+    table: pd.DataFrame,
+    target: int,
+    has_legend: bool,
+) -> None:
+    data, model = runs[0].data, runs[0].spec.data_model
+    name, points, x = data.target_names[target], inputs[:, column], data.inputs[:, column]
+    if model.has_labels:
         draw_probabilities(
-            axes[0, 0],
-            inputs[:, column],
-            table.to_numpy(),
+            axis,
+            points,
+            table[model.probability_columns(data.target_names)].to_numpy(),
             x,
             model.labelled_cases(data.targets),
             names=model.probability_words(data.target_names),
             bands=probability_bands(runs, inputs),
         )
-    for axis in axes[:, 0]:
-        axis.set_xlabel(shortened(name))
-        axis.set_xlim(inputs[0, column], inputs[-1, column])
+    else:
+        y = data.targets[:, target]
+        draw_band(axis, points, table, name)
+        draw_targets(axis, x, y, are_times=model.are_times, is_only_input=data.n_inputs == 1)
+        axis.set_ylabel(shortened(name))
+        if runs[0].kind == "prior" and not model.are_times:
+            ends = np.stack([table[f"{name}_{end}"] for end in ("q10", "q90", "q01", "q99")])
+            _compress(axis, ends, typical=float(np.median(np.abs(ends[:2]))))
+    axis.set(xlabel=shortened(data.input_names[column]), xlim=(points[0], points[-1]))
+    if has_legend:
         axis.legend(loc="best")
-    axes[0, 0].set_title(_title("Prediction", data.input_names, name))
-    return save(figure, path)
 
 
-@styled
 def function_lines(
     run: Draws,
     path: str | Path,
@@ -93,24 +139,32 @@ def function_lines(
     data = run.data
     name, column, inputs = _along_input(data, input_name, n_points)
     values = network_values(run, inputs, draws=n_functions)[:n_functions]
-    n_outputs = values.shape[2]
-    labels = [f"output {output}" for output in range(n_outputs)]
-    if run.spec.data_model.is_real and n_outputs == data.n_targets:
+    labels = [f"output {output}" for output in range(values.shape[2])]
+    if run.spec.data_model.is_real and len(labels) == data.n_targets:
         labels, values = list(data.target_names), data.target_units.to_file(values)
-    figure, axes = figure_with_axes(n_outputs, 1, width=6.4, height=3.4 * n_outputs, sharex=True)
-    for output, (axis, label) in enumerate(zip(axes[:, 0], labels, strict=True)):
-        for number, function in enumerate(values):
-            colour = series_colour(number)
-            axis.plot(inputs[:, column], function[:, output], color=colour, lw=1)
-        axis.set_ylabel(shortened(label))
-        _compress(axis, values[..., output])
-    axes[-1, 0].set_xlabel(shortened(name))
-    axes[-1, 0].set_xlim(inputs[0, column], inputs[-1, column])
-    axes[0, 0].set_title(_title("Functions", data.input_names, name))
-    return save(figure, path)
+    titles = [_title("Functions", data.input_names, name), *[""] * (len(labels) - 1)]
+    panels = [
+        Panel(
+            _draw_functions,
+            (inputs[:, column], values[..., output], name, label),
+            title=title,
+            width=_WIDTH,
+            height=_HEIGHT,
+        )
+        for output, (label, title) in enumerate(zip(labels, titles, strict=True))
+    ]
+    return arrange(path, panels, sharex=True)
 
 
-def _compress(axis: Any, values: Array, *, typical: float | None = None) -> None:
+def _draw_functions(axis: Axes, x: Array, values: Array, name: str, label: str) -> None:
+    """Draw values (n_functions, n_points) by x."""
+    for number, function in enumerate(values):
+        axis.plot(x, function, color=series_colour(number), lw=1)
+    _compress(axis, values)
+    axis.set(xlabel=shortened(name), ylabel=shortened(label), xlim=(x[0], x[-1]))
+
+
+def _compress(axis: Axes, values: Array, *, typical: float | None = None) -> None:
     """Set a scale that is linear near zero and logarithmic far out, if the values are widely spread."""
     sizes = np.abs(values[np.isfinite(values)])
     if typical is None:
@@ -164,29 +218,58 @@ _MAX_INPUTS = 40
 _SHORT_NAME, _INCHES = 16, 0.07  # characters that need no wider panel, and inches for each further one
 
 
-@styled
 def relevance_of_inputs(run: Draws, path: str | Path) -> Path:
     """Plot the sigma of each input's weights, for each group with such sigmas in its prior (ARD).
 
     At most 40 inputs of a group are shown, those with the largest medians, in their order.
     """
-    all_sigmas = sigmas(run)
-    groups = relevance_groups(run)
-    rows = {group: largest(of_inputs(all_sigmas, group), _MAX_INPUTS) for group in groups}
-    height = 1.1 + 0.27 * max(len(of_inputs_shown) for of_inputs_shown in rows.values())
-    longest = max(len(name) for name in all_shortened([name for values in rows.values() for name in values]))
-    width = 4.4 + max(0.0, _INCHES * (longest - _SHORT_NAME))
-    figure, axes = figure_with_axes(1, len(rows), width=0.6 + width * len(rows), height=max(2.2, height))
-    for axis, (group, values) in zip(axes[0], rows.items(), strict=True):
-        draw_relevance(axis, list(values), np.stack(list(values.values())))
-        axis.set_xlabel(f"sigma_{group}_unit")
-        where = "outputs" if group == "io" else f"hidden layer {group[2:]}"
-        left_out = len(of_inputs(all_sigmas, group)) - len(values)
-        more = f", the {len(values)} largest" if left_out else ""
-        axis.set_title(f"Weights from each input to {where}{more}")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    return save(figure, path)
+    panels = relevance_panels(run, _MAX_INPUTS)
+    return arrange(path, panels, columns=len(panels), has_common_legend=True)
+
+
+def relevance_panels(run: Draws, at_most: int) -> list[Panel]:
+    """Return a panel for each group with sigmas of inputs, with the `at_most` largest."""
+    all_sigmas, panels = sigmas(run), []
+    for group in relevance_groups(run):
+        of_group = of_inputs(all_sigmas, group)
+        shown = _largest(of_group, at_most)
+        where = "the outputs" if group == "io" else f"hidden layer {group[2:]}"
+        more = f", the {len(shown)} largest of {len(of_group)}" if len(shown) < len(of_group) else ""
+        longest = max(map(len, all_shortened(list(shown))))
+        panels.append(
+            Panel(
+                _draw_relevance,
+                (shown, f"sigma_{group}_unit"),
+                title=f"Weights from each input to {where}{more}",
+                caption=f"Sigmas of the weights from each input to {where}{more}: median, 80 % and 98 %"
+                " intervals; ticks are the medians of chains.",
+                alt=f"Posterior of the sigma of each input's weights to {where}",
+                width=4.4 + max(0.0, _INCHES * (longest - _SHORT_NAME)),
+                height=max(2.2, 1.1 + 0.27 * len(shown)),
+            )
+        )
+    return panels
+
+
+def _draw_relevance(axis: Axes, shown: dict[str, Array], label: str) -> None:
+    """Draw the posterior of each input's sigma as a row: median, 80 % and 98 % intervals, chains' medians.
+
+    shown  (n_chains, n_draws) by input
+    """
+    values = np.stack(list(shown.values()))
+    levels = np.quantile(values, [0.01, 0.1, 0.5, 0.9, 0.99], axis=(1, 2))
+    places = name_rows(axis, list(shown))
+    axis.hlines(places, levels[0], levels[4], color=SKY, lw=1.4, label="98 %")
+    axis.hlines(places, levels[1], levels[3], color=BLUE, lw=3.6, label="80 %")
+    axis.plot(levels[2], places, "o", color="white", mec=BLUE, mew=1.3, ms=5.5, ls="", label="median")
+    if values.shape[1] > 1:
+        chains = np.median(values, axis=2)
+        x, y = chains.ravel(), np.repeat(places, values.shape[1]) - 0.28
+        axis.plot(x, y, "|", color=GREY, ms=4.5, mew=0.7, alpha=0.8, ls="", label="medians of chains")
+    logarithmic(axis, levels, which="x")
+    axis.grid(axis="x", color="0.9", lw=0.6)
+    axis.set_axisbelow(True)
+    axis.set_xlabel(label)
 
 
 def relevance_groups(run: Draws) -> list[str]:
@@ -201,7 +284,7 @@ def of_inputs(all_sigmas: dict[str, Array], group: str) -> dict[str, Array]:
     return {name[len(start) : -1]: values for name, values in all_sigmas.items() if name.startswith(start)}
 
 
-def largest(values: dict[str, Array], at_most: int) -> dict[str, Array]:
+def _largest(values: dict[str, Array], at_most: int) -> dict[str, Array]:
     """Return the values with the largest medians, in their original order."""
     medians = sorted(values, key=lambda name: -float(np.median(values[name])))
     return {name: values[name] for name in values if name in medians[:at_most]}

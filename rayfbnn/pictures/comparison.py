@@ -10,33 +10,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.answers.comparison import Comparison
-from rayfbnn.answers.effects import probability_bands
-from rayfbnn.answers.predict import predict_from_draws
-from rayfbnn.arrays import Array
 from rayfbnn.draws.fits import with_members
 from rayfbnn.draws.subsets import for_picture
-from rayfbnn.output.lines import shortened
-from rayfbnn.pictures.figures import GREY, Figure, blank_figure, save, series_colour, styled
-from rayfbnn.pictures.panels import (
-    Axes,
-    draw_band,
-    draw_probabilities,
-    draw_targets,
-    logarithmic,
-)
+from rayfbnn.pictures.along_input import band_panels
+from rayfbnn.pictures.figures import GREY, Axes, Panel, arrange, series_colour
+from rayfbnn.pictures.panels import logarithmic, name_rows
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 
 _POINTS = 200  # along the input
-_BANDS_IN_A_ROW = 3
+_COLUMNS, _WIDTH = 3, 3.67
 _NAMES = {
     "total_variation": "mean total variation from the reference",
     "w2": "mean W2 from the reference, in its standard deviations",
 }
 
 
-@styled
 def picture(comparison: Comparison, runs: Mapping[str, Draws], path: str | Path) -> Path:
     """Draw distances as bars with the floor as a line, calibration, and log probability by seconds.
 
@@ -44,27 +34,36 @@ def picture(comparison: Comparison, runs: Mapping[str, Draws], path: str | Path)
 
     runs  by the names of the rows, except the last one
     """
-    data = next(iter(runs.values())).data
-    n_rows = -(-len(runs) // _BANDS_IN_A_ROW) if data.n_inputs == 1 else 0
-    figure = blank_figure(11.0, 3.6 + 2.6 * n_rows)
-    parts = figure.subfigures(2, 1, height_ratios=[3.4, 2.6 * n_rows]) if n_rows else [figure]
-    left, middle, right = parts[0].subplots(1, 3)
+    first = next(iter(runs.values()))
     rows = [name for name in comparison.rows if name in runs]
     colours = {name: series_colour(n) for n, name in enumerate(rows)}
-    _draw_distances(left, comparison, colours)
-    has_labels = next(iter(runs.values())).spec.data_model.has_labels
-    _draw_calibration(middle, comparison, colours, has_labels=has_labels)
-    _draw_times(right, comparison, colours)
-    if n_rows:
-        _draw_bands(parts[1], {name: runs[name] for name in rows}, n_rows)
-    return save(figure, path)
+    has_labels = first.spec.data_model.has_labels
+    panels = [
+        Panel(draw, (comparison, colours, *more), title=title, width=_WIDTH, height=3.5)
+        for draw, more, title in (
+            (_draw_distances, (), "Distance from the posterior: shorter is closer"),
+            (_draw_calibration, (has_labels,), "Calibration: closer to the line is better"),
+            (_draw_times, (), "Score by time: higher is better"),
+        )
+    ]
+    bands = [_band(name, runs[name], place) for place, name in enumerate(rows)]
+    parts = [panels, bands] if first.data.n_inputs == 1 else [panels]
+    return arrange(path, *parts, columns=_COLUMNS)
+
+
+def _band(name: str, run: Draws, place: int) -> Panel:
+    x = run.data.inputs[:, 0]
+    reach = 0.2 * (x.max() - x.min())
+    points = np.linspace(x.min() - reach, x.max() + reach, _POINTS)[:, None]
+    some = [for_picture(with_members(run))]
+    return band_panels(some, points, 0, title=name, has_legend=place == 0, width=_WIDTH, height=2.6)[0]
 
 
 def _draw_distances(axis: Axes, comparison: Comparison, colours: Mapping[str, str]) -> None:
     """Draw a bar for each method except the reference, with twice its standard error, and the floor."""
     name = next(name for name in _NAMES if name in comparison.floor.values)
     shown = [row for row in colours if row != comparison.reference]
-    places = np.arange(len(shown))[::-1]
+    places = name_rows(axis, shown)
     values = [comparison.rows[row].values for row in shown]
     axis.barh(
         places,
@@ -81,19 +80,13 @@ def _draw_distances(axis: Axes, comparison: Comparison, colours: Mapping[str, st
         ls="--",
         label="floor: distance between halves of the reference",
     )
-    axis.set_yticks(places, shown)
-    axis.set_ylim(-0.6, max(len(shown), 1) - 0.4)
     axis.set_xlim(0, None)
-    axis.tick_params(axis="y", length=0)
-    axis.set(
-        xlabel=f"{_NAMES[name]}\n(lines: 2 standard errors)",
-        title="Distance from the posterior: shorter is closer",
-    )
+    axis.set_xlabel(f"{_NAMES[name]}\n(lines: 2 standard errors)")
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24))
 
 
 def _draw_calibration(
-    axis: Axes, comparison: Comparison, colours: Mapping[str, str], *, has_labels: bool
+    axis: Axes, comparison: Comparison, colours: Mapping[str, str], has_labels: bool
 ) -> None:
     axis.plot([0, 1], [0, 1], color="black", lw=0.8)
     for row, colour in colours.items():
@@ -103,14 +96,9 @@ def _draw_calibration(
     if has_labels:
         lowest = min(float(comparison.rows[row].said.min(initial=1)) for row in colours)
         axis.set_xlim(lowest - 0.03, 1.02)
-        axis.set(
-            xlabel="largest probability",
-            ylabel="share of right guesses",
-            title="Calibration: closer to the line is better",
-        )
+        axis.set(xlabel="largest probability", ylabel="share of right guesses")
     else:
         axis.set(xlim=(0, 1), xlabel="probability of the central interval", ylabel="share of targets inside")
-        axis.set_title("Calibration: closer to the line is better")
     axis.legend(loc="best")
 
 
@@ -140,36 +128,3 @@ def _draw_times(axis: Axes, comparison: Comparison, colours: Mapping[str, str]) 
         xlabel="seconds of fitting\n(lines: 2 standard errors of the difference)",
         ylabel="log probability of a test case",
     )
-    axis.set_title("Score by time: higher is better")
-
-
-def _draw_bands(part: Figure, runs: Mapping[str, Draws], n_rows: int) -> None:
-    axes: Array = part.subplots(n_rows, _BANDS_IN_A_ROW, squeeze=False, sharex=True, sharey=True).ravel()
-    for axis, (name, run) in zip(axes, runs.items(), strict=False):
-        data, model = run.data, run.spec.data_model
-        x = data.inputs[:, 0]
-        reach = 0.2 * (x.max() - x.min())
-        points = np.linspace(x.min() - reach, x.max() + reach, _POINTS)
-        table = predict_from_draws([for_picture(with_members(run))], points[:, None]).table
-        if model.has_labels:
-            labelled, words = model.labelled_cases(data.targets), model.probability_words(data.target_names)
-            draw_probabilities(
-                axis,
-                points,
-                table[model.probability_columns(data.target_names)].to_numpy(),
-                x,
-                labelled,
-                names=words,
-                bands=probability_bands([for_picture(with_members(run))], points[:, None]),
-            )
-        else:
-            target = data.target_names[0]
-            draw_band(axis, points, table, target)
-            draw_targets(axis, x, data.targets[:, 0], are_times=model.are_times, is_only_input=True)
-            axis.set_ylabel(shortened(target))
-        axis.set(title=name, xlabel=shortened(data.input_names[0]), xlim=(points[0], points[-1]))
-    axes[0].legend(loc="best")
-    for axis in axes[len(runs) :]:
-        axis.set_axis_off()
-    for axis in axes[: len(runs)][-_BANDS_IN_A_ROW:]:  # the lowest one in each column
-        axis.tick_params(labelbottom=True)

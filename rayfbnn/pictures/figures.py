@@ -1,16 +1,16 @@
-"""The style and colours of all pictures, figures without pyplot's global state, PNG files, and SVG."""
+"""The style and colours of all pictures, and the one place that arranges panels into files and pages."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, TypeAlias
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
@@ -40,6 +40,27 @@ def chain_style(chain: int) -> dict[str, Any]:
 
 
 Figure: TypeAlias = Any  # matplotlib's, or a part of one
+Axes: TypeAlias = Any  # matplotlib's
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of a picture, for a file or for a page.
+
+    draw, args     a function that draws everything except the title, and its arguments after the axes
+    title          above the panel in a file, and below it on a page unless there is a caption
+    caption, alt   text below it on a page, and a description for readers who cannot see it there
+    width, height  in inches
+    """
+
+    draw: Callable[..., None]
+    args: tuple[Any, ...]
+    title: str = ""
+    caption: str = ""
+    alt: str = ""
+    width: float = 3.6
+    height: float = 2.7
+
 
 STYLE: Any = {
     "font.size": 9,
@@ -58,19 +79,6 @@ STYLE: Any = {
 }
 _DPI = 160
 
-P = ParamSpec("P")
-
-
-def styled(draw: Callable[P, Path]) -> Callable[P, Path]:
-    """Apply STYLE while a function draws; ConfigError if matplotlib is not installed."""
-
-    @functools.wraps(draw)
-    def in_style(*args: P.args, **kwargs: P.kwargs) -> Path:
-        with in_force(STYLE):
-            return draw(*args, **kwargs)
-
-    return in_style
-
 
 @contextmanager
 def in_force(style: Any) -> Iterator[None]:
@@ -83,19 +91,76 @@ def in_force(style: Any) -> Iterator[None]:
         yield
 
 
-def blank_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of a size in inches."""
-    from matplotlib.figure import Figure as new_figure
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of a size in inches, without pyplot's global state."""
+    from matplotlib.figure import Figure as MatplotlibFigure
 
-    return new_figure(figsize=(width, height), layout="constrained", dpi=_DPI)
+    return MatplotlibFigure(figsize=(width, height), layout="constrained", dpi=_DPI)
 
 
-def figure_with_axes(
-    n_rows: int, n_columns: int, *, width: float, height: float, **settings: Any
-) -> tuple[Figure, Array]:
-    """Return a figure and its axes (n_rows, n_columns)."""
-    figure = blank_figure(width, height)
-    return figure, figure.subplots(n_rows, n_columns, squeeze=False, **settings)
+def arrange(
+    path: str | Path,
+    *parts: Sequence[Panel],
+    columns: int = 1,
+    heading: str = "",
+    has_common_legend: bool = False,
+    sharex: bool | str = False,
+    sharey: bool | str = False,
+) -> Path:
+    """Write panels to a PNG file, in rows of some columns, and return its path.
+
+    parts              panels that are aligned with each other; further parts are below
+    heading            above all panels
+    has_common_legend  whether the legend of the first panel is below all panels
+    sharex, sharey     which panels of a part share an axis, as in matplotlib; shared axes are labelled once
+
+    Raises ConfigError if matplotlib is not installed.
+    """
+    with in_force(STYLE):
+        sizes = [_sizes(panels, min(columns, len(panels))) for panels in parts]
+        height = sum(sum(heights) for _, heights in sizes)
+        figure = new_figure(max(sum(widths) for widths, _ in sizes), height)
+        areas = [figure]
+        if len(parts) > 1:
+            areas = figure.subfigures(len(parts), 1, height_ratios=[sum(heights) for _, heights in sizes])
+        for area, panels, (widths, heights) in zip(areas, parts, sizes, strict=True):
+            axes = area.subplots(
+                len(heights),
+                len(widths),
+                squeeze=False,
+                sharex=sharex,
+                sharey=sharey,
+                width_ratios=widths,
+                height_ratios=heights,
+            )
+            _draw_panels(axes, panels, are_columns_shared=bool(sharex))
+        if heading:
+            figure.suptitle(heading, fontsize=9)
+        if has_common_legend:
+            handles, labels = figure.axes[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        return save(figure, path)
+
+
+def _sizes(panels: Sequence[Panel], columns: int) -> tuple[list[float], list[float]]:
+    """Return the widths of columns and the heights of rows."""
+    widths = [max(one.width for one in panels[column::columns]) for column in range(columns)]
+    rows = range(0, len(panels), columns)
+    return widths, [max(one.height for one in panels[first : first + columns]) for first in rows]
+
+
+def _draw_panels(axes: Array, panels: Sequence[Panel], *, are_columns_shared: bool) -> None:
+    n_columns = axes.shape[1]
+    for place, (axis, panel) in enumerate(zip(axes.flat, panels, strict=False)):
+        panel.draw(axis, *panel.args)
+        if panel.title:
+            axis.set_title(panel.title)
+        is_lowest = place + n_columns >= len(panels)
+        if are_columns_shared:
+            axis.tick_params(labelbottom=is_lowest)
+            axis.xaxis.label.set_visible(is_lowest)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
 
 
 def save(figure: Figure, path: str | Path) -> Path:

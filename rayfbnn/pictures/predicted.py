@@ -1,30 +1,21 @@
-"""Pictures of predictions against actual targets: calibration, residuals, survival, and an overview."""
+"""Pictures of predictions against actual targets: calibration, residuals, and survival."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from rayfbnn.answers.calibration import BINS, Places, labelled, places, reliability, share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import outputs_alone
-from rayfbnn.draws.quantities import sigmas
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.model.likelihood.survival import SurvivalTargets
-from rayfbnn.numerals import plain
 from rayfbnn.output.lines import all_shortened, shortened
-from rayfbnn.pictures.chains import (
-    draw_ess,
-    draw_rhat,
-    draw_traces,
-    least_converged,
-    log_densities,
-    worst_of_each,
-)
 from rayfbnn.pictures.figures import (
     BLUE,
     CHAIN_COLOURS,
@@ -34,37 +25,45 @@ from rayfbnn.pictures.figures import (
     PURPLE,
     RED,
     SKY,
-    Figure,
-    blank_figure,
-    figure_with_axes,
-    save,
-    styled,
-)
-from rayfbnn.pictures.panels import (
-    BESIDE,
     Axes,
-    draw_predicted,
-    draw_survival,
-    opacity,
-    set_log_scale,
-    titled,
+    Panel,
+    arrange,
 )
-from rayfbnn.store.store import word_for_chains
+from rayfbnn.pictures.panels import opacity, set_log_scale, titled
 
 if TYPE_CHECKING:
-    from rayfbnn.answers.diagnostics import Diagnosis
+    import pandas as pd
+
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.draws.view import Draws
 
 
 _MAX_LABELS = len(CHAIN_COLOURS)  # that have separate lines
+_BESIDE = 22  # characters of a name beside a panel
+ByLabel: TypeAlias = dict[str, tuple[Array, Array]]  # probabilities, and whether the label occurred
+SHAPES = (
+    " A valley in the middle means that intervals are too narrow, a hill that they are too wide, and a slope"
+    " that predictions are too low or too high."
+)
 
 
-def draw_pit(axis: Axes, places: Places) -> None:
-    """Draw the histogram of places within predictive distributions, which is flat if these are calibrated.
+def pit_panel(places: Places, alt: str, caption: str) -> Panel:
+    """Return the histogram of places within predictive distributions, which is flat if calibrated."""
+    return Panel(_draw_pit, (places,), alt=alt, caption=f"{caption}{SHAPES}")
 
-    If predictions are calibrated, 95 % of the bars end in the grey band.
-    """
+
+def coverage_panel(places: Places, name: str) -> Panel:
+    """Return the share of cases in central intervals by the interval's probability."""
+    return Panel(
+        _draw_coverage,
+        (places,),
+        alt=f"Share of cases of {name} in central intervals by their probability",
+        caption=f"{name}: the share of cases in central intervals. Below the line, intervals are too narrow;"
+        " above it, they are too wide.",
+    )
+
+
+def _draw_pit(axis: Axes, places: Places) -> None:
     shares = places.histogram()
     edges = np.linspace(0, 1, BINS + 1)
     low, high = share_limits(len(places.low), 1 / BINS)
@@ -74,8 +73,7 @@ def draw_pit(axis: Axes, places: Places) -> None:
     axis.set(xlim=(0, 1), xlabel="place in the predictive distribution (PIT)", ylabel="density")
 
 
-def draw_coverage(axis: Axes, places: Places) -> None:
-    """Draw the share of cases in central intervals by the interval's probability."""
+def _draw_coverage(axis: Axes, places: Places) -> None:
     levels = np.linspace(0.02, 0.98, 49)
     limits = np.array([share_limits(len(places.low), level) for level in levels])
     axis.fill_between(levels, limits[:, 0], limits[:, 1], color=GREY, alpha=0.18, lw=0)
@@ -84,12 +82,30 @@ def draw_coverage(axis: Axes, places: Places) -> None:
     axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="probability of the central interval", ylabel="share inside")
 
 
-def draw_reliability(axis: Axes, by_label: dict[str, tuple[Array, Array]]) -> None:
-    """Draw the share of cases that have a label by its predicted probability.
+def reliability_panels(by_label: ByLabel) -> list[Panel]:
+    """Return the share of cases that have a label by its probability, and a histogram of probabilities."""
+    return [
+        Panel(
+            _draw_reliability,
+            (by_label,),
+            alt="Share of cases with a label by its predicted probability",
+            caption="The share of cases that have a label, by its predicted probability. If predictions are"
+            " calibrated, 95 % of the points lie within the bars.",
+            width=4.6,
+            height=3.4,
+        ),
+        Panel(
+            _draw_probability_histogram,
+            (by_label,),
+            alt="Histogram of predicted probabilities",
+            caption="The number of predictions by their probability.",
+            height=1.6,
+        ),
+    ]
 
-    If predictions are calibrated, 95 % of the points lie within the bars. More than eight labels share one
-    line.
-    """
+
+def _draw_reliability(axis: Axes, by_label: ByLabel) -> None:
+    """Draw a line for each label; the labels share one if there are more of them than colours."""
     if len(by_label) > _MAX_LABELS:
         probability, happened = map(np.concatenate, zip(*by_label.values(), strict=True))
         by_label = {"all labels": (probability, happened)}
@@ -104,14 +120,59 @@ def draw_reliability(axis: Axes, by_label: dict[str, tuple[Array, Array]]) -> No
     axis.legend(loc="upper left")
 
 
-def draw_probability_histogram(axis: Axes, by_label: dict[str, tuple[Array, Array]]) -> None:
-    """Draw the histogram of predicted probabilities, for all labels together."""
+def _draw_probability_histogram(axis: Axes, by_label: ByLabel) -> None:
     every = np.concatenate([probability for probability, _ in by_label.values()])
     axis.hist(every, bins=np.linspace(0, 1, BINS + 1), color=BLUE, alpha=0.75)
     axis.set(xlim=(-0.02, 1.02), xlabel="predicted probability", ylabel="predictions")
 
 
-def draw_actual(axis: Axes, median: Array, actual: Array, name: str, *, are_times: bool = False) -> None:
+def residual_panels(
+    table: pd.DataFrame, actual: Array, places: Places, name: str, *, are_times: bool
+) -> list[Panel]:
+    """Return actual values by their predicted medians, and normal scores of the actual values.
+
+    actual  (n_cases,), NaN where missing
+    places  of the cases that are not missing
+    """
+    is_known = ~np.isnan(actual)
+    median = table[f"{name}_median"].to_numpy()[is_known]
+    n = len(median)
+    inside = f", {100 * float(places.coverage([0.8])[0]):.0f} % in their 80 % interval" if n else ""
+    return [
+        Panel(
+            _draw_actual,
+            (median, actual[is_known], name, are_times),
+            title=titled(name, f"{n:,} cases{inside}"),
+            alt=f"Actual against predicted {name}",
+            height=3.4,
+        ),
+        Panel(
+            _draw_scores,
+            (median, places.scores, name, are_times),
+            alt=f"Normal scores of {name} by its predicted value",
+            height=1.6,
+        ),
+    ]
+
+
+def _interval_panels(table: pd.DataFrame, actual: Array, name: str) -> list[Panel]:
+    """Return actual values by their predicted medians, and errors relative to the ends of the 80 % interval.
+
+    actual  (n_cases,), NaN where missing
+    """
+    is_known = ~np.isnan(actual)
+    actual, table = actual[is_known], table[is_known]
+    median, low, high = (table[f"{name}_{column}"].to_numpy() for column in ("median", "q10", "q90"))
+    off = (actual - median) / np.where(actual > median, high - median, median - low)
+    inside = f"{100 * np.mean(np.abs(off) <= 1):.0f} % of " if len(off) else ""
+    title = titled(name, f"{inside}{len(off):,} cases in their 80 % interval")
+    return [
+        Panel(_draw_actual, (median, actual, name, False), title=title, height=3.4),
+        Panel(_draw_residuals, (median, off, name, 1.0, "place in the\n80 % interval"), height=1.6),
+    ]
+
+
+def _draw_actual(axis: Axes, median: Array, actual: Array, name: str, are_times: bool) -> None:
     """Draw actual values against predicted ones; times on logarithmic axes, hollow where censored.
 
     median, actual  (n_cases,), without missing values
@@ -136,44 +197,30 @@ def draw_actual(axis: Axes, median: Array, actual: Array, name: str, *, are_time
         hollow = {**points, "mfc": "none", "mew": 0.8}
         axis.plot(median[is_censored], values[is_censored], zorder=2, label="censored", **hollow)
         axis.legend(loc="upper left")
-    axis.set_ylabel(f"actual {shortened(name, BESIDE)}")
+    axis.set_ylabel(f"actual {shortened(name, _BESIDE)}")
+    axis.set_xlabel(_predicted(name))
 
 
-def draw_scores(axis: Axes, median: Array, places: Places, *, are_times: bool = False) -> None:
-    """Draw the normal scores of targets by their predicted value; 95 % should lie in the band.
+def _predicted(name: str) -> str:
+    return f"predicted {shortened(name, _BESIDE)} (median)"
 
-    median  (n_cases,), of the cases with known places
-    """
-    scores = places.scores
-    axis.axhspan(-1.96, 1.96, color=SKY, alpha=0.2, lw=0, zorder=0)
-    axis.axhline(0, color="black", lw=0.6, zorder=1)
+
+def _draw_scores(axis: Axes, median: Array, scores: Array, name: str, are_times: bool) -> None:
+    """Draw normal scores by the predicted median; 95 % should lie in the band."""
     if are_times and len(median):
         set_log_scale(axis, "x")
-    axis.plot(median, scores, "o", ms=2.6, mew=0, color=BLUE, alpha=opacity(len(scores)), zorder=2)
-    reach = 1.08 * max(2.6, float(np.abs(scores).max(initial=0)))
-    axis.set_ylim(-reach, reach)
-    axis.set_ylabel("normal score")
+    _draw_residuals(axis, median, scores, name, 1.96, "normal score")
 
 
-def _draw_numbers(
-    axes: Array, table: pd.DataFrame, actual: Array, places: Places, name: str, *, are_times: bool
-) -> None:
-    """Draw counts or times by their predicted medians above, and their normal scores below.
-
-    actual  (n_cases,), NaN where missing; places  of the cases that are not missing
-    """
-    above, below = axes
-    is_known = ~np.isnan(actual)
-    median = table[f"{name}_median"].to_numpy()[is_known]
-    draw_actual(above, median, actual[is_known], name, are_times=are_times)
-    draw_scores(below, median, places, are_times=are_times)
-    n = int(is_known.sum())
-    inside = f", {100 * float(places.coverage([0.8])[0]):.0f} % in their 80 % interval" if n else ""
-    above.set_title(titled(name, f"{n:,} cases{inside}"))
-    below.set_xlabel(f"predicted {shortened(name, BESIDE)} (median)")
+def _draw_residuals(axis: Axes, median: Array, values: Array, name: str, band: float, label: str) -> None:
+    """Draw residuals by the predicted median, with a band about zero."""
+    axis.axhspan(-band, band, color=SKY, alpha=0.3, lw=0, zorder=0)
+    axis.axhline(0, color="black", lw=0.6, zorder=1)
+    axis.plot(median, values, "o", ms=2.6, mew=0, color=BLUE, alpha=opacity(len(values)), zorder=2)
+    reach = 1.08 * float(np.abs(values).max(initial=max(2.0, band + 0.6)))
+    axis.set(ylim=(-reach, reach), ylabel=label, xlabel=_predicted(name))
 
 
-@styled
 def predicted_against_actual(
     run: Draws, prediction: Prediction, inputs: Array, targets: Array, path: str | Path
 ) -> Path:
@@ -184,90 +231,27 @@ def predicted_against_actual(
 
     inputs, targets  (n_cases, n_inputs) and (n_cases, n_targets), the cases of `prediction`
     """
-    n = 1 if run.spec.data_model.has_labels else run.data.n_targets
-    figure = blank_figure(3.6 * n if n > 1 else 4.6, 4.8)
-    _draw_beside_actual(figure, run, prediction, inputs, targets)
-    return save(figure, path)
-
-
-def _draw_beside_actual(
-    figure: Figure, run: Draws, prediction: Prediction, inputs: Array, targets: Array
-) -> None:
-    """Draw predictions against actual targets onto a figure or a part of one; arguments as above."""
-    model, names = run.spec.data_model, run.data.target_names
-    ratios = (3, 1.2)
+    model, names, table = run.spec.data_model, run.data.target_names, prediction.table
     if model.has_labels:
-        axes = figure.subplots(2, 1, sharex=True, height_ratios=ratios)
-        by_label = labelled(run, prediction.table, targets)
-        draw_reliability(axes[0], by_label)
-        draw_probability_histogram(axes[1], by_label)
-        axes[0].set_xlabel("")
-        axes[0].set_title(f"Reliability at {len(targets):,} cases")
-        return
-    axes = figure.subplots(2, len(names), sharex="col", height_ratios=ratios, squeeze=False)
-    placed = None if model.is_real else places([run], inputs, targets)
-    for target, name in enumerate(names):
-        column, actual = axes[:, target], targets[:, target]
-        if placed is None:
-            draw_predicted(column, prediction.table, actual, name)
-        else:
-            of_target = placed.of_target(target)
-            _draw_numbers(column, prediction.table, actual, of_target, name, are_times=model.are_times)
-
-
-@styled
-def overview(
-    run: Draws,
-    diagnosis: Diagnosis,
-    prediction: Prediction,
-    inputs: Array,
-    targets: Array,
-    path: str | Path,
-    *,
-    title: str = "",
-) -> Path:
-    """Plot one page: predictions and actual targets, traces and ranks of the common sigmas, convergence."""
-    candidates = {name: values for name, values in sigmas(run).items() if "[" not in name}
-    candidates = candidates or log_densities(run)  # every sigma fixed
-    rows = least_converged(candidates, 5)
-    figure = blank_figure(11.5, 3.9 + 1.25 * len(rows) + 0.6)
-    halves = figure.add_gridspec(2, 1, height_ratios=(3.9, 1.25 * len(rows) + 0.6), hspace=0.03)
-    top, bottom = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
-    sides = top.add_gridspec(1, 2, width_ratios=(1.6, 1))
-    predictions, bars = top.add_subfigure(sides[0]), top.add_subfigure(sides[1])
-    _draw_beside_actual(predictions, run, prediction, inputs, targets)
-    axes = bars.subplots(1, 2, sharey=True, squeeze=False)
-    table = worst_of_each(diagnosis.quantities)
-    draw_rhat(axes[0, 0], table, diagnosis.thresholds["max_rhat"])
-    draw_ess(axes[0, 1], table, diagnosis.thresholds["min_ess"])
-    axes = bottom.subplots(len(rows), 2, sharex="col", width_ratios=(2.4, 1), squeeze=False)
-    draw_traces(axes, {name: candidates[name] for name in rows}, numbers=run.chain_numbers)
-    summary = prediction.summary
-    errors = ", ".join(
-        f"{name.replace('_', ' ')} {_with_error(summary[name], summary.get(f'{name}_se', math.nan))}"
-        for name in ("squared_error", "error_rate", "log_probability")
-        if name in summary
-    )
-    word = word_for_chains(run.store)
-    heading = f"{title + ': ' if title else ''}{run.n_chains} {word} of {run.n_draws:,} draws; {errors} on "
-    heading += f"{len(targets):,} test cases"
-    figure.suptitle(heading, x=0.01, ha="left", fontsize=11)
-    return save(figure, path)
-
-
-def _with_error(value: float, error: float) -> str:
-    """Return the value as text, rounded to the second digit of its standard error if that is known."""
-    if not (math.isfinite(error) and error > 0):
-        return plain(value, 3)
-    decimals = max(0, 1 - math.floor(math.log10(error)))
-    return f"{value:,.{decimals}f} ± {error:,.{decimals}f}"
+        above, below = reliability_panels(labelled(run, table, targets))
+        above = replace(above, title=f"Reliability at {len(targets):,} cases")
+        return arrange(path, [above, below], sharex=True)
+    if model.is_real:
+        pairs = [_interval_panels(table, targets[:, n], name) for n, name in enumerate(names)]
+    else:
+        placed = places([run], inputs, targets)
+        pairs = [
+            residual_panels(table, targets[:, n], placed.of_target(n), name, are_times=model.are_times)
+            for n, name in enumerate(names)
+        ]
+    rows = [panel for row in zip(*pairs, strict=True) for panel in row]
+    return arrange(path, rows, columns=len(names), sharex="col")
 
 
 _MAX_CURVES = 400  # draws of a survival curve
 _MEMORY_BYTES = 64e6
 
 
-@styled
 def survival_curves(run: Draws, path: str | Path, *, n_groups: int = 3, n_times: int = 120) -> Path:
     """Plot survival of the training cases, all and by predicted risk, by the model and by the cases.
 
@@ -282,20 +266,83 @@ def survival_curves(run: Draws, path: str | Path, *, n_groups: int = 3, n_times:
     curves = curves_by_draw(for_picture(run), data.inputs[is_known], times)
     order = np.argsort(curves.mean(axis=(0, 2)), kind="stable")
     groups = np.array_split(order, min(n_groups, len(order)))
-    figure, axes = figure_with_axes(1, 2, width=7.6, height=3.3, sharey="row")
-    draw_survival(axes[0, 0], times, curves.mean(axis=1), targets, label="model", colour=BLUE, explain=True)
-    axes[0, 0].set_title(f"All {len(targets):,} cases")
     names = ("high", "middle", "low") if len(groups) == 3 else tuple(map(str, range(1, len(groups) + 1)))
-    for group, name, colour in zip(groups, names, (RED, ORANGE, GREEN, BLUE, PURPLE), strict=False):
-        of_group = curves[:, group].mean(axis=1)
-        draw_survival(axes[0, 1], times, of_group, targets[group], label=f"{name} risk", colour=colour)
-    axes[0, 1].set_title("By predicted risk")
-    for axis in axes[0]:
-        axis.set(xlabel=shortened(data.target_names[0]), ylim=(-0.02, 1.02))
-        axis.set_xlim(0, times[-1])
-        axis.legend(loc="best")
-    axes[0, 0].set_ylabel("share surviving")
-    return save(figure, path)
+    by_risk = [
+        (f"{name} risk", curves[:, group].mean(axis=1), targets[group])
+        for name, group in zip(names, groups, strict=True)
+    ]
+    whole = survival_panel(times, curves.mean(axis=1), targets, data.target_names[0])
+    colours = (RED, ORANGE, GREEN, BLUE, PURPLE)
+    args = (times, by_risk, colours, data.target_names[0])
+    return arrange(
+        path, [whole, replace(whole, args=args, title="By predicted risk")], columns=2, sharey="row"
+    )
+
+
+def survival_panel(times: Array, curves: Array, targets: Array, name: str) -> Panel:
+    """Return the share of cases that survive, by the model and by the cases themselves.
+
+    curves   (n_draws, n_times) survival of each draw, averaged over the cases
+    targets  (n_cases,), negative for censored cases
+    """
+    return Panel(
+        _draw_survival_of_groups,
+        (times, [("model", curves, targets)], (BLUE,), name),
+        title=f"All {len(targets):,} cases",
+        caption=f"The share of {len(targets):,} cases that survive: the average of the model's curves, and"
+        " Kaplan and Meier's estimate from the times of the cases.",
+        alt=f"Share of cases that survive, by {name}",
+        width=3.8,
+        height=3.3,
+    )
+
+
+def _draw_survival_of_groups(
+    axis: Axes,
+    times: Array,
+    groups: Sequence[tuple[str, Array, Array]],
+    colours: Sequence[str],
+    name: str,
+) -> None:
+    """Draw survival of each group of cases; a single one has a legend with all parts."""
+    for (label, curves, targets), colour in zip(groups, colours, strict=False):
+        _draw_survival(axis, times, curves, targets, label, colour, explain=len(groups) == 1)
+    axis.set(xlabel=shortened(name), ylabel="share surviving", xlim=(0, times[-1]), ylim=(-0.02, 1.02))
+    axis.legend(loc="best")
+
+
+def _draw_survival(
+    axis: Axes, times: Array, curves: Array, targets: Array, label: str, colour: str, *, explain: bool
+) -> None:
+    """Draw survival by the model as a line with its 80 % interval, and by the cases themselves as steps.
+
+    explain  True to explain interval, steps and ticks in the legend
+    """
+    names = ["80 % interval", "Kaplan and Meier", "censored"] if explain else [None, None, None]
+    low, high = np.quantile(curves, [0.1, 0.9], axis=0)
+    axis.fill_between(times, low, high, color=colour, alpha=0.22, lw=0, label=names[0])
+    axis.plot(times, curves.mean(axis=0), color=colour, label=label)
+    events, left = kaplan_meier(targets)
+    ends = np.concatenate([[0.0], events, [np.abs(targets).max()]])
+    values = np.concatenate([[1.0], left, left[-1:] if len(left) else [1.0]])
+    axis.step(ends, values, where="post", color=colour, lw=0.9, ls=(0, (3, 1.2)), label=names[1])
+    censored = -targets[targets < 0]
+    at = values[np.searchsorted(ends[:-1], censored, side="right") - 1]
+    axis.plot(censored, at, "|", color=colour, ms=6, mew=0.9, label=names[2])
+
+
+def kaplan_meier(targets: Array) -> tuple[Array, Array]:
+    """Return the times of events, and the share surviving after each of them.
+
+    S(t) = product over events at t_i <= t of (1 - d_i / r_i), d_i events and r_i cases at risk at t_i.
+    Kaplan and Meier (1958), "Nonparametric estimation from incomplete observations".
+
+    targets  (n_cases,), negative where censored
+    """
+    times, is_event = np.abs(targets), targets > 0
+    events, n_events = np.unique(times[is_event], return_counts=True)
+    at_risk = (times[:, None] >= events).sum(axis=0)
+    return events, np.asarray(np.cumprod(1 - n_events / at_risk))
 
 
 def has_survival_curves(run: Draws) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,18 +14,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.fits import fit_summary
 from rayfbnn.draws.ladders import LadderDraws, ladder_draws
 from rayfbnn.draws.subsets import thinned
-from rayfbnn.pictures.figures import (
-    BLUE,
-    GREY,
-    RED,
-    SKY,
-    chain_style,
-    figure_with_axes,
-    save,
-    series_colour,
-    styled,
-)
-from rayfbnn.pictures.panels import Axes, logarithmic, opacity
+from rayfbnn.pictures.figures import BLUE, GREY, RED, SKY, Axes, Panel, arrange, chain_style, series_colour
+from rayfbnn.pictures.panels import logarithmic, opacity
 from rayfbnn.store.catalogue import FAMILIES
 from rayfbnn.store.rounds import MEASURES
 
@@ -81,34 +71,58 @@ def errors_by_stepsize(run: Draws) -> ErrorsByStepsize | None:
     )
 
 
-@styled
 def energy_errors(by_stepsize: ErrorsByStepsize, path: str | Path) -> Path:
     """Plot the absolute energy error by stepsize on logarithmic axes, and the acceptance probability.
 
     Neal (1996) fig. 3.3. The error rises with the square of the stepsize until trajectories become unstable.
     """
-    figure, axes = figure_with_axes(1, 2, width=8.2, height=3.2, width_ratios=(1.5, 1))
-    left, right = axes[0]
-    stepsizes, sizes = by_stepsize.stepsizes, np.abs(by_stepsize.errors)
-    left.plot(stepsizes, sizes, ".", color=GREY, ms=2, mew=0, alpha=opacity(len(sizes)), zorder=0)
+    n = len(by_stepsize.errors)
+    return arrange(
+        path,
+        _two(
+            _draw_energy_errors,
+            _draw_acceptance,
+            (by_stepsize,),
+            (f"energy error of {n:,} trajectories", "mean acceptance probability"),
+        ),
+        columns=2,
+    )
+
+
+def _two(
+    left: Callable[..., None], right: Callable[..., None], args: tuple[Any, ...], titles: tuple[str, str]
+) -> list[Panel]:
+    """Return a wide panel and a narrow one, with the same arguments."""
+    return [
+        Panel(draw, args, title=title, width=width, height=3.2)
+        for draw, title, width in zip((left, right), titles, (4.9, 3.3), strict=True)
+    ]
+
+
+def _draw_energy_errors(axis: Axes, by_stepsize: ErrorsByStepsize) -> None:
+    sizes = np.abs(by_stepsize.errors)
+    axis.plot(by_stepsize.stepsizes, sizes, ".", color=GREY, ms=2, mew=0, alpha=opacity(len(sizes)), zorder=0)
     quantiles = np.clip(by_stepsize.quantiles, _LEAST_SIZE, _GREATEST_SIZE)
     low, median, high = quantiles
-    middles = by_stepsize.middles
-    left.fill_between(middles, low, high, color=SKY, alpha=0.4, lw=0, label="10 % to 90 %")
-    left.plot(middles, median, "o-", color=BLUE, ms=3, label="median")
-    left.set_title(f"energy error of {len(sizes):,} trajectories")
-    left.set_ylabel("absolute error")
+    axis.fill_between(by_stepsize.middles, low, high, color=SKY, alpha=0.4, lw=0, label="10 % to 90 %")
+    axis.plot(by_stepsize.middles, median, "o-", color=BLUE, ms=3, label="median")
+    axis.set_ylabel("absolute error")
     ends = np.array([quantiles.min() / 3, quantiles.max() * 3])
-    logarithmic(left, ends)
-    left.set_ylim(*ends)
-    left.legend(loc="upper left")
-    right.plot(middles, by_stepsize.acceptance, "o-", color=BLUE, ms=3)
-    right.set_ylim(0, 1.02)
-    right.set_title("mean acceptance probability")
-    for axis in (left, right):
-        logarithmic(axis, stepsizes, which="x")
-        axis.set_xlabel("stepsize, as a factor on the heuristic")
-    return save(figure, path)
+    logarithmic(axis, ends)
+    axis.set_ylim(*ends)
+    axis.legend(loc="upper left")
+    _set_stepsizes(axis, by_stepsize)
+
+
+def _draw_acceptance(axis: Axes, by_stepsize: ErrorsByStepsize) -> None:
+    axis.plot(by_stepsize.middles, by_stepsize.acceptance, "o-", color=BLUE, ms=3)
+    axis.set_ylim(0, 1.02)
+    _set_stepsizes(axis, by_stepsize)
+
+
+def _set_stepsizes(axis: Axes, by_stepsize: ErrorsByStepsize) -> None:
+    logarithmic(axis, by_stepsize.stepsizes, which="x")
+    axis.set_xlabel("stepsize, as a factor on the heuristic")
 
 
 _ERRORS_IN_WORDS = {
@@ -118,52 +132,53 @@ _ERRORS_IN_WORDS = {
 }
 
 
-@styled
-def plot_errors_by_iteration(
-    errors: ErrorsByIteration, path: str | Path, *, numbers: Sequence[int] | None = None
-) -> Path:
+def plot_errors_by_iteration(errors: ErrorsByIteration, path: str | Path, numbers: Sequence[int]) -> Path:
     """Plot the error of each draw alone on the left, and that of the predictive mean so far on the right.
 
     Draws of the warm-up come first, and dashed lines separate the phases. The mean has no draws of the
     warm-up in it.
 
-    numbers  the numbers that the chains have; 0, 1, ... unless given
+    numbers  the numbers that the chains have
     """
-    figure, axes = figure_with_axes(1, 2, width=8.2, height=3.2, width_ratios=(1.5, 1))
-    left, right = axes[0]
+    words = _ERRORS_IN_WORDS[errors.measure]
+    titles = f"{words} of single draws, {errors.n_cases:,} cases", "of the mean of the draws so far"
+    return arrange(
+        path, _two(_draw_errors_of_draws, _draw_errors_so_far, (errors, numbers), titles), columns=2
+    )
+
+
+def _draw_errors_of_draws(axis: Axes, errors: ErrorsByIteration, numbers: Sequence[int]) -> None:
     courses = [course for course in (errors.warmup, errors.kept) if course is not None]
     for course in courses:
-        _draw_errors(left, course, course.of_draws, numbers)
-    _draw_errors(right, errors.kept, errors.kept.so_far, numbers)
-    right.plot(errors.kept.iterations, errors.kept.together, color="black", lw=1.6, label="all chains")
-    right.legend(loc="upper right")
-    for axis, of_axis in ((left, courses), (right, [errors.kept])):
-        first, last = of_axis[0].iterations[0], of_axis[-1].iterations[-1]
-        for start in errors.starts:
-            if first < start <= last:
-                axis.axvline(start - 0.5, color=GREY, lw=0.8, ls="--", zorder=0)
-        axis.set_xlim(first - 0.5, last + 0.5)
-        axis.set_xlabel("iteration")
-    words = _ERRORS_IN_WORDS[errors.measure]
-    left.set_title(f"{words} of single draws, {errors.n_cases:,} cases")
-    right.set_title("of the mean of the draws so far")
-    left.set_ylabel(words)
-    is_logarithmic = errors.measure == "squared_error"
-    _scale_errors(left, [course.of_draws for course in courses], is_logarithmic=is_logarithmic)
-    _scale_errors(right, [errors.kept.so_far, errors.kept.together], is_logarithmic=is_logarithmic)
-    return save(figure, path)
+        _draw_chains(axis, course, course.of_draws, numbers)
+    axis.set_ylabel(_ERRORS_IN_WORDS[errors.measure])
+    _set_scales(axis, errors, courses, [course.of_draws for course in courses])
 
 
-def _draw_errors(axis: Axes, course: Course, values: Array, numbers: Sequence[int] | None) -> None:
-    for number, of_chain in zip(numbers or range(len(values)), values, strict=True):
+def _draw_errors_so_far(axis: Axes, errors: ErrorsByIteration, numbers: Sequence[int]) -> None:
+    kept = errors.kept
+    _draw_chains(axis, kept, kept.so_far, numbers)
+    axis.plot(kept.iterations, kept.together, color="black", lw=1.6, label="all chains")
+    axis.legend(loc="upper right")
+    _set_scales(axis, errors, [kept], [kept.so_far, kept.together])
+
+
+def _draw_chains(axis: Axes, course: Course, values: Array, numbers: Sequence[int]) -> None:
+    for number, of_chain in zip(numbers, values, strict=True):
         axis.plot(course.iterations, of_chain, **chain_style(number), lw=0.7, alpha=0.8)
 
 
-def _scale_errors(axis: Axes, drawn: list[Array], *, is_logarithmic: bool) -> None:
-    """Set the vertical scale; a linear one ends where all but the first tenth of a warm-up fits."""
+def _set_scales(axis: Axes, errors: ErrorsByIteration, courses: list[Course], drawn: list[Array]) -> None:
+    """Mark the phases, and set the scales; a linear one ends where all but a tenth of a warm-up fits."""
+    first, last = courses[0].iterations[0], courses[-1].iterations[-1]
+    for start in errors.starts:
+        if first < start <= last:
+            axis.axvline(start - 0.5, color=GREY, lw=0.8, ls="--", zorder=0)
+    axis.set_xlim(first - 0.5, last + 0.5)
+    axis.set_xlabel("iteration")
     finite = [values[np.isfinite(values)] for values in drawn]
     every = np.concatenate(finite)
-    if is_logarithmic and every.size and every.min() > 0:
+    if errors.measure == "squared_error" and every.size and every.min() > 0:
         logarithmic(axis, every)
     elif every.size:
         top = max(finite[-1].max(initial=-np.inf), float(np.quantile(finite[0], 0.9)))
@@ -177,40 +192,61 @@ _WANTED = 0.6  # the largest rejection that the adaptation leaves
 _MOST_SHOWN, _MOST_NAMED = 2_000, 16  # draws of the paths of replicas, and ladders with a path or a name
 
 
-@styled
-def ladder_pictures(run: Draws, evidence: LadderEvidence, path: str | Path) -> Path:
-    """Plot rejection by level, the measure of each level by family, replicas at the top, and evidence."""
-    figure, axes = figure_with_axes(2, 2, width=8.4, height=6.0)
+def ladder_panels(run: Draws, evidence: LadderEvidence) -> list[Panel]:
+    """Return four panels on the levels of ladders and on their evidence."""
     levels = ladder_draws(run)
-    draw_rejection(axes[0, 0], levels)
-    draw_measures(axes[0, 1], levels)
-    draw_replicas(axes[1, 0], levels)
-    draw_evidence(axes[1, 1], evidence)
-    return save(figure, path)
+    measure = MEASURES[levels.measured].removeprefix("the ")
+    return [
+        Panel(draw, (of,), title=title, caption=caption, width=4.3, height=3.0)
+        for draw, of, title, caption in (
+            (
+                _draw_rejection,
+                levels,
+                "rejection between neighbours",
+                "Rejection of exchanges between neighbouring levels",
+            ),
+            (
+                _draw_measures,
+                levels,
+                f"{measure} by level",
+                "How the ladders of both sides fit at each level",
+            ),
+            (
+                _draw_replicas,
+                levels,
+                "replica at the posterior, and round trips",
+                "The replica at the posterior, and round trips",
+            ),
+            (
+                _draw_evidence,
+                evidence,
+                "log Z from the common level, two standard errors",
+                "Log Z of each ladder, with two standard errors",
+            ),
+        )
+    ]
 
 
-def draw_rejection(axis: Axes, levels: LadderDraws) -> None:
+def _draw_rejection(axis: Axes, levels: LadderDraws) -> None:
     """Draw the rejection of exchanges between neighbouring levels, one line for each ladder."""
     for values in levels.rejection:
         axis.plot(np.arange(levels.n_levels - 1) + 0.5, values, color=GREY, lw=0.7)
     axis.axhline(_WANTED, color="black", lw=0.7, ls=":")
     axis.set_ylim(0, 1)
-    axis.set_title("rejection between neighbours")
     _name_levels(axis, levels)
 
 
-def draw_measures(axis: Axes, levels: LadderDraws) -> None:
+def _draw_measures(axis: Axes, levels: LadderDraws) -> None:
     """Draw the mean of each ladder's measure by level, in the colour of its family."""
     for values, family in zip(levels.measure, levels.families, strict=True):
         axis.plot(values.mean(axis=0, dtype=float), color=_COLOURS[family], lw=0.9, label=family)
     handles, labels = axis.get_legend_handles_labels()
     by_label = dict(zip(labels, handles, strict=True))
     axis.legend(by_label.values(), [_WORDS[label] for label in by_label])
-    axis.set_title(f"{MEASURES[levels.measured].removeprefix('the ')} by level")
     _name_levels(axis, levels)
 
 
-def draw_replicas(axis: Axes, levels: LadderDraws) -> None:
+def _draw_replicas(axis: Axes, levels: LadderDraws) -> None:
     """Draw which replica is at the posterior in the first ladders; changes show that replicas travel."""
     for ladder, values in enumerate(levels.replica[:_MOST_NAMED, -_MOST_SHOWN:]):
         height = ladder + 0.1 + 0.8 * values / (levels.n_levels - 1)
@@ -219,11 +255,10 @@ def draw_replicas(axis: Axes, levels: LadderDraws) -> None:
     names = [f"{number}: {trips} trips" for number, trips in pairs]
     axis.set_yticks(np.arange(len(names)) + 0.5, names)
     axis.set_ylim(0, len(names))
-    axis.set_title("replica at the posterior, and round trips")
     axis.set_xlabel("draw")
 
 
-def draw_evidence(axis: Axes, evidence: LadderEvidence) -> None:
+def _draw_evidence(axis: Axes, evidence: LadderEvidence) -> None:
     """Draw log Z of each ladder from the common level, with two standard errors, in its family's colour."""
     for place, (z, error, family) in enumerate(
         zip(evidence.log_z, evidence.errors, evidence.families, strict=True)
@@ -234,7 +269,6 @@ def draw_evidence(axis: Axes, evidence: LadderEvidence) -> None:
     named = range(0, len(evidence.ladders), step)
     axis.set_xticks(named, [str(evidence.ladders[place]) for place in named])
     axis.set_xlabel("ladder")
-    axis.set_title("log Z from the common level, two standard errors")
 
 
 def _name_levels(axis: Axes, levels: LadderDraws) -> None:
@@ -244,12 +278,11 @@ def _name_levels(axis: Axes, levels: LadderDraws) -> None:
     axis.set_xlabel("noise of the level" if levels.kind == "noise" else "power of the likelihood")
 
 
-@styled
-def objective_by_step(run: Draws, path: str | Path) -> Path:
-    """Plot the objective of each start of an approximation by step, averaged over a few steps at a time."""
-    figure, axes = figure_with_axes(1, 1, width=5.5, height=3.4)
-    draw_objective(axes[0, 0], run)
-    return save(figure, path)
+def objective_panel(run: Draws) -> Panel:
+    """Return the objective of each start of an approximation by step, averaged over a few steps at a time."""
+    words = "The objective of each start by step"
+    caption = f"{words}; thin lines are starts without weight in predictions"
+    return Panel(draw_objective, (run,), caption=caption, alt=words, width=5.5, height=3.4)
 
 
 def draw_objective(axis: Axes, run: Draws) -> None:

@@ -2,137 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 
 from rayfbnn.answers.fit_diagnosis import diagnose_fit
 from rayfbnn.answers.judging.ladder_verdict import ladders_named
-from rayfbnn.answers.mixing import Ranks, ranks_of_chains
-from rayfbnn.draws.ladders import ladder_draws
+from rayfbnn.describe.verb_results import updates_text
 from rayfbnn.draws.quantities import adjustments, sigmas
 from rayfbnn.draws.subsets import evenly_spaced, thinned
 from rayfbnn.output import tables
-from rayfbnn.pictures.chains import (
-    describe_quantity,
-    draw_rank_differences,
-    draw_trace,
-    least_converged,
-    log_densities,
-    points_of_each,
-)
-from rayfbnn.pictures.panels import Axes
-from rayfbnn.pictures.predicted import draw_pit
-from rayfbnn.pictures.sampling import (
-    draw_evidence,
-    draw_measures,
-    draw_objective,
-    draw_rejection,
-    draw_replicas,
-)
-from rayfbnn.reporting.page import beside, picture
+from rayfbnn.pictures.chains import least_converged, log_densities, points_of_each, trace_panels
+from rayfbnn.pictures.predicted import pit_panel
+from rayfbnn.pictures.sampling import ladder_panels, objective_panel
+from rayfbnn.reporting.page import beside
 from rayfbnn.reporting.reported_run import ReportedRun
-from rayfbnn.store.store import word_for_chains
-
-_ROWS = 15
 
 
 def verdicts_section(run: ReportedRun) -> str:
-    """Return the verdicts with their advice, and the table of quantities behind them."""
-    if run.draws.kind == "approximate":
-        return _of_approximation(run)
-    if run.diagnosis is None:
-        return tables.paragraph(run.note) + _fit(run)
-    diagnosis = run.diagnosis
-    word = word_for_chains(run.draws.store)
-    counts = tables.pairs(
-        {
-            word: run.draws.n_chains,
-            f"draws of each {word[:-1]}": run.draws.n_draws,
-            "share of updates accepted": diagnosis.acceptance,
-            "updates that diverged": diagnosis.divergences,
-            "updates that diverged in the warm-up": diagnosis.warmup_divergences,
-        }
-    )
-    n_all = len(diagnosis.quantities)
-    shown = f"The {_ROWS} of {n_all} quantities with the largest R-hat" if n_all > _ROWS else ""
-    every = ""
-    if n_all > _ROWS:
-        every = f"<details><summary>All {n_all} quantities</summary>{diagnosis.quantities_html()}</details>"
-    return "".join(
-        [
-            tables.paragraph(run.progress),
-            ladders_part(run),
-            diagnosis.predictions._repr_html_(),
-            diagnosis.hyperparameters._repr_html_(),
-            _fit(run),
-            counts,
-            tables.paragraph(shown),
-            diagnosis.quantities_html(at_most=_ROWS),
-            every,
-        ]
-    )
-
-
-def _of_approximation(run: ReportedRun) -> str:
-    """Return the diagnosis of an approximation, with the picture of its objective."""
-    objective = picture(
-        partial(draw_objective, run=run.draws),
-        alt="The objective of each start by step",
-        caption="The objective of each start by step; thin lines are starts without weight in predictions",
-        width=4.6,
-        height=2.7,
-    )
-    return tables.paragraph(run.note) + diagnose_fit(run.draws)._repr_html_() + objective + _fit(run)
-
-
-def _fit(run: ReportedRun) -> str:
-    """Return the verdict on fit, with the places of the training cases that are left out; "" without one."""
-    if run.fit is None:
-        return ""
-    pictures = [
-        picture(
-            partial(draw_pit, places=places),
+    """Return the verdicts with their advice, the quantities behind them, and the pictures of both."""
+    left_out = beside(
+        pit_panel(
+            places,
             alt=f"Histogram of the places of {name} in the predictive distributions of all other cases",
             caption=f"{name} at the training cases, each predicted without itself. If the model is right,"
-            " 95 % of the bars end in the grey band. A valley in the middle means that intervals are too"
-            " narrow, a hill that they are too wide, and a slope that predictions are too low or too high.",
+            " 95 % of the bars end in the grey band.",
         )
         for name, places in run.left_out.items()
         if len(places.low)
-    ]
-    return run.fit._repr_html_() + beside(pictures)
+    )
+    about = tables.paragraph(run.note) + tables.paragraph(run.progress)
+    if run.draws.kind == "approximate":
+        diagnosis = diagnose_fit(run.draws, run.fit)
+        return about + diagnosis._repr_html_() + beside([objective_panel(run.draws)]) + left_out
+    if run.diagnosis is None:
+        return about + ("" if run.fit is None else run.fit._repr_html_()) + left_out
+    updates = tables.paragraph(updates_text(run.diagnosis))
+    verdicts = replace(run.diagnosis, fit=run.fit)._repr_html_()
+    return about + ladders_part(run) + verdicts + updates + left_out
 
 
 _MOST_LISTED = 32
-_WIDTH, _HEIGHT = 4.4, 2.8  # inches
 
 
 def ladders_part(run: ReportedRun) -> str:
-    """Return the verdict on ladders with tables of ladders and phases, and pictures; "" for other runs."""
+    """Return tables of ladders and phases, and pictures of the levels; "" for other runs."""
     verdict = None if run.diagnosis is None else run.diagnosis.ladders
-    if verdict is None:
+    if verdict is None or verdict.evidence is None:
         return ""
-    if verdict.evidence is None:
-        return verdict._repr_html_()
-    evidence, levels = verdict.evidence, ladder_draws(run.draws)
-    ladders = tables.table(
-        ("ladder", "from", "log Z", "standard error", "round trips", "weight"),
-        [
-            (str(number), *values)
-            for number, *values in zip(
-                evidence.ladders,
-                evidence.families,
-                evidence.log_z,
-                evidence.errors,
-                evidence.trips,
-                evidence.weights,
-                strict=True,
-            )
-        ][:_MOST_LISTED],
+    evidence = verdict.evidence
+    columns = (
+        evidence.ladders,
+        evidence.families,
+        evidence.log_z,
+        evidence.errors,
+        evidence.trips,
+        evidence.weights,
     )
-    more = len(evidence.ladders) - _MOST_LISTED
-    if more > 0:
-        ladders += tables.paragraph(f"and {more} more ladders")
+    rows = [(str(number), *values) for number, *values in zip(*columns, strict=True)]
+    ladders = tables.table(
+        ("ladder", "from", "log Z", "standard error", "round trips", "weight"), rows[:_MOST_LISTED]
+    )
+    if len(rows) > _MOST_LISTED:
+        ladders += tables.paragraph(f"and {len(rows) - _MOST_LISTED} more ladders")
     phases = tables.table(
         ("phase", "log likelihood", "noise", "log Z", "gap"),
         [
@@ -140,16 +70,7 @@ def ladders_part(run: ReportedRun) -> str:
             for one in evidence.phases
         ],
     )
-    pictures = [
-        picture(draw, alt=caption, caption=caption, width=_WIDTH, height=_HEIGHT)
-        for draw, caption in (
-            (partial(draw_rejection, levels=levels), "Rejection of exchanges between neighbouring levels"),
-            (partial(draw_measures, levels=levels), "How the ladders of both sides fit at each level"),
-            (partial(draw_replicas, levels=levels), "The replica at the posterior, and round trips"),
-            (partial(draw_evidence, evidence=evidence), "Log Z of each ladder, with two standard errors"),
-        )
-    ]
-    return verdict._repr_html_() + ladders + phases + beside(pictures)
+    return ladders + phases + beside(ladder_panels(run.draws, evidence))
 
 
 _TRACES = 6
@@ -165,29 +86,7 @@ def traces_section(run: ReportedRun) -> str:
     candidates = sigmas(some) | adjustments(some) | log_densities(some)
     chains = evenly_spaced(all_draws.n_chains, _CHAINS)
     numbers = [all_draws.chain_numbers[chain] for chain in chains]
-    pictures = []
-    for name in least_converged(candidates, _TRACES):
-        words, values = describe_quantity(name), candidates[name][chains]
-        ranks = ranks_of_chains(values)
-        pictures += [
-            picture(
-                partial(draw_trace, values=values, name=name, outlying=ranks.outlying, numbers=numbers),
-                alt=f"Trace of {words}",
-                caption=words,
-                width=4.6,
-                height=1.7,
-                xlabel="draw shown",
-            ),
-            picture(
-                partial(_draw_ranks, ranks=ranks, numbers=numbers),
-                alt=f"Ranks of each chain's draws of {name}",
-                caption=f"Ranks; a chain is worth {ranks.effective:,.0f} independent draws.",
-                width=2.6,
-                height=1.7,
-                title="",
-                xlabel="rank",
-            ),
-        ]
+    drawn = {name: candidates[name][chains] for name in least_converged(candidates, _TRACES)}
     which = f"The {_TRACES} of {len(candidates)} quantities whose chains agree least"
     if len(candidates) <= _TRACES:
         which = "All quantities except the functions"
@@ -201,8 +100,4 @@ def traces_section(run: ReportedRun) -> str:
         " minus the uniform distribution. The grey band there contains a chain with a probability of 95 %,"
         " for as many independent draws as the chain's draws are worth."
     )
-    return tables.paragraph(text) + beside(pictures)
-
-
-def _draw_ranks(axis: Axes, ranks: Ranks, numbers: Sequence[int]) -> None:
-    draw_rank_differences([axis], [ranks], numbers=numbers)
+    return tables.paragraph(text) + beside(trace_panels(drawn, numbers))

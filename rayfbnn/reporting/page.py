@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
-from typing import Any
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.pictures import figures
-from rayfbnn.pictures.figures import STYLE, figure_with_axes, in_force, to_svg
-from rayfbnn.pictures.panels import Axes
+from rayfbnn.pictures.figures import STYLE, Panel, in_force, new_figure, to_svg
 from rayfbnn.version import __version__
 
 
@@ -66,32 +64,20 @@ _COLOURS = {
 }
 
 
-def picture(
-    draw: Callable[[Axes], None],
-    *,
-    alt: str,
-    caption: str = "",
-    width: float = 3.6,
-    height: float = 2.7,
-    **settings: Any,
-) -> str:
-    """Return a figure of HTML with one panel, drawn by `draw` on its axes.
+def beside(panels: Iterable[Panel]) -> str:
+    """Return panels as pictures in rows, with as many in each row as fit the window."""
+    pictures = "".join(map(_picture, panels))
+    return f'<div class="pictures">{pictures}</div>' if pictures else ""
 
-    alt            description for readers who cannot see the picture
-    width, height  in inches of 96 pixels, if the window is wide enough
-    settings       labels and other properties that the axes get afterwards
-    """
+
+def _picture(panel: Panel) -> str:
+    """Return a figure of HTML; its size is that of the panel, 96 pixels an inch, if the window is wide."""
     with in_force(_STYLE):
-        figure, axes = figure_with_axes(1, 1, width=width, height=height)
-        draw(axes[0, 0])
-        axes[0, 0].set(**settings)
+        figure = new_figure(panel.width, panel.height)
+        panel.draw(figure.subplots(), *panel.args)
         svg = to_svg(figure, _COLOURS)
-    label = f'<svg role="img" aria-label="{html.escape(alt)}" '
+    caption = panel.caption or panel.title
+    label = f'<svg role="img" aria-label="{html.escape(panel.alt or caption)}" '
     below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
-    size = f"max-width: {96 * width:.0f}px"
+    size = f"max-width: {96 * panel.width:.0f}px"
     return f'<figure style="{size}">{svg.replace("<svg ", label, 1)}{below}</figure>'
-
-
-def beside(pictures: list[str]) -> str:
-    """Return pictures in rows, with as many in each row as fit the window."""
-    return f'<div class="pictures">{"".join(pictures)}</div>' if pictures else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,20 +20,19 @@ from rayfbnn.draws.quantities import sigmas
 from rayfbnn.numerals import in_range
 from rayfbnn.output import tables
 from rayfbnn.output.lines import all_shortened, shortened
-from rayfbnn.pictures.along_input import largest, of_inputs, relevance_groups
-from rayfbnn.pictures.figures import BLUE, GREY, series_colour
-from rayfbnn.pictures.panels import Axes, draw_relevance, draw_survival, set_log_scale
+from rayfbnn.pictures.along_input import of_inputs, relevance_groups, relevance_panels
+from rayfbnn.pictures.figures import BLUE, GREY, Axes, Panel, series_colour
+from rayfbnn.pictures.panels import name_rows, set_log_scale
 from rayfbnn.pictures.predicted import (
+    coverage_panel,
     curves_by_draw,
-    draw_actual,
-    draw_coverage,
-    draw_pit,
-    draw_probability_histogram,
-    draw_reliability,
-    draw_scores,
     has_survival_curves,
+    pit_panel,
+    reliability_panels,
+    residual_panels,
+    survival_panel,
 )
-from rayfbnn.reporting.page import beside, picture
+from rayfbnn.reporting.page import beside
 from rayfbnn.reporting.reported_run import ReportedRun, labels_of
 
 _TIMES = 60  # number of times for a survival curve
@@ -67,52 +66,32 @@ def _numbers(run: ReportedRun, places: Places) -> str:
     every = [places.of_target(target) for target in range(len(names))]
     rows = [(f"{level:.0%}", *(_share_in_words(of_target, level) for of_target in every)) for level in LEVELS]
     header = ("central interval", *(f"cases of {name} inside" for name in names))
-    pictures = []
-    for name, of_target in zip(names, every, strict=True):
-        if len(of_target.low) == 0:
-            continue
-        pictures += [
-            picture(
-                partial(draw_pit, places=of_target),
+    pictures = [
+        panel
+        for name, of_target in zip(names, every, strict=True)
+        if len(of_target.low)
+        for panel in (
+            pit_panel(
+                of_target,
                 alt=f"Histogram of the places of {name} in its predictive distributions",
-                caption=f"{name}: if predictions are calibrated, 95 % of the bars end in the grey band. A"
-                " valley in the middle means that intervals are too narrow, a hill that they are too wide,"
-                " and a slope that predictions are too low or too high.",
+                caption=f"{name}: if predictions are calibrated, 95 % of the bars end in the grey band.",
             ),
-            picture(
-                partial(draw_coverage, places=of_target),
-                alt=f"Share of cases of {name} in central intervals by their probability",
-                caption=f"{name}: the share of cases in central intervals. Below the line, intervals are too"
-                " narrow; above it, they are too wide.",
-            ),
-        ]
+            coverage_panel(of_target, name),
+        )
+    ]
     if has_survival_curves(run.draws):
         pictures += _survival(run)
     return tables.table(header, rows) + tables.paragraph(_spread_in_words(run)) + beside(pictures)
 
 
-def _survival(run: ReportedRun) -> list[str]:
+def _survival(run: ReportedRun) -> list[Panel]:
     targets = run.cases.some_targets[:, 0]
     is_known = ~np.isnan(targets)
     if not is_known.any():
         return []
     times = np.linspace(0, np.abs(targets[is_known]).max(), _TIMES)
     curves = curves_by_draw(run.few, run.cases.some[is_known], times).mean(axis=1)
-    name = run.draws.data.target_names[0]
-    return [
-        picture(
-            partial(_draw_survival, times=times, curves=curves, targets=targets[is_known], name=name),
-            alt=f"Share of cases that survive, by {name}",
-            caption=f"The share of {is_known.sum():,} cases that survive: the average of the model's curves,"
-            " and Kaplan and Meier's estimate from the times of the cases.",
-        )
-    ]
-
-
-def _draw_survival(axis: Axes, times: Array, curves: Array, targets: Array, name: str) -> None:
-    draw_survival(axis, times, curves, targets, label="model", colour=BLUE, explain=True)
-    axis.set(xlabel=shortened(name), ylabel="share surviving", xlim=(0, times[-1]), ylim=(-0.02, 1.02))
-    axis.legend(loc="best")
+    return [survival_panel(times, curves, targets[is_known], run.draws.data.target_names[0])]
 
 
 def _spread_in_words(run: ReportedRun) -> str:
@@ -147,20 +126,7 @@ def _labels(run: ReportedRun) -> str:
         gap = np.average(np.abs(bins["predicted"] - bins["observed"]), weights=bins["cases"])
         rows.append((words, float(probability.mean()), float(happened.mean()), float(gap)))
     header = ("label", "mean probability", "share of cases", "mean gap between the two, by bin")
-    pictures = [
-        picture(
-            partial(draw_reliability, by_label=by_label),
-            alt="Share of cases with a label by its predicted probability",
-            caption="The share of cases that have a label, by its predicted probability. If predictions are"
-            " calibrated, 95 % of the points lie within the bars.",
-        ),
-        picture(
-            partial(draw_probability_histogram, by_label=by_label),
-            alt="Histogram of predicted probabilities",
-            caption="The number of predictions by their probability.",
-        ),
-    ]
-    return tables.table(header, rows) + beside(pictures)
+    return tables.table(header, rows) + beside(reliability_panels(by_label))
 
 
 _SURPRISES = 8
@@ -175,33 +141,23 @@ def residuals_section(run: ReportedRun) -> str:
 
 
 def _residuals_of_numbers(run: ReportedRun, places: Places) -> str:
-    are_times = run.draws.spec.data_model.are_times
-    pictures = []
-    for target, name in enumerate(run.draws.data.target_names):
-        actual = run.cases.targets[:, target]
-        is_known = ~np.isnan(actual)
-        if not is_known.any():
-            continue
-        median = run.prediction.table[f"{name}_median"].to_numpy()[is_known]
-        predicted = f"predicted {shortened(name)} (median)"
-        pictures += [
-            picture(
-                partial(draw_actual, median=median, actual=actual[is_known], name=name, are_times=are_times),
-                alt=f"Actual against predicted {name}",
-                xlabel=predicted,
-            ),
-            picture(
-                partial(draw_scores, median=median, places=places.of_target(target), are_times=are_times),
-                alt=f"Normal scores of {name} by its predicted value",
-                xlabel=predicted,
-            ),
-        ]
+    panels = [
+        panel
+        for target, name in enumerate(run.draws.data.target_names)
+        for panel in residual_panels(
+            run.prediction.table,
+            run.cases.targets[:, target],
+            places.of_target(target),
+            name,
+            are_times=run.draws.spec.data_model.are_times,
+        )
+    ]
     words = (
         "The normal score of a target is the standard normal quantile of its place in the predictive"
         " distribution. It is a residual in appropriate units: 95 % should lie in the band, without any"
         " pattern."
     )
-    return tables.paragraph(words) + beside(pictures)
+    return tables.paragraph(words) + beside(panels)
 
 
 def _confusion(run: ReportedRun) -> str:
@@ -287,20 +243,17 @@ def _looked_at(run: ReportedRun) -> list[InputColumn]:
 
 def relevance_section(run: ReportedRun, ranked: list[tuple[InputColumn, float]]) -> str:
     """Return a picture of the shares, and one of the sigmas of inputs for each group that has them."""
-    shown = ranked[:_MAX_BARS]
-    names, shares = [column.name for column, _ in shown], np.array([share for _, share in shown])
+    shown = {column.name: share for column, share in ranked[:_MAX_BARS]}
     left_out = len(columns_of(run.draws)) - len(ranked)
-    pictures = [
-        picture(
-            partial(_draw_shares, names=names, shares=shares),
-            alt="Change of the predictions when each column is permuted: "
-            + ", ".join(f"{name} {share:.2f}" for name, share in zip(names[:5], shares, strict=False)),
-            caption="Change of the predictions when a column is permuted among the cases, as a share of their"
-            " variance (Sobol's total effect, if inputs are independent).",
-            height=0.9 + 0.24 * len(names),
-        ),
-        *_sigma_pictures(run),
-    ]
+    largest = ", ".join(f"{name} {share:.2f}" for name, share in list(shown.items())[:5])
+    permuted = Panel(
+        _draw_shares,
+        (shown,),
+        alt=f"Change of the predictions when each column is permuted: {largest}",
+        caption="Change of the predictions when a column is permuted among the cases, as a share of their"
+        " variance (Sobol's total effect, if inputs are independent).",
+        height=0.9 + 0.24 * len(shown),
+    )
     words = (
         "Two measures show how much an input matters. One is the change of the predictions when a column is"
         " permuted among the cases. The other, if the prior gives each input its own sigma, is that sigma:"
@@ -309,39 +262,13 @@ def relevance_section(run: ReportedRun, ranked: list[tuple[InputColumn, float]])
     if left_out:
         which = "with the largest sigmas" if relevance_groups(run.draws) else "that come first"
         words += f" Only the {_MAX_COLUMNS} columns {which} are permuted; {left_out:,} are left out."
-    return tables.paragraph(words) + beside(pictures)
+    return tables.paragraph(words) + beside([permuted, *relevance_panels(run.held, _MAX_BARS)])
 
 
-def _sigma_pictures(run: ReportedRun) -> list[str]:
-    by_name = sigmas(run.held)
-    pictures = []
-    for group in relevance_groups(run.draws):
-        all_inputs = of_inputs(by_name, group)
-        shown = largest(all_inputs, _MAX_BARS)
-        if not shown:
-            continue
-        where = "the outputs" if group == "io" else f"hidden layer {group[2:]}"
-        more = f", the {len(shown)} largest of {len(all_inputs)}" if len(shown) < len(all_inputs) else ""
-        pictures.append(
-            picture(
-                partial(draw_relevance, names=list(shown), values=np.stack(list(shown.values()))),
-                alt=f"Posterior of the sigma of each input's weights to {where}",
-                caption=f"Sigmas of the weights from each input to {where}{more}: median, 80 % and 98 %"
-                " intervals; ticks are the medians of chains.",
-                xlabel="sigma",
-                height=0.9 + 0.27 * len(shown),
-            )
-        )
-    return pictures
-
-
-def _draw_shares(axis: Axes, names: list[str], shares: Array) -> None:
-    places = np.arange(len(names))[::-1]
-    axis.barh(places, np.nan_to_num(shares), height=0.62, color=BLUE)
-    axis.set_yticks(places, all_shortened(names))
-    axis.tick_params(axis="y", length=0)
-    axis.set_ylim(-0.6, len(names) - 0.4)
-    axis.set_xlim(0, max(1.0, 1.05 * float(np.nan_to_num(shares).max(initial=0))))
+def _draw_shares(axis: Axes, shown: dict[str, float]) -> None:
+    shares = np.nan_to_num(list(shown.values()))
+    axis.barh(name_rows(axis, list(shown)), shares, height=0.62, color=BLUE)
+    axis.set_xlim(0, max(1.0, 1.05 * float(shares.max(initial=0))))
     axis.set_xlabel("share of the variance of predictions")
 
 
@@ -356,23 +283,24 @@ def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> str:
     model = run.draws.spec.data_model
     # Targets that are numbers have different scales, so each has its own picture.
     panels = [list(range(len(names)))[:_MAX_VALUES]] if model.has_labels else [[n] for n in range(len(names))]
-    pictures = []
     dependences = [partial_dependence(run.few, run.cases.few, column) for column in columns]
-    for column, dependence in zip(columns, dependences, strict=True):
-        for which in panels[:_MAX_VALUES]:
-            draw = partial(
-                _draw_dependence,
-                dependence=dependence,
-                names=names,
-                which=which,
-                reach=_reach(dependences, which),
-                ticks=_ticks(run, column),
-                is_log=model.are_times,
-            )
-            shown = ", ".join(names[number] for number in which)
-            pictures.append(
-                picture(draw, alt=f"{shown} averaged over the cases, by {column.name}", width=3.2, height=2.5)
-            )
+    pictures = [
+        Panel(
+            _draw_dependence,
+            (
+                dependence,
+                names,
+                which,
+                _reach(dependences, which, is_log=model.are_times),
+                _ticks(run, column),
+            ),
+            alt=f"{', '.join(names[number] for number in which)} averaged over the cases, by {column.name}",
+            width=3.2,
+            height=2.5,
+        )
+        for column, dependence in zip(columns, dependences, strict=True)
+        for which in panels[:_MAX_VALUES]
+    ]
     words = (
         "Each picture sets one column to a value in all cases and averages the predictions over the cases,"
         " with the other columns unchanged. The band or bar contains 80 % of the posterior of that average,"
@@ -392,20 +320,21 @@ def _ticks(run: ReportedRun, column: InputColumn) -> Array:
     return np.quantile(values, np.linspace(0.02, 0.98, min(_MAX_TICKS, len(values))))
 
 
-def _reach(dependences: list[Dependence], which: list[int]) -> tuple[float, float]:
+def _reach(dependences: list[Dependence], which: list[int], *, is_log: bool) -> tuple[float, float, bool]:
+    """Return the ends of the scale that all columns share, and whether it is logarithmic."""
     low = min(float(one.low[:, which].min()) for one in dependences)
     high = max(float(one.high[:, which].max()) for one in dependences)
-    return low, high
+    margin = 0.06 * (high - low)
+    return (low / 1.1, high * 1.1, True) if is_log else (low - margin, high + margin, False)
 
 
 def _draw_dependence(
     axis: Axes,
     dependence: Dependence,
-    names: list[str],
+    names: Sequence[str],
     which: list[int],
-    reach: tuple[float, float],
+    reach: tuple[float, float, bool],
     ticks: Array,
-    is_log: bool,
 ) -> None:
     labels = all_shortened(names)
     for number in which:
@@ -415,7 +344,11 @@ def _draw_dependence(
         is_crowded = len("".join(levels)) > _MAX_LETTERS
         axis.set_xticks(dependence.points, levels, rotation=90 if is_crowded else 0)
         axis.margins(x=0.15)
-    _set_reach(axis, reach, is_log=is_log)
+    low, high, is_log = reach
+    if is_log:
+        set_log_scale(axis, "y")
+    if np.isfinite([low, high]).all() and low < high:
+        axis.set_ylim(low, high)
     if len(ticks):
         axis.plot(ticks, np.zeros(len(ticks)), "|", color=GREY, ms=5, transform=axis.get_xaxis_transform())
     axis.set_xlabel(shortened(dependence.column))
@@ -434,15 +367,3 @@ def _draw_value(axis: Axes, dependence: Dependence, number: int, name: str) -> N
         return
     axis.fill_between(dependence.points, low, high, color=colour, alpha=0.22, lw=0)
     axis.plot(dependence.points, mean, color=colour, label=name)
-
-
-def _set_reach(axis: Axes, reach: tuple[float, float], *, is_log: bool) -> None:
-    """Set the common scale of all columns, if their values are finite."""
-    low, high = reach
-    if is_log:
-        set_log_scale(axis, "y")
-        low, high = low / 1.1, high * 1.1
-    else:
-        low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
-    if np.isfinite([low, high]).all() and low < high:
-        axis.set_ylim(low, high)

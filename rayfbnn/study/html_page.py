@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from pathlib import Path
 
 from rayfbnn.data import Source, is_path
 from rayfbnn.output import tables
 from rayfbnn.output.lines import shortened
 from rayfbnn.output.whole_file import whole_file
-from rayfbnn.pictures.panels import Axes, set_log_scale
-from rayfbnn.reporting.page import Section, beside, check_installed, page, picture
+from rayfbnn.pictures.figures import Axes, Panel
+from rayfbnn.pictures.panels import set_log_scale
+from rayfbnn.reporting.page import Section, beside, check_installed, page
 from rayfbnn.study.files import Look, StudyFiles
 from rayfbnn.study.plan import Member
 from rayfbnn.study.study_status import ConfigurationStatus, StudyStatus, look_head, status_of_study
@@ -80,16 +80,14 @@ def _looks(configuration: ConfigurationStatus) -> str:
     if not configuration.looks:
         return tables.paragraph("No look has been taken yet.")
     last = configuration.looks[-1]
-    parts = [tables.paragraph(look_head(look)) for look in configuration.looks]
-    parts += [tables.paragraph(reason) for reason in last.reasons]
-    parts.append(
-        picture(
-            partial(_draw_rhat, looks=configuration.looks),
-            alt="Nested R-hat of each quantity at each look",
-            caption="Nested R-hat of each quantity against the work: draws of all chains of all members.",
-            width=6.0,
-            height=3.0,
-        )
+    sentences = [*(look_head(look) for look in configuration.looks), *last.reasons]
+    panel = Panel(
+        _draw_rhat,
+        (configuration.looks,),
+        alt="Nested R-hat of each quantity at each look",
+        caption="Nested R-hat of each quantity against the work: draws of all chains of all members.",
+        width=6.0,
+        height=3.0,
     )
     worst = _worst(last)
     rows = [
@@ -105,7 +103,7 @@ def _looks(configuration: ConfigurationStatus) -> str:
         "shared drift / sd",
         "seeds farthest from the middle",
     )
-    return "".join(parts) + tables.table(head, rows)
+    return "".join(map(tables.paragraph, sentences)) + beside([panel]) + tables.table(head, rows)
 
 
 def _worst(look: Look) -> list[str]:
@@ -140,14 +138,15 @@ def _members(study: StudyFiles, number: int, configuration: ConfigurationStatus)
             spreads[one.seed] = [float(value) for value in values.reshape(-1)[:: max(1, values.size // 2000)]]
     if not spreads:
         return table
-    drawing = picture(
-        partial(_draw_members, spreads=spreads),
+    panel = Panel(
+        _draw_members,
+        (spreads,),
         alt="Log likelihood of each member's draws",
         caption="Log likelihood of the draws of each member, side by side.",
         width=6.0,
         height=3.0,
     )
-    return beside([drawing]) + table
+    return beside([panel]) + table
 
 
 def _draw_members(axis: Axes, spreads: dict[int, list[float]]) -> None:

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from rayfbnn.answers.fit_diagnosis import FitDiagnosis
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.arrays import Array
+    from rayfbnn.data import Dataset
     from rayfbnn.draws.view import Draws
     from rayfbnn.reporting.reported_run import Cases
+    from rayfbnn.spec import RunSpec
 
 
 def report(
@@ -125,13 +127,19 @@ def _cases(store: Store, data: Source | None) -> Cases:
         return Cases.chosen_from(
             store.data.inputs, store.data.targets, "the training cases", is_held_out=False
         )
-    inputs, targets = read_cases(data, store.spec, store.data)
     named = str(data) if is_path(data) else "the table"
+    return Cases.chosen_from(*_with_targets(data, store.spec, store.data), named, is_held_out=True)
+
+
+def _with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple[Array, Array]:
+    """Return the inputs and targets of cases; ConfigError if they have no targets."""
+    inputs, targets = read_cases(data, spec, training)
     if targets is None:
+        named = data if is_path(data) else "the table"
         raise ConfigError(
             f"data: {named} has no targets to compare with predictions; add them, or leave it out"
         )
-    return Cases.chosen_from(inputs, targets, named, is_held_out=True)
+    return inputs, targets
 
 
 def _labels(places: Sequence[Place]) -> list[str]:
@@ -172,8 +180,8 @@ def plot(
     out
         The folder for the pictures; created if it does not exist.
     data
-        Cases with their targets, for a picture of predictions against these targets, an overview, and the
-        errors by iteration: of single draws, and of the predictive mean of the draws so far.
+        Cases with their targets, for a picture of predictions against these targets, and for the errors by
+        iteration: of single draws, and of the predictive mean of the draws so far.
     input_name
         Name of the input that the predictive bands run along. The default is the first input.
     skip, last, chains
@@ -197,12 +205,7 @@ def plot(
             ]
     cases = None
     if data is not None:
-        inputs, targets = read_cases(data, run.spec, run.data)
-        if targets is None:
-            named = data if is_path(data) else "the table"
-            raise ConfigError(
-                f"data: {named} has no targets to compare with predictions; add them, or leave it out"
-            )
+        inputs, targets = _with_targets(data, run.spec, run.data)
         cases = predict(path, data=data, skip=skip, last=last, chains=chains), inputs, targets
     diagnosis = None
     if run.kind != "approximate":
@@ -226,52 +229,36 @@ def _pictures(
     """
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.answers.errors_by_iteration import errors_by_iteration
-    from rayfbnn.pictures.along_input import predictive_bands, relevance_groups, relevance_of_inputs
-    from rayfbnn.pictures.chains import autocorrelation_by_lag, rhat_and_ess, traces_and_ranks
-    from rayfbnn.pictures.predicted import (
-        has_survival_curves,
-        overview,
-        predicted_against_actual,
-        survival_curves,
-    )
-    from rayfbnn.pictures.sampling import (
-        energy_errors,
-        errors_by_stepsize,
-        ladder_pictures,
-        objective_by_step,
-        plot_errors_by_iteration,
-    )
+    from rayfbnn.pictures import along_input, chains, predicted, sampling
+    from rayfbnn.pictures.figures import arrange
 
     pictures, weighed = [], draws_weighed(run)
     if isinstance(diagnosis, Diagnosis):
-        pictures = [
-            traces_and_ranks(run, folder / "traces.png"),
-            rhat_and_ess(diagnosis, folder / "convergence.png"),
+        pictures += [
+            chains.traces_and_ranks(run, folder / "traces.png"),
+            chains.rhat_and_ess(diagnosis, folder / "convergence.png"),
         ]
         if diagnosis.ladders is not None and diagnosis.ladders.evidence is not None:
-            of_ladders = diagnosis.ladders.evidence
-            pictures.append(ladder_pictures(run, of_ladders, folder / "ladder.png"))
+            of_ladders = sampling.ladder_panels(run, diagnosis.ladders.evidence)
+            pictures.append(arrange(folder / "ladder.png", of_ladders, columns=2))
     if run.kind == "mcmc":
-        pictures.append(autocorrelation_by_lag(run, folder / "autocorrelation.png"))
-    if (by_stepsize := errors_by_stepsize(run)) is not None:
-        pictures.append(energy_errors(by_stepsize, folder / "energy_errors.png"))
+        pictures.append(chains.autocorrelation_by_lag(run, folder / "autocorrelation.png"))
+    if (by_stepsize := sampling.errors_by_stepsize(run)) is not None:
+        pictures.append(sampling.energy_errors(by_stepsize, folder / "energy_errors.png"))
     if run.kind == "approximate":
-        pictures = [objective_by_step(run, folder / "objective.png")]
-    pictures += [
-        predictive_bands([weighed], folder / "bands.png", input_name=input_name),
-    ]
-    if relevance_groups(run):
-        pictures.append(relevance_of_inputs(run, folder / "relevance.png"))
-    if has_survival_curves(run):
-        pictures.append(survival_curves(weighed, folder / "survival.png"))
+        pictures.append(arrange(folder / "objective.png", [sampling.objective_panel(run)]))
+    pictures.append(along_input.predictive_bands([weighed], folder / "bands.png", input_name=input_name))
+    if along_input.relevance_groups(run):
+        pictures.append(along_input.relevance_of_inputs(run, folder / "relevance.png"))
+    if predicted.has_survival_curves(run):
+        pictures.append(predicted.survival_curves(weighed, folder / "survival.png"))
     if cases is not None:
-        pictures.append(predicted_against_actual(weighed, *cases, folder / "predicted.png"))
-        if isinstance(diagnosis, Diagnosis):
-            pictures.append(overview(run, diagnosis, *cases, folder / "overview.png"))
-        by_iteration = errors_by_iteration(run, *cases[1:]) if run.kind == "mcmc" else None
-        if by_iteration is not None:
-            path = folder / "errors.png"
-            pictures.append(plot_errors_by_iteration(by_iteration, path, numbers=run.chain_numbers))
+        pictures.append(predicted.predicted_against_actual(weighed, *cases, folder / "predicted.png"))
+        errors = errors_by_iteration(run, *cases[1:]) if run.kind == "mcmc" else None
+        if errors is not None:
+            pictures.append(
+                sampling.plot_errors_by_iteration(errors, folder / "errors.png", run.chain_numbers)
+            )
     return pictures
 
 

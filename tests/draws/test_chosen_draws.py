@@ -115,10 +115,13 @@ def test_pictures_are_of_the_chosen_draws(
 ) -> None:
     from rayfbnn.pictures import chains
 
-    drawn, draw = [], chains.draw_traces
-    monkeypatch.setattr(
-        chains, "draw_traces", lambda *rows, **more: (drawn.append(more), draw(*rows, **more))
-    )
+    drawn, panels = [], chains.trace_panels
+
+    def noted(of_quantities: Any, numbers: Any) -> Any:
+        drawn.append(numbers)
+        return panels(of_quantities, numbers)
+
+    monkeypatch.setattr(chains, "trace_panels", noted)
     command = [
         "plot",
         str(store),
@@ -129,7 +132,7 @@ def test_pictures_are_of_the_chosen_draws(
     ]
     result = CliRunner().invoke(cli.app, [*command, *IN_SHELL])
     assert result.exit_code == 0, result.output
-    assert drawn == [{"numbers": (1, 2, 4)}]
+    assert drawn == [(1, 2, 4)]
     assert (tmp_path / "plots" / "errors.png").exists()
 
 

@@ -23,7 +23,7 @@ from rayfbnn.draws.held import Held  # noqa: E402
 from rayfbnn.errors import ConfigError  # noqa: E402
 from rayfbnn.pictures import along_input, chains, predicted, sampling
 from rayfbnn.pictures.chains import describe_quantity  # noqa: E402
-from rayfbnn.pictures.panels import kaplan_meier  # noqa: E402
+from rayfbnn.pictures.predicted import kaplan_meier  # noqa: E402
 from tests.support.store.standin_store import (  # noqa: E402
     PIECEWISE,
     log_hazards_by_hand,
@@ -145,29 +145,6 @@ def test_bars_whatever_the_number_of_draws(n_draws: int, tmp_path: Path, figures
     check_picture(chains.rhat_and_ess(diagnose_draws(run), tmp_path / "bars.png"), figures)
 
 
-@pytest.mark.parametrize("n_draws", [1, 40])
-def test_overview(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
-    run = make_run(make_spec(), n_draws=n_draws)
-    unseen = make_data(run.spec, 30, seed=41)
-    prediction = predict_from_draws([run], unseen.inputs, unseen.targets)
-    path = predicted.overview(
-        run, diagnose_draws(run), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png", title="Arm"
-    )
-    check_picture(path, figures)
-    assert figures[0].get_suptitle().startswith(f"Arm: 4 chains of {n_draws} draws; squared error")
-
-
-def test_overview_where_every_sigma_is_fixed(tmp_path: Path, figures: list[Any]) -> None:
-    fixed = {f"network__priors__{group}": "1" for group in ("ih0", "bh0", "ho0")}
-    run = make_run(make_spec(model__noise="0.3", **fixed), n_draws=20)
-    unseen = make_data(run.spec, 30, seed=41)
-    prediction = predict_from_draws([run], unseen.inputs, unseen.targets)
-    path = predicted.overview(
-        run, diagnose_draws(run), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png"
-    )
-    check_picture(path, figures)
-
-
 def test_autocorrelations_by_lag(tmp_path: Path, figures: list[Any]) -> None:
     run, _ = prepared(model__noise="0.3:4:2", chains=9)
     check_picture(chains.autocorrelation_by_lag(run, tmp_path / "autocorrelation.png"), figures)
@@ -234,7 +211,7 @@ def course(first: int, n_draws: int, height: float) -> Course:
 def test_errors_by_iteration(measure: Any, tmp_path: Path, figures: list[Any]) -> None:
     both = ErrorsByIteration(measure, 30, course(21, 20, 5.0), course(11, 5, 500.0), (11, 16, 21))
     both.warmup.of_draws[0, 0] = np.inf
-    check_picture(sampling.plot_errors_by_iteration(both, tmp_path / "errors.png"), figures)
+    check_picture(sampling.plot_errors_by_iteration(both, tmp_path / "errors.png", range(3)), figures)
     left, right = figures[0].axes
     assert [len(axis.lines) for axis in (left, right)] == [3 + 3 + 2, 3 + 1]  # of chains, borders, together
     assert (left.get_xlim(), right.get_xlim()) == ((10.5, 40.5), (20.5, 40.5))
@@ -246,7 +223,7 @@ def test_errors_of_a_single_draw_or_of_none_that_is_finite(tmp_path: Path, figur
     lost = Course(np.array([1, 2]), *(np.full((1, 2), np.nan),) * 2, np.full(2, np.nan))
     for kept in (course(1, 1, 1.0), lost):
         sampling.plot_errors_by_iteration(
-            ErrorsByIteration("error_rate", 3, kept, None, ()), tmp_path / "e.png"
+            ErrorsByIteration("error_rate", 3, kept, None, ()), tmp_path / "e.png", range(len(kept.of_draws))
         )
     assert len(figures) == 2
 
@@ -286,12 +263,12 @@ def test_without_matplotlib_the_error_says_what_to_install(
     ("name", "words"),
     [
         ("sigma_ih0", "sigma_ih0: weights, inputs to hidden layer 0"),
-        ("sigma_h0h1", "sigma_h0h1: weights, hidden layer 0 to 1"),
+        ("sigma_h0h1", "sigma_h0h1: weights, hidden layer 0 to hidden layer 1"),
         ("sigma_ih0_unit[x1]", "sigma_ih0_unit[x1]: weights, inputs to hidden layer 0, those of one unit"),
         ("sigma_noise[y1]", "sigma_noise[y1]: noise, one target"),
         ("rms_ho0", "rms_ho0: weights, hidden layer 0 to outputs"),
         ("sigma_noise_common", "sigma_noise_common: noise"),
-        ("sigma_bo", "sigma_bo: output biases"),
+        ("sigma_bo", "sigma_bo: biases of outputs"),
         ("sigma_th1", "sigma_th1: offsets of hidden layer 1"),
         ("log_prior", "log_prior"),
         ("adjustment_ah1", "adjustment_ah1: adjustments of hidden layer 1, geometric mean"),

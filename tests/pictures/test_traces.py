@@ -15,8 +15,8 @@ from rayfbnn.output.lines import shortened  # noqa: E402
 from rayfbnn.pictures.chains import (  # noqa: E402
     describe_quantity,  # noqa: E402
     draw_trace,
-    draw_traces,
     points_of_each,
+    trace_panels,
 )
 from rayfbnn.pictures.figures import CHAIN_COLOURS  # noqa: E402
 from tests.support.store.standin_store import normal  # noqa: E402
@@ -24,7 +24,10 @@ from tests.support.store.standin_store import normal  # noqa: E402
 
 def axes_of_traces(drawn: dict[str, Any]) -> Any:
     axes = Figure().subplots(len(drawn), 2, squeeze=False)
-    draw_traces(axes, drawn)
+    numbers = range(len(next(iter(drawn.values()))))
+    for axis, panel in zip(axes.flat, trace_panels(drawn, numbers), strict=True):
+        panel.draw(axis, *panel.args)
+        axis.set_title(panel.title)
     return axes
 
 
@@ -83,7 +86,7 @@ def test_a_legend_counts_the_outlying_chains_that_it_does_not_name() -> None:
 
 def test_the_legend_has_the_numbers_that_chains_have_in_the_store() -> None:
     axis = Figure().subplots()
-    draw_trace(axis, normal(3, (4, 50)), "log_prior", outlying=[2], numbers=[5, 10, 15, 20])
+    draw_trace(axis, normal(3, (4, 50)), "log_prior", [2], [5, 10, 15, 20])
     assert legend_of(axis) == ["chain 15"]
     assert axis.lines[2].get_color() == CHAIN_COLOURS[3]
 

@@ -51,7 +51,7 @@ def test_the_demo_samples_reports_and_says_where_the_pictures_are(tmp_path: Path
     assert "sigma_noise" in result.stdout and "rhat" in result.stdout
     assert re.search(r"squared_error +[0-9.]+ \+- [0-9.]+", result.stdout)
     pictures = [line for line in result.stdout.splitlines() if line.endswith(".png")]
-    assert str(tmp_path / "demo" / "overview.png") in pictures
+    assert str(tmp_path / "demo" / "predicted.png") in pictures
     assert all(Path(picture).read_bytes().startswith(b"\x89PNG") for picture in pictures)
     assert len((tmp_path / "demo" / "predictions.csv").read_text().splitlines()) == 201
 

@@ -142,7 +142,7 @@ def test_plot_makes_every_picture(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the plots extra is not installed")
     data = ("--data", folder / "train.csv")
     pictures = succeeded("plot", folder / "run.zarr", "--out", tmp_path / "plots", *data).split()
-    assert {Path(picture).name for picture in pictures} >= {"traces.png", "bands.png", "overview.png"}
+    assert {Path(picture).name for picture in pictures} >= {"traces.png", "bands.png", "predicted.png"}
 
 
 def test_evidence_needs_no_phases(folder: Path) -> None:
