@@ -105,16 +105,15 @@ class Prediction:
         more = len(self.table) - len(rows)
         left_out = tables.paragraph(f"and {more:,} more cases") if more else ""
         verdicts = "".join(one._repr_html_() for one in (self.verdict, self.fit) if one is not None)
-        return self.measures_html() + tables.frame(rows, "case") + left_out + verdicts
+        measures = [(name.replace("_", " "), *values) for name, values in self.measures.items()]
+        summary = tables.table(("", "mean", "standard error"), measures)
+        return summary + tables.frame(rows, "case") + left_out + verdicts
 
-    def measures_html(self) -> str:
-        """Return the summary as HTML: a row for each measure, with its standard error."""
-        rows = [
-            (name.replace("_", " "), value, self.summary.get(f"{name}_se"))
-            for name, value in self.summary.items()
-            if not name.endswith("_se")
-        ]
-        return tables.table(("", "mean", "standard error"), rows)
+    @property
+    def measures(self) -> dict[str, tuple[float, float | None]]:
+        """The measures of the summary by name, each with its standard error if there is one."""
+        names = (name for name in self.summary if not name.endswith("_se"))
+        return {name: (self.summary[name], self.summary.get(f"{name}_se")) for name in names}
 
     def to_json(self) -> str:
         """Return the summary and the verdicts as one JSON object; unknown values are null."""

@@ -30,23 +30,30 @@ def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None 
     store  the store of a run with this configuration, if any
     data   the training cases of a configuration, if they have been read
     """
+    blocks = described(spec, store=store, data=data).values()
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+def described(
+    spec: RunSpec, *, store: Store | None = None, data: Dataset | None = None
+) -> dict[str, list[str]]:
+    """Return the lines of `describe` by subject: network, priors, data, method, store, defaults."""
     targets = None if data is None else data.targets
     if store is not None and spec.n_parts > 1:
         targets = store.targets
-    parts = [
-        _network(spec),
-        _priors(spec),
-        [
+    return {
+        "network": _network(spec),
+        "priors": _priors(spec),
+        "data": [
             *describe_data(spec, store),
             *describe_skewness(spec, targets),
             *describe_parts(spec, targets),
             *([] if data is None else [f"  remark: {text}" for text in remarks(spec, data)]),
         ],
-        _describe_method(spec, store),
-        _size_of_store(spec, store) if spec.fit is None else [],
-        _defaults(spec),
-    ]
-    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+        "method": _describe_method(spec, store),
+        "store": _size_of_store(spec) if spec.fit is None and store is None else [],
+        "defaults": _defaults(spec),
+    }
 
 
 def _network(spec: RunSpec) -> list[str]:
@@ -59,10 +66,7 @@ def _network(spec: RunSpec) -> list[str]:
         f"  {group.name:<6}{group_in_words(group.name):<{padding}}{_size(group):>16}{_omissions(spec, group)}"
         for group in network.groups()
     ]
-    return [
-        f"Network: {' - '.join(layers)}, {network.n_parameters:,} parameters",
-        *groups,
-    ]
+    return [f"Network: {' - '.join(layers)}, {network.n_parameters:,} parameters", *groups]
 
 
 def _layer(layer: LayerSpec) -> str:
@@ -90,7 +94,7 @@ def _priors(spec: RunSpec) -> list[str]:
         unit = "source unit" if group.is_weights else None
         text = spec.network_keys.priors[group.name]
         lines += _prior(group.name, text, group.prior, group.shape[0], unit=unit, parameter="parameter")
-        lines.append(f"        {prior_in_words(group)}")
+        lines.append(f"        {_prior_in_words(group)}")
     for name, alpha in spec.network.adjustments.items():
         low, high = sigma_range(alpha, 1.0)
         layer = "the outputs" if name == "ao" else f"hidden layer {name[2:]}"
@@ -100,15 +104,12 @@ def _priors(spec: RunSpec) -> list[str]:
         lines.append(
             f"        factor on the sigmas into each unit: alpha {alpha:g}, 5-95 % from {low} to {high}"
         )
-    for name, parameter, words in (
-        ("noise", "case", noise_in_words),
-        ("dispersion", None, dispersion_in_words),
-    ):
+    for name, parameter in (("noise", "case"), ("dispersion", None)):
         prior = getattr(spec.model, name)
         if prior is not None:
             text = getattr(spec.model_keys, name)
             lines += _prior(name, text, prior, 1, unit="target", parameter=parameter)
-            lines.append(f"        {words(prior)}")
+            lines.append(f"        {_targets_in_words(name, prior)}")
     return lines
 
 
@@ -178,9 +179,7 @@ def _number_from_log(log_value: float) -> str:
     return f"{math.exp(log_value - exponent * math.log(10)):.2f}e{exponent:+d}"
 
 
-def _size_of_store(spec: RunSpec, store: Store | None) -> list[str]:
-    if store is not None:
-        return []
+def _size_of_store(spec: RunSpec) -> list[str]:
     n_files, n_bytes = planned_size(spec, 1)
     at_most = "at most " if spec.has_open_length else ""
     return [
@@ -234,47 +233,32 @@ def _describe_fit(approximation: Approximation) -> list[str]:
     return lines
 
 
-def prior_in_words(group: GroupSpec) -> str:
+def _prior_in_words(group: GroupSpec) -> str:
     """Return a sentence such as "The weights from the inputs to hidden layer 0 share an unknown sigma."."""
-    name = parameters_in_words(group.name)
-    by_unit = ""
-    if group.is_weights and math.isfinite(group.prior.alphas[1]):
+    common, by_unit, by_parameter = map(math.isfinite, group.prior.alphas)
+    if group.prior.mixture is not None:
+        sigma = "come from a mixture of two Gaussians"
+    else:
+        is_known = not common and group.prior.rectified is None
+        sigma = "have a known sigma" if is_known else "share an unknown sigma"
+    sentence = f"The {parameters_in_words(group.name)} {sigma}."
+    if group.is_weights and by_unit:
         source = "input" if group.name[0] == "i" else "unit"
-        by_unit = (
+        sentence += (
             f" Each {source} also has its own sigma around the shared one, so {source}s that carry no"
             " information can be turned off."
         )
-    return f"The {name} {_sigma(group.prior)}.{by_unit}{_tails(group.prior)}"
+    return sentence + (" Some may be much larger than the others." if by_parameter else "")
 
 
-def noise_in_words(prior: PriorSpec) -> str:
-    """Return a sentence about the noise, such as "The noise has an unknown sigma."."""
-    known, each = _sigma_of_targets(prior)
-    tails = " Its tails are heavier than Gaussian ones." if math.isfinite(prior.alphas[2]) else ""
-    return f"The noise has {known}.{each}{tails}"
-
-
-def dispersion_in_words(prior: PriorSpec) -> str:
-    """Return two sentences about the dispersion of counts, such as "The dispersion has an unknown sigma."."""
-    known, each = _sigma_of_targets(prior)
-    return (
-        f"The dispersion has {known}, the standard deviation of a Gamma variable of mean 1 that multiplies"
-        f" the rate of each count.{each}"
-    )
-
-
-def _sigma_of_targets(prior: PriorSpec) -> tuple[str, str]:
-    known = "a known sigma" if math.isinf(prior.alphas[0]) else "an unknown sigma"
-    return known, " Each target also has its own sigma around it." if math.isfinite(prior.alphas[1]) else ""
-
-
-def _sigma(prior: PriorSpec) -> str:
-    if prior.mixture is not None:
-        return "come from a mixture of two Gaussians"
-    if math.isinf(prior.alphas[0]) and prior.rectified is None:
-        return "have a known sigma"
-    return "share an unknown sigma"
-
-
-def _tails(prior: PriorSpec) -> str:
-    return " Some may be much larger than the others." if math.isfinite(prior.alphas[2]) else ""
+def _targets_in_words(name: str, prior: PriorSpec) -> str:
+    """Return sentences about noise or dispersion, such as "The noise has an unknown sigma."."""
+    common, by_target, by_case = map(math.isfinite, prior.alphas)
+    sentence = f"The {name} has {'an unknown' if common else 'a known'} sigma"
+    if name == "dispersion":
+        sentence += (
+            ", the standard deviation of a Gamma variable of mean 1 that multiplies the rate of each count"
+        )
+    sentence += "." + (" Each target also has its own sigma around it." if by_target else "")
+    heavier = " Its tails are heavier than Gaussian ones." if by_case and name == "noise" else ""
+    return sentence + heavier

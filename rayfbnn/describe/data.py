@@ -46,26 +46,22 @@ def describe_data(spec: RunSpec, store: Store | None) -> list[str]:
     else:
         lines = [f"Data: {source}, {encoding.n_cases:,} cases", *_columns(encoding)]
     lines.append(f"  targets {', '.join(spec.data.targets)} ({model.in_words}); standardised: {standardized}")
-    if encoding is not None:
-        lines += _labels(encoding)
+    for target, labels in ({} if encoding is None else encoding.labels).items():
+        lines += _listed(f"labels of {target}:", [f"{label} ({n})" for n, label in enumerate(labels)])
     if spec.data.censored is not None:
         lines.append(f"  times are censored where {spec.data.censored} is 1 or true")
     if spec.data.event is not None:
         lines.append(f"  times are those of events where {spec.data.event} is 1 or true, and else censored")
-    lines += _transforms(spec)
+    without_mean = "" if model.has_exponential_moments else "; it has no mean, predict its median"
+    lines += [
+        f"  {name} on a log scale: the network models log({name}){without_mean}"
+        for name in spec.data.transform or {}
+    ]
     lines += [f"  {remark}" for remark in model.remarks]
     if spec.temperature != 1:
         power = f"the likelihood to the power {1 / spec.temperature:.4g}"
         lines.append(f"  temperature {spec.temperature:g}: {power}")
     return lines
-
-
-def _transforms(spec: RunSpec) -> list[str]:
-    without_mean = "" if spec.data_model.has_exponential_moments else "; it has no mean, predict its median"
-    return [
-        f"  {name} on a log scale: the network models log({name}){without_mean}"
-        for name in spec.data.transform or {}
-    ]
 
 
 def describe_skewness(spec: RunSpec, targets: Array | None) -> list[str]:
@@ -99,32 +95,18 @@ def _columns(encoding: Encoding) -> list[str]:
 
 def _column(column: InputColumn, n_cases: int) -> str:
     levels = ", ".join(column.levels)
-    match column.kind:
-        case "levels":
-            text = f"{len(column.levels)} levels, an input of 0 or 1 for each: {levels}"
-        case "ordered":
-            text = f"the place from 0 among the levels {levels}"
-        case "missing":
-            text = "only whether it is missing, because all its values are equal"
-        case "exposure":
-            text = "its logarithm is added to the outputs, so it multiplies the means (the exposure)"
-        case _:
-            text = "the number"
+    text = {
+        "levels": f"{len(column.levels)} levels, an input of 0 or 1 for each: {levels}",
+        "ordered": f"the place from 0 among the levels {levels}",
+        "missing": "only whether it is missing, because all its values are equal",
+        "exposure": "its logarithm is added to the outputs, so it multiplies the means (the exposure)",
+        "number": "the number",
+    }[column.kind]
     if not column.n_missing:
         return text
     if column.median is not None:
         text += f", {column.median:g} where it is missing"
     return f'{text}; "{column.indicator_names[0]}" in {column.n_missing:,} of {n_cases:,} cases'
-
-
-def _labels(encoding: Encoding) -> list[str]:
-    return [
-        line
-        for target, labels in encoding.labels.items()
-        for line in _listed(
-            f"labels of {target}:", [f"{label} ({number})" for number, label in enumerate(labels)]
-        )
-    ]
 
 
 def _listed(what: str, names: tuple[str, ...] | list[str]) -> list[str]:
@@ -145,14 +127,18 @@ def describe_parts(spec: RunSpec, targets: Array | None) -> list[str]:
     if spec.n_parts == 1:
         return ["  cases in random order"] if spec.data.shuffle else []
     order = "of cases in random order" if spec.data.shuffle else "of cases in the order of the table"
-    n_cases = _n_cases(spec, targets)
-    sizes = _sizes(spec.n_parts, n_cases)
-    lines = [f"  {spec.n_parts} parts {order}{sizes}; chains travel from part to part"]
-    if n_cases is not None:
-        lines += [f"  {text}" for text in _visits(spec, n_cases)]
-    if targets is not None:
-        lines += [f"  warning: {text}" for text in unlike_parts(spec, targets)]
-    return lines
+    line = f"  {spec.n_parts} parts {order}{{}}; chains travel from part to part"
+    if targets is None and spec.encoding is None:
+        return [line.format("")]
+    n_cases = spec.encoding.n_cases if targets is None and spec.encoding is not None else len(targets)
+    least, most = n_cases // spec.n_parts, -(-n_cases // spec.n_parts)
+    sizes = f", {least:,} in each" if least == most else f", {least:,} or {most:,} in each"
+    warnings = [] if targets is None else unlike_parts(spec, targets)
+    return [
+        line.format(sizes),
+        *(f"  {text}" for text in _visits(spec, n_cases)),
+        *(f"  warning: {text}" for text in warnings),
+    ]
 
 
 def unlike_parts(spec: RunSpec, targets: Array) -> list[str]:
@@ -172,42 +158,29 @@ def unlike_parts(spec: RunSpec, targets: Array) -> list[str]:
     for name, column in zip(spec.data.targets, targets.T, strict=True):
         values = np.abs(column) if spec.data_model.are_times else column  # censored times are negative
         parts = [part[~np.isnan(part)] for part in (values[first:end] for first, end in ends)]
-        difference = _of_labels(parts) if spec.data_model.has_labels else _of_numbers(parts)
-        if difference:
+        if difference := _difference(parts, are_labels=spec.data_model.has_labels):
             lines.append(f"{name} differs between the parts: {difference}; {advice}")
     return lines
 
 
-def _of_labels(parts: list[Array]) -> str:
-    """Describe how the shares of labels differ between parts; "" if by no more than chance."""
-    import scipy.stats
-
-    labels = np.unique(np.concatenate(parts))
-    counts = np.array([[(part == label).sum() for label in labels] for part in parts])
-    counts = counts[counts.sum(axis=1) > 0]
-    if counts.shape[0] < 2 or counts.shape[1] < 2:
-        return ""
-    p = float(scipy.stats.chi2_contingency(counts).pvalue)
-    if p >= _RARE:
-        return ""
-    shares = counts / counts.sum(axis=1, keepdims=True)
-    widest = int(np.argmax(np.ptp(shares, axis=0)))
-    lowest, highest = shares[:, widest].min(), shares[:, widest].max()
-    return f"the share of label {labels[widest]:g} ranges from {lowest:.2f} to {highest:.2f} (p = {p:.1g})"
-
-
-def _of_numbers(parts: list[Array]) -> str:
-    """Describe how means differ between parts; "" if by no more than chance."""
+def _difference(parts: list[Array], *, are_labels: bool) -> str:
+    """Describe how shares of labels or means differ between parts; "" if by no more than chance."""
     import scipy.stats
 
     filled = [part for part in parts if len(part)]
-    if len(filled) < 2 or len(np.unique(np.concatenate(filled))) < 2:
+    values = np.unique(np.concatenate(parts))
+    if len(filled) < 2 or len(values) < 2:
         return ""
-    p = float(scipy.stats.kruskal(*filled).pvalue)
-    if p >= _RARE:
-        return ""
-    means = [part.mean() for part in filled]
-    return f"the mean ranges from {plain(min(means), 3)} to {plain(max(means), 3)} (p = {p:.1g})"
+    if not are_labels:
+        p, means = float(scipy.stats.kruskal(*filled).pvalue), [part.mean() for part in filled]
+        ends = f"the mean ranges from {plain(min(means), 3)} to {plain(max(means), 3)}"
+    else:
+        counts = np.array([[(part == label).sum() for label in values] for part in filled])
+        p, shares = float(scipy.stats.chi2_contingency(counts).pvalue), counts / counts.sum(axis=1)[:, None]
+        widest = int(np.argmax(np.ptp(shares, axis=0)))
+        lowest, highest = shares[:, widest].min(), shares[:, widest].max()
+        ends = f"the share of label {values[widest]:g} ranges from {lowest:.2f} to {highest:.2f}"
+    return f"{ends} (p = {p:.1g})" if p < _RARE else ""
 
 
 def _visits(spec: RunSpec, n_cases: int) -> list[str]:
@@ -216,7 +189,7 @@ def _visits(spec: RunSpec, n_cases: int) -> list[str]:
     chains = "1 chain" if length.n_chains == 1 else f"{length.n_chains} chains"
     cases = f"{math.ceil(n_cases / spec.n_parts):,} cases"
     lines = [
-        f"a visit takes about {_milliseconds(length.seconds)} at the usual speed of a core: one gradient of"
+        f"a visit takes about {1000 * length.seconds:.2g} ms at the usual speed of a core: one gradient of"
         f" {chains} at {cases}"
     ]
     if length.takes_star(length.n_batches + 1):
@@ -230,28 +203,11 @@ def _visits(spec: RunSpec, n_cases: int) -> list[str]:
         lines.append("chains go round the workers (a ring), because partial gradients follow one another")
     if length.is_short:
         lines.append(
-            f"warning: if visits are shorter than {_milliseconds(length.worth_seconds)}, messages take more"
+            f"warning: if visits are shorter than {1000 * length.worth_seconds:.2g} ms, messages take more"
             " than a tenth of the workers' time; use fewer parts, more chains in a batch, or no parts if all"
             " cases fit into one worker"
         )
     return lines
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.2g} ms"
-
-
-def _n_cases(spec: RunSpec, targets: Array | None) -> int | None:
-    if targets is not None:
-        return len(targets)
-    return None if spec.encoding is None else spec.encoding.n_cases
-
-
-def _sizes(n_parts: int, n_cases: int | None) -> str:
-    if n_cases is None:
-        return ""
-    least, most = n_cases // n_parts, -(-n_cases // n_parts)
-    return f", {least:,} in each" if least == most else f", {least:,} or {most:,} in each"
 
 
 # Numbers that often mark missing values.

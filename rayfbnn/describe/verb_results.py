@@ -66,13 +66,11 @@ def _share(acceptance: float | None) -> str:
 
 def prediction_text(prediction: Prediction) -> str:
     """Return a line for each measure of the summary, with its standard error."""
-    summary = prediction.summary
-    width = max(18, 2 + max(len(name) for name in summary if not name.endswith("_se")))
+    width = max(18, 2 + max(map(len, prediction.measures)))
     lines = []
-    for name, value in summary.items():
-        if not name.endswith("_se"):
-            error = f" +- {plain(summary[f'{name}_se'], 2)}" if f"{name}_se" in summary else ""
-            lines.append(f"{name:<{width}}{plain(value, 5)}{error}{_with_equal_weights(prediction, name)}")
+    for name, (value, error) in prediction.measures.items():
+        with_error = "" if error is None else f" +- {plain(error, 2)}"
+        lines.append(f"{name:<{width}}{plain(value, 5)}{with_error}{_with_equal_weights(prediction, name)}")
     if prediction.fit is not None:
         lines.append(f"{'fit':<{width}}{prediction.fit.grade}{_p_value_text(prediction.fit)}")
     return "\n".join(lines + [f"{name:<{width}}{words}" for name, words in _choices(prediction.stores)])

@@ -85,6 +85,12 @@ def paragraph(text: str) -> str:
     return f"<p>{html.escape(text)}</p>" if text else ""
 
 
+def preformatted(text: str, *, summary: str = "") -> str:
+    """Return lines of text as they are, hidden behind a summary if one is given."""
+    lines = f"<pre>{html.escape(text)}</pre>"
+    return f"<details><summary>{html.escape(summary)}</summary>{lines}</details>" if summary else lines
+
+
 def grade_badge(grade: str, *, is_ok: bool) -> Html:
     """Return a grade of a verdict, marked as good or bad."""
     kind = "good" if is_ok else "bad"

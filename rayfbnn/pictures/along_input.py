@@ -21,7 +21,6 @@ from rayfbnn.output.lines import all_shortened, shortened
 from rayfbnn.pictures.figures import BLUE, GREY, SKY, Axes, Panel, arrange, series_colour
 from rayfbnn.pictures.panels import (
     draw_band,
-    draw_probabilities,
     draw_targets,
     logarithmic,
     name_rows,
@@ -103,21 +102,15 @@ def _draw_predictions(
     has_legend: bool,
 ) -> None:
     data, model = runs[0].data, runs[0].spec.data_model
-    name, points, x = data.target_names[target], inputs[:, column], data.inputs[:, column]
+    name, points = data.target_names[target], inputs[:, column]
     if model.has_labels:
-        draw_probabilities(
-            axis,
-            points,
-            table[model.probability_columns(data.target_names)].to_numpy(),
-            x,
-            model.labelled_cases(data.targets),
-            names=model.probability_words(data.target_names),
-            bands=probability_bands(runs, inputs),
-        )
+        _draw_probabilities(axis, runs, inputs, column, table)
     else:
         y = data.targets[:, target]
         draw_band(axis, points, table, name)
-        draw_targets(axis, x, y, are_times=model.are_times, is_only_input=data.n_inputs == 1)
+        draw_targets(
+            axis, data.inputs[:, column], y, are_times=model.are_times, is_only_input=data.n_inputs == 1
+        )
         axis.set_ylabel(shortened(name))
         if runs[0].kind == "prior" and not model.are_times:
             ends = np.stack([table[f"{name}_{end}"] for end in ("q10", "q90", "q01", "q99")])
@@ -125,6 +118,25 @@ def _draw_predictions(
     axis.set(xlabel=shortened(data.input_names[column]), xlim=(points[0], points[-1]))
     if has_legend:
         axis.legend(loc="best")
+
+
+def _draw_probabilities(
+    axis: Axes, runs: Sequence[Draws], inputs: Array, column: int, table: pd.DataFrame
+) -> None:
+    """Draw probabilities as lines, and cases as ticks in the colour of the label, below for its opposite."""
+    data, model = runs[0].data, runs[0].spec.data_model
+    x, cases = inputs[:, column], data.inputs[:, column]
+    columns = model.probability_columns(data.target_names)
+    names = all_shortened(model.probability_words(data.target_names))
+    low, high = probability_bands(runs, inputs)
+    for number, of_cases in enumerate(model.labelled_cases(data.targets)):
+        colour, label = series_colour(number), None if number else "80 % of draws"
+        axis.fill_between(x, low[:, number], high[:, number], color=colour, alpha=0.22, lw=0, label=label)
+        axis.plot(x, table[columns[number]], color=colour, label=names[number])
+        for chosen, height in zip(of_cases, (1.04, -0.04), strict=True):
+            if chosen is not None:  # a label without an opposite
+                axis.plot(cases[chosen], np.full(chosen.sum(), height), "|", color=colour, ms=6, alpha=0.7)
+    axis.set(ylim=(-0.08, 1.08), ylabel="probability")
 
 
 def function_lines(

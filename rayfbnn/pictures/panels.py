@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.output.lines import all_shortened, shortened
-from rayfbnn.pictures.figures import BLUE, GREY, SKY, Axes, series_colour
+from rayfbnn.pictures.figures import BLUE, GREY, SKY, Axes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,39 +43,6 @@ def draw_targets(axis: Axes, x: Array, y: Array, *, are_times: bool, is_only_inp
             axis.plot(x[y < 0], -y[y < 0], label="censored", **{**points, "mfc": "none", "mew": 0.7})
         x, y = x[~(y < 0)], y[~(y < 0)]
     axis.plot(x, y, label=label, **points)
-
-
-def draw_probabilities(
-    axis: Axes,
-    x: Array,
-    probabilities: Array,
-    x_data: Array,
-    labelled: Sequence[tuple[Array, Array | None]],
-    *,
-    names: Sequence[str],
-    bands: tuple[Array, Array],
-) -> None:
-    """Draw probabilities as lines, and cases as ticks in the colour of the label, below for its opposite.
-
-    probabilities  (n_points, n_labels); x (n_points,); x_data (n_cases,)
-    bands          10 % and 90 % quantiles over draws of the probabilities, in their shape
-    labelled       for each label the cases that have it, and the cases with its opposite if it has one
-    """
-    for number, (name, (of_label, of_opposite)) in enumerate(
-        zip(all_shortened(names), labelled, strict=True)
-    ):
-        colour = series_colour(number)
-        low, high = (ends[:, number] for ends in bands)
-        axis.fill_between(
-            x, low, high, color=colour, alpha=0.22, lw=0, label=None if number else "80 % of draws"
-        )
-        axis.plot(x, probabilities[:, number], color=colour, label=name)
-        axis.plot(x_data[of_label], np.full(of_label.sum(), 1.04), "|", color=colour, ms=6, alpha=0.7)
-        if of_opposite is not None:
-            below = np.full(of_opposite.sum(), -0.04)
-            axis.plot(x_data[of_opposite], below, "|", color=colour, ms=6, alpha=0.7)
-    axis.set_ylim(-0.08, 1.08)
-    axis.set_ylabel("probability")
 
 
 def name_rows(axis: Axes, names: Sequence[str]) -> Array:

@@ -39,12 +39,9 @@ _TIMES = 60  # number of times for a survival curve
 
 
 def calibration_section(run: ReportedRun) -> str:
-    """Return the errors, and coverage with PIT histograms for numbers, reliability for labels."""
+    """Return coverage and PIT histograms for numbers, reliability for labels."""
     about = tables.paragraph(_cases_in_words(run))
-    measures = run.prediction.measures_html()
-    if run.places is None:
-        return about + measures + _labels(run)
-    return about + measures + _numbers(run, run.places)
+    return about + (_labels(run) if run.places is None else _numbers(run, run.places))
 
 
 def _cases_in_words(run: ReportedRun) -> str:

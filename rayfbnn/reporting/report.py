@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import platform
 import shlex
@@ -14,13 +13,7 @@ import numpy as np
 from rayfbnn.answers.effects import columns_of
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
-from rayfbnn.describe.configuration import (
-    describe,
-    dispersion_in_words,
-    noise_in_words,
-    prior_in_words,
-    sigma_range,
-)
+from rayfbnn.describe.configuration import described
 from rayfbnn.numerals import plain
 from rayfbnn.output import tables
 from rayfbnn.reporting.chains import traces_section, verdicts_section
@@ -38,6 +31,7 @@ from rayfbnn.store.store import word_for_chains
 from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
+    from rayfbnn.answers.predict import Prediction
     from rayfbnn.draws.view import Draws
 
 
@@ -63,58 +57,39 @@ def _notes(run: ReportedRun) -> tuple[str, ...]:
 
 
 def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
-    draws = run.draws
+    draws, names = run.draws, run.draws.data.target_names
     facts: dict[str, tables.Cell] = {
-        "targets": f"{', '.join(draws.data.target_names)} ({draws.spec.data_model.in_words})",
+        "targets": f"{', '.join(names)} ({draws.spec.data_model.in_words})",
         "training cases": f"{draws.data.n_cases:,}",
         "draws": f"{draws.n_chains} {word_for_chains(draws.store)} of {draws.n_draws:,}",
     }
-    facts |= _choice(draws)
-    if run.diagnosis is not None:
-        for verdict in (run.diagnosis.predictions, run.diagnosis.hyperparameters):
-            facts[verdict.subject] = tables.grade_badge(verdict.grade, is_ok=verdict.ok)
-    if run.fit is not None:
-        facts["fit"] = tables.grade_badge(run.fit.grade, is_ok=run.fit.ok)
-    facts["errors at"] = "held-out cases" if run.cases.is_held_out else "training cases"
-    facts |= _measures(run.prediction.summary, draws.data.target_names)
-    if (equal := run.prediction.equal_weights) is not None:
-        of_equal = _measures(equal.summary, draws.data.target_names)
-        facts |= {f"{name}, equal weights": value for name, value in of_equal.items()}
-    if run.places is not None:
-        for target, name in enumerate(draws.data.target_names):
-            places = run.places.of_target(target)
-            if len(places.low):
-                share = float(places.coverage([_LEVEL])[0])
-                facts[f"cases in {_LEVEL:.0%} intervals of {name}"] = f"{share:.0%}"
-    return facts
-
-
-def _measures(summary: dict[str, float], targets: Sequence[str]) -> dict[str, tables.Cell]:
-    """Return the measures of predictions by name, each with its standard error."""
-    names = {
-        measure: measure.replace("_", " ") for measure in ("log_probability", "squared_error", "error_rate")
-    }
-    names |= {f"{target}_rmse": f"RMSE of {target}" for target in targets} | {"c_index": "C-index"}
-    return {
-        words: _with_error(summary, measure)
-        for measure, words in names.items()
-        if not math.isnan(summary.get(measure, math.nan))
-    }
-
-
-def _choice(draws: Draws) -> dict[str, tables.Cell]:
-    facts: dict[str, tables.Cell] = {}
     if draws.kind == "mcmc" and draws.n_chains < draws.store.n_chains:
         facts["chosen chains"] = f"{', '.join(map(str, draws.chain_numbers))} of {draws.store.n_chains}"
     if draws.skipped:
         facts["left out"] = f"{draws.skipped:,} draws at the start of each chain"
+    of_chains = run.diagnosis and (run.diagnosis.predictions, run.diagnosis.hyperparameters)
+    for verdict in (*(of_chains or ()), run.fit):
+        if verdict is not None:
+            facts[verdict.subject] = tables.grade_badge(verdict.grade, is_ok=verdict.ok)
+    facts["errors at"] = "held-out cases" if run.cases.is_held_out else "training cases"
+    facts |= _measures(run.prediction)
+    if (equal := run.prediction.equal_weights) is not None:
+        facts |= {f"{name}, equal weights": value for name, value in _measures(equal).items()}
+    for target, name in enumerate(names if run.places is not None else ()):
+        places = run.places.of_target(target)
+        if len(places.low):
+            share = float(places.coverage([_LEVEL])[0])
+            facts[f"cases in {_LEVEL:.0%} intervals of {name}"] = f"{share:.0%}"
     return facts
 
 
-def _with_error(summary: dict[str, float], measure: str) -> str:
-    error = summary.get(f"{measure}_se", math.nan)
-    value = tables.cell_text(summary[measure])
-    return value if math.isnan(error) else f"{value} ± {plain(error, 2)}"
+def _measures(prediction: Prediction) -> dict[str, tables.Cell]:
+    """Return the measures of predictions by name, each with its standard error."""
+    return {
+        name.replace("_", " "): tables.cell_text(value) + ("" if error is None else f" ± {plain(error, 2)}")
+        for name, (value, error) in prediction.measures.items()
+        if name not in ("cases", "draws")
+    }
 
 
 def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
@@ -144,75 +119,49 @@ def _same_cases(first: ReportedRun, other: ReportedRun) -> bool:
 
 def _settings_that_differ(runs: Sequence[ReportedRun]) -> str:
     by_run = [settings(run.draws.spec) for run in runs]
-    names = list(dict.fromkeys(name for of_run in by_run for name in of_run))
-    rows = []
-    for name in names:
-        cells = [_setting(of_run, name) for of_run in by_run]
-        if len(set(cells)) > 1:
-            rows.append((name, *cells))
-    if len({run.draws.data.hash for run in runs}) > 1:
-        rows.append(("training cases, digest", *(run.draws.data.hash[:12] for run in runs)))
+    names = dict.fromkeys(name for of_run in by_run for name in of_run)
+    rows = [(name, *(str(of_run.get(name, "absent")) for of_run in by_run)) for name in names]
+    rows.append(("training cases, digest", *(run.draws.data.hash[:12] for run in runs)))
+    rows = [row for row in rows if len(set(row[1:])) > 1]
     if not rows:
         return tables.paragraph("The configurations and training cases are the same.")
     return tables.table(("setting", *(run.label for run in runs)), rows, caption="The settings that differ")
 
 
-def _setting(of_run: dict[str, object], name: str) -> str:
-    return str(of_run[name]) if name in of_run else "absent"
-
-
 _MAX_ROWS = 60
-_KINDS = {
-    "number": "number",
-    "levels": "levels, an input of 0 or 1 for each",
-    "ordered": "ordered levels, numbered from 0",
-    "missing": "only whether the value is missing",
-}
 
 
 def data_section(run: ReportedRun) -> str:
-    """Return the number of cases and inputs, a table of the columns, and a table of the targets."""
+    """Return what `show` says about the data, and tables of the values of inputs and targets."""
     draws, cases = run.draws, run.cases
-    spec, data = draws.spec, draws.data
     held_out = f"{cases.n_all:,}, {cases.source}" if cases.is_held_out else "none given"
-    numbers = tables.pairs(
-        {
-            "training cases": data.n_cases,
-            "source": spec.data.train or "from memory",
-            "held-out cases": held_out,
-            "columns that are inputs": len(columns_of(draws)),
-            "inputs of the network": data.n_inputs,
-            "standardised": " and ".join(spec.data.standardize) or "nothing",
-            "on a log scale": ", ".join(spec.data.transform or {}) or None,
-        }
+    about = "\n".join(described(draws.spec, store=draws.store)["data"])
+    columns, n_shown = columns_of(draws), _MAX_ROWS
+    left_out = f"and {len(columns) - n_shown:,} more columns" if len(columns) > n_shown else ""
+    return "".join(
+        [
+            tables.preformatted(f"{about}\n  held-out cases: {held_out}"),
+            tables.table(
+                ("input", "values in the training cases", "missing"),
+                [(one.name, _input_in_words(draws, one), one.n_missing) for one in columns[:n_shown]],
+            ),
+            tables.paragraph(left_out),
+            tables.table(("target", "values in the training cases", "missing"), _targets(draws)),
+        ]
     )
-    return numbers + _inputs(draws) + _targets(draws) + _left_out(draws)
 
 
-def _inputs(draws: Draws) -> str:
-    columns = columns_of(draws)
-    rows = [_input_row(draws, column) for column in columns[:_MAX_ROWS]]
-    more = len(columns) - len(rows)
-    header = ("input", "type", "values in the training cases", "missing")
-    return tables.table(header, rows) + tables.paragraph(f"and {more:,} more columns" if more else "")
-
-
-def _input_row(draws: Draws, column: InputColumn) -> tuple[tables.Cell, ...]:
-    names = draws.data.input_names
+def _input_in_words(draws: Draws, column: InputColumn) -> str:
+    names, inputs = draws.data.input_names, draws.data.inputs
+    if column.kind == "missing":
+        return "always the same"
     if column.kind == "levels":
-        values = [draws.data.inputs[:, names.index(name)].sum() for name in column.value_names]
-        words = ", ".join(
-            f"{level} ({count:.0f})" for level, count in zip(column.levels, values, strict=True)
-        )
+        counts = [inputs[:, names.index(name)].sum() for name in column.value_names]
     elif column.kind == "ordered":
-        places = draws.data.inputs[:, names.index(column.name)]
-        counts = [int((places == place).sum()) for place in range(len(column.levels))]
-        words = ", ".join(f"{level} ({count})" for level, count in zip(column.levels, counts, strict=True))
-    elif column.kind == "missing":
-        words = "always the same"
+        counts = [(inputs[:, names.index(column.name)] == place).sum() for place in range(len(column.levels))]
     else:
-        words = _range_in_words(draws.data.inputs[:, names.index(column.name)])
-    return column.name, _KINDS[column.kind], words, column.n_missing
+        return _range_in_words(inputs[:, names.index(column.name)])
+    return ", ".join(f"{level} ({count:.0f})" for level, count in zip(column.levels, counts, strict=True))
 
 
 def _range_in_words(values: Array) -> str:
@@ -220,13 +169,11 @@ def _range_in_words(values: Array) -> str:
     return f"{low} to {high}, median {middle}"
 
 
-def _targets(draws: Draws) -> str:
-    rows = []
-    for target, name in enumerate(draws.data.target_names):
-        values = draws.data.targets[:, target]
-        n_missing = int(np.isnan(values).sum())
-        rows.append((name, draws.spec.data_model.in_words, _target_in_words(draws, name, values), n_missing))
-    return tables.table(("target", "data model", "values in the training cases", "missing"), rows)
+def _targets(draws: Draws) -> list[tuple[str, str, int]]:
+    return [
+        (name, _target_in_words(draws, name, values), int(np.isnan(values).sum()))
+        for name, values in zip(draws.data.target_names, draws.data.targets.T, strict=True)
+    ]
 
 
 def _target_in_words(draws: Draws, name: str, values: Array) -> str:
@@ -245,59 +192,11 @@ def _target_in_words(draws: Draws, name: str, values: Array) -> str:
     return f"{_range_in_words(known)}, mean {tables.cell_text(float(known.mean()))}"
 
 
-def _left_out(draws: Draws) -> str:
-    encoding = draws.spec.encoding
-    if encoding is None:
-        return ""
-    sentences = []
-    if encoding.constant:
-        constant = ", ".join(f"{name} (always {value})" for name, value in encoding.constant.items())
-        sentences.append(f"Left out, because they are constant: {constant}.")
-    if encoding.not_used:
-        names = ", ".join(encoding.not_used)
-        sentences.append(f"Left out, because the configuration does not ask for them: {names}.")
-    return tables.items(sentences)
-
-
 def model_section(run: ReportedRun) -> str:
-    """Return a sentence on the network, a table of the priors, and the collapsed full description."""
-    spec = run.draws.spec
-    network = spec.network
-    layers = [f"{layer.units} {layer.activation} units" for layer in network.hidden]
-    sentence = (
-        f"A network of {network.inputs} inputs, {' and then '.join(layers) or 'no hidden units'} and"
-        f" {network.outputs} output{'s' if network.outputs > 1 else ''} has {network.n_parameters:,}"
-        f" parameters. The data model is {spec.data_model.in_words}."
-    )
-    rows: list[tuple[tables.Cell, ...]] = []
-    for group in network.groups():
-        omega = group.prior.mean_precision(group.shape[0])
-        rows.append(
-            (
-                group.name,
-                group.size,
-                spec.network_keys.priors[group.name],
-                _sigma(group.prior.alphas[0], omega) if group.prior.rectified is None else "",
-                prior_in_words(group),
-            )
-        )
-    for name, words in (("noise", noise_in_words), ("dispersion", dispersion_in_words)):
-        prior = getattr(spec.model, name)
-        if prior is not None:
-            text = getattr(spec.model_keys, name) or ""
-            sigma = _sigma(prior.alphas[0], prior.mean_precision(1))
-            rows.append((name, len(spec.data.targets), text, sigma, words(prior)))
-    header = ("group", "parameters", "prior", "common sigma, 5-95 %", "in words")
-    whole = html.escape(describe(spec, store=run.draws.store))
-    details = f"<details><summary>Full output of rayfbnn show</summary><pre>{whole}</pre></details>"
-    return tables.paragraph(sentence) + tables.table(header, rows) + details
-
-
-def _sigma(alpha: float, mean_precision: float) -> str:
-    if math.isinf(alpha):
-        return f"{mean_precision**-0.5:.4g}"
-    low, high = sigma_range(alpha, mean_precision)
-    return f"{low} to {high}"
+    """Return what `show` says about the network, its priors, the schedule, and the defaults used."""
+    by_subject = described(run.draws.spec, store=run.draws.store)
+    blocks = ("\n".join(lines) for subject, lines in by_subject.items() if lines and subject != "data")
+    return tables.preformatted("\n\n".join(blocks))
 
 
 _REFERENCES = (
@@ -348,9 +247,8 @@ def repeating_section(run: ReportedRun) -> str:
         [
             facts,
             tables.paragraph(words),
-            f"<pre>{html.escape(commands)}</pre>",
-            "<details><summary>The configuration, run.toml</summary>",
-            f"<pre>{html.escape(spec.to_toml())}</pre></details>",
+            tables.preformatted(commands),
+            tables.preformatted(spec.to_toml(), summary="The configuration, run.toml"),
             tables.paragraph("To cite:"),
             tables.items((cite, *_REFERENCES)),
         ]

@@ -14,12 +14,11 @@ from rayfbnn.pictures.panels import set_log_scale
 from rayfbnn.reporting.page import Section, beside, check_installed, page
 from rayfbnn.study.files import Look, StudyFiles
 from rayfbnn.study.plan import Member
-from rayfbnn.study.study_status import ConfigurationStatus, StudyStatus, look_head, status_of_study
-from rayfbnn.study.training_files import rank, ranked_cases
+from rayfbnn.study.study_status import ConfigurationStatus, status_of_study, study_text
+from rayfbnn.study.training_files import rank, ranks_text
 from rayfbnn.verbs.arguments import check_output
 
 _SHOWN = 12  # quantities in a table and in a picture; the worst are shown
-_OK = {None: "not complete", True: "ok", False: "not ok"}
 
 
 def write_report(study: StudyFiles, out: Path, data: Source | list[Source] | None) -> Path:
@@ -34,7 +33,7 @@ def write_report(study: StudyFiles, out: Path, data: Source | list[Source] | Non
     several = len(status.configurations) > 1
     panels = [(one.label if several else "", one) for one in status.configurations]
     sections = [
-        Section("verdict", "Verdict", (("", _verdict(status)),)),
+        Section("verdict", "Verdict", (("", tables.preformatted(study_text(status))),)),
         Section("looks", "Looks", tuple((label, _looks(one)) for label, one in panels)),
         Section(
             "members",
@@ -51,36 +50,10 @@ def write_report(study: StudyFiles, out: Path, data: Source | list[Source] | Non
     return out
 
 
-def _verdict(status: StudyStatus) -> str:
-    rows = []
-    for one in status.configurations:
-        last = one.looks[-1] if one.looks else None
-        rows.append(
-            (
-                one.label,
-                len(one.members),
-                len(one.looks),
-                None if last is None else last.max_rhat,
-                None if last is None else last.max_drift,
-                _OK[one.ok],
-            )
-        )
-    head = (
-        "configuration",
-        "members",
-        "looks",
-        "largest nested R-hat",
-        "largest shared drift / sd",
-        "verdict",
-    )
-    return tables.paragraph(f"The study is {_OK[status.ok]}.") + tables.table(head, rows)
-
-
 def _looks(configuration: ConfigurationStatus) -> str:
     if not configuration.looks:
         return tables.paragraph("No look has been taken yet.")
     last = configuration.looks[-1]
-    sentences = [*(look_head(look) for look in configuration.looks), *last.reasons]
     panel = Panel(
         _draw_rhat,
         (configuration.looks,),
@@ -89,21 +62,13 @@ def _looks(configuration: ConfigurationStatus) -> str:
         width=6.0,
         height=3.0,
     )
-    worst = _worst(last)
     rows = [
         (name, one.mean, one.sd, one.rhat, one.mcse, one.drift, ", ".join(map(str, one.apart)))
-        for name, one in ((name, last.quantities[name]) for name in worst)
+        for name, one in ((name, last.quantities[name]) for name in _worst(last))
     ]
-    head = (
-        "quantity",
-        "mean",
-        "sd",
-        "nested R-hat",
-        "mcse / sd",
-        "shared drift / sd",
-        "seeds farthest from the middle",
-    )
-    return "".join(map(tables.paragraph, sentences)) + beside([panel]) + tables.table(head, rows)
+    numbers = ("mean", "sd", "nested R-hat", "mcse / sd", "shared drift / sd")
+    head = ("quantity", *numbers, "seeds farthest from the middle")
+    return beside([panel]) + tables.table(head, rows)
 
 
 def _worst(look: Look) -> list[str]:
@@ -158,30 +123,6 @@ def _draw_members(axis: Axes, spreads: dict[int, list[float]]) -> None:
 
 def _ranking(study: StudyFiles, data: Source | list[Source]) -> str:
     ranks = rank(study, data)
-    rows = [
-        (
-            one.label,
-            one.log_probability,
-            one.difference,
-            one.difference_se,
-            _OK[one.ok],
-            one.predictions or None,
-            one.fit or None,
-        )
-        for one in ranks
-    ]
-    head = (
-        "configuration",
-        "mean log probability",
-        "below the best",
-        "standard error",
-        "verdict",
-        "predictions",
-        "fit",
-    )
     by = "file" if ranks[0].n_files > 1 else "case"
-    text = (
-        f"The ranking is by the mean log probability density of the targets of {ranked_cases(ranks)}. The"
-        f" standard errors are those of the differences from the best, {by} by {by}."
-    )
-    return tables.paragraph(text) + tables.table(head, rows)
+    errors = f"The standard errors are those of the differences from the best, {by} by {by}."
+    return tables.preformatted(ranks_text(ranks)) + tables.paragraph(errors)
