@@ -128,9 +128,12 @@ def describe_parts(spec: RunSpec, targets: Array | None) -> list[str]:
         return ["  cases in random order"] if spec.data.shuffle else []
     order = "of cases in random order" if spec.data.shuffle else "of cases in the order of the table"
     line = f"  {spec.n_parts} parts {order}{{}}; chains travel from part to part"
-    if targets is None and spec.encoding is None:
+    if targets is not None:
+        n_cases = len(targets)
+    elif spec.encoding is not None:
+        n_cases = spec.encoding.n_cases
+    else:
         return [line.format("")]
-    n_cases = spec.encoding.n_cases if targets is None and spec.encoding is not None else len(targets)
     least, most = n_cases // spec.n_parts, -(-n_cases // spec.n_parts)
     sizes = f", {least:,} in each" if least == most else f", {least:,} or {most:,} in each"
     warnings = [] if targets is None else unlike_parts(spec, targets)

@@ -80,19 +80,16 @@ def describe_schedule(spec: RunSpec, store: Store | None) -> list[str]:
 
 
 def _describe_operations(
-    operations: tuple[Operation, ...], rates: Mapping[Operation, float] | None = None
-) -> list[str]:
+    operations: tuple[Operation, ...], rates: Mapping[Operation, float]
+) -> Iterator[str]:
     """Describe each operation in one line, with the operations inside it indented below.
 
     rates  acceptance rates of operations, where they are known
     """
-    rates = rates or {}
-    lines = []
     for operation in operations:
         rate = f" (acceptance rate {_rate(rates[operation])})" if operation in rates else ""
-        lines.append(f"{operation.description()}{rate}")
-        lines += [f"  {line}" for line in _describe_operations(operation.inner, rates)]
-    return lines
+        yield f"{operation.description()}{rate}"
+        yield from (f"  {line}" for line in _describe_operations(operation.inner, rates))
 
 
 def _rate(share: float) -> str:
@@ -126,15 +123,16 @@ def _cost(spec: RunSpec, number: int, store: Store | None) -> tuple[int, int]:
             for tuning in extreme_tunings(phase.operations, is_measured=bool(own_rounds))
         )
         return least, most
-    if not own_rounds:
-        total = phase.iterations * gradient_evaluations(phase.operations, tuning=Tuning(settings))
-        return total, total
-    total = 0
-    for tuning_round in own_rounds:
-        is_known = tuning_round.number <= n_done
-        tuning = store.tuning.at(tuning_round.first) if is_known else Tuning(settings, is_measured=True)
-        n_iterations = tuning_round.last - tuning_round.first + 1
-        total += n_iterations * gradient_evaluations(phase.operations, tuning=tuning)
+    parts = [(phase.iterations, Tuning(settings))]
+    if own_rounds:
+        parts = [
+            (
+                one.last - one.first + 1,
+                store.tuning.at(one.first) if one.number <= n_done else Tuning(settings, is_measured=True),
+            )
+            for one in own_rounds
+        ]
+    total = sum(n * gradient_evaluations(phase.operations, tuning=tuning) for n, tuning in parts)
     return total, total
 
 
@@ -152,14 +150,12 @@ def _iterations(n: int) -> str:
 
 def _tuning(spec: RunSpec, number: int) -> list[str]:
     """Describe the source of a phase's automatic settings, if it has any."""
-    own_rounds = _rounds_of(spec, number)
-    if own_rounds:
+    if own_rounds := _rounds_of(spec, number):
         length = own_rounds[0].last - own_rounds[0].first + 1
         text = f"{len(own_rounds)} rounds of {_iterations(length)} of all chains"
         return [f"automatic settings are found here, in {text}"]
-    if automatic(spec.phase[number].operations):
-        return ["automatic settings are those found in an earlier phase"]
-    return []
+    is_automatic = automatic(spec.phase[number].operations)
+    return ["automatic settings are those found in an earlier phase"] if is_automatic else []
 
 
 def describe_tuning(store: Store) -> str:
@@ -188,13 +184,12 @@ def describe_tuning(store: Store) -> str:
 def describe_rounds(store: Store) -> str:
     """Describe the verdicts of a run in rounds, one line for each round; "" for any other run."""
     verdicts = [verdict for verdict in store.verdicts.all() if verdict.draws or verdict.seconds]
-    lines = [
+    return "".join(
         f"round {number}: {verdict.draws} draws in each chain, predictions {verdict.predictions},"
         f" hyperparameters {verdict.hyperparameters}"
-        + (f"; then {verdict.next_iterations} iterations" if verdict.next_iterations else "")
+        + (f"; then {verdict.next_iterations} iterations\n" if verdict.next_iterations else "\n")
         for number, verdict in enumerate(verdicts, start=1)
-    ]
-    return "".join(f"{line}\n" for line in lines)
+    )
 
 
 def _scales(spec: RunSpec, operation: Tunable, scales: tuple[float, ...]) -> str:
@@ -363,11 +358,7 @@ _LARGE_STORE = 100e6  # bytes
 
 def describe_forecast(forecast: Forecast) -> str:
     """Describe the time of a run and the basis of the forecast; after half of a long time a run may end."""
-    at_most = "at most " if forecast.first_verdict is not None else ""
-    lines = [
-        f"Time: {at_most}about {duration(forecast.seconds)} {_with_workers(forecast)},"
-        f" {duration(forecast.before_draws)} of it before the first draw is kept ({_basis(forecast)})"
-    ]
+    lines = [_time_line(forecast, " is kept", is_most=forecast.first_verdict is not None)]
     if forecast.first_verdict is not None:
         judged = "predictions and ladders" if forecast.is_of_ladders else "predictions"
         lines.append(
@@ -426,18 +417,15 @@ def describe_fit_forecast(spec: RunSpec, forecast: Forecast) -> str:
     """Describe the time of a fit, as an upper limit if the fit may finish early."""
     assert spec.fit is not None
     timing = spec.fit.timing()
-    at_most = "at most " if timing.is_most else ""
+    rest = "" if timing.n_densities else ", without the evidence"
+    return _time_line(forecast, rest, is_most=timing.is_most)
+
+
+def _time_line(forecast: Forecast, rest: str, *, is_most: bool) -> str:
+    workers = f"{forecast.workers} worker{'s' if forecast.workers > 1 else ''}"
+    start = f", except for {duration(forecast.start)} to start workers" if forecast.start else ""
     return (
-        f"Time: {at_most}about {duration(forecast.seconds)} {_with_workers(forecast)},"
-        f" {duration(forecast.before_draws)} of it before the first draw"
-        f"{'' if timing.n_densities else ', without the evidence'} ({_basis(forecast)})"
+        f"Time: {'at most ' if is_most else ''}about {duration(forecast.seconds)} with {workers},"
+        f" {duration(forecast.before_draws)} of it before the first draw{rest}"
+        f" (measured on this machine{start})"
     )
-
-
-def _with_workers(forecast: Forecast) -> str:
-    return f"with {forecast.workers} worker{'s' if forecast.workers > 1 else ''}"
-
-
-def _basis(forecast: Forecast) -> str:
-    of_workers = f", except for {duration(forecast.start)} to start workers" if forecast.start else ""
-    return f"measured on this machine{of_workers}"

@@ -75,9 +75,9 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
     facts |= _measures(run.prediction)
     if (equal := run.prediction.equal_weights) is not None:
         facts |= {f"{name}, equal weights": value for name, value in _measures(equal).items()}
-    for target, name in enumerate(names if run.places is not None else ()):
-        places = run.places.of_target(target)
-        if len(places.low):
+    for target, name in enumerate(names):
+        places = run.places and run.places.of_target(target)
+        if places and len(places.low):
             share = float(places.coverage([_LEVEL])[0])
             facts[f"cases in {_LEVEL:.0%} intervals of {name}"] = f"{share:.0%}"
     return facts

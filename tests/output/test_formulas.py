@@ -12,21 +12,17 @@ from rayfbnn import api
 from rayfbnn.output.whole_file import without_formulas
 from tests.support.small import small
 
-
-@pytest.mark.parametrize("text", ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "\r=1", "-1+1"])
-def test_text_that_is_a_formula_gets_an_apostrophe(text: str) -> None:
-    table = without_formulas(pd.DataFrame({text: [text, "a"], "n": [-1.5, 2.0]}))
-    assert list(table.columns) == [f"'{text}", "n"]
-    assert list(table[f"'{text}"]) == [f"'{text}", "a"]
-    assert list(table["n"]) == [-1.5, 2.0]
+FORMULAS = ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "\r=1", "-1+1"]
+PLAIN = ["-1", "+2.5", "-inf", "mean", "a=b", "", "'x"]
 
 
-@pytest.mark.parametrize("text", ["-1", "+2.5", "-inf", "mean", "a=b", "", "'x"])
-def test_numbers_and_other_text_stay(text: str) -> None:
-    table = without_formulas(pd.DataFrame({text: [text, None]}))
-    assert list(table.columns) == [text]
-    assert table[text][0] == text
-    assert table[text][1] is None or pd.isna(table[text][1])
+@pytest.mark.parametrize("text", [*FORMULAS, *PLAIN])
+def test_only_text_that_is_a_formula_gets_an_apostrophe(text: str) -> None:
+    table = without_formulas(pd.DataFrame({text: [text, "a", None], "n": [-1.5, 2.0, 0.0]}))
+    safe = f"'{text}" if text in FORMULAS else text
+    assert list(table.columns) == [safe, "n"]
+    assert list(table[safe][:2]) == [safe, "a"] and pd.isna(table[safe][2])
+    assert list(table["n"]) == [-1.5, 2.0, 0.0]
 
 
 def test_predictions_of_a_file_with_formulas_for_names_and_labels_have_none(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import pickle
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -231,6 +232,34 @@ def test_files_that_belong_together_appear_together(tmp_path: Path, is_new: bool
                 file.write(name.encode())
             assert not (folder / name).exists()
     assert tree(folder) == {"a": b"a", "b": b"b"}
+
+
+def test_an_error_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old")
+    with pytest.raises(ValueError, match="halfway"), whole_file(tmp_path / "a.txt") as unfinished:
+        unfinished.write(b"half")
+        raise ValueError("halfway")
+    assert tree(tmp_path) == {"a.txt": b"old"}
+
+
+def test_two_that_write_the_same_file_do_not_mix_and_the_later_one_remains(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old")
+    with whole_file(tmp_path / "a.txt") as first, whole_file(tmp_path / "a.txt") as second:
+        first.write(b"first")
+        second.write(b"second")
+        assert (tmp_path / "a.txt").read_text() == "old"
+    assert tree(tmp_path) == {"a.txt": b"first"}
+
+
+def test_a_kill_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old")
+    child = os.fork()
+    if child == 0:
+        with whole_file(tmp_path / "a.txt") as unfinished:
+            unfinished.write(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert (tmp_path / "a.txt").read_text() == "old"
 
 
 def test_estimators_say_that_their_temporary_disk_is_full(

@@ -7,7 +7,7 @@ import io
 import pandas as pd
 import pytest
 
-from rayfbnn.output.lines import folded, frame_text, line_width, table_text, width_up_to
+from rayfbnn.output.lines import folded, frame_text, line_width, shortened, table_text, width_up_to
 from rayfbnn.output.printing import answer, say, tell
 
 SENTENCE = "the standard error of the average over 8 chains is 0.6% of the predictive standard deviation"
@@ -52,6 +52,11 @@ def test_lines_that_fit_or_move_the_cursor_are_unchanged() -> None:
     drawn = "\x1b[1m" + SENTENCE + "\x1b[0m"
     for text in ("short   line", drawn, "a\n\nb\n"):
         assert folded(text, 40) == text
+
+
+def test_long_names_are_shortened_in_the_middle() -> None:
+    assert shortened("a" * 40) == "a" * 40
+    assert (shortened("abcdefghij", 5), shortened("abcdefghij", 6)) == ("ab…ij", "abc…ij")
 
 
 HEADER = ["", "mean", "effective"]

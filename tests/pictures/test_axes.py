@@ -58,12 +58,20 @@ def test_ticks_are_plain_numbers(value: float, text: str) -> None:
         (20, 900, ["30", "100", "300"]),
         (150, 800, ["200", "500"]),
         (1e-5, 1e5, ["0.00001", "0.001", "0.1", "10", "1,000", "100,000"]),
+        (0.0461, 0.0604, ["0.05", "0.055", "0.06"]),
+        (1.0, 1.001, ["1", "1.0002", "1.0004", "1.0006", "1.0008"]),
     ],
 )
 def test_a_logarithmic_axis_has_round_ticks(low: float, high: float, labels: list[str]) -> None:
     axis = Figure().subplots()
     logarithmic(axis, np.array([low, high]))
     assert [label.get_text() for label in axis.get_yticklabels()] == labels
+
+
+def test_a_logarithmic_axis_of_hundreds_of_decades_has_few_ticks() -> None:
+    axis = Figure().subplots()
+    logarithmic(axis, np.exp([-300.0, 300.0]))
+    assert 2 <= len(axis.get_yticks()) <= 7
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 
 from matplotlib.figure import Figure  # noqa: E402
 
-from rayfbnn.output.lines import shortened  # noqa: E402
 from rayfbnn.pictures.chains import (  # noqa: E402
-    describe_quantity,  # noqa: E402
     draw_trace,
     points_of_each,
     trace_panels,
@@ -98,12 +96,3 @@ def test_ranks_have_a_band_for_the_effective_draws_and_a_caption_that_says_so() 
     assert 2.2 < widths[1] / widths[0] < 4.5  # about the square root of 10
     assert "effective draws" in axes[0].get_title()
     assert "95 % of chains\nwith as many effective draws" in axes[-1].get_xlabel()
-
-
-def test_long_names_are_shortened_in_the_middle() -> None:
-    assert shortened("a" * 40) == "a" * 40
-    assert shortened("abcdefghij", 5) == "ab…ij"
-    assert shortened("abcdefghij", 6) == "abc…ij"
-    name = "sigma_ih0_unit[a column with a very long name that says everything]"
-    assert describe_quantity(name, 70) == name
-    assert describe_quantity("sigma_bh0", 70) == "sigma_bh0: biases of hidden layer 0"
