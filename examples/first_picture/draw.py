@@ -46,7 +46,7 @@ def picture(tables: dict[str, pd.DataFrame], path: Path) -> Path:
     """Draw medians and intervals with the six cases, on the same scales."""
     cases = pd.read_csv(SPEC.parent / "data" / "six_points.csv")
     panels = [
-        Panel(_draw, (table, cases, place == 0), title=title, width=4.1, height=3.2)
+        Panel(_draw, (table, cases, place == 0), title=title, size=(4.1, 3.2))
         for place, (title, table) in enumerate(tables.items())
     ]
     return arrange(path, panels, columns=len(panels), sharey=True)

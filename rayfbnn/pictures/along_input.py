@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _ABOVE_ALL, _OTHER = 76, 40  # characters of a title, and of the names of other inputs in it
 _MAX_SPREAD = 30  # largest ratio of the largest to the typical value on a linear axis
-_WIDTH, _HEIGHT = 6.4, 3.4
+_SIZE = 6.4, 3.4  # inches
 
 
 def predictive_bands(
@@ -57,8 +57,7 @@ def predictive_bands(
             inputs,
             column,
             title=_title("Prediction", data.input_names, name),
-            width=_WIDTH,
-            height=_HEIGHT,
+            size=_SIZE,
         ),
     )
 
@@ -69,8 +68,7 @@ def band_panels(
     column: int,
     *,
     title: str,
-    width: float,
-    height: float,
+    size: tuple[float, float],
     has_legend: bool = True,
 ) -> list[Panel]:
     """Return panels of predictions along an input: one for each target, or one for all labels.
@@ -85,8 +83,7 @@ def band_panels(
             _draw_predictions,
             (runs, inputs, column, table, target, has_legend),
             title="" if target else title,
-            width=width,
-            height=height,
+            size=size,
         )
         for target in range(n_panels)
     ]
@@ -160,8 +157,7 @@ def function_lines(
             _draw_functions,
             (inputs[:, column], values[..., output], name, label),
             title=title,
-            width=_WIDTH,
-            height=_HEIGHT,
+            size=_SIZE,
         )
         for output, (label, title) in enumerate(zip(labels, titles, strict=True))
     ]
@@ -248,6 +244,7 @@ def relevance_panels(run: Draws, at_most: int) -> list[Panel]:
         where = "the outputs" if group == "io" else f"hidden layer {group[2:]}"
         more = f", the {len(shown)} largest of {len(of_group)}" if len(shown) < len(of_group) else ""
         longest = max(map(len, all_shortened(list(shown))))
+        width = 4.4 + max(0.0, _INCHES * (longest - _SHORT_NAME))
         panels.append(
             Panel(
                 _draw_relevance,
@@ -255,9 +252,7 @@ def relevance_panels(run: Draws, at_most: int) -> list[Panel]:
                 title=f"Weights from each input to {where}{more}",
                 caption=f"Sigmas of the weights from each input to {where}{more}: median, 80 % and 98 %"
                 " intervals; ticks are the medians of chains.",
-                alt=f"Posterior of the sigma of each input's weights to {where}",
-                width=4.4 + max(0.0, _INCHES * (longest - _SHORT_NAME)),
-                height=max(2.2, 1.1 + 0.27 * len(shown)),
+                size=(width, max(2.2, 1.1 + 0.27 * len(shown))),
             )
         )
     return panels

@@ -56,7 +56,7 @@ def rhat_and_ess(diagnosis: Diagnosis, path: str | Path) -> Path:
     table = diagnosis.quantities.sort_values("rhat", ascending=False).head(_MAX_BARS)
     height = 1.3 + 0.24 * len(table)
     panels = [
-        Panel(draw, (table, diagnosis.thresholds[limit]), width=4.1, height=height)
+        Panel(draw, (table, diagnosis.thresholds[limit]), size=(4.1, height))
         for draw, limit in ((_draw_rhat, "max_rhat"), (_draw_ess, "min_ess"))
     ]
     heading = _heading(len(table), len(diagnosis.quantities))
@@ -148,18 +148,14 @@ def trace_panels(drawn: dict[str, Array], numbers: Sequence[int]) -> list[Panel]
                 (values, name, of_name.outlying, numbers),
                 title=describe_quantity(name, _TITLE),
                 caption=words,
-                alt=f"Trace of {words}",
-                width=5.6,
-                height=1.6,
+                size=(5.6, 1.6),
             ),
             Panel(
                 _draw_ranks,
                 (of_name, reach, numbers),
                 title=f"ranks, {of_name.effective:,.0f} effective draws",
                 caption=f"Ranks; a chain is worth {of_name.effective:,.0f} independent draws.",
-                alt=f"Ranks of each chain's draws of {name}",
-                width=2.6,
-                height=1.6,
+                size=(2.6, 1.6),
             ),
         ]
     return panels
@@ -266,8 +262,7 @@ def autocorrelation_by_lag(run: Draws, path: str | Path) -> Path:
             _draw_autocorrelation,
             (values, reach, some),
             title=describe_quantity(name, _TITLE_OF_TWO),
-            width=4.1,
-            height=1.45,
+            size=(4.1, 1.45),
         )
         for name, values in by_name.items()
     ]

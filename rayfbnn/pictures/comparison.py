@@ -39,7 +39,7 @@ def picture(comparison: Comparison, runs: Mapping[str, Draws], path: str | Path)
     colours = {name: series_colour(n) for n, name in enumerate(rows)}
     has_labels = first.spec.data_model.has_labels
     panels = [
-        Panel(draw, (comparison, colours, *more), title=title, width=_WIDTH, height=3.5)
+        Panel(draw, (comparison, colours, *more), title=title, size=(_WIDTH, 3.5))
         for draw, more, title in (
             (_draw_distances, (), "Distance from the posterior: shorter is closer"),
             (_draw_calibration, (has_labels,), "Calibration: closer to the line is better"),
@@ -56,7 +56,7 @@ def _band(name: str, run: Draws, place: int) -> Panel:
     reach = 0.2 * (x.max() - x.min())
     points = np.linspace(x.min() - reach, x.max() + reach, _POINTS)[:, None]
     some = [for_picture(with_members(run))]
-    return band_panels(some, points, 0, title=name, has_legend=place == 0, width=_WIDTH, height=2.6)[0]
+    return band_panels(some, points, 0, title=name, has_legend=place == 0, size=(_WIDTH, 2.6))[0]
 
 
 def _draw_distances(axis: Axes, comparison: Comparison, colours: Mapping[str, str]) -> None:

@@ -49,8 +49,9 @@ class Panel:
 
     draw, args     a function that draws everything except the title, and its arguments after the axes
     title          above the panel in a file, and below it on a page unless there is a caption
-    caption, alt   text below it on a page, and a description for readers who cannot see it there
-    width, height  in inches
+    caption        below it on a page
+    alt            a description for readers who cannot see it on a page; the caption by default
+    size           width and height in inches
     """
 
     draw: Callable[..., None]
@@ -58,8 +59,7 @@ class Panel:
     title: str = ""
     caption: str = ""
     alt: str = ""
-    width: float = 3.6
-    height: float = 2.7
+    size: tuple[float, float] = (3.6, 2.7)
 
 
 STYLE: Any = {
@@ -144,9 +144,9 @@ def arrange(
 
 def _sizes(panels: Sequence[Panel], columns: int) -> tuple[list[float], list[float]]:
     """Return the widths of columns and the heights of rows."""
-    widths = [max(one.width for one in panels[column::columns]) for column in range(columns)]
+    widths = [max(one.size[0] for one in panels[column::columns]) for column in range(columns)]
     rows = range(0, len(panels), columns)
-    return widths, [max(one.height for one in panels[first : first + columns]) for first in rows]
+    return widths, [max(one.size[1] for one in panels[first : first + columns]) for first in rows]
 
 
 def _draw_panels(axes: Array, panels: Sequence[Panel], *, are_columns_shared: bool) -> None:

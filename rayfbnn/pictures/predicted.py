@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 _MAX_LABELS = len(CHAIN_COLOURS)  # that have separate lines
 _BESIDE = 22  # characters of a name beside a panel
 ByLabel: TypeAlias = dict[str, tuple[Array, Array]]  # probabilities, and whether the label occurred
-SHAPES = (
-    " A valley in the middle means that intervals are too narrow, a hill that they are too wide, and a slope"
-    " that predictions are too low or too high."
-)
 
 
-def pit_panel(places: Places, alt: str, caption: str) -> Panel:
+def pit_panel(places: Places, caption: str) -> Panel:
     """Return the histogram of places within predictive distributions, which is flat if calibrated."""
-    return Panel(_draw_pit, (places,), alt=alt, caption=f"{caption}{SHAPES}")
+    shapes = (
+        " A valley in the middle means that intervals are too narrow, a hill that they are too wide, and a"
+        " slope that predictions are too low or too high."
+    )
+    return Panel(_draw_pit, (places,), caption=f"{caption}{shapes}")
 
 
 def coverage_panel(places: Places, name: str) -> Panel:
@@ -57,7 +57,6 @@ def coverage_panel(places: Places, name: str) -> Panel:
     return Panel(
         _draw_coverage,
         (places,),
-        alt=f"Share of cases of {name} in central intervals by their probability",
         caption=f"{name}: the share of cases in central intervals. Below the line, intervals are too narrow;"
         " above it, they are too wide.",
     )
@@ -88,18 +87,15 @@ def reliability_panels(by_label: ByLabel) -> list[Panel]:
         Panel(
             _draw_reliability,
             (by_label,),
-            alt="Share of cases with a label by its predicted probability",
             caption="The share of cases that have a label, by its predicted probability. If predictions are"
             " calibrated, 95 % of the points lie within the bars.",
-            width=4.6,
-            height=3.4,
+            size=(4.6, 3.4),
         ),
         Panel(
             _draw_probability_histogram,
             (by_label,),
-            alt="Histogram of predicted probabilities",
             caption="The number of predictions by their probability.",
-            height=1.6,
+            size=(4.6, 1.6),
         ),
     ]
 
@@ -143,14 +139,13 @@ def residual_panels(
             _draw_actual,
             (median, actual[is_known], name, are_times),
             title=titled(name, f"{n:,} cases{inside}"),
-            alt=f"Actual against predicted {name}",
-            height=3.4,
+            size=(3.6, 3.4),
         ),
         Panel(
             _draw_scores,
             (median, places.scores, name, are_times),
             alt=f"Normal scores of {name} by its predicted value",
-            height=1.6,
+            size=(4.6, 1.6),
         ),
     ]
 
@@ -167,8 +162,8 @@ def _interval_panels(table: pd.DataFrame, actual: Array, name: str) -> list[Pane
     inside = f"{100 * np.mean(np.abs(off) <= 1):.0f} % of " if len(off) else ""
     title = titled(name, f"{inside}{len(off):,} cases in their 80 % interval")
     return [
-        Panel(_draw_actual, (median, actual, name, False), title=title, height=3.4),
-        Panel(_draw_residuals, (median, off, name, 1.0, "place in the\n80 % interval"), height=1.6),
+        Panel(_draw_actual, (median, actual, name, False), title=title, size=(3.6, 3.4)),
+        Panel(_draw_residuals, (median, off, name, 1.0, "place in the\n80 % interval"), size=(3.6, 1.6)),
     ]
 
 
@@ -291,9 +286,7 @@ def survival_panel(times: Array, curves: Array, targets: Array, name: str) -> Pa
         title=f"All {len(targets):,} cases",
         caption=f"The share of {len(targets):,} cases that survive: the average of the model's curves, and"
         " Kaplan and Meier's estimate from the times of the cases.",
-        alt=f"Share of cases that survive, by {name}",
-        width=3.8,
-        height=3.3,
+        size=(3.8, 3.3),
     )
 
 

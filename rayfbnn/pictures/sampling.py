@@ -94,7 +94,7 @@ def _two(
 ) -> list[Panel]:
     """Return a wide panel and a narrow one, with the same arguments."""
     return [
-        Panel(draw, args, title=title, width=width, height=3.2)
+        Panel(draw, args, title=title, size=(width, 3.2))
         for draw, title, width in zip((left, right), titles, (4.9, 3.3), strict=True)
     ]
 
@@ -197,7 +197,7 @@ def ladder_panels(run: Draws, evidence: LadderEvidence) -> list[Panel]:
     levels = ladder_draws(run)
     measure = MEASURES[levels.measured].removeprefix("the ")
     return [
-        Panel(draw, (of,), title=title, caption=caption, width=4.3, height=3.0)
+        Panel(draw, (of,), title=title, caption=caption, size=(4.3, 3.0))
         for draw, of, title, caption in (
             (
                 _draw_rejection,
@@ -282,7 +282,7 @@ def objective_panel(run: Draws) -> Panel:
     """Return the objective of each start of an approximation by step, averaged over a few steps at a time."""
     words = "The objective of each start by step"
     caption = f"{words}; thin lines are starts without weight in predictions"
-    return Panel(draw_objective, (run,), caption=caption, alt=words, width=5.5, height=3.4)
+    return Panel(draw_objective, (run,), caption=caption, alt=words, size=(5.5, 3.4))
 
 
 def draw_objective(axis: Axes, run: Draws) -> None:

@@ -22,8 +22,7 @@ def verdicts_section(run: ReportedRun) -> str:
     left_out = beside(
         pit_panel(
             places,
-            alt=f"Histogram of the places of {name} in the predictive distributions of all other cases",
-            caption=f"{name} at the training cases, each predicted without itself. If the model is right,"
+            f"{name} at the training cases, each predicted without itself. If the model is right,"
             " 95 % of the bars end in the grey band.",
         )
         for name, places in run.left_out.items()

@@ -73,11 +73,11 @@ def beside(panels: Iterable[Panel]) -> str:
 def _picture(panel: Panel) -> str:
     """Return a figure of HTML; its size is that of the panel, 96 pixels an inch, if the window is wide."""
     with in_force(_STYLE):
-        figure = new_figure(panel.width, panel.height)
+        figure = new_figure(*panel.size)
         panel.draw(figure.subplots(), *panel.args)
         svg = to_svg(figure, _COLOURS)
     caption = panel.caption or panel.title
     label = f'<svg role="img" aria-label="{html.escape(panel.alt or caption)}" '
     below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
-    size = f"max-width: {96 * panel.width:.0f}px"
+    size = f"max-width: {96 * panel.size[0]:.0f}px"
     return f'<figure style="{size}">{svg.replace("<svg ", label, 1)}{below}</figure>'

@@ -69,9 +69,7 @@ def _numbers(run: ReportedRun, places: Places) -> str:
         if len(of_target.low)
         for panel in (
             pit_panel(
-                of_target,
-                alt=f"Histogram of the places of {name} in its predictive distributions",
-                caption=f"{name}: if predictions are calibrated, 95 % of the bars end in the grey band.",
+                of_target, f"{name}: if predictions are calibrated, 95 % of the bars end in the grey band."
             ),
             coverage_panel(of_target, name),
         )
@@ -249,7 +247,7 @@ def relevance_section(run: ReportedRun, ranked: list[tuple[InputColumn, float]])
         alt=f"Change of the predictions when each column is permuted: {largest}",
         caption="Change of the predictions when a column is permuted among the cases, as a share of their"
         " variance (Sobol's total effect, if inputs are independent).",
-        height=0.9 + 0.24 * len(shown),
+        size=(3.6, 0.9 + 0.24 * len(shown)),
     )
     words = (
         "Two measures show how much an input matters. One is the change of the predictions when a column is"
@@ -292,8 +290,7 @@ def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> str:
                 _ticks(run, column),
             ),
             alt=f"{', '.join(names[number] for number in which)} averaged over the cases, by {column.name}",
-            width=3.2,
-            height=2.5,
+            size=(3.2, 2.5),
         )
         for column, dependence in zip(columns, dependences, strict=True)
         for which in panels[:_MAX_VALUES]

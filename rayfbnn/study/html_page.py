@@ -59,8 +59,7 @@ def _looks(configuration: ConfigurationStatus) -> str:
         (configuration.looks,),
         alt="Nested R-hat of each quantity at each look",
         caption="Nested R-hat of each quantity against the work: draws of all chains of all members.",
-        width=6.0,
-        height=3.0,
+        size=(6.0, 3.0),
     )
     rows = [
         (name, one.mean, one.sd, one.rhat, one.mcse, one.drift, ", ".join(map(str, one.apart)))
@@ -108,8 +107,7 @@ def _members(study: StudyFiles, number: int, configuration: ConfigurationStatus)
         (spreads,),
         alt="Log likelihood of each member's draws",
         caption="Log likelihood of the draws of each member, side by side.",
-        width=6.0,
-        height=3.0,
+        size=(6.0, 3.0),
     )
     return beside([panel]) + table
 

@@ -74,25 +74,26 @@ def test_defaults_taken_are_listed_and_settings_given_are_not() -> None:
     assert "chains" not in defaults
 
 
-def test_a_doubled_interval_ends_at_a_power_of_two() -> None:
-    for setting, words in (("false", "stepped out to at most 100"), ("true", "doubled to at most 64")):
-        text = robot_arm(f'phase[3].operations[2]={{op="slice-1",stepsize=1,doubling={setting}}}')
-        assert f"intervals {words} stepsizes" in text
-
-
-@pytest.mark.parametrize("op", ["metropolis", "metropolis-1"])
-def test_barkers_rule_is_said_where_it_decides(op: str) -> None:
-    plain = robot_arm(f'phase[3].operations[2]={{op="{op}",stepsize=0.1}}')
-    barker = robot_arm(f'phase[3].operations[2]={{op="{op}",stepsize=0.1,acceptance="barker"}}')
-    assert ", stepsize 0.1, accepted by Barker's rule" in barker
-    assert "Barker" not in plain
-
-
-def test_what_is_rescaled_is_said() -> None:
-    said = {"sigmas": "each sigma and its parameters", "incoming": "everything that leads into a layer"}
-    for along, words in said.items():
-        text = robot_arm(f'phase[3].operations[2]={{op="rescale",along="{along}"}}')
-        assert f"rescale: scale {words} by one factor, stepsize 0.3" in text
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        ('op="slice-1",stepsize=1,doubling=false', "intervals stepped out to at most 100 stepsizes"),
+        ('op="slice-1",stepsize=1,doubling=true', "intervals doubled to at most 64 stepsizes"),
+        ('op="metropolis",stepsize=0.1,acceptance="barker"', ", stepsize 0.1, accepted by Barker's rule"),
+        ('op="metropolis-1",stepsize=0.1,acceptance="barker"', ", stepsize 0.1, accepted by Barker's rule"),
+        ('op="rescale",along="sigmas"', "rescale: scale each sigma and its parameters by one factor"),
+        (
+            'op="rescale",along="incoming"',
+            "rescale: scale everything that leads into a layer by one factor, stepsize 0.3",
+        ),
+        ('op="sghmc",steps=5,stepsize=0.1,batch=9', "sghmc"),
+    ],
+)
+def test_settings_of_an_operation_are_said_where_they_matter(operation: str, words: str) -> None:
+    text = robot_arm(f"phase[3].operations[2]={{{operation}}}")
+    assert words in text
+    assert ("Barker" in text) == ("barker" in operation)
+    assert "steps: plain NumPy" not in text and "fourth-order" not in text  # the integrators of hybrid
 
 
 @pytest.mark.parametrize(
@@ -167,11 +168,6 @@ def test_what_runs_hybrid_marginal_is_said() -> None:
         text = robot_arm(f'phase[3].operations[2].integrator="{integrator}"')
         assert f"4000 {integrator} steps, " in text
         assert f"  {integrator} steps: plain NumPy" in text
-
-
-def test_the_integrators_of_sghmc_are_not_said_to_be_those_of_hybrid() -> None:
-    text = robot_arm('phase[3].operations[2]={op="sghmc",steps=5,stepsize=0.1,batch=9}')
-    assert "steps: plain NumPy" not in text and "fourth-order" not in text
 
 
 def test_partial_gradients_with_precisions_integrated_out_are_said(tmp_path: Path) -> None:
