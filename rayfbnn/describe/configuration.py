@@ -114,13 +114,7 @@ def _priors(spec: RunSpec) -> list[str]:
 
 
 def _prior(
-    name: str,
-    text: str,
-    prior: PriorSpec,
-    n_sources: int,
-    *,
-    unit: str | None,
-    parameter: str | None = None,
+    name: str, text: str, prior: PriorSpec, n_sources: int, *, unit: str | None, parameter: str | None = None
 ) -> Iterator[str]:
     omega = prior.mean_precision(n_sources)
     common, by_unit, by_parameter = prior.alphas

@@ -97,14 +97,7 @@ def grade_badge(grade: str, *, is_ok: bool) -> Html:
     return Html(f'<strong class="grade {kind}">{html.escape(grade)}</strong>')
 
 
-def verdict(
-    subject: str,
-    grade: str,
-    *,
-    is_ok: bool,
-    sentences: Sequence[str],
-    advice: Sequence[str],
-) -> str:
+def verdict(subject: str, grade: str, *, is_ok: bool, sentences: Sequence[str], advice: Sequence[str]) -> str:
     """Return a verdict: the grade, the sentences that explain it, and the advice."""
     heading = f"<p>{html.escape(subject)}: {grade_badge(grade, is_ok=is_ok).text}</p>"
     todo = f"<p>What to do:</p>{items(advice)}" if advice else ""

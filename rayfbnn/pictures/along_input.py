@@ -19,13 +19,7 @@ from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.lines import all_shortened, shortened
 from rayfbnn.pictures.figures import BLUE, GREY, SKY, Axes, Panel, arrange, series_colour
-from rayfbnn.pictures.panels import (
-    draw_band,
-    draw_targets,
-    logarithmic,
-    name_rows,
-    tick_text,
-)
+from rayfbnn.pictures.panels import draw_band, draw_targets, logarithmic, name_rows, tick_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,13 +46,7 @@ def predictive_bands(
     name, column, inputs = _along_input(data, input_name, n_points)
     return arrange(
         path,
-        band_panels(
-            runs,
-            inputs,
-            column,
-            title=_title("Prediction", data.input_names, name),
-            size=_SIZE,
-        ),
+        band_panels(runs, inputs, column, title=_title("Prediction", data.input_names, name), size=_SIZE),
     )
 
 
@@ -137,12 +125,7 @@ def _draw_probabilities(
 
 
 def function_lines(
-    run: Draws,
-    path: str | Path,
-    *,
-    input_name: str | None = None,
-    n_functions: int = 8,
-    n_points: int = 400,
+    run: Draws, path: str | Path, *, input_name: str | None = None, n_functions: int = 8, n_points: int = 400
 ) -> Path:
     """Plot the network outputs of the first draws along one input, with the others at their medians."""
     data = run.data
@@ -153,12 +136,7 @@ def function_lines(
         labels, values = list(data.target_names), data.target_units.to_file(values)
     titles = [_title("Functions", data.input_names, name), *[""] * (len(labels) - 1)]
     panels = [
-        Panel(
-            _draw_functions,
-            (inputs[:, column], values[..., output], name, label),
-            title=title,
-            size=_SIZE,
-        )
+        Panel(_draw_functions, (inputs[:, column], values[..., output], name, label), title=title, size=_SIZE)
         for output, (label, title) in enumerate(zip(labels, titles, strict=True))
     ]
     return arrange(path, panels, sharex=True)

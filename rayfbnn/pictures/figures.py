@@ -33,10 +33,7 @@ def series_colour(number: int) -> str:
 
 def chain_style(chain: int) -> dict[str, Any]:
     """Return the colour and the dashes of a chain's lines, which are the same for every 36th chain."""
-    return {
-        "color": series_colour(chain),
-        "ls": _DASHES[chain // len(CHAIN_COLOURS) % len(_DASHES)],
-    }
+    return {"color": series_colour(chain), "ls": _DASHES[chain // len(CHAIN_COLOURS) % len(_DASHES)]}
 
 
 Figure: TypeAlias = Any  # matplotlib's, or a part of one

@@ -291,11 +291,7 @@ def survival_panel(times: Array, curves: Array, targets: Array, name: str) -> Pa
 
 
 def _draw_survival_of_groups(
-    axis: Axes,
-    times: Array,
-    groups: Sequence[tuple[str, Array, Array]],
-    colours: Sequence[str],
-    name: str,
+    axis: Axes, times: Array, groups: Sequence[tuple[str, Array, Array]], colours: Sequence[str], name: str
 ) -> None:
     """Draw survival of each group of cases; a single one has a legend with all parts."""
     for (label, curves, targets), colour in zip(groups, colours, strict=False):

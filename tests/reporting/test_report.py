@@ -61,11 +61,7 @@ def table(kind: str, n_cases: int = 24, seed: int = 3) -> pd.DataFrame:
 
 
 def keys(kind: str, **changes: Any) -> dict[str, Any]:
-    operations = [
-        {"op": "sample-sigmas"},
-        {"op": "heatbath"},
-        {"op": "hybrid", "steps": 3, "stepsize": 0.1},
-    ]
+    operations = [{"op": "sample-sigmas"}, {"op": "heatbath"}, {"op": "hybrid", "steps": 3, "stepsize": 0.1}]
     return {
         "seed": 1,
         "chains": 2,
