@@ -14,8 +14,9 @@ from rayfbnn.model.batches import cases_of_part, posterior_of_chains, posterior_
 from rayfbnn.model.integrated import WithoutPrecisions, marginal
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates.gibbs import Values
-from rayfbnn.ring.message import KickShare, Message, Visit
+from rayfbnn.ring.message import Message, Visit
 from rayfbnn.state import Trajectory
+from rayfbnn.streams import Streams
 
 Density: TypeAlias = SampledPosterior | WithoutPrecisions
 
@@ -74,10 +75,11 @@ class Part:
                 density, chains = self._density(message.rows, chains, message.over, is_partial=True)
                 momentum = self._compiled.kick(density, chains, share=visit.kick)
             elif visit.kick:
-                kick = KickShare(stepsizes, message.over, visit.kick)
-                momentum = momentum + kick.answer(self, message.rows, position, message.precisions)
+                momentum = momentum + self.kick_share(
+                    message.rows, position, message.precisions, stepsizes, message.over, visit.kick
+                )
             if visit.is_asked:
-                answer = message.question.answer(self, message.rows, position, message.precisions)
+                answer = message.question(self, message.rows, position, message.precisions)
                 answers = (*answers[: self.number], answer, *answers[self.number + 1 :])
         number, stepsizes = message.number + 1, message.stepsizes
         if number == len(message.itinerary):  # its home already has the values that have not changed
@@ -88,11 +90,26 @@ class Part:
             message, position=position, momentum=momentum, stepsizes=stepsizes, answers=answers, number=number
         )
 
-    def kicked(self, rows: Array, chains: Trajectory, over: tuple[str, ...], share: float) -> Array:
-        """Return the momentum -share s dE/dq of chains at rest after a kick, (n_chains, n_parameters).
+    # The methods that are questions.
 
-        Part 0 alone adds the prior's gradient.
+    def kick_share(
+        self,
+        rows: Array,
+        position: Array,
+        precisions: Array,
+        stepsizes: Array,
+        over: tuple[str, ...],
+        share: float,
+    ) -> Array:
+        """Return the part's share of a kick by the full gradient, (n_chains, n_parameters).
+
+        It is the change -share s dE/dq of the momentum. Part 0 alone adds the prior's gradient.
+
+        stepsizes  (n_chains, n_parameters)
+        over       the variables that are integrated out: ("precisions",), or () for none
+        share      factor on the stepsizes: 1/2 at either end of a trajectory
         """
+        chains = Trajectory(position, np.zeros_like(position), precisions, stepsizes)
         density, chains = self._density(rows, chains, over, is_partial=False)
         with np.errstate(all="ignore"):
             return self._compiled.kick(density, chains, share=share)
@@ -104,17 +121,35 @@ class Part:
         _, energy = self._compiled.advance(self._of_chains(rows), trajectory, n_steps=0)
         return energy
 
-    def residuals(self, rows: Array, position: Array) -> Values:
+    def squared_residuals(self, rows: Array, position: Array, precisions: Array) -> Array:
+        """Return the weighted sum of squared residuals of each target, (n_chains, n_targets)."""
+        return self._residuals(rows, position).sum_of_squares()
+
+    def t_precisions(
+        self, rows: Array, position: Array, precisions: Array, current: Array, alpha: float, streams: Streams
+    ) -> Array:
+        """Return sums of precisions drawn for single cases of t noise, (n_chains, n_targets).
+
+        current  (n_chains, n_targets): the precisions that these draws are conditional on
+        alpha    degrees of freedom of the noise
+        """
+        return self._residuals(rows, position).sum_of_t_precisions(current, alpha, streams)
+
+    def t_densities(self, rows: Array, position: Array, precisions: Array, x: Array, alpha: float) -> Array:
+        """Return sums of log densities under t noise given logs x of precisions, (n_chains, n_targets)."""
+        return self._residuals(rows, position).sum_of_t_densities(x, alpha)
+
+    def target_densities(self, rows: Array, position: Array, precisions: Array, x: Array) -> Array:
+        """Return sums of log densities of counts given logs x of their shapes, (n_chains, n_targets)."""
+        return self._of_chains(rows).density_of_targets(position)(x)
+
+    def _residuals(self, rows: Array, position: Array) -> Values:
         """Return the residuals of the part's cases, for updates of the noise."""
         values, n = self._of_chains(rows).residuals(position), self.posterior.n_cases
         weights = values.weights if isinstance(values.weights, float) else values.weights[..., :n]
         return replace(
             values, squares=values.squares[..., :n], weights=weights, first=self._first, n_all=self._n_all
         )
-
-    def log_densities(self, rows: Array, position: Array, log_precisions: Array) -> Array:
-        """Return the sum over the part's cases of the log densities of each target."""
-        return self._of_chains(rows).density_of_targets(position)(log_precisions)
 
     def _density(
         self, rows: Array, chains: Trajectory, over: tuple[str, ...], *, is_partial: bool

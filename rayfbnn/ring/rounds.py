@@ -6,13 +6,15 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import WorkerError
-from rayfbnn.ring.message import DataEnergy, Itinerary, Key, KickShare, Message, Question
+from rayfbnn.ring.message import Itinerary, Key, Message, Question
+from rayfbnn.ring.parts import Part
 from rayfbnn.ring.transport import Transport
 from rayfbnn.state import Trajectory
 
@@ -129,7 +131,7 @@ class Ring:
         chains: Trajectory,
         rows: Array,
         itinerary: Itinerary,
-        question: Question = DataEnergy(),  # noqa: B008, it has no state
+        question: Question = Part.data_energy,
         over: tuple[str, ...] = (),
     ) -> Message:
         return Message(
@@ -197,9 +199,9 @@ class Star(Ring):
 
     def gradient(self, position: Array, precisions: Array) -> tuple[Array, Array]:
         """Return the data energy (n_chains,), and the gradient of the whole potential."""
-        kick = KickShare(np.ones_like(position), (), 1.0)
+        kick = partial(Part.kick_share, stepsizes=np.ones_like(position), over=(), share=1.0)
         gradient = -_sum_of_answers(self._answers(kick, position, precisions), np.zeros_like(position))
-        return self.ask(DataEnergy(), position, precisions), gradient
+        return self.ask(Part.data_energy, position, precisions), gradient
 
     def travel(
         self, chains: Trajectory, *, n_steps: int, order: Array | None, over: tuple[str, ...] = ()
@@ -212,9 +214,10 @@ class Star(Ring):
             for step in range(n_steps + 1):
                 if step > 0:
                     position = position + chains.stepsizes * momentum
-                kick = KickShare(chains.stepsizes, over, 0.5 if step in (0, n_steps) else 1.0)
+                share = 0.5 if step in (0, n_steps) else 1.0
+                kick = partial(Part.kick_share, stepsizes=chains.stepsizes, over=over, share=share)
                 momentum = _sum_of_answers(self._answers(kick, position, chains.precisions), momentum)
-        return chains.moved(position, momentum), self.ask(DataEnergy(), position, chains.precisions)
+        return chains.moved(position, momentum), self.ask(Part.data_energy, position, chains.precisions)
 
     def _answers(self, question: Question, position: Array, precisions: Array) -> list[Array | None]:
         """Return the answer of each part, in the order of the parts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Never, Self
 
 import numpy as np
@@ -14,14 +15,8 @@ from rayfbnn.model import stepsize
 from rayfbnn.model.integrated import WithoutPrecisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import dispersion, gibbs
-from rayfbnn.ring.message import (
-    DataEnergy,
-    Question,
-    SquaredResiduals,
-    TargetDensities,
-    TDensities,
-    TPrecisions,
-)
+from rayfbnn.ring.message import Question
+from rayfbnn.ring.parts import Part
 from rayfbnn.ring.rounds import Ring
 from rayfbnn.state import Marginal, Target, Trajectory
 from rayfbnn.streams import Streams
@@ -87,7 +82,7 @@ class SharedPosterior(SampledPosterior):
 
     def data_energy(self, position: Array, precisions: Array) -> Array:
         """Return -b log likelihood, (n_chains,) float64: the energies of the parts, added in their order."""
-        return self.ring.ask(DataEnergy(), position, precisions)
+        return self.ring.ask(Part.data_energy, position, precisions)
 
     def log_likelihood(self, position: Array, precisions: Array) -> Array:
         """Return the log likelihood of the training cases with all its constants, (n_chains,) float64."""
@@ -100,7 +95,7 @@ class SharedPosterior(SampledPosterior):
     def density_of_targets(self, position: Array) -> dispersion.Density:
         """Return the function that gives each target's log density given log shapes."""
         nothing = np.zeros((len(position), self.n_precisions))  # the question has the shapes
-        return lambda x: self.ring.ask(TargetDensities(x), position, nothing)
+        return lambda x: self.ring.ask(partial(Part.target_densities, x=x), position, nothing)
 
     # These methods need all cases in one place; with the few cases here they would give a wrong answer.
 
@@ -158,15 +153,17 @@ class _SumsOfParts:
 
     def sum_of_squares(self) -> Array:
         """Return the sums of squared residuals."""
-        return self._asked(SquaredResiduals())
+        return self._asked(Part.squared_residuals)
 
     def sum_of_t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
         """Return the sums of precisions of single cases, which the parts draw."""
-        return self._asked(TPrecisions(np.array(np.broadcast_to(current, self._shape)), alpha, streams))
+        current = np.array(np.broadcast_to(current, self._shape))
+        return self._asked(partial(Part.t_precisions, current=current, alpha=alpha, streams=streams))
 
     def sum_of_t_densities(self, x: Array, alpha: float) -> Array:
         """Return the sums of log densities, given the logs x of precisions."""
-        return self._asked(TDensities(np.array(np.broadcast_to(x, self._shape)), alpha))
+        x = np.array(np.broadcast_to(x, self._shape))
+        return self._asked(partial(Part.t_densities, x=x, alpha=alpha))
 
     def together(self) -> Self:
         """Return the sums over all targets."""
@@ -177,9 +174,7 @@ class _SumsOfParts:
         return len(self.position), self.posterior.n_targets
 
     def _asked(self, question: Question) -> Array:
-        nothing = np.zeros(
-            (len(self.position), self.posterior.n_precisions)
-        )  # the question has what it needs
+        nothing = np.zeros((len(self.position), self.posterior.n_precisions))  # the question has its own
         return self._of_units(self.posterior.ring.ask(question, self.position, nothing))
 
     def _of_units(self, of_targets: Array) -> Array:

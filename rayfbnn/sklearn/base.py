@@ -26,7 +26,6 @@ from rayfbnn.answers.judging.chain_average import MIN_CHAINS
 from rayfbnn.answers.judging.ladder_pooled import pooled_by_evidence
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.answers.predictor import Predictor
-from rayfbnn.arrays import Array
 from rayfbnn.data.raw_table import check_paired, column_name, without_labels
 from rayfbnn.draws.view import committed_or_early, early_warning
 from rayfbnn.errors import ConfigError, RayFBNNError, StoreCorruptError
@@ -148,12 +147,14 @@ class BayesianNetwork(BaseEstimator):
         -------
         self
         """
+        import pandas as pd
+
         refuse_parameters(refused)
         inputs = inputs_table(self, X, is_training=True, requires_y=y is None)
         targets = paired_targets(X, y)
         with as_value_errors():
             targets = self._read_targets(targets, taken=list(inputs.columns))
-            self._sample(training_table(inputs, targets), list(targets))
+            self._sample(pd.concat([inputs, pd.DataFrame(targets)], axis=1), list(targets))
         return self
 
     @abstractmethod
@@ -246,9 +247,7 @@ class BayesianNetwork(BaseEstimator):
         self.verdict_, self.fit_verdict_ = diagnosis.predictions, diagnosis.fit
         iterations = run.spec.phase[-1].iterations
         obstacle = "" if diagnosis.ladders is None else diagnosis.ladders.obstacle
-        warn_unless_ok(
-            self.verdict_, type(self).__name__, iterations=iterations, obstacle=obstacle, stacklevel=4
-        )
+        warn_unless_ok(self.verdict_, type(self).__name__, iterations=iterations, obstacle=obstacle)
         fit = self.fit_verdict_
         if fit is not None and fit.grade == "misfit":
             message = f"{type(self).__name__}: {fit.warning}. What to do: {fit.advice[0]};"
@@ -297,22 +296,18 @@ def _predictor(path: Path) -> Predictor:
     return Predictor.from_draws(run, max_mcse=max_mcse, dtype="float64")
 
 
-def warn_unless_ok(
-    verdict: Verdict, estimator: str, *, iterations: int, stacklevel: int, obstacle: str = ""
-) -> None:
+def warn_unless_ok(verdict: Verdict, estimator: str, *, iterations: int, obstacle: str = "") -> None:
     """Issue a ConvergenceWarning with advice if the predictions are not usable.
 
     estimator   the estimator's name, for the message
     iterations  length of the run's last phase
-    stacklevel  stacklevel of `warnings.warn`, counted from the caller
     obstacle    the reason that more iterations would not help; "" if they may
     """
     if not verdict.ok:
         way = what_to_do(verdict, iterations)
         if obstacle:
             way = f"More iterations would not help, because {obstacle}; verdict_.advice says what to do."
-        message = f"{estimator}: {verdict.warning}. {way}"
-        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel + 1)
+        warnings.warn(f"{estimator}: {verdict.warning}. {way}", ConvergenceWarning, stacklevel=5)
 
 
 def what_to_do(verdict: Verdict, iterations: int) -> str:
@@ -401,13 +396,6 @@ def target_names(y: Any, n_targets: int, taken: Sequence[str]) -> list[str]:
             name += "_"
         unique.append(name)
     return unique
-
-
-def training_table(inputs: pd.DataFrame, targets: dict[str, Array]) -> pd.DataFrame:
-    """Return one table of inputs and targets, each target (n_cases,)."""
-    import pandas as pd
-
-    return pd.concat([inputs, pd.DataFrame(targets)], axis=1)
 
 
 @contextmanager

@@ -249,9 +249,6 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
     ----------
     hidden_layer_sizes
         Number of units in each hidden layer, such as (8,), the default, or (16, 8); () for a linear model.
-    activation
-        Activation of all hidden units, "tanh" by default; "relu", "softplus", "sigmoid" and others are in
-        docs/model.md.
     input_width
         Prior size of the joint contribution of a case's inputs to a hidden unit. The weights of the inputs
         share a standard deviation centred on input_width / sqrt(n_inputs). Default 2; larger values let
@@ -261,66 +258,25 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
         Default 1; 0 leaves this part out.
     output_width
         Prior size of the last hidden layer's contribution to the prediction, in logits. Default 1.
-    alpha
-        How precisely the prior determines the sizes of the hidden layers' weights. With the default, 4, their
-        5 and 95 % points differ by a factor of 3.7; smaller values make the factor larger.
     relevance
         How similar the sizes of the inputs' weights are. Each input has its own size and can be irrelevant.
         Smaller values let the sizes differ more, and float("inf") gives all inputs one size. Default
         float("inf") for two classes and 4 for more.
-    priors
-        Priors of individual groups of weights in FBM's notation, which replace the default ones, such as
-        {"ih0": "0.5:4:2", "io": "-"}; "-" leaves a group out (docs/model.md).
-    missing
-        "indicator" accepts NaN and None in X, replaces them by the median, and adds an input that marks them.
-        By default they raise ValueError.
-    handle_unknown
-        What to do with text in X that no training case had in its column: "error" raises ValueError, and
-        "ignore" predicts with 0 for all inputs of the column, with a warning that counts such cases.
     iterations
         Number of iterations of the last phase. Each iteration keeps one draw of every chain. By default the
         run ends when the predictions are usable, at the latest after 6000 for two classes, 12,000 for more,
         or 1000 for large tables.
-    chains
-        Number of Markov chains. Default 8; fewer than 4 cannot be judged.
-    until
-        "ok" extends the run, round by round, until its predictions are usable or max_time is over.
-    max_time
-        Time limit of a run with `until` or without `iterations`, in seconds or as text such as "30m".
-    random_state
-        An integer from 0 to 2**32 - 1 is the seed of the run and makes it repeatable. A RandomState, or
-        NumPy's global one for None, draws the seed.
-    n_jobs
-        Number of processes that sample in parallel; -1 uses every core. None or 1 samples in the current
-        process without Ray, also inside the processes of GridSearchCV and similar tools.
-    store
-        Path of the store to create for the draws; nothing may exist there yet. By default the store is
-        temporary and is removed together with the estimator.
-    warm_start
-        Whether `fit` continues the run of an earlier fit, or of the store at `store`, up to `iterations` in
-        total. Data and all other parameters must be the same.
-    spec
-        A configuration for everything that has no parameter here: a TOML file, nested dictionaries, or a
-        RunSpec. Its training file and targets are ignored.
-    verbose
-        1 shows the progress on standard error; 0, the default, is silent.
+    activation, alpha, priors, missing, handle_unknown, chains, until, max_time
+        See `BayesianNetworkRegressor`.
+    random_state, n_jobs, store, warm_start, spec, verbose
+        See `BayesianNetworkRegressor`.
 
     Attributes
     ----------
     classes_
         The labels, in the order of the columns of `predict_proba`.
-    n_features_in_, feature_names_in_
-        Number of columns of X, and their names if X was a DataFrame with named columns.
-    store_
-        Path of the store, for `rayfbnn.diagnose`, `rayfbnn.to_datatree` and every other verb.
-    summary_
-        Counts of the run: draws, divergences and acceptance (RunSummary).
-    verdict_
-        Verdict of `rayfbnn.diagnose` on predictions at training cases, with reasons and advice (Verdict);
-        None if max_time was over before the first draw.
-    fit_verdict_
-        Verdict on whether the predictive distributions describe the training targets, each predicted without
-        itself (FitVerdict); None without `verdict_`.
+    n_features_in_, feature_names_in_, store_, summary_, verdict_, fit_verdict_
+        See `BayesianNetworkRegressor`.
     """
 
     def __init__(

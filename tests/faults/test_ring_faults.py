@@ -20,7 +20,7 @@ from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.hybrid import hybrid
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring import rounds
-from rayfbnn.ring.message import DataEnergy, Itinerary, Key, Message
+from rayfbnn.ring.message import Itinerary, Key, Message
 from rayfbnn.ring.parts import Part, parts_of
 from rayfbnn.ring.rounds import Ring
 from rayfbnn.ring.shared_posterior import RingAdvance, SharedPosterior
@@ -248,7 +248,7 @@ def message_of(attempt: int) -> Message:
     return Message(
         key=Key("home", 1, attempt, 0),
         itinerary=Itinerary("question", N_PARTS),
-        question=DataEnergy(),
+        question=Part.data_energy,
         rows=np.arange(1),
         over=(),
         position=position,

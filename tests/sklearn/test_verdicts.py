@@ -38,9 +38,9 @@ def test_what_to_do_has_numbers_where_there_are_any() -> None:
 def test_a_verdict_that_is_ok_gives_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_unless_ok(replace(VERDICT, grade="usable"), "Regressor", iterations=5, stacklevel=1)
+        warn_unless_ok(replace(VERDICT, grade="usable"), "Regressor", iterations=5)
     with pytest.warns(ConvergenceWarning, match=r"^Regressor: predictions are not usable: R-hat above 1.01"):
-        warn_unless_ok(VERDICT, "Regressor", iterations=5, stacklevel=1)
+        warn_unless_ok(VERDICT, "Regressor", iterations=5)
 
 
 def test_a_chain_that_never_moved_needs_other_settings_than_chains() -> None:
@@ -50,7 +50,7 @@ def test_a_chain_that_never_moved_needs_other_settings_than_chains() -> None:
     with pytest.warns(
         ConvergenceWarning, match="not usable: .* never change in chain 5: y.* fit again with other"
     ):
-        warn_unless_ok(stuck, "Regressor", iterations=5, stacklevel=1)
+        warn_unless_ok(stuck, "Regressor", iterations=5)
     assert "chains=" not in what_to_do(stuck, 10)
 
 

@@ -97,7 +97,7 @@ def test_a_signal_lets_every_task_commit_what_it_has(tmp_path: Path) -> None:
     places = [study.members.place(Member(0, seed)) for seed in study.seeds()]
 
     def interrupt() -> None:
-        wait_until(lambda: all(iterations_done(str(place)) > 0 for place in places))
+        wait_until(lambda: all(iterations_done(str(place)) > 0 for place in places), patience=240.0)
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=interrupt)
