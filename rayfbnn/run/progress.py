@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from rayfbnn.errors import visible
 from rayfbnn.output.printing import drawn_error, is_on_terminal, say, say_from_handler, standard_error
@@ -35,23 +35,28 @@ _SECONDS_ELSEWHERE = 60.0  # between lines on the share of some work, without a 
 _SECONDS_TO_FORECAST, _LONG = 2.0, 20.0
 
 
-class Display(Protocol):
-    """A display of Progress. It is a context manager, which is entered when the run begins."""
+class Observer:
+    """Hears the progress of a run. It is a context manager, which is entered when the run begins."""
 
     def update(self, progress: Progress) -> None:
-        """Show the progress of a batch."""
-        ...
+        """Hear the progress of a batch."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        pass
+
+
+class Display(Observer):
+    """A display of progress for the user. This one shows none."""
 
     def note(self, text: str) -> None:
         """Show a line of text next to the progress. A signal handler may call this."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
+        say_from_handler(text)
 
 
-class LiveTable:
+class LiveTable(Display):
     """A table on standard error with one row for each batch, redrawn in place."""
 
     def __init__(self, store: Store) -> None:
@@ -94,11 +99,11 @@ class LiveTable:
         self._live.start()
         return self
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._live.stop()
 
 
-class PlainLines:
+class PlainLines(Display):
     """Lines on standard error, at most one every five seconds for each batch that commits."""
 
     def __init__(
@@ -128,39 +133,11 @@ class PlainLines:
                 f"{acceptance} divergences {row.divergences}, {row.rate} draws/s, time left {row.left}"
             )
 
-    def note(self, text: str) -> None:
-        """Write a line of text."""
-        say_from_handler(text)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        pass
-
-
-class Silent:
-    """A display that shows no progress."""
-
-    def update(self, progress: Progress) -> None:
-        """Show nothing."""
-        pass
-
-    def note(self, text: str) -> None:
-        """Write a line of text."""
-        say_from_handler(text)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        pass
-
 
 def display(store: Store, *, show: bool) -> Display:
     """Return the display to use: a live table on a terminal, lines elsewhere, none if `show` is False."""
     if not show:
-        return Silent()
+        return Display()
     return LiveTable(store) if is_on_terminal() else PlainLines(store)
 
 
@@ -265,7 +242,7 @@ def _opened(file: Path) -> TextIO:
     return open(descriptor, "a", encoding="utf-8", buffering=1)
 
 
-class JsonLog:
+class JsonLog(Observer):
     """Adds a line to the log when a run starts, when a block is committed, and when the run ends.
 
     The lines of earlier starts are kept. If the log cannot be written, a warning says so, and the run

@@ -10,12 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from socket import gethostname
-from typing import Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from rayfbnn.errors import RayStartError
 from rayfbnn.output import tables
@@ -24,7 +24,7 @@ from rayfbnn.run.hardware import n_cores
 from rayfbnn.run.job import Progress
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.metrics import RayMetrics
-from rayfbnn.run.progress import Display, JsonLog, display
+from rayfbnn.run.progress import JsonLog, Observer, display
 from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store, word_for_chains
@@ -111,50 +111,113 @@ def run_to_end(store: Store, options: RunOptions) -> RunSummary:
 
     Raises KeyboardInterrupt, with a message on how to continue, if a signal ended the run early.
     """
-    with advice_on_interrupt(store):
-        failures, _ = run_batches(store, options)
-        if unfinished_batches(store, store.spec.total_iterations):
-            raise KeyboardInterrupt
-    return summarized(store, failures)
+    with Loop(store, options) as loop:
+        return loop.run(store.spec.total_iterations)
 
 
-def run_batches(
-    store: Store,
-    options: RunOptions,
-    kept: Executor | None = None,
-    deadline: float = math.inf,
-    last: int | None = None,
-) -> tuple[int, bool]:
-    """Run and gather every incomplete batch, on an executor that was kept or on a new one.
+_SECONDS_HERE = 10.0  # Ray takes 8 to 15 to start
 
-    Returns the number of workers that died, and whether a signal asked for the end.
 
-    last  the last iteration to run; None for all
+class Loop:
+    """Advances a store to a goal, an iteration of all chains, and then to the next one if it is in rounds.
+
+    The first goal that leaves work starts the workers, which are kept for later goals. In this process
+    nothing is kept, because the verdict between two rounds may then use all cores. A KeyboardInterrupt in the
+    context gets a message on how to continue.
     """
-    _publish_finished_rounds(store)
-    last = store.spec.total_iterations if last is None else last
-    batches = unfinished_batches(store, last)
-    if not batches:
-        with Gathering(store) as gathering:
-            gathering.all()
-        return 0, False
-    is_interrupted = threading.Event()
-    with (
-        display(store, show=options.progress) as shown,
-        new_executor(store, len(batches), options) if kept is None else nullcontext(kept) as executor,
-        stop_on_signal(partial(_interrupt, executor, is_interrupted), shown.note),
-        _stop_at(executor, deadline),
-        _observers(store, executor, options) as observers,
-        Gathering(store) as gathering,
-    ):
-        reported_kernels: set[str] = set()
-        for latest in run_rounds(store, executor, last=last):
-            show_progress(store, shown, reported_kernels, latest)
-            for observer in observers:
-                observer.update(latest)
-            gathering.update(latest)
-        gathering.all()  # in this context, because a scheduler's second signal must not end it
-    return executor.failures, is_interrupted.is_set()
+
+    def __init__(
+        self,
+        store: Store,
+        options: RunOptions,
+        *,
+        deadline: float = math.inf,
+        in_rounds: bool = False,
+        starts_here: bool = False,
+    ) -> None:
+        """Prepare to run a locked store until the deadline, a time on the monotonic clock.
+
+        in_rounds    whether further goals may follow
+        starts_here  whether the first seconds are run in this process, if the user leaves the workers open: a
+                     run of a few seconds may be all that is needed, and workers take longer to start
+        """
+        self._store, self._deadline, self._in_rounds = store, deadline, in_rounds
+        self._ways = [(math.inf, options)]
+        is_open = options.workers is None and options.address is None and store.spec.device == "cpu"
+        if starts_here and is_open and store.spec.n_parts == 1:
+            # A single worker would do no more than this process.
+            seconds = math.inf if store.n_batches == 1 else _SECONDS_HERE
+            self._ways.insert(0, (time.monotonic() + seconds, replace(options, workers=0)))
+        self._workers: Executor | None = None
+        self._context = ExitStack()
+        self._context.enter_context(_advice_on_interrupt(store))
+
+    def run(self, last: int) -> RunSummary:
+        """Run every batch up to the iteration `last`, and return a summary of the store.
+
+        At the deadline the run ends early, but without an error. After a signal KeyboardInterrupt is raised,
+        in rounds even if everything was done, because more rounds may follow.
+        """
+        _publish_finished_rounds(self._store)
+        failures = 0
+        for end, options in self._ways:
+            if time.monotonic() >= end:
+                continue
+            deadline = min(end, self._deadline)
+            died, is_interrupted = self._run_batches(last, options, deadline)
+            failures += died
+            is_early = bool(unfinished_batches(self._store, last))
+            if is_interrupted and (is_early or self._in_rounds):
+                raise KeyboardInterrupt
+            if is_early and time.monotonic() < deadline:
+                raise KeyboardInterrupt
+            if not is_early or time.monotonic() >= self._deadline:
+                break
+        return summarized(self._store, failures)
+
+    def _run_batches(self, last: int, options: RunOptions, deadline: float) -> tuple[int, bool]:
+        """Run and gather the batches that have not done the iteration `last`.
+
+        Returns the number of workers that died, and whether a signal asked for the end.
+        """
+        store = self._store
+        batches = unfinished_batches(store, last)
+        if not batches:
+            with Gathering(store) as gathering:
+                gathering.all()
+            return 0, False
+        is_interrupted = threading.Event()
+        with (
+            display(store, show=options.progress) as shown,
+            # Later rounds run every batch.
+            self._executor(store.n_batches if self._in_rounds else len(batches), options) as executor,
+            stop_on_signal(partial(_interrupt, executor, is_interrupted), shown.note),
+            _stop_at(executor, deadline),
+            _logs(store, executor, options) as logs,
+            Gathering(store) as gathering,
+        ):
+            observers = [OtherKernels(store), shown, *logs, gathering]
+            for latest in run_rounds(store, executor, last=last):
+                for observer in observers:
+                    observer.update(latest)
+            gathering.all()  # in this context, because a scheduler's second signal must not end it
+        return executor.failures, is_interrupted.is_set()
+
+    @contextmanager
+    def _executor(self, n_batches: int, options: RunOptions) -> Iterator[Executor]:
+        if options.workers == 0:
+            with new_executor(self._store, n_batches, options) as executor:
+                yield executor
+            return
+        if self._workers is None:
+            self._workers = self._context.enter_context(new_executor(self._store, n_batches, options))
+        yield self._workers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._context.__exit__(*error)
 
 
 def _interrupt(executor: Executor, is_interrupted: threading.Event) -> None:
@@ -163,7 +226,7 @@ def _interrupt(executor: Executor, is_interrupted: threading.Event) -> None:
 
 
 @contextmanager
-def advice_on_interrupt(store: Store) -> Iterator[None]:
+def _advice_on_interrupt(store: Store) -> Iterator[None]:
     """Give a KeyboardInterrupt a message on how to continue."""
     try:
         yield
@@ -255,15 +318,15 @@ def _remark_on_batches(store: Store, workers: int | None) -> None:
 
 
 @contextmanager
-def _observers(store: Store, executor: Executor, options: RunOptions) -> Iterator[list[JsonLog | RayMetrics]]:
-    """Yield the observers of progress other than the display: a log, and the metrics of a cluster."""
+def _logs(store: Store, executor: Executor, options: RunOptions) -> Iterator[list[Observer]]:
+    """Yield the observers that the options ask for: a log, and the metrics of a cluster."""
     with ExitStack() as stack:
-        observers: list[JsonLog | RayMetrics] = []
+        logs: list[Observer] = []
         if options.log_format == "json":
-            observers.append(stack.enter_context(JsonLog(store, lambda: executor.failures)))
+            logs.append(stack.enter_context(JsonLog(store, lambda: executor.failures)))
         if options.address is not None:
-            observers.append(stack.enter_context(RayMetrics(store, lambda: executor.failures)))
-        yield observers
+            logs.append(stack.enter_context(RayMetrics(store, lambda: executor.failures)))
+        yield logs
 
 
 @contextmanager
@@ -281,23 +344,29 @@ def _stop_at(executor: Executor, deadline: float) -> Iterator[None]:
         timer.cancel()
 
 
-def show_progress(store: Store, shown: Display, reported_kernels: set[str], progress: Progress) -> None:
-    """Show progress, and warn once for each different kernel that workers on other machines use.
+class OtherKernels(Observer):
+    """Warns once for each different kernel that workers on other machines use.
 
     For this machine, resuming.compare_kernel warns before anything is run.
     """
-    is_elsewhere = progress.worker.partition(" ")[0] != gethostname()
-    if progress.other_kernel and is_elsewhere and progress.other_kernel not in reported_kernels:
-        reported_kernels.add(progress.other_kernel)
-        _log.warning(
-            "%s: the run started with the kernel %s, which %s does not have; it continues with %s: draws are"
-            " as correct, but not bit for bit those of the first kernel",
-            store.path,
-            store.root.kernel,
-            progress.worker,
-            progress.other_kernel,
-        )
-    shown.update(progress)
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._reported = store, set[str]()
+
+    def update(self, progress: Progress) -> None:
+        """Warn if the worker has another kernel than the run started with."""
+        kernel, store = progress.other_kernel, self._store
+        is_elsewhere = progress.worker.partition(" ")[0] != gethostname()
+        if kernel and is_elsewhere and kernel not in self._reported:
+            self._reported.add(kernel)
+            _log.warning(
+                "%s: the run started with the kernel %s, which %s does not have; it continues with %s: draws"
+                " are as correct, but not bit for bit those of the first kernel",
+                store.path,
+                store.root.kernel,
+                progress.worker,
+                kernel,
+            )
 
 
 def _how_to_go_on(store: Store) -> str:
@@ -328,7 +397,7 @@ _THREADS = 4
 _BLOCKS_BETWEEN_LOOKS = 64
 
 
-class Gathering:
+class Gathering(Observer):
     """Gathers the batches whose chunks may be full; the store must be locked until the context ends.
 
     A batch is gathered by one thread at a time. If it may have another full chunk meanwhile, it is gathered
@@ -407,84 +476,3 @@ def _warmup_draws(spec: RunSpec, latest: Progress) -> int:
             n_draws += max(0, min(phase.iterations, latest.iteration - before))
         before += phase.iterations
     return n_draws
-
-
-_SECONDS_HERE = 10.0  # Ray takes 8 to 15 to start
-
-
-class KeptWorkers:
-    """The Ray workers of a run in rounds: started by the first round that has work, and then kept.
-
-    In this process nothing is kept, because the verdict between two rounds may then use all cores.
-    """
-
-    def __init__(self, options: RunOptions) -> None:
-        self._options = options
-        self._executor: Executor | None = None
-        self._context = ExitStack()
-
-    def for_round(self, store: Store, last: int) -> Executor | None:
-        """Return the executor of the workers up to an iteration, or None if none are kept or needed."""
-        is_needed = self._executor is None and self._options.workers != 0
-        if is_needed and unfinished_batches(store, last):
-            started = new_executor(store, store.n_batches, self._options)  # later rounds run every batch
-            self._executor = self._context.enter_context(started)
-        return self._executor
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        self._context.close()
-
-
-class Rounds:
-    """The rounds of a run, each up to some iteration of all chains.
-
-    If the user leaves the workers open, a run of a few seconds may be all that is needed, and workers take
-    longer to start. The first seconds are therefore run in this process.
-    """
-
-    def __init__(self, store: Store, options: RunOptions, *, deadline: float, starts_here: bool) -> None:
-        """Prepare to run a locked store until the deadline, a time on the monotonic clock.
-
-        starts_here  whether the first seconds are run in this process
-        """
-        is_open = options.workers is None and options.address is None and store.spec.device == "cpu"
-        self._store, self._deadline = store, deadline
-        self._kept = KeptWorkers(options)
-        here = replace(options, workers=0)
-        self._ways = [(math.inf, options, self._kept)]
-        if starts_here and is_open and store.spec.n_parts == 1:
-            # A single worker would do no more than this process.
-            seconds = math.inf if store.n_batches == 1 else _SECONDS_HERE
-            self._ways.insert(0, (time.monotonic() + seconds, here, KeptWorkers(here)))
-
-    def run(self, last: int) -> RunSummary:
-        """Run every batch up to the iteration `last`, and return a summary of the store, as run_to_end does.
-
-        At the deadline the round ends early, but without an error. After a signal it always raises
-        KeyboardInterrupt, even if everything was done, because more rounds may follow.
-        """
-        failures = 0
-        with advice_on_interrupt(self._store):
-            for end, options, kept in self._ways:
-                if time.monotonic() >= end:
-                    continue
-                deadline = min(end, self._deadline)
-                executor = kept.for_round(self._store, last)
-                died, is_interrupted = run_batches(self._store, options, executor, deadline, last)
-                failures += died
-                is_early = bool(unfinished_batches(self._store, last))
-                if is_interrupted or (is_early and time.monotonic() < deadline):
-                    raise KeyboardInterrupt
-                if not is_early or time.monotonic() >= self._deadline:
-                    break
-        return summarized(self._store, failures)
-
-    def __enter__(self) -> Self:
-        self._kept.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        self._kept.__exit__(kind, error, traceback)

@@ -111,7 +111,7 @@ def sample(
     KeyboardInterrupt
         After Ctrl-C or SIGTERM, with a message on how to resume.
     """
-    from rayfbnn.run.running import RunOptions, run_to_end
+    from rayfbnn.run.running import RunOptions
 
     if sample_weight is not None:
         raise ConfigError(f"sample_weight: {WEIGHTS_REFUSED}")
@@ -120,9 +120,7 @@ def sample(
     is_open, n_chains = configured.has_open_length, configured.chains
     goal = read_until(until, max_time, decisive, is_open=is_open, n_chains=n_chains)
     options = RunOptions(workers, address, max_failures, progress, log_format)
-    store = new_store(place, configured, data, goal, options)
-    with store.lock():
-        return run_to_end(store, options) if goal is None else run_until(store, goal, options)
+    return _advanced(new_store(place, configured, data, goal, options), goal, options)
 
 
 def resume(
@@ -168,17 +166,14 @@ def resume(
     RunSummary
         Number of chains and draws, acceptance and divergences of the whole run; in rounds whether it is ok.
     """
-    from rayfbnn.run.resuming import take_up
-    from rayfbnn.run.running import RunOptions, run_to_end
+    from rayfbnn.run.running import RunOptions
 
     is_open = iterations is None and are_rounds_left(Store.open(path))
     goal = read_until(until, max_time, decisive, is_open=is_open)
     options = RunOptions(workers, address, max_failures, progress, log_format)
     asked = None if spec is None else read_spec(spec, ())
     store, length = checked_store(path, asked, data, goal, options, iterations=iterations)
-    with store.lock():
-        take_up(store, length)
-        return run_to_end(store, options) if goal is None else run_until(store, goal, options)
+    return _advanced(store, goal, options, length)
 
 
 def sample_or_resume(
@@ -223,8 +218,7 @@ def sample_or_resume(
     StoreMismatchError
         If the store was made from another configuration or from other data, or by another version of rayfbnn.
     """
-    from rayfbnn.run.resuming import take_up
-    from rayfbnn.run.running import RunOptions, run_to_end
+    from rayfbnn.run.running import RunOptions
 
     place = place_given(path)
     asked = read_spec(spec, set).for_method(method)
@@ -238,6 +232,17 @@ def sample_or_resume(
             store = new_store(place, asked, data, goal, options)
     if store is None:
         store, length = checked_store(place, _at_least_as_long(asked, place), data, goal, options)
+    return _advanced(store, goal, options, length)
+
+
+def _advanced(store: Store, goal: Until | None, options: RunOptions, length: int | None = None) -> RunSummary:
+    """Advance a store to its goal, or to its end if it has none or was ok before.
+
+    length  the new length of the last phase, if it changes
+    """
+    from rayfbnn.run.resuming import take_up
+    from rayfbnn.run.running import run_to_end
+
     with store.lock():
         take_up(store, length)
         if goal is None or (not goal.is_asked and _is_ok(store)):

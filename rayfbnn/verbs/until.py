@@ -119,14 +119,14 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
     Ladders must have converged too. A run ends early if their verdict names an obstacle that more iterations
     cannot remove.
     """
-    from rayfbnn.run.running import Rounds
+    from rayfbnn.run.running import Loop
 
     deadline = time.monotonic() + until.seconds
     length = _first_length(store, until)
-    with Rounds(store, options, deadline=deadline, starts_here=until.is_open) as rounds:
+    with Loop(store, options, deadline=deadline, in_rounds=True, starts_here=until.is_open) as loop:
         for number in count(1):
             started, before = time.monotonic(), _done(store)
-            summary = rounds.run(_iteration(store, length))
+            summary = loop.run(_iteration(store, length))
             diagnosis = _diagnosis(store, until.decisive)
             now = time.monotonic()
             # The speed is unknown if the run was complete already.

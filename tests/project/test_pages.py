@@ -17,7 +17,7 @@ import re
 import shlex
 import shutil
 import tomllib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,9 @@ from typer.testing import CliRunner
 import rayfbnn
 from rayfbnn import cli
 from rayfbnn.run import running
+from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray import cluster
+from rayfbnn.run.progress import Display
 from rayfbnn.spec import RunSpec, run_spec
 from rayfbnn.streams import Purpose, Streams
 from rayfbnn.verbs import until
@@ -57,14 +59,8 @@ def name_of(page: Path) -> str:
 
 def stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sample without Ray."""
-    run_batches = running.run_batches
-
-    def without_ray(store: Any, options: running.RunOptions, *arguments: Any) -> Any:
-        return run_batches(store, replace(options, workers=0, progress=False), *arguments)
-
-    monkeypatch.setattr(running, "run_batches", without_ray)
-    monkeypatch.setattr(running, "run_batches", without_ray)
-    monkeypatch.setattr(running.KeptWorkers, "for_round", lambda kept, store, last: None)
+    monkeypatch.setattr(running, "new_executor", lambda *arguments: InProcess())
+    monkeypatch.setattr(running, "display", lambda store, show: Display())
     monkeypatch.setattr(cluster, "check_ray", lambda workers, address: None)
 
 

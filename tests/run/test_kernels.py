@@ -12,9 +12,8 @@ import pytest
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cpu import compiled_module as cpu
-from rayfbnn.run.progress import display
 from rayfbnn.run.resuming import compare_kernel
-from rayfbnn.run.running import show_progress
+from rayfbnn.run.running import OtherKernels
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.store import Store
 from tests.support.small import make_store, small_spec
@@ -73,17 +72,17 @@ def test_a_worker_elsewhere_without_the_kernel_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
-    said: set[str] = set()
-    with caplog.at_level(logging.WARNING), display(store, show=False) as shown:
+    observer = OtherKernels(store)
+    with caplog.at_level(logging.WARNING):
         for news in Sampler(store, worker="elsewhere pid 1").run_block(0):
-            show_progress(store, shown, said, news)
+            observer.update(news)
         monkeypatch.setattr(cpu, "_cpu", None)
         for news in Sampler(store, worker=f"{gethostname()} pid 2").run_block(0):
-            show_progress(store, shown, said, news)
+            observer.update(news)
         assert not caplog.records
         for worker in ("elsewhere pid 3", "elsewhere pid 4"):
             for news in Sampler(store, worker=worker).run_block(0):
-                show_progress(store, shown, said, news)
+                observer.update(news)
     (record,) = caplog.records
     assert (
         f"{store.root.kernel}, which elsewhere pid 3 does not have; it continues with plain" in record.message

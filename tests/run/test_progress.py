@@ -15,9 +15,9 @@ from rayfbnn.run import progress
 from rayfbnn.run.estimate import Estimate
 from rayfbnn.run.job import Progress
 from rayfbnn.run.progress import (
+    Display,
     LiveTable,
     PlainLines,
-    Silent,
     display,
     rejection_line,
     show_rejection,
@@ -229,7 +229,7 @@ def test_a_table_is_drawn_on_a_terminal(
 def test_lines_are_written_where_there_is_no_terminal_and_nothing_if_not_wanted(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert isinstance(display(store, show=False), Silent)
+    assert type(display(store, show=False)) is Display
     shown = display(store, show=True)
     assert isinstance(shown, PlainLines)
     with shown:

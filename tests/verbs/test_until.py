@@ -314,7 +314,6 @@ def test_the_first_seconds_are_run_in_this_process_and_then_workers_are_called(
         return InProcess()
 
     monkeypatch.setattr(running, "new_executor", never)
-    monkeypatch.setattr(running, "new_executor", never)
     monkeypatch.setattr(running, "_SECONDS_HERE", 0.05)
     spec = of_open_length(tmp_path, chains_per_batch=2)
     api.sample(spec, tmp_path / "two.zarr", progress=False)

@@ -13,6 +13,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
+from rayfbnn.run.progress import Observer
+
 if TYPE_CHECKING:
     from rayfbnn.run.job import Progress
     from rayfbnn.store.store import Store
@@ -31,7 +33,7 @@ _COUNTS = {
 _PARTS = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry", "prometheus_client")
 
 
-class RayMetrics:
+class RayMetrics(Observer):
     """Counts as blocks are committed, and reports to Ray every five seconds. Ray must be connected.
 
     rayfbnn_draws, rayfbnn_iterations, rayfbnn_commits  counters of the draws and iterations of all chains,
