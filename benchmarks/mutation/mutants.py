@@ -25,7 +25,7 @@ DECIDING = (
     *("answers/distances.py", "answers/comparison.py"),
     *("answers/loo.py", "reduce/importance.py"),
     *("reduce/importance.py", "study/rule.py", "study/files.py", "study/training_files.py"),
-    *("store/rounds.py", "run/blocks.py"),
+    *("store/rounds.py", "run/job.py"),
     *("store/block_files.py", "store/log.py"),
 )
 _LEFT_ALONE = {"annotation", "returns", "decorator_list"}

@@ -54,7 +54,6 @@ def _answer(result: Any, as_json: bool, text: Callable[[Any], str]) -> None:
 
 
 def _tell_or_answer(text: str, out: Path | None, as_json: bool) -> None:
-    """Print an answer, or tell it if it is in a file too."""
     if out is None:
         answer(text, as_is=as_json)
     else:
@@ -427,7 +426,6 @@ def study_report(path: Folder, out: Path = Path("study.html"), data: OptionalCas
 
 
 def _cases(study: Study, text: str) -> Path | list[Path]:
-    """Return the file of cases, or the list of files if the study has several training files."""
     from rayfbnn.study.sealed import listed
 
     if study.n_training_files == 1:
@@ -436,7 +434,6 @@ def _cases(study: Study, text: str) -> Path | list[Path]:
 
 
 def _seeds(text: str) -> int | list[int]:
-    """Return the number of seeds, or the list of seeds; ConfigError if the text is neither."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in parts):
         shown = text if len(text) <= 80 else f"{text[:77]}..."

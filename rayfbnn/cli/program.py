@@ -381,7 +381,6 @@ def _in_shell(parameter: str, words: str) -> str:
 
 
 def _with_options(text: str, parameters: Iterable[str]) -> str:
-    """Return a text with the options of the shell instead of the parameters in backticks."""
     for name in parameters:
         text = text.replace(f"`{name}`", f"--{name.replace('_', '-')}")
     return text

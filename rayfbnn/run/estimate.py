@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.ladder.adaptation import first_settings
@@ -20,25 +20,6 @@ if TYPE_CHECKING:
     from rayfbnn.run.job import Progress
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.store import Store
-
-
-@dataclass(frozen=True)
-class BatchRow:
-    """The texts shown for one batch."""
-
-    batch: str
-    iteration: str
-    draws: str
-    acceptance: str
-    divergences: str
-    rate: str
-    left: str
-
-
-def headings(store: Store) -> BatchRow:
-    """Return the headings of the texts; a batch consists of chains, or of ladders."""
-    words = ("iteration", "draws", "acceptance", "divergences", "draws/s", "time left")
-    return BatchRow(word_for_chains(store), *words)
 
 
 def relative_times(store: Store) -> list[float]:
@@ -126,13 +107,11 @@ class Estimate:
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         """Start without any Progress. `clock` returns the time in seconds."""
-        self._store = store
+        self._store, self._word = store, word_for_chains(store)
         self._clock = clock
         self._started = math.nan  # time at which the first block began
         total = store.spec.total_iterations
-        self._unfinished = {
-            batch for batch in range(store.n_batches) if store.progress(batch).iteration < total
-        }
+        self._unfinished = {n for n, done in enumerate(store.all_progress()) if done.iteration < total}
         self._latest: dict[int, Progress] = {}  # by batch
         self._paces: dict[int, Pace] = {}  # by batch
         self._rounds: dict[int, int | None] = {}  # tuning round, by batch
@@ -152,7 +131,8 @@ class Estimate:
             seconds = progress.seconds - before.seconds
             iterations = progress.block_iterations - before.block_iterations
         commit = progress.commit_seconds if self._rounds[progress.batch] is not None else 0.0
-        self._paces[progress.batch].add(progress.phase, seconds - commit, iterations)
+        # The clock of a commit ends a little later than that of its block.
+        self._paces[progress.batch].add(progress.phase, max(0.0, seconds - commit), iterations)
         if commit:
             self._commits.append(commit)
         self._busy_seconds += seconds
@@ -175,23 +155,21 @@ class Estimate:
                 pace.forget(progress.phase)
             self._rounds[progress.batch] = number
 
-    def row(self, progress: Progress) -> BatchRow:
-        """Record the progress of a batch, and return its texts."""
+    def row(self, progress: Progress) -> dict[str, str]:
+        """Record the progress of a batch, and return its texts by heading; the first names its chains."""
         self.hear(progress)
         chains = self._store.header.batch_chains(progress.batch)
-        rate = (
-            len(chains) * progress.block_iterations / progress.seconds if progress.seconds > 0 else math.nan
-        )
+        n_draws, seconds = len(chains) * progress.block_iterations, progress.seconds
         is_kept = self._store.spec.phase[progress.phase].keep is True
-        return BatchRow(
-            batch=f"{chains[0]}-{chains[-1]}" if len(chains) > 1 else str(chains[0]),
-            iteration=f"{progress.iteration}/{progress.total_iterations}{self._round(progress)}",
-            draws=f"{progress.draws}/{progress.total_draws}",
-            acceptance=_acceptance(progress.acceptance, is_warmup=not is_kept),
-            divergences=f"{progress.divergences} (warm-up {progress.warmup_divergences})",
-            rate="-" if math.isnan(rate) or not is_kept else plain(rate, 3),
-            left=self._left(progress) + self._reservation(progress),
-        )
+        return {
+            self._word: f"{chains[0]}-{chains[-1]}" if len(chains) > 1 else str(chains[0]),
+            "iteration": f"{progress.iteration}/{progress.total_iterations}{self._round(progress)}",
+            "draws": f"{progress.draws}/{progress.total_draws}",
+            "acceptance": _acceptance(progress.acceptance, is_warmup=not is_kept),
+            "divergences": f"{progress.divergences} (warm-up {progress.warmup_divergences})",
+            "draws/s": plain(n_draws / seconds, 3) if is_kept and seconds > 0 else "-",
+            "time left": self._left(progress) + self._reservation(progress),
+        }
 
     def _reservation(self, progress: Progress) -> str:
         """Return a note if the lengths of trajectories may still change, otherwise ""."""
@@ -202,13 +180,11 @@ class Estimate:
         return " at current lengths" if is_open else ""
 
     def _round(self, progress: Progress) -> str:
-        """Return the tuning round that a batch is in as text, or "" outside of tuning."""
         rounds = self._store.tuning.rounds
         current = round_of(rounds, progress.iteration)
         return "" if current is None else f", {round_words(rounds, current)}"
 
     def _left(self, progress: Progress) -> str:
-        """Return the time until a batch is complete, as text."""
         spec = self._store.spec
         pace = self._paces[progress.batch]
         first, last = progress.iteration + 1, spec.total_iterations

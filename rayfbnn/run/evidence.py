@@ -89,7 +89,6 @@ class Evidence:
     ladders: FromLadders | None = None
 
     def _repr_html_(self) -> str:
-        """Return the estimate as HTML, for notebooks."""
         return tables.pairs(
             {
                 "log marginal likelihood": self.log_marginal_likelihood,
@@ -218,7 +217,6 @@ def _in_batches(
 
 
 def _estimate(log_weights: Array, log_scale: float, temperatures: int, power: float) -> Evidence:
-    """Return the estimate from log weights (n_temperatures, n_runs) of the network's targets."""
     powers = inverse_temperatures(temperatures, power=power)[1:]
     normalisers = [normaliser(row) for row in log_weights[1:]]
     return Evidence(

@@ -15,8 +15,7 @@ from rayfbnn.approximate.distributions import Distribution
 from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
 from rayfbnn.kernels import choose
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
-from rayfbnn.run.blocks import MOST_SECONDS, BlockPlan, Collected
-from rayfbnn.run.job import Job, Progress, streams_of
+from rayfbnn.run.job import MOST_SECONDS, BlockPlan, Collected, Job, Progress, streams_of
 from rayfbnn.state import Advance
 from rayfbnn.store.catalogue import LOG_Q
 from rayfbnn.store.records import SECONDS, BatchProgress, Block, Record
@@ -78,7 +77,6 @@ class Fitter(Job):
         streams: Streams,
         should_stop: Callable[[], bool],
     ) -> Iterator[Block | int]:
-        """Yield the number of finished steps from time to time, and at the end the block of these steps."""
         first = before.iteration + 1
         end = time.monotonic() + min(1.0 + before.blocks, MOST_SECONDS)
         number = before.iteration
@@ -147,7 +145,6 @@ class Fitter(Job):
         }
 
     def _load(self, last: Record | None, streams: Streams) -> dict[str, Array]:
-        """Return the state after a batch's last block, or the initial state, on the device."""
         initial = initial_state(self.fit, streams)
         if last is None:
             return initial

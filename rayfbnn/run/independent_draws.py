@@ -48,7 +48,6 @@ def prior_blocks(
 
 
 def _pieces(posterior: SampledPosterior, first: int, last: int) -> Iterator[Array]:
-    """Yield the numbers first .. last - 1, in arrays as long as memory allows."""
     n_values = 4 * sum(posterior.wiring.units) * posterior.n_cases * posterior.data_model.n_cells
     at_once = max(1, int(_MEMORY_BYTES / (8 * n_values)))
     for start in range(first, last, at_once):

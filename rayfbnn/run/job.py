@@ -3,21 +3,238 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
-from rayfbnn.arrays import Array, device_namespace
+from rayfbnn.arrays import Array, array_namespace, copies_to_host, device_namespace, to_host
 from rayfbnn.errors import StoreOvertakenError
 from rayfbnn.kernels import choose
-from rayfbnn.run.blocks import BlockPlan, Collected, next_block
+from rayfbnn.mcmc.energy import not_finite
+from rayfbnn.mcmc.operation import Operation, unrolled
+from rayfbnn.mcmc.schedule import IterationInfo
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.records import BatchProgress, Block, Record
+from rayfbnn.state import ChainState
+from rayfbnn.store.catalogue import STATE, STATS
+from rayfbnn.store.records import SECONDS, BatchProgress, Block, Record
+from rayfbnn.store.rounds import Measurements, round_of, rounds, to_document
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """The iterations of a block, and where its draws are stored.
+
+    The block has the iterations first .. first + count - 1 of the run, all in one phase. `section` is None if
+    the draws are not kept; otherwise `first_draw` is the number of the first draw in that section.
+    """
+
+    phase: int
+    first: int
+    count: int
+    section: Literal["posterior", "warmup"] | None
+    first_draw: int
+
+    @property
+    def last(self) -> int:
+        """Number of the last iteration."""
+        return self.first + self.count - 1
+
+
+MOST_SECONDS = 10.0  # longest block if draws_per_block is not configured
+
+
+def next_block(spec: RunSpec, iteration: int, *, draws_per_chunk: int) -> BlockPlan | None:
+    """Return the block that follows `iteration` finished iterations, or None when the run is complete.
+
+    The block is as long as possible. It ends with a phase or a tuning round, when a chunk is full and, if
+    draws_per_block is configured, after that many iterations. A run that was stopped inside a block continues
+    with the rest of that block.
+    """
+    done = 0
+    kept = {"posterior": 0, "warmup": 0}
+    sections: dict[object, Literal["posterior", "warmup"]] = {True: "posterior", "warmup": "warmup"}
+    for number, phase in enumerate(spec.phase):
+        section = sections.get(phase.keep)
+        within = iteration - done
+        if within < phase.iterations:
+            first_draw = kept[section] + within if section else 0
+            current = round_of(rounds(spec), iteration + 1)
+            end = done + phase.iterations if current is None else current.last
+            count = end - iteration
+            if section:
+                count = min(count, draws_per_chunk - first_draw % draws_per_chunk)
+            if spec.draws_per_block is not None:
+                within_block = (first_draw if section else within) % spec.draws_per_block
+                count = min(count, spec.draws_per_block - within_block)
+            return BlockPlan(number, iteration + 1, count, section, first_draw)
+        done += phase.iterations
+        if section:
+            kept[section] += phase.iterations
+    return None
+
+
+def seconds_of_block(spec: RunSpec, n_blocks: int) -> float:
+    """Return the longest duration, in seconds, of a block that follows `n_blocks` others.
+
+    The first blocks of a run are shorter, because predictions can only use committed draws.
+    """
+    return min(1.0 + n_blocks, MOST_SECONDS) if spec.draws_per_block is None else math.inf
+
+
+MOST_BYTES = 2**30  # limit for a block's draws on a device; a larger block is copied to the host in parts
+
+
+def names_in_summary(spec: RunSpec, phase: int, operation: Operation) -> tuple[str, str]:
+    """Return the names of an operation's entries in a block's summary: sum and number of its acceptances."""
+    number = unrolled(spec.phase[phase].operations).index(operation)
+    return f"accepted_sum_{phase}_{number}", f"n_accepted_{phase}_{number}"
+
+
+class Collected:
+    """The draws and statistics of a block's iterations so far.
+
+    Draws stay on the device that computed them until the block ends, and are then copied to the host
+    together. Acceptance and divergence are checked after every iteration. On a device the check is one
+    iteration late: the values are copied while the next iteration runs, and never delay it.
+    """
+
+    def __init__(self, *, keep: bool = False, of_ladder: Collection[str] = ()) -> None:
+        """Begin a block; `of_ladder` names the further arrays of each draw of a ladder."""
+        self.keep = keep
+        self._of_ladder = of_ladder
+        self.started = time.monotonic()
+        self.n_iterations = 0
+        self.accepted_sum, self.n_accepted, self.diverged = 0.0, 0, 0
+        self._draws: list[dict[str, Array]] = []  # one for each iteration, arrays (n_chains, ...)
+        self._n_bytes = 0  # size of these draws
+        self._sent: list[Callable[[], dict[str, Array]]] = []  # parts of the block, arrays (n_chains, n, ...)
+        self._state: Callable[[], dict[str, Array]] = dict
+        self._is_of_chains = True
+        self._checked: dict[str, list[Array]] = {"accepted": [], "diverged": []}  # each (n_chains,)
+        self._measured: dict[object, Any] = {}
+        self._shares: dict[Operation, tuple[float, int]] = {}  # sum and number of acceptances
+        self._in_transit: list[tuple[Streams, tuple[Operation, ...], Callable[[], dict[str, Array]]]] = []
+
+    @property
+    def acceptance(self) -> float:
+        """Mean acceptance of the updates so far; NaN if there were none."""
+        return self.accepted_sum / self.n_accepted if self.n_accepted else math.nan
+
+    def add(
+        self,
+        state: ChainState,
+        info: IterationInfo,
+        densities: dict[str, Array],
+        streams: Streams,
+    ) -> None:
+        """Add an iteration. Its arrays must not be changed afterwards."""
+        self.n_iterations += 1
+        for operation, measured in info.measured.items():
+            self.add_measured(operation, measured)
+        operations = tuple(info.accepted_by)
+        checked = {"accepted": info.accepted, "diverged": info.diverged}
+        checked |= {
+            f"accepted_{number}": info.accepted_by[proposing] for number, proposing in enumerate(operations)
+        }
+        self._in_transit.append((streams, operations, copies_to_host(checked)))
+        is_on_host = isinstance(state.position, np.ndarray)
+        self._arrive(0 if is_on_host else 1)
+        if self.keep:
+            draw = {"position": state.position, "precisions": state.precisions}
+            draw |= {"energy_change": info.energy_change, **densities}
+            self._draws.append(draw)
+            self._n_bytes += sum(array.nbytes for array in draw.values())
+            if self._n_bytes > MOST_BYTES and not is_on_host:
+                self._send()
+
+    def add_measured(self, of: object, measured: Measurements) -> None:
+        """Add measurements of an operation, or of ladders, to those of the block."""
+        self._measured[of] = self._measured[of] + measured if of in self._measured else measured
+
+    def send_all(self, state: ChainState | Mapping[str, Array]) -> None:
+        """End the block: start copying its draws and the state to the host."""
+        self._send()
+        self._is_of_chains = isinstance(state, ChainState)
+        arrays = {name: getattr(state, name) for name in STATE} if isinstance(state, ChainState) else state
+        self._state = copies_to_host(dict(arrays))
+
+    def block(self, spec: RunSpec, plan: BlockPlan) -> Block:
+        """Wait until the block has arrived on the host, and return it for the store to commit.
+
+        Only SECONDS in its summary depends on the clock or the worker.
+        """
+        self._arrive(0)
+        shares: dict[str, float] = {}
+        for operation, both in self._shares.items():
+            shares |= dict(zip(names_in_summary(spec, plan.phase, operation), both, strict=True))
+        parts = [arrived() for arrived in self._sent]
+        draws = {
+            name: np.concatenate([part[name] for part in parts], axis=1) if len(parts) > 1 else first
+            for name, first in (parts[0] if parts else {}).items()
+        }
+        if self.keep:
+            draws |= {name: np.stack(values, axis=1) for name, values in self._checked.items()}
+        return Block(
+            first_iteration=plan.first,
+            n_iterations=self.n_iterations,
+            section=plan.section,
+            first_draw=plan.first_draw,
+            positions=draws.get("position"),
+            precisions=draws.get("precisions"),
+            stats={name: np.asarray(draws[name], dtype=np.float64) for name in STATS if self.keep},
+            state=ChainState(**self._state()) if self._is_of_chains else self._state(),
+            ladder={name: draws[name] for name in self._of_ladder if self.keep},
+            summary={
+                "accepted_sum": self.accepted_sum,
+                "n_accepted": self.n_accepted,
+                "diverged": self.diverged,
+                SECONDS: time.monotonic() - self.started,
+                **shares,
+            },
+            tuning=[to_document(measured) for measured in self._measured.values()],
+        )
+
+    def _send(self) -> None:
+        if not self._draws:
+            return
+        stack = array_namespace(self._draws[0]["position"]).stack
+        together = {name: stack([draw[name] for draw in self._draws], axis=1) for name in self._draws[0]}
+        self._sent.append(copies_to_host(together))
+        self._draws, self._n_bytes = [], 0
+
+    def _arrive(self, n_left: int) -> None:
+        """Check the values that were copied to the host, except those of the last n_left iterations."""
+        while len(self._in_transit) > n_left:
+            streams, operations, arrived = self._in_transit.pop(0)
+            values = arrived()
+            accepted, diverged = values["accepted"], values["diverged"]
+            if np.isnan(diverged).any():
+                chains = to_host(streams.chains)[np.isnan(diverged)]
+                raise not_finite(chains, where=f"iteration {streams.iteration}")
+            total, n = _sum_and_count(accepted)
+            self.accepted_sum, self.n_accepted = self.accepted_sum + total, self.n_accepted + n
+            self.diverged += int(diverged.sum())
+            for number, operation in enumerate(operations):
+                total, n = _sum_and_count(values[f"accepted_{number}"])
+                before = self._shares.get(operation, (0.0, 0))
+                self._shares[operation] = before[0] + total, before[1] + n
+            if self.keep:
+                for name, checked in self._checked.items():
+                    checked.append(values[name])
+
+
+def _sum_and_count(values: Array) -> tuple[float, int]:
+    """Return the sum and the number of the values that are not NaN; NaN means that nothing was proposed."""
+    shares = values[np.isfinite(values)]
+    return float(shares.sum()), len(shares)
+
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +349,6 @@ class Job(ABC):
         *,
         committed: bool = False,
     ) -> Progress:
-        """Return a batch's progress after its last record and the collected iterations of `plan`."""
         spec = self.store.spec
         before = BatchProgress() if last is None else last.progress
         updates = self.store.commits.updates_until(last)

@@ -20,7 +20,7 @@ from rayfbnn.mcmc.ladder.starts import annealing, filled
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.schedule import Iteration, IterationInfo
 from rayfbnn.model.ladder_path import path_of
-from rayfbnn.run.blocks import BlockPlan, Collected
+from rayfbnn.run.job import BlockPlan, Collected
 from rayfbnn.run.sampler import Sampler, densities_of
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.store.catalogue import FORWARD, REPLICA, REVERSE, ROUND_TRIPS, ladder_shapes, measure_name
@@ -49,12 +49,10 @@ class LadderSampler(Sampler):
         self._step: tuple[object, WarmingUp | Exchanging] | None = None  # the latest, which holds buffers
 
     def _settings_at(self, iteration: int) -> LadderSettings | None:
-        """Return the settings of all ladders in an iteration; None before they have levels."""
         rounds = self.store.tuning.ladder_rounds(iteration)
         return rounds[-1].settings if rounds else None
 
     def _last_of(self, phase: int) -> int:
-        """Return the last iteration of a phase."""
         return sum(one.iterations for one in self.store.spec.phase[: phase + 1])
 
     def _iteration(self, plan: BlockPlan) -> Callable[[Any, Streams], tuple[Any, Any]]:
@@ -212,7 +210,6 @@ def _empty(like: ChainState, n_ladders: int, most_levels: int) -> dict[str, Arra
 
 
 def _put(arrays: dict[str, Array], ladders: slice, values: Mapping[str, Array]) -> None:
-    """Set arrays of some ladders, given for the levels that they have."""
     for name, of_levels in values.items():
         if of_levels.ndim == 1:
             arrays[name][ladders] = of_levels

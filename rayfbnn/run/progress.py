@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from rayfbnn.errors import visible
 from rayfbnn.output.printing import drawn_error, is_on_terminal, say, say_from_handler, standard_error
-from rayfbnn.run.estimate import Estimate, duration, headings
+from rayfbnn.run.estimate import Estimate, duration
 from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class LiveTable(Display):
         from rich.console import Console
         from rich.live import Live
 
-        self._estimate, self._headings = Estimate(store), headings(store)
+        self._estimate = Estimate(store)
         self._latest: dict[int, Progress] = {}
         self._note = ""
         self._live = Live(
@@ -89,10 +89,11 @@ class LiveTable(Display):
         if not self._latest:
             return Text(f"starting the workers {note}".strip())
         table = Table(box=None, pad_edge=False, caption=Text(note), caption_justify="left")
-        for heading in vars(self._headings).values():
+        rows = [self._estimate.row(progress) for _, progress in sorted(self._latest.items())]
+        for heading in rows[0]:
             table.add_column(heading, justify="right")
-        for _, progress in sorted(self._latest.items()):
-            table.add_row(*vars(self._estimate.row(progress)).values())
+        for row in rows:
+            table.add_row(*row.values())
         return table
 
     def __enter__(self) -> Self:
@@ -113,7 +114,7 @@ class PlainLines(Display):
         write: Callable[[str], Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._estimate, self._headings = Estimate(store, clock), headings(store)
+        self._estimate = Estimate(store, clock)
         self._write = write or say
         self._clock = clock
         self._written: dict[int, float] = {}
@@ -126,12 +127,11 @@ class PlainLines(Display):
         if progress.is_complete or (progress.committed and is_due):
             self._written[progress.batch] = now
             row = self._estimate.row(progress)
-            accepts = not math.isnan(progress.acceptance)  # fits and sghmc accept nothing
-            acceptance = f" acceptance {row.acceptance}," if accepts else ""
-            self._write(
-                f"{self._headings.batch} {row.batch}: iteration {row.iteration}, draws {row.draws},"
-                f"{acceptance} divergences {row.divergences}, {row.rate} draws/s, time left {row.left}"
-            )
+            rate = f"{row.pop('draws/s')} draws/s"
+            if math.isnan(progress.acceptance):  # fits and sghmc accept nothing
+                del row["acceptance"]
+            first, *others, left = (f"{heading} {text}" for heading, text in row.items())
+            self._write(f"{first}: {', '.join((*others, rate, left))}")
 
 
 def display(store: Store, *, show: bool) -> Display:
@@ -314,5 +314,4 @@ class JsonLog(Observer):
         self._close()
 
     def _done(self) -> int:
-        """Return the number of iterations that every chain has committed."""
         return min(progress.iteration for progress in self._store.all_progress())

@@ -90,7 +90,6 @@ class RunSummary:
     obstacle: str = ""
 
     def _repr_html_(self) -> str:
-        """Return the counts as HTML, for notebooks."""
         return tables.pairs(
             {
                 "store": self.path,
@@ -246,7 +245,6 @@ def run_rounds(store: Store, executor: Executor, *, last: int | None = None) -> 
 
 
 def _rounds(store: Store, executor: Executor, last: int | None) -> Iterator[Iterator[Progress]]:
-    """Yield the progress of each tuning round, then that of all later iterations."""
     total = store.spec.total_iterations if last is None else last
     for tuning_round in store.tuning.rounds:
         if tuning_round.last > total:
@@ -319,7 +317,6 @@ def _remark_on_batches(store: Store, workers: int | None) -> None:
 
 @contextmanager
 def _logs(store: Store, executor: Executor, options: RunOptions) -> Iterator[list[Observer]]:
-    """Yield the observers that the options ask for: a log, and the metrics of a cluster."""
     with ExitStack() as stack:
         logs: list[Observer] = []
         if options.log_format == "json":
@@ -331,7 +328,6 @@ def _logs(store: Store, executor: Executor, options: RunOptions) -> Iterator[lis
 
 @contextmanager
 def _stop_at(executor: Executor, deadline: float) -> Iterator[None]:
-    """Request a stop at a time on the monotonic clock."""
     if math.isinf(deadline):
         yield
         return
@@ -469,7 +465,6 @@ class Gathering(Observer):
 
 
 def _warmup_draws(spec: RunSpec, latest: Progress) -> int:
-    """Return the number of draws in the warm-up section of each chain of a batch."""
     n_draws = before = 0
     for phase in spec.phase:
         if phase.keep == "warmup":

@@ -19,9 +19,8 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring.rounds import Home, Ring, Star
 from rayfbnn.ring.shared_posterior import RingAdvance
 from rayfbnn.ring.transport import Transport
-from rayfbnn.run.blocks import BlockPlan, Collected, names_in_summary, seconds_of_block
 from rayfbnn.run.in_parts import divided, home_of_run, visit_length
-from rayfbnn.run.job import Job, Progress
+from rayfbnn.run.job import BlockPlan, Collected, Job, Progress, names_in_summary, seconds_of_block
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.store.records import Block, Record
 from rayfbnn.store.rounds import n_finished
@@ -90,7 +89,6 @@ def densities_of(state: ChainState, posterior: SampledPosterior, advance: Advanc
 def _target(
     store: Store, transport: Transport | None, n_owners: int
 ) -> tuple[SampledPosterior, Advance, str]:
-    """Return the target of a run, the function that runs its trajectories, and the name of the kernel."""
     if transport is not None:
         is_star = visit_length(store.spec, store.header.n_cases).takes_star(n_owners)
         ring = (Star if is_star else Ring)(Home(transport, limit=_LIMIT_SECONDS), store.spec.n_parts)
@@ -207,17 +205,14 @@ class Sampler(Job):
         return known[1]
 
     def _collect(self, collected: Collected, state: Any, info: Any, streams: Streams) -> None:
-        """Add the result of an iteration to its block."""
         densities = densities_of(state, self.posterior, self.advance) if collected.keep else {}
         collected.add(state, info, densities, streams)
 
     def _stored(self, state: Any) -> ChainState | Mapping[str, Array]:
-        """Return the state as the store keeps it."""
         chains: ChainState = state
         return chains
 
     def _load(self, last: Record | None, streams: Streams) -> Any:
-        """Return the state after a batch's last block, or the initial state before any, on the device."""
         spec = self.store.spec
         state = None if last is None else self.store.commits.state_after(last)
         if state is None:

@@ -45,8 +45,6 @@ def code_of_stopped(command: str) -> int:
 
 
 class _Handler:
-    """A handler set by this file. The next one may replace it."""
-
     def __init__(self, handle: Callable[[int], None]) -> None:
         self._handle = handle
 

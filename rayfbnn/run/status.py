@@ -190,7 +190,6 @@ def _course(store: Store, records: list[Record], batch: int, made: float, now: f
 
 
 def _recent(records: Sequence[Record]) -> list[Record]:
-    """Return the records of the last five blocks, the latest first."""
     newest = records[-1].block
     return [record for record in reversed(records) if newest - record.block < _RECENT]
 
@@ -200,7 +199,6 @@ def _n_blocks(record: Record) -> int:
 
 
 def _seconds_of_block(records: Sequence[Record]) -> float | None:
-    """Return the mean seconds of the recent blocks; None if a record does not say."""
     recent = _recent(records)
     if not all(SECONDS in record.progress.last for record in recent):
         return None

@@ -30,14 +30,8 @@ from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
-if TYPE_CHECKING:
     from rayfbnn.reduce.passes import Executor
-if TYPE_CHECKING:
     from rayfbnn.run.running import RunOptions
-if TYPE_CHECKING:
-    from rayfbnn.data import Dataset
-if TYPE_CHECKING:
-    from rayfbnn.spec import RunSpec
 
 
 _LONGEST_NAME = 200  # bytes; file systems allow 255, and unfinished files have longer names

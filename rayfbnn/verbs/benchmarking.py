@@ -90,9 +90,8 @@ def bench(
 
 
 def _bench_run(spec: RunSpec, data: Source | None, *, progress: bool) -> BenchResult:
-    """Time the trajectories of a configuration, and estimate the time of the whole run."""
     from rayfbnn.run.sampler import build_posterior
-    from rayfbnn.timing.run_time import estimate_run
+    from rayfbnn.timing.forecast import estimate_run
     from rayfbnn.timing.steps import BenchResult, rows_of_operations
 
     check_device(spec.device)
@@ -141,6 +140,5 @@ def _bench_ladders(
 
 
 def _show_row(row: Row, *, show: bool) -> None:
-    """Print a line for a row as it is measured, if the progress is shown."""
     if show:
         say(f"{row.shape}, {row.chains} chains, {row.kernel}: {row.us_per_step:g} us")

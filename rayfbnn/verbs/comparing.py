@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,22 +46,6 @@ _REFERENCE = "hmc"
 _EVIDENCE_FILE = "evidence.json"
 _TEMPERATURES, _POWER = 1000, 4.0  # the defaults of `evidence`
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Annealed:
-    """An estimate by annealed importance sampling.
-
-    runs           number of runs from the prior to the posterior
-    log_evidence   nats, for the targets on the scale of the data file
-    standard_error of the log evidence; no better than a guess if effective_runs is small
-    effective_runs number of equally weighted runs that would be as good
-    """
-
-    runs: int
-    log_evidence: float
-    standard_error: float
-    effective_runs: float
 
 
 def compare(
@@ -170,7 +154,6 @@ def compare(
 
 
 def _read_methods(methods: str | Sequence[str], exact: str | Path | None) -> list[str]:
-    """Return the names of the methods; ConfigError for one that is unknown or there twice."""
     names = [name.strip() for name in methods.split(",")] if isinstance(methods, str) else list(methods)
     for name in names:
         if name not in METHODS:
@@ -245,7 +228,6 @@ def _cases_with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple
 
 
 def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, progress: bool) -> Draws:
-    """Return the draws of a method, after fitting it or resuming an incomplete fit."""
     path = folder / f"{method}.zarr"
     if progress:
         show_text(f"{method}:")
@@ -254,7 +236,6 @@ def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, pr
 
 
 def _doubts(reference: Draws, inputs: Array, decisive: Decisive) -> tuple[str, ...]:
-    """Return why the reference may not have converged; exact draws by rejection are beyond doubt."""
     from rayfbnn.answers.diagnostics import diagnose_draws
 
     if reference.kind == "exact":
@@ -290,7 +271,6 @@ def _warn_of_poor_fits(rows: dict[str, Compared], run: Draws, targets: Array) ->
 
 
 def _with_costs(row: Compared, store: Store) -> Compared:
-    """Return a row with its log evidence, seconds and gradients, if these are known."""
     known: dict[str, float] = {} if store.seconds is None else {"seconds": store.seconds}
     if store.kind != "exact":  # rejection has no gradients
         known["gradients"] = gradients(store)
@@ -302,11 +282,11 @@ def _with_costs(row: Compared, store: Store) -> Compared:
     return replace(row, values=row.values | known)
 
 
-def _with_evidence(row: Compared, estimate: Annealed) -> Compared:
+def _with_evidence(row: Compared, estimate: dict[str, float]) -> Compared:
     """Return a row with the log evidence by annealed importance sampling, its error, and the runs' worth."""
     way = "ask for more annealing runs, or use `evidence` with more temperatures"
-    warn_of_few_runs(estimate.runs, estimate.effective_runs, way)
-    known = {"log_evidence": estimate.log_evidence, "log_evidence_se": estimate.standard_error}
+    warn_of_few_runs(int(estimate["runs"]), estimate["effective_runs"], way)
+    known = {"log_evidence": estimate["log_evidence"], "log_evidence_se": estimate["standard_error"]}
     return replace(row, values=row.values | known)
 
 
@@ -351,21 +331,19 @@ def _gradients_of_ladders(store: Store) -> float:
 
 
 def _share(batch: int | None, n_cases: int) -> float:
-    """Return the share of the cases that are in a batch; None is a batch of all."""
     return 1.0 if batch is None else min(1.0, batch / n_cases)
 
 
-def annealed(spec: RunSpec, dataset: Dataset, folder: Path, *, runs: int, progress: bool) -> Annealed:
+def annealed(spec: RunSpec, dataset: Dataset, folder: Path, *, runs: int, progress: bool) -> dict[str, float]:
     """Return the estimate in the folder if it is from the same number of runs, or compute it.
 
     The runs use Gibbs updates and `hybrid` with fixed stepsizes, whatever the phases of the configuration.
     """
     from rayfbnn.run.evidence import evidence
-    from rayfbnn.run.progress import show_share
     from rayfbnn.spec.defaults import default_annealing
 
     file = folder / _EVIDENCE_FILE
-    if (kept := _kept_estimate(file)) is not None and kept.runs == runs:
+    if file.exists() and (kept := _kept_estimate(file))["runs"] == runs:
         return kept
     with show_share(show=progress) as on_progress:
         estimated = evidence(
@@ -377,20 +355,23 @@ def annealed(spec: RunSpec, dataset: Dataset, folder: Path, *, runs: int, progre
             power=_POWER,
             on_progress=on_progress,
         )
-    estimate = Annealed(
-        runs, estimated.log_marginal_likelihood, estimated.standard_error, estimated.effective_runs
-    )
+    estimate = {
+        "runs": runs,
+        "log_evidence": estimated.log_marginal_likelihood,
+        "standard_error": estimated.standard_error,
+        "effective_runs": estimated.effective_runs,
+    }
     with whole_file(file) as unfinished:
-        unfinished.write(json.dumps(asdict(estimate)).encode())
+        unfinished.write(json.dumps(estimate).encode())
     return estimate
 
 
-def _kept_estimate(file: Path) -> Annealed | None:
-    if not file.exists():
-        return None
+def _kept_estimate(file: Path) -> dict[str, float]:
     try:
-        return Annealed(**json.loads(file.read_text()))
-    except (ValueError, TypeError) as exc:
+        kept = json.loads(file.read_text())
+        names = ("runs", "log_evidence", "standard_error", "effective_runs")
+        return {name: float(kept[name]) for name in names}
+    except (ValueError, TypeError, KeyError) as exc:
         raise ConfigError(
             f"{file}: not a file that `compare` wrote; delete it to estimate the evidence again"
         ) from exc

@@ -334,7 +334,6 @@ def _check_installed() -> None:
 
 
 def _left_out(run: Draws, name: str, executor: Executor) -> LeftOut:
-    """Leave out each case; if it takes long, lines on a terminal say how far it is."""
     from rayfbnn.answers.loo import leave_out
     from rayfbnn.run.progress import show_share
 
@@ -359,7 +358,6 @@ def _warn_of_large_k(name: str, elpd: ELPDData) -> None:
 
 
 def _write_left_out(left_out: dict[str, LeftOut], path: Path) -> None:
-    """Write the table of each store, with a first column for its name if there are several."""
     import pandas as pd
 
     tables = {name: of_run.table() for name, of_run in left_out.items()}

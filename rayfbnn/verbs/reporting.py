@@ -120,7 +120,6 @@ def report(
 
 
 def _cases(store: Store, data: Source | None) -> Cases:
-    """Return the cases that predictions are compared with: those of `data`, or the training cases."""
     from rayfbnn.reporting.reported_run import Cases
 
     if data is None:
@@ -143,7 +142,6 @@ def _with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple[Array
 
 
 def _labels(places: Sequence[Place]) -> list[str]:
-    """Return the names of the stores; stores with the same name get their full path."""
     resolved = [place.resolve() if isinstance(place, Path) else place for place in places]
     counts = Counter(place.name for place in resolved)
     if len(set(resolved)) < len(resolved):

@@ -343,7 +343,6 @@ def new_fit(place: Place, spec: RunSpec, dataset: Dataset) -> Store:
 
 
 def _check_can_fit(spec: RunSpec, goal: Until | None) -> None:
-    """Raise ConfigError if a fit is asked for something that only runs of Markov chains can do."""
     if spec.fit is None:
         return
     if goal is not None:
@@ -356,7 +355,6 @@ def _check_can_fit(spec: RunSpec, goal: Until | None) -> None:
 
 
 def _is_ok(store: Store) -> bool:
-    """Return True if the last verdict on a run in rounds was ok."""
     verdicts = store.verdicts.all()
     return bool(verdicts) and verdicts[-1].ok
 

@@ -288,7 +288,6 @@ def function_values(
 
 
 def _check_export(out: Path, *, variables: str | Sequence[str], groups: str | Sequence[str]) -> None:
-    """Raise ConfigError for a file that cannot be written, or for options that do not belong to it."""
     if out.suffix not in (_MODEL, *_TABLES, _GROUPS):
         raise ConfigError(f"out: must end in .npz, .csv, .parquet or .nc, got {out}")
     if os.path.isdir(out):
@@ -305,7 +304,6 @@ def _check_export(out: Path, *, variables: str | Sequence[str], groups: str | Se
 
 
 def _names(text: str | Sequence[str]) -> list[str]:
-    """Return the names in a text with commas, or in a list."""
     parts = text.split(",") if isinstance(text, str) else list(text)
     return [part.strip() for part in parts if part.strip()]
 

@@ -80,7 +80,6 @@ def _describe_new_cases(spec: RunSpec, training: Dataset, data: Source) -> str:
 
 
 def _describe_progress(store: Store) -> str:
-    """Return a line for the store and, for a run, one for the progress of each batch of chains."""
     word, draws = word_for_chains(store), f"{store.committed_draws} draws each"
     lines = [f"store: {store.path} ({store.kind}), {store.n_chains} {word}, {draws}"]
     if store.kind == "approximate":

@@ -179,12 +179,10 @@ def _iteration(store: Store, length: int) -> int:
 
 
 def _done(store: Store) -> int:
-    """Return the number of iterations that all chains have completed."""
     return min(progress.iteration for progress in store.all_progress())
 
 
 def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:
-    """Return the diagnosis of the committed draws, or None before the first draw."""
     from rayfbnn.answers.diagnostics import diagnose_draws
     from rayfbnn.draws.view import committed
 
@@ -200,7 +198,6 @@ def _is_ok(diagnosis: Diagnosis) -> bool:
 
 
 def _obstacle(diagnosis: Diagnosis | None) -> str:
-    """Return the reason that more iterations cannot make ladders converge; "" if they may."""
     return "" if diagnosis is None or diagnosis.ladders is None else diagnosis.ladders.obstacle
 
 
@@ -252,7 +249,6 @@ def _record(
 
 
 def _line(number: int, verdict: RoundVerdict, store: Store, diagnosis: Diagnosis | None) -> str:
-    """Describe a round and the decision in one line."""
     if verdict.ok:
         decision = "ok"
     elif verdict.next_iterations is not None:
@@ -270,7 +266,6 @@ def _line(number: int, verdict: RoundVerdict, store: Store, diagnosis: Diagnosis
 
 
 def _reason(diagnosis: Diagnosis | None) -> str:
-    """Return the sentence that decides against a run that is not ok."""
     if diagnosis is None:
         return "there are no draws"
     of_ladders = "" if diagnosis.ladders is None else diagnosis.ladders.decided_by

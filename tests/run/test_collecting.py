@@ -10,7 +10,7 @@ import pytest
 from rayfbnn.mcmc.operations import Hybrid
 from rayfbnn.mcmc.schedule import IterationInfo
 from rayfbnn.mcmc.tuning.measuring import Measured
-from rayfbnn.run.blocks import BlockPlan, Collected
+from rayfbnn.run.job import BlockPlan, Collected
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATS

@@ -16,7 +16,7 @@ from rayfbnn.run import hardware, resuming, running
 from rayfbnn.run.hardware import n_cores
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
-from rayfbnn.timing import run_time as run_times
+from rayfbnn.timing import forecast as run_times
 from rayfbnn.timing import steps as step_times
 from tests.support.small import contents, make_store, small, small_spec
 

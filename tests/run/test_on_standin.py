@@ -19,7 +19,7 @@ from rayfbnn.kernels.cuda import advance as cuda
 from rayfbnn.kernels.cuda import cublas, launch_plan
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.mcmc import schedule
-from rayfbnn.run import blocks
+from rayfbnn.run import job as blocks
 from rayfbnn.run.job import Progress
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.catalogue import STATS

@@ -60,15 +60,15 @@ def store(tmp_path: Path) -> Store:
 
 def test_a_row_says_what_is_done(store: Store) -> None:
     row = Estimate(store, Clock()).row(NEWS)
-    assert (row.batch, row.iteration, row.draws) == ("2-3", "9/18", "1/10")
-    assert (row.acceptance, row.divergences) == ("0.88", "2 (warm-up 1)")
-    assert row.rate == "4"  # two chains, one draw of each in half a second
+    assert (row["chains"], row["iteration"], row["draws"]) == ("2-3", "9/18", "1/10")
+    assert (row["acceptance"], row["divergences"]) == ("0.88", "2 (warm-up 1)")
+    assert row["draws/s"] == "4"  # two chains, one draw of each in half a second
 
 
 def test_what_is_not_kept_has_no_rate_of_draws(store: Store) -> None:
     warmup = dataclasses.replace(NEWS, phase=0, iteration=2, draws=0, acceptance=float("nan"))
     row = Estimate(store, Clock()).row(warmup)
-    assert (row.rate, row.acceptance) == ("-", "-")
+    assert (row["draws/s"], row["acceptance"]) == ("-", "-")
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_the_time_left_is_reckoned_in_gradient_evaluations(alone: Store) -> None
     clock = Clock()
     estimate = Estimate(alone, clock)
     first = news(phase=0, iteration=1, block_iterations=1, seconds=6.0)
-    assert estimate.row(first).left == "1:27"  # 2 * 6 + 5 + 70 seconds remain
+    assert estimate.row(first)["time left"] == "1:27"  # 2 * 6 + 5 + 70 seconds remain
 
 
 def test_a_phase_that_has_been_seen_has_its_own_pace(alone: Store) -> None:
@@ -94,11 +94,11 @@ def test_a_phase_that_has_been_seen_has_its_own_pace(alone: Store) -> None:
     estimate = Estimate(alone, clock)
     estimate.hear(news(phase=0, iteration=3, block_iterations=3, seconds=18.0))
     clock.now += 10
-    assert estimate.row(news(phase=1, iteration=5, block_iterations=2, seconds=10.0)).left == "6:05"
+    assert estimate.row(news(phase=1, iteration=5, block_iterations=2, seconds=10.0))["time left"] == "6:05"
     clock.now += 5  # 2 * 5 seconds, and 10 * 7 * 5 for a phase of which nothing else is known
-    assert estimate.row(news(phase=1, iteration=6, block_iterations=3, seconds=15.0)).left == "6:00"
+    assert estimate.row(news(phase=1, iteration=6, block_iterations=3, seconds=15.0))["time left"] == "6:00"
     clock.now += 14
-    assert estimate.row(news(phase=2, iteration=10, block_iterations=2, seconds=14.0)).left == "0:56"
+    assert estimate.row(news(phase=2, iteration=10, block_iterations=2, seconds=14.0))["time left"] == "0:56"
 
 
 @pytest.mark.parametrize("done", [0, 8, 14])
@@ -106,7 +106,7 @@ def test_what_an_earlier_run_did_takes_no_time_now(alone: Store, done: int) -> N
     """A resumed run has done a block of 7 seconds, whatever was done before it."""
     resumed = news(phase=2, iteration=max(9, done + 1), seconds=7.0)
     left = 7 * (18 - resumed.iteration)
-    assert Estimate(alone, Clock()).row(resumed).left == f"{left // 60}:{left % 60:02d}"
+    assert Estimate(alone, Clock()).row(resumed)["time left"] == f"{left // 60}:{left % 60:02d}"
 
 
 @pytest.mark.parametrize(("n_workers", "left"), [(1, "3:09"), (2, "1:34"), (3, "1:03")])
@@ -119,7 +119,7 @@ def test_batches_that_take_turns_have_a_share_of_the_workers(store: Store, n_wor
     clock.now += 7
     for batch in range(n_workers):
         row = estimate.row(news(batch=batch, seconds=7.0))
-    assert row.left == left
+    assert row["time left"] == left
 
 
 def test_batches_that_were_complete_before_take_no_turn(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_batches_that_were_complete_before_take_no_turn(tmp_path: Path) -> None:
     for batch in (0, 2):
         while store.progress(batch).iteration < 18:
             list(sampler.run_block(batch))
-    assert Estimate(store, Clock()).row(news(batch=1, seconds=7.0)).left == "1:03"
+    assert Estimate(store, Clock()).row(news(batch=1, seconds=7.0))["time left"] == "1:03"
 
 
 def test_an_iteration_that_a_worker_lost_counts_as_time(alone: Store) -> None:
@@ -137,7 +137,7 @@ def test_an_iteration_that_a_worker_lost_counts_as_time(alone: Store) -> None:
     for iterations in (1, 2, 3):
         estimate.hear(news(iteration=8 + iterations, block_iterations=iterations, seconds=7.0 * iterations))
     clock.now += 14 + 7  # it died; another has done one iteration
-    assert estimate.row(news(iteration=9, block_iterations=1, seconds=7.0)).left == "1:03"
+    assert estimate.row(news(iteration=9, block_iterations=1, seconds=7.0))["time left"] == "1:03"
 
 
 def test_the_draws_of_a_fit_have_no_time_before_the_first(tmp_path: Path) -> None:
@@ -147,14 +147,14 @@ def test_the_draws_of_a_fit_have_no_time_before_the_first(tmp_path: Path) -> Non
     first = dict.fromkeys(("phase", "draws"), 0)
     for batch in range(store.n_batches):
         row = estimate.row(news(batch=batch, **first, iteration=5, block_iterations=5, seconds=5.0))
-    assert row.left == "0:15 plus the draws"  # 15 of the 20 steps
+    assert row["time left"] == "0:15 plus the draws"  # 15 of the 20 steps
     clock.now += 15
     for batch in range(store.n_batches):
         estimate.row(news(batch=batch, **first, iteration=20, block_iterations=15, seconds=15.0))
     clock.now += 1
     for batch in range(store.n_batches):
         row = estimate.row(news(batch=batch, phase=1, iteration=55, block_iterations=35, seconds=1.0))
-    assert row.left == "0:01"
+    assert row["time left"] == "0:01"
 
 
 def test_settings_are_looked_up_once_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,15 +176,15 @@ def test_settings_are_looked_up_once_a_block(tmp_path: Path, monkeypatch: pytest
     clock = Clock()
     estimate = Estimate(store, clock)
     for _ in range(3):
-        left = estimate.row(news(iteration=1, phase=0, seconds=9.0)).left
+        left = estimate.row(news(iteration=1, phase=0, seconds=9.0))["time left"]
         assert left == "1:33 at current lengths"  # 2 * 9 + 5 + 70
     assert asked == [4]
     steps, clock.now = 8, clock.now + 8.5
-    left = estimate.row(news(iteration=2, phase=0, seconds=8.5)).left
+    left = estimate.row(news(iteration=2, phase=0, seconds=8.5))["time left"]
     assert left == "0:46 at current lengths"  # 17 + 75 at 2 a second
     assert asked == [4, 8]
     clock.now += 17 / 3
-    left = estimate.row(news(iteration=3, phase=0, seconds=17 / 3)).left
+    left = estimate.row(news(iteration=3, phase=0, seconds=17 / 3))["time left"]
     assert left == "0:25"  # 75 at 3 a second; the last round is over, and no length can change any more
 
 

@@ -15,7 +15,7 @@ from rayfbnn.data import read_dataset
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
-from rayfbnn.run.blocks import next_block
+from rayfbnn.run.job import next_block
 from rayfbnn.run.sampler import Sampler, acceptance_by_operation, build_posterior
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState, Trajectory

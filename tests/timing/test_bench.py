@@ -23,7 +23,7 @@ from rayfbnn.mcmc.operation import Operation, unrolled
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Repeat, SampleSigmas
 from rayfbnn.state import Trajectory
 from rayfbnn.streams import Purpose, Streams
-from rayfbnn.timing import run_time as run_times
+from rayfbnn.timing import forecast as run_times
 from rayfbnn.timing import steps
 from rayfbnn.timing import steps as step_times
 from tests.support.problems import network, problem
@@ -231,7 +231,7 @@ def test_code_that_does_not_cover_what_is_left_is_named(monkeypatch: pytest.Monk
     [SampleSigmas(), Hybrid(steps=50, stepsize=0.1, window=7), Hybrid(steps=6, stepsize=0.1, jump=3)],
 )
 def test_a_shorter_operation_is_of_its_kind(operation: Operation) -> None:
-    short = run_times.with_steps(operation, 2)
+    short = run_times.with_few_steps(operation, 2)
     assert type(short) is type(operation)
     assert run_times.gradients(short) == min(2, run_times.gradients(operation))
     assert unrolled((short,)) == (short,)

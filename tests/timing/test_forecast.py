@@ -14,7 +14,7 @@ from rayfbnn.mcmc.operation import Operation, TrajectoryOperation
 from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.spec import RunSpec
 from rayfbnn.timing import forecast
-from rayfbnn.timing.run_time import UpdateTimes
+from rayfbnn.timing.forecast import UpdateTimes
 from rayfbnn.timing.steps import Forecast, generated_posterior
 from tests.support.small import small_spec
 

@@ -16,7 +16,7 @@ from rayfbnn import cli
 from rayfbnn.model import integrated, posterior, sampled
 from rayfbnn.model.network import Activity, forward
 from rayfbnn.streams import Purpose, Streams
-from rayfbnn.timing import run_time as run_times
+from rayfbnn.timing import forecast as run_times
 from rayfbnn.timing import steps as step_times
 from rayfbnn.verbs.sampling import sample as rayfbnn_sample
 from tests.support.pages import ROOT, first_problem

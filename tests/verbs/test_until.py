@@ -22,7 +22,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.run import running
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.job import Progress
-from rayfbnn.run.progress import Silent
+from rayfbnn.run.progress import Display
 from rayfbnn.run.running import RunOptions
 from rayfbnn.spec import RunSpec, run_spec
 from rayfbnn.spec.text import to_toml
@@ -117,11 +117,11 @@ def test_a_finished_run_goes_on_in_rounds(tmp_path: Path) -> None:
 def test_a_signal_after_the_last_commit_of_a_round_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def update(shown: Silent, progress: Progress) -> None:
+    def update(shown: Display, progress: Progress) -> None:
         if progress.is_complete and progress.batch == 2:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Silent, "update", update)
+    monkeypatch.setattr(Display, "update", update)
     run = tmp_path / "run.zarr"
     with pytest.raises(KeyboardInterrupt, match="continue with: rayfbnn resume"):
         api.sample(small_spec(tmp_path), run, until="ok", max_time="1h", **HERE)  # type: ignore[arg-type]
@@ -269,12 +269,12 @@ def test_a_run_of_open_length_that_was_stopped_goes_on_in_rounds(
     run, spec = tmp_path / "run.zarr", of_open_length(tmp_path)
     is_stopped: list[bool] = []
 
-    def update(shown: Silent, progress: Progress) -> None:
+    def update(shown: Display, progress: Progress) -> None:
         if progress.draws == 150 and not is_stopped:
             is_stopped.append(True)
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Silent, "update", update)
+    monkeypatch.setattr(Display, "update", update)
     with pytest.raises(KeyboardInterrupt, match="continue with: rayfbnn resume"):
         api.sample(spec, run, **HERE)  # type: ignore[arg-type]
     assert 100 < max(progress.draws for progress in Store.open(run).all_progress()) < 200

@@ -166,7 +166,6 @@ class Actors:
 
 
 def _is_cancelled() -> bool:
-    """Return True if the block that the current actor is running was told to stop."""
     import ray
 
     return bool(ray.get_runtime_context().is_canceled())

@@ -232,7 +232,6 @@ def _own_path() -> Any:
 
 
 def _import_ray(address: str | None) -> Any:
-    """Set the environment variables that Ray reads on import, and import it."""
     if address is None or _host_and_port(address)[0] in _LOOPBACK:
         # Stay on loopback. Ray would replace 127.0.0.1 by this machine's external address, even in an address
         # to join, and nobody answers there if the cluster was started on loopback.

@@ -163,7 +163,6 @@ class RayExecutor:
             kill_processes(self._ray, [(actor.name, actor.node) for actor in busy])
 
     def _check_head(self) -> None:
-        """Raise ClusterGoneError if the head has been silent for too long."""
         if self._watch.is_gone:
             error = self._watch.gone()
             self._actors.let_finish(_LAST_SECONDS)
@@ -229,7 +228,6 @@ class RayExecutor:
                 self._actors.ask_for_block(actor, self._waiting.popleft(), division, until=self._until)
 
     def _receive(self, reference: Any, actor: Actor, question: Question) -> Any:
-        """Handle an answer and return its progress, if any. An actor that died is removed."""
         from ray.exceptions import ActorUnavailableError, RayError, RayTaskError, TaskCancelledError
 
         try:
@@ -279,7 +277,6 @@ class RayExecutor:
             self._remove_dead(actor, cause)
 
     def _put_back(self, actor: Actor) -> None:
-        """Return the batch of an actor to the waiting ones, for another actor to run."""
         if actor.batch is not None:
             self._waiting.appendleft(actor.batch)
             actor.batch = None

@@ -111,13 +111,11 @@ def _ray_folder(base: str) -> str | None:
 
 
 def _temporary_folder() -> tuple[str | None, str]:
-    """Return the variable that names the folder for temporary files, or None, and the folder."""
     name = next((name for name in _TEMPORARY if name in os.environ), None)
     return name, os.environ[name] if name else "/tmp"
 
 
 def _check_temporary_folder() -> None:
-    """Raise ConfigError, naming the variable, if Ray cannot keep its sockets and logs in its folder."""
     name, folder = _temporary_folder()
     problem = _problem_of_folder(folder)
     if problem:
@@ -161,7 +159,6 @@ def _problem_of_folder(folder: str) -> str:
 
 
 def _check_ports() -> None:
-    """Raise ConfigError if the loopback interface does not answer, or has too few free ports."""
     with ExitStack() as stack:
         try:
             servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(_PORTS)]
@@ -235,7 +232,6 @@ def make_token() -> None:
 
 
 def _is_used() -> bool:
-    """Return True if Ray reads the token from a file."""
     return os.environ.get("RAY_AUTH_MODE", "token").lower() == "token" and not os.environ.get(
         "RAY_AUTH_TOKEN"
     )

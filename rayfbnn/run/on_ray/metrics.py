@@ -92,7 +92,6 @@ class RayMetrics(Observer):
             self._tell()
 
     def _tell(self) -> None:
-        """Report the counts to Ray, and how far each batch is behind."""
         now, n_failures = time.monotonic(), self._failures()
         with self._lock:
             counts, self._counts = self._counts, Counter()
@@ -123,7 +122,6 @@ class RayMetrics(Observer):
 
 
 def _divergences(store: Store) -> dict[int, int]:
-    """Return the divergences of each batch so far, in iterations kept for the posterior."""
     return {
         batch: store.commits.updates_until(store.commits.last(batch)).kept.divergences
         for batch in range(store.n_batches)

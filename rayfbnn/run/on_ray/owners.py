@@ -123,7 +123,6 @@ class Owners:
             self._end(owner)
 
     def _start(self, parts: tuple[int, ...] = ()) -> _Owner:
-        """Start an owner. Ray starts it once there is room."""
         named = self._remote_class.options(name=f"{self._prefix}{next(self._numbers)}", **self._options)
         owner = _Owner(named.remote(*self._arguments), parts)
         self.all.append(owner)
@@ -131,7 +130,6 @@ class Owners:
         return owner
 
     def _hear(self) -> None:
-        """Process the answers that have come."""
         if not self._questions:
             return
         from ray.exceptions import RayError, RayTaskError
@@ -165,7 +163,6 @@ class Owners:
         self._changed = time.monotonic()
 
     def _ask(self) -> None:
-        """Ask the owners that are not up, once a second."""
         asked = {owner for owner, question in self._questions.values() if question == "ready"}
         now = time.monotonic()
         for owner in self.all:
@@ -204,7 +201,6 @@ class Owners:
         return Division(number, tuple(owners), self._prefix)
 
     def _end(self, owner: _Owner) -> None:
-        """End an owner, and forget it and its questions."""
         if owner in self.all:
             self.all.remove(owner)
         self._leaving.pop(owner, None)

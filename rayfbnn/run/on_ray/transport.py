@@ -182,7 +182,6 @@ def _named(prefix: str) -> Iterator[Any]:
 
 
 def _answer(question: Any) -> Any:
-    """Return an owner's answer, or None if it does not answer within some seconds."""
     import ray
     from ray.exceptions import RayError
 

@@ -19,7 +19,8 @@ from rayfbnn.mcmc.ladder.adaptation import moved
 from rayfbnn.mcmc.ladder.iteration import build
 from rayfbnn.mcmc.ladder.records import LadderState, started
 from rayfbnn.model.ladder_path import path_of
-from rayfbnn.run import blocks, executor, ladder_sampler
+from rayfbnn.run import executor, ladder_sampler
+from rayfbnn.run import job as blocks
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.ladder_sampler import ladders_from, of_levels, tops
 from rayfbnn.run.running import run_rounds

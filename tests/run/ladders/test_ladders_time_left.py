@@ -48,8 +48,8 @@ def test_commits_of_rounds_are_not_taken_for_time_of_iterations(tmp_path: Path) 
     left = [phase.iterations * time for phase, time in zip(store.spec.phase, times, strict=True)]
     rounds = sum(one.last > 3 for one in store.tuning.rounds)
     alone = warm * (sum(left) / times[0] - 3) + rounds * commit
-    assert _seconds(row.left) == pytest.approx(2 * alone, abs=1)  # one worker has two batches
-    assert _seconds(row.left) < 10  # 538 iterations of 22 ms, times more gradients, were 20 minutes
+    assert _seconds(row["time left"]) == pytest.approx(2 * alone, abs=1)  # one worker has two batches
+    assert _seconds(row["time left"]) < 10  # 538 iterations of 22 ms, times more gradients, were 20 minutes
 
 
 def _committed(store: Store, batch: int, iteration: int, seconds: float, commit: float) -> Progress:
@@ -94,4 +94,15 @@ def test_commits_of_kept_draws_are_a_part_of_their_time(tmp_path: Path) -> None:
             now[0] += 0.1
             kept = replace(_committed(store, batch, iteration, 0.1, 0.09), phase=4)
             row = estimate.row(kept)
-    assert _seconds(row.left) == pytest.approx(2 * 398 * 0.1, abs=1)
+    assert _seconds(row["time left"]) == pytest.approx(2 * 398 * 0.1, abs=1)
+
+
+def test_a_slow_commit_makes_no_time_negative(tmp_path: Path) -> None:
+    """The clock of a commit may end later than that of its block."""
+    store, now = made(tmp_path), [0.0]
+    estimate = Estimate(store, clock=lambda: now[0])
+    for batch in range(2):
+        now[0] += 5.0
+        row = estimate.row(_committed(store, batch, 1, 5.0, 5.1))
+    rounds = sum(one.last > 1 for one in store.tuning.rounds)
+    assert _seconds(row["time left"]) == pytest.approx(2 * rounds * 5.1, abs=1)

@@ -11,7 +11,7 @@ from rayfbnn import api
 from rayfbnn.describe.schedule import describe_forecast
 from rayfbnn.describe.verb_results import bench_text, status_text
 from rayfbnn.errors import StoreError
-from rayfbnn.run.estimate import headings, usual_settings
+from rayfbnn.run.estimate import Estimate, usual_settings
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds
 from rayfbnn.spec import RunSpec
@@ -100,7 +100,7 @@ def test_lines_of_progress_name_ladders(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_the_table_of_progress_names_ladders(tmp_path: Path) -> None:
     store = make_store(tmp_path / "run.zarr", ladder_spec(tmp_path))
-    assert headings(store).batch == "ladders"
+    assert Estimate(store)._word == "ladders"
 
 
 def test_an_estimator_fits_ladders_and_continues_them(tmp_path: Path) -> None:
