@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,11 @@ from rayfbnn.mcmc.ladder.measured import Measured, top_sums
 from rayfbnn.mcmc.ladder.path import Path
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, started
 from rayfbnn.mcmc.ladder.starts import annealing, filled
-from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.schedule import Iteration, IterationInfo
 from rayfbnn.model.ladder_path import path_of
 from rayfbnn.run.job import BlockPlan, Collected
 from rayfbnn.run.sampler import Sampler, densities_of
-from rayfbnn.state import Advance, ChainState
+from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import FORWARD, REPLICA, REVERSE, ROUND_TRIPS, ladder_shapes, measure_name
 from rayfbnn.store.records import Record
 from rayfbnn.store.rounds import LadderMeasured, LadderStarts, round_of
@@ -46,7 +46,9 @@ class LadderSampler(Sampler):
         self.most_levels = store.spec.ladder.most_levels
         self.path = path_of(self.posterior)
         self.of_ladder = tuple(ladder_shapes(store.spec, self.most_levels))
-        self._step: tuple[object, WarmingUp | Exchanging] | None = None  # the latest, which holds buffers
+        # The latest iteration, which holds buffers: its phase and settings, and by the number of ladders.
+        self._key: object = None
+        self._built: dict[int, Callable[[Any, Streams], tuple[Any, Any]]] = {}
 
     def _settings_at(self, iteration: int) -> LadderSettings | None:
         rounds = self.store.tuning.ladder_rounds(iteration)
@@ -55,30 +57,52 @@ class LadderSampler(Sampler):
     def _last_of(self, phase: int) -> int:
         return sum(one.iterations for one in self.store.spec.phase[: phase + 1])
 
-    def _iteration(self, plan: BlockPlan) -> Callable[[Any, Streams], tuple[Any, Any]]:
+    def _iteration(self, plan: BlockPlan, n_chains: int) -> Callable[[Any, Streams], tuple[Any, Any]]:
         settings = self._settings_at(plan.first)
         is_warmup = plan.phase <= self.store.spec.annealing_phase
         key = self._iteration_of_chains(plan) if is_warmup else plan.phase, settings
-        if self._step is None or self._step[0] != key:
-            self._step = key, (self._warming_up if is_warmup else self._exchanging)(plan, settings)
-        return self._step[1]
+        if self._key != key:
+            self._key, self._built = key, {}
+        if n_chains not in self._built:
+            build = self._warming_up if is_warmup else self._exchanging
+            self._built[n_chains] = build(plan, settings, n_chains)
+        return self._built[n_chains]
 
-    def _warming_up(self, plan: BlockPlan, settings: LadderSettings | None) -> WarmingUp:
-        spec, annealing, measured = self.store.spec, None, None
+    def _warming_up(
+        self, plan: BlockPlan, settings: LadderSettings | None, n_ladders: int
+    ) -> Callable[[WarmUp, Streams], tuple[WarmUp, Warmed]]:
+        spec, annealed, n_levels = self.store.spec, None, 0
         if settings is not None:
-            first = self.store.tuning.first_of_annealing
-            last = self._last_of(spec.annealing_phase)
-            operations = spec.phase[-1].operations
-            annealing = Annealing(self.path, operations, settings, first, last, self.advance)
-        elif plan.phase == spec.annealing_phase:
-            measured = self.path
-        return WarmingUp(self._iteration_of_chains(plan), annealing, measured, self.most_levels)
+            first, n_levels = self.store.tuning.first_of_annealing, settings.n_levels
+            annealed = annealing(
+                self.path,
+                spec.phase[-1].operations,
+                settings,
+                n_ladders=n_ladders // 2,
+                n_iterations=self._last_of(spec.annealing_phase) - first + 1,
+                first=first,
+                advance=self.advance,
+            )
+        return partial(
+            warmed_up,
+            chains=self._iteration_of_chains(plan),
+            annealed=annealed,
+            n_levels=n_levels,
+            measured=self.path if annealed is None and plan.phase == spec.annealing_phase else None,
+            most_levels=self.most_levels,
+        )
 
-    def _exchanging(self, plan: BlockPlan, settings: LadderSettings | None) -> Exchanging:
+    def _exchanging(
+        self, plan: BlockPlan, settings: LadderSettings | None, n_ladders: int
+    ) -> Callable[[LadderState, Streams], tuple[LadderState, Exchanged]]:
         assert settings is not None
         operations = self.store.spec.phase[plan.phase].operations
+        iteration = exchanges.build(
+            self.path, operations, settings, n_ladders=n_ladders, advance=self.advance
+        )
         is_measured = round_of(self.store.tuning.rounds, plan.first) is not None
-        return Exchanging(self.path, operations, settings, self.most_levels, self.advance, is_measured)
+        measured = settings if is_measured else None
+        return partial(exchanged, iteration=iteration, measured=measured, most_levels=self.most_levels)
 
     def _launch_next(self, done: int, state: Any, streams: Streams) -> None:
         """Launch nothing ahead: the number of levels may change where a block ends."""
@@ -307,86 +331,47 @@ class Exchanged:
     measured: LadderMeasured | None
 
 
-@dataclass(frozen=True)
-class Annealing:
-    """Annealing of the levels of ladders from the prior, in the iterations `first` to `last`."""
+def warmed_up(
+    state: WarmUp,
+    streams: Streams,
+    *,
+    chains: Iteration,
+    annealed: Callable[[ChainState, Streams], ChainState] | None,
+    n_levels: int,
+    measured: Path | None,
+    most_levels: int,
+) -> tuple[WarmUp, Warmed]:
+    """Run an iteration of the default schedule for even ladders, and one of annealing for the others.
 
-    path: Path
-    operations: tuple[Operation, ...]
-    settings: LadderSettings
-    first: int
-    last: int
-    advance: Advance
-    _built: dict[int, Callable[[ChainState, Streams], ChainState]] = field(default_factory=dict)
-
-    def __call__(self, rows: ChainState, streams: Streams) -> ChainState:
-        """Run one iteration of all levels of some ladders."""
-        n_ladders = len(rows.position) // self.settings.n_levels
-        if n_ladders not in self._built:
-            self._built[n_ladders] = annealing(
-                self.path,
-                self.operations,
-                self.settings,
-                n_ladders=n_ladders,
-                n_iterations=self.last - self.first + 1,
-                first=self.first,
-                advance=self.advance,
-            )
-        return self._built[n_ladders](rows, streams)
-
-
-@dataclass(frozen=True)
-class WarmingUp:
-    """An iteration of the default schedule for ladders of even number, and one of annealing for the others.
-
-    annealing  None before it begins
-    measured   the path whose noise is measured in the chains, or None
+    streams   of ladders, not of chains
+    annealed  None before annealing begins
+    measured  the path whose noise is measured in the chains, or None
     """
-
-    chains: Iteration
-    annealing: Annealing | None
-    measured: Path | None
-    most_levels: int
-
-    def __call__(self, state: WarmUp, streams: Streams) -> tuple[WarmUp, Warmed]:
-        """Run one iteration; the chains of `streams` are ladders."""
-        chains, info = self.chains(state.chains, of_starts(streams, self.most_levels))
-        annealed = state.annealed
-        if self.annealing is not None:
-            assert annealed is not None
-            levels = range(self.annealing.settings.n_levels)
-            annealed = self.annealing(annealed, of_levels(streams, levels, self.most_levels, parity=1))
-        starts = None
-        if self.measured is not None:
-            starts = LadderStarts(
-                len(chains.position), top_sums(self.measured.log_precisions(chains.precisions))
-            )
-        return WarmUp(chains, annealed), Warmed(info, starts)
+    moved_chains, info = chains(state.chains, of_starts(streams, most_levels))
+    rows = state.annealed
+    if annealed is not None:
+        assert rows is not None
+        rows = annealed(rows, of_levels(streams, range(n_levels), most_levels, parity=1))
+    starts = None
+    if measured is not None:
+        precisions = moved_chains.precisions
+        starts = LadderStarts(len(precisions), top_sums(measured.log_precisions(precisions)))
+    return WarmUp(moved_chains, rows), Warmed(info, starts)
 
 
-@dataclass(frozen=True)
-class Exchanging:
-    """The iteration of a round, or of the kept iterations, for batches of any number of ladders."""
-
-    path: Path
-    operations: tuple[Operation, ...]
-    settings: LadderSettings
-    most_levels: int
-    advance: Advance
-    is_measured: bool
-    _built: dict[int, LadderIteration] = field(default_factory=dict)
-
-    def __call__(self, state: LadderState, streams: Streams) -> tuple[LadderState, Exchanged]:
-        """Run one iteration; the chains of `streams` are ladders."""
-        if state.n_ladders not in self._built:
-            self._built[state.n_ladders] = exchanges.build(
-                self.path, self.operations, self.settings, n_ladders=state.n_ladders, advance=self.advance
-            )
-        rows = of_levels(streams, range(state.n_levels), self.most_levels)
-        state, info = self._built[state.n_ladders](state, rows)
-        of_tops = IterationInfo(info.accepted[:, -1] + 0.0, info.energy_change[:, -1], _diverged(info))
-        measured = LadderMeasured(self.settings, Measured.of(info)) if self.is_measured else None
-        return state, Exchanged(info, of_tops, measured)
+def exchanged(
+    state: LadderState,
+    streams: Streams,
+    *,
+    iteration: LadderIteration,
+    measured: LadderSettings | None,
+    most_levels: int,
+) -> tuple[LadderState, Exchanged]:
+    """Run an iteration of ladders that exchange states; `measured` has their settings if it is measured."""
+    state, info = iteration(state, of_levels(streams, range(state.n_levels), most_levels))
+    of_tops = IterationInfo(info.accepted[:, -1] + 0.0, info.energy_change[:, -1], _diverged(info))
+    measurements = None if measured is None else LadderMeasured(measured, Measured.of(info))
+    return state, Exchanged(info, of_tops, measurements)
 
 
 def _diverged(info: LadderInfo) -> Array:

@@ -144,7 +144,7 @@ class Sampler(Job):
         streams, n_blocks = self._streams(batch), 0 if last is None else last.progress.blocks
         end = time.monotonic() + seconds_of_block(self.store.spec, n_blocks)
         collected = Collected(keep=plan.section is not None, of_ladder=self.of_ladder)
-        iteration = self._iteration(plan)
+        iteration = self._iteration(plan, len(streams.chains))
         launched = self._first_steps.pop(batch, None)
         if launched is not None and launched.plan != plan:
             launched = None
@@ -179,13 +179,13 @@ class Sampler(Job):
         if n_finished(rounds, done) < len(rounds):  # the next settings may not be known yet
             return None
         try:
-            iteration = self._iteration(following)
+            iteration = self._iteration(following, len(streams.chains))
             return _FirstStep(following, *iteration(state, streams.at(iteration=following.first)))
         except Exception:  # of any kind: this block must still be committed, and the next one raises it again
             _log.debug("the next block could not be launched", exc_info=True)
             return None
 
-    def _iteration(self, plan: BlockPlan) -> Callable[[Any, Streams], tuple[Any, Any]]:
+    def _iteration(self, plan: BlockPlan, n_chains: int) -> Callable[[Any, Streams], tuple[Any, Any]]:
         return self._iteration_of_chains(plan)
 
     def _iteration_of_chains(self, plan: BlockPlan) -> schedule.Iteration:
