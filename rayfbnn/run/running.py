@@ -133,12 +133,14 @@ class Loop:
         deadline: float = math.inf,
         in_rounds: bool = False,
         starts_here: bool = False,
+        executor: Executor | None = None,
     ) -> None:
         """Prepare to run a locked store until the deadline, a time on the monotonic clock.
 
         in_rounds    whether further goals may follow
         starts_here  whether the first seconds are run in this process, if the user leaves the workers open: a
                      run of a few seconds may be all that is needed, and workers take longer to start
+        executor     runs all batches, and is left open; by default the options say who does
         """
         self._store, self._deadline, self._in_rounds = store, deadline, in_rounds
         self._ways = [(math.inf, options)]
@@ -147,7 +149,7 @@ class Loop:
             # A single worker would do no more than this process.
             seconds = math.inf if store.n_batches == 1 else _SECONDS_HERE
             self._ways.insert(0, (time.monotonic() + seconds, replace(options, workers=0)))
-        self._workers: Executor | None = None
+        self._kept = executor
         self._context = ExitStack()
         self._context.enter_context(_advice_on_interrupt(store))
 
@@ -157,13 +159,12 @@ class Loop:
         At the deadline the run ends early, but without an error. After a signal KeyboardInterrupt is raised,
         in rounds even if everything was done, because more rounds may follow.
         """
-        _publish_finished_rounds(self._store)
         failures = 0
         for end, options in self._ways:
             if time.monotonic() >= end:
                 continue
             deadline = min(end, self._deadline)
-            died, is_interrupted = self._run_batches(last, options, deadline)
+            died, is_interrupted = self.run_batches(last, options, deadline)
             failures += died
             is_early = bool(unfinished_batches(self._store, last))
             if is_interrupted and (is_early or self._in_rounds):
@@ -174,12 +175,13 @@ class Loop:
                 break
         return summarized(self._store, failures)
 
-    def _run_batches(self, last: int, options: RunOptions, deadline: float) -> tuple[int, bool]:
+    def run_batches(self, last: int, options: RunOptions, deadline: float = math.inf) -> tuple[int, bool]:
         """Run and gather the batches that have not done the iteration `last`.
 
         Returns the number of workers that died, and whether a signal asked for the end.
         """
         store = self._store
+        _publish_finished_rounds(store)
         batches = unfinished_batches(store, last)
         if not batches:
             with Gathering(store) as gathering:
@@ -204,13 +206,13 @@ class Loop:
 
     @contextmanager
     def _executor(self, n_batches: int, options: RunOptions) -> Iterator[Executor]:
-        if options.workers == 0:
+        if self._kept is None and options.workers == 0:
             with new_executor(self._store, n_batches, options) as executor:
                 yield executor
             return
-        if self._workers is None:
-            self._workers = self._context.enter_context(new_executor(self._store, n_batches, options))
-        yield self._workers
+        if self._kept is None:
+            self._kept = self._context.enter_context(new_executor(self._store, n_batches, options))
+        yield self._kept
 
     def __enter__(self) -> Self:
         return self

@@ -23,7 +23,7 @@ from rayfbnn.run.hardware import n_cores
 from rayfbnn.run.on_ray.actors import Worker
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.resuming import take_up
-from rayfbnn.run.running import RunOptions, run_batches, run_to_end
+from rayfbnn.run.running import Loop, RunOptions, run_to_end
 from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
 from rayfbnn.study.files import Due, StudyFiles
 from rayfbnn.study.plan import Member
@@ -274,7 +274,8 @@ def _sample(study: StudyFiles, work: Work, executor: Executor | None) -> None:
         if executor is None:
             run_to_end(store, work.options)
         else:
-            run_batches(store, work.options, executor)
+            loop = Loop(store, work.options, executor=executor)
+            loop.run_batches(store.spec.total_iterations, work.options)
 
 
 def _label(study: StudyFiles, configuration: int) -> str:
