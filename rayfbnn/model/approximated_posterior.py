@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
+from rayfbnn.errors import at_most_ten
 from rayfbnn.model import approximated_precisions, curvature, prior
+from rayfbnn.model.architecture import DISPERSION
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.network import Buffers, activate, forward, input_rows, multiply_by_slope
+from rayfbnn.model.network import Buffers, activate, forward, multiply_by_slope
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.wiring import Link, Wiring
 from rayfbnn.streams import Purpose, Streams
@@ -55,7 +58,12 @@ class ApproximatedPosterior(SampledPosterior):
         The likelihood is raised to the inverse temperature.
         """
         with np.errstate(all="ignore"):
-            log_prior = self._in_pieces(self._log_prior_given_precisions, position, precisions)
+            log_prior_of_chains = partial(
+                prior.log_density_of_parameters,
+                parameters=self.parameter_layout,
+                layout=self.precision_layout,
+            )
+            log_prior = self._in_pieces(log_prior_of_chains, position, precisions)
             log_likelihood = self._in_pieces(self.log_likelihood, position, precisions)
             return log_prior + self.inverse_temperature * log_likelihood
 
@@ -65,24 +73,29 @@ class ApproximatedPosterior(SampledPosterior):
             return None
         return self._in_pieces(self._residual_squares, position)
 
-    def expected_precisions(
-        self, precisions: Array, squares: Array, residual_squares: Array | None
-    ) -> approximated_precisions.ExpectedPrecisions:
-        """Return the best distributions of precisions given expected squares; see expected.py."""
-        b = self.inverse_temperatures(n_axes=2)
-        return approximated_precisions.expected_precisions(
-            precisions,
-            squares,
-            None if residual_squares is None else b * residual_squares,
-            b * self.counts,
-            parameters=self.parameter_layout,
-            layout=self.precision_layout,
-        )
+    expected_precisions = approximated_precisions.expected_precisions
+    reestimated = approximated_precisions.reestimated
+    gauss_newton = curvature.gauss_newton
+    hessian = curvature.hessian
 
     @property
     def why_not_expected(self) -> str | None:
         """Why precisions have no such distributions and how to change that, or None if they do."""
-        return approximated_precisions.why_not_expected(self.network, self.precision_layout)
+        for group in self.precision_layout.groups:
+            alpha_common, alpha_unit, alpha_value = group.prior.alphas
+            if group.name == DISPERSION and not group.is_fixed:
+                return (
+                    'a dispersion that varies is not covered; fix it, as in dispersion = "0.5", or use "none"'
+                )
+            if math.isfinite(alpha_value) and math.isfinite(min(alpha_common, alpha_unit)):
+                return (
+                    f"{group.name} has t values with precisions that vary;"
+                    " fix its other levels, or leave out its last alpha"
+                )
+        if self.network.adjustments:
+            names = ", ".join(at_most_ten(self.network.adjustments))
+            return f"adjustments ({names}) are not covered; leave them out"
+        return None
 
     @property
     def why_not_curved(self) -> str | None:
@@ -96,48 +109,9 @@ class ApproximatedPosterior(SampledPosterior):
             return f'model.kind = "{self.model.kind}" is not covered'
         return self.why_not_expected
 
-    def gauss_newton(self, position: Array, precisions: Array) -> Array:
-        """Return the curvature of the likelihood in parts, (n_chains, n_parts, P, P) for P parameters."""
-        return curvature.gauss_newton(self, position, precisions)
-
-    def hessian(self, position: Array, precisions: Array) -> Array:
-        """Return the Hessian of the potential, (n_chains, n_parameters, n_parameters)."""
-        return curvature.hessian(self, position, precisions)
-
     def prior_precisions(self, precisions: Array) -> Array:
         """Return the precision of each parameter, (n_chains, n_parameters)."""
         return prior.parameter_precisions(precisions, self.precision_layout)
-
-    def reestimated(
-        self, position: Array, precisions: Array, traces: Array, determined: Array, *, is_integrated: bool
-    ) -> approximated_precisions.Reestimated:
-        """Return the precisions after one step towards the greatest evidence; see evidence_precisions.py."""
-        b = self.inverse_temperatures(n_axes=2)
-        squares = self.residual_squares(position)
-        return approximated_precisions.reestimated(
-            position,
-            precisions,
-            traces,
-            None if squares is None else b * squares,
-            determined,
-            b * self.counts,
-            parameters=self.parameter_layout,
-            layout=self.precision_layout,
-            is_integrated=is_integrated,
-        )
-
-    def linear_outputs(self, mode: Array, draws: Array, inputs: Array) -> Array:
-        """Return the outputs of draws, linearised about the mode, (n_chains, n_draws, n_cases, n_outputs).
-
-        mode (n_chains, n_parameters), draws (n_chains, n_draws, n_parameters), inputs (n_cases, n_inputs)
-        """
-        rows = input_rows(array_namespace(mode).asarray(inputs, dtype=np.float64), self.dtype)
-        return curvature.linear_outputs(self, mode, draws, rows).swapaxes(2, 3)
-
-    @property
-    def log_symmetries(self) -> float:
-        """Log of the number of modes that are equivalent by exchange or sign change of hidden units."""
-        return approximated_precisions.log_symmetries(self.network)
 
     @property
     def why_not_propagated(self) -> str | None:
@@ -189,17 +163,20 @@ class ApproximatedPosterior(SampledPosterior):
         return total
 
     def units_are_alike(self, mean: Array) -> Array:
-        """Return whether all units of a layer have the same means, (n_chains,); they then stay equal."""
-        return units_are_alike(mean, self.wiring)
+        """Return whether all units of every hidden layer have the same means, (n_chains,).
 
-    def live_units(self, mean: Array, sd: Array) -> Array:
-        """Return the number of hidden units with an outgoing weight that has |mean| > 2 sd, (n_chains,)."""
-        return live_units(mean, sd, self.wiring)
-
-    def _log_prior_given_precisions(self, position: Array, precisions: Array) -> Array:
-        return prior.log_density_of_parameters(
-            position, precisions, self.parameter_layout, self.precision_layout
-        )
+        They then stay equal. The result is False if no layer has two units.
+        """
+        xp, wiring = array_namespace(mean), self.wiring
+        of_layers = []
+        for layer in range(1, len(wiring.units) - 1):
+            if wiring.units[layer] < 2:
+                continue
+            into = [link.matrix(mean).swapaxes(1, 2) for link in wiring.incoming[layer]]
+            out = [_of_units(link, mean) for link in wiring.outgoing[layer]]
+            rows = xp.concatenate([*into, *out], axis=2)  # (n_chains, n_units, ...)
+            of_layers.append((xp.abs(rows - rows[:, :1]) < 1e-9).all(axis=(1, 2)))
+        return xp.stack(of_layers).all(axis=0) if of_layers else xp.zeros(len(mean), dtype=bool)
 
     def _residual_squares(self, position: Array) -> Array:
         outputs = forward(position, self.inputs, self.wiring, buffers=Buffers()).outputs
@@ -458,32 +435,3 @@ def _by_quadrature(m: Array, v: Array, activation: str) -> UnitMoments:
         2 * (deviations * slopes * weights).sum(axis=-1),
         2 * (deviations * slopes * by_v).sum(axis=-1),
     )
-
-
-def units_are_alike(mean: Array, wiring: Wiring) -> Array:
-    """Return whether all units of every hidden layer have the same means, (n_chains,).
-
-    The result is False if no layer has two units.
-    """
-    xp = array_namespace(mean)
-    of_layers = []
-    for layer in range(1, len(wiring.units) - 1):
-        if wiring.units[layer] < 2:
-            continue
-        into = [link.matrix(mean).swapaxes(1, 2) for link in wiring.incoming[layer]]
-        out = [_of_units(link, mean) for link in wiring.outgoing[layer]]
-        rows = xp.concatenate([*into, *out], axis=2)  # (n_chains, n_units, ...)
-        of_layers.append((xp.abs(rows - rows[:, :1]) < 1e-9).all(axis=(1, 2)))
-    return xp.stack(of_layers).all(axis=0) if of_layers else xp.zeros(len(mean), dtype=bool)
-
-
-def live_units(mean: Array, sd: Array, wiring: Wiring) -> Array:
-    """Return the number of hidden units with an outgoing weight that has |mean| > 2 sd, (n_chains,)."""
-    xp = array_namespace(mean)
-    total = xp.zeros(len(mean), dtype=xp.int64)
-    for layer in range(1, len(wiring.units) - 1):
-        is_live = xp.zeros((len(mean), wiring.units[layer]), dtype=bool)
-        for link in wiring.outgoing[layer]:
-            is_live |= (xp.abs(_of_units(link, mean)) > 2 * _of_units(link, sd)).any(axis=2)
-        total = total + is_live.sum(axis=1)
-    return total

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
-from rayfbnn.errors import at_most_ten
-from rayfbnn.model.architecture import DISPERSION, NOISE, NetworkSpec
-from rayfbnn.model.layout import ParameterLayout, PrecisionGroup, PrecisionLayout
+from rayfbnn.model.architecture import DISPERSION, NOISE
+from rayfbnn.model.layout import PrecisionGroup
 from rayfbnn.model.prior import log_gamma_density
 
-_ODD = ("tanh", "sin", "erf", "identity")
+if TYPE_CHECKING:
+    from rayfbnn.model.approximated_posterior import ApproximatedPosterior
+
+_TOLERANCE = 1e-10
+_MOST_ROUNDS = 200  # rounds of updates, alternating between the two levels of a group
 
 
 @dataclass(frozen=True)
@@ -30,16 +34,13 @@ class Reestimated:
 
 
 def reestimated(
+    posterior: ApproximatedPosterior,
     position: Array,
     precisions: Array,
     traces: Array,
-    residual_squares: Array | None,
     determined: Array,
-    counts: Array | float,
     *,
-    parameters: ParameterLayout,
-    layout: PrecisionLayout,
-    is_integrated: bool = False,
+    is_integrated: bool,
 ) -> Reestimated:
     """Return the precisions after one step of MacKay's fixed-point iteration.
 
@@ -57,32 +58,47 @@ def reestimated(
     Parameters
     ----------
     traces : (n_chains, n_parameters)   diagonal of A^-1
-    residual_squares : (n_chains, n_targets)   sums of squared residuals; None without noise
     determined : (n_chains, n_targets or 1)   tr(A^-1 G_j) of each target with its own noise, or in total
     """
-    xp = array_namespace(position)
-    new = precisions.copy()
-    log_width = xp.zeros(len(position))
-    for group in layout.groups:
+    residual_squares = posterior.residual_squares(position)
+    new, log_width = precisions.copy(), array_namespace(position).zeros(len(position))
+    for group in posterior.precision_layout.groups:
         if group.name == DISPERSION:
             continue  # it is fixed
+        n_rows = 1 if group.units is None else group.n_units
+        squares, sizes = _governed(posterior, group, position**2, residual_squares, n_rows)
+        gamma = sizes
         if group.name == NOISE:
-            assert residual_squares is not None
-            sizes, squares = xp.zeros_like(residual_squares) + counts, residual_squares
-            if group.units is None:
-                sizes, squares = (v.sum(axis=1, keepdims=True) for v in (sizes, squares))
             gamma = sizes - determined
-        else:
-            part = parameters.slices[group.name]
-            n_rows = 1 if group.units is None else group.n_units
-            rows = (position[:, part] ** 2).reshape(len(position), n_rows, -1)
-            squares = rows.sum(axis=2)
+        elif not is_integrated:
+            of_values = traces[:, posterior.parameter_layout.slices[group.name]]
             tau = precisions[:, group.lowest_columns]
-            gamma = rows.shape[2] - tau * traces[:, part].reshape(rows.shape).sum(axis=2)
-            if is_integrated:
-                gamma = xp.full_like(gamma, float(rows.shape[2]))
+            gamma = sizes - tau * of_values.reshape(len(tau), n_rows, -1).sum(axis=2)
         log_width += _update(group, gamma, squares, precisions, new)
     return Reestimated(new, log_width)
+
+
+def _governed(
+    posterior: ApproximatedPosterior,
+    group: PrecisionGroup,
+    squares: Array,
+    residual_squares: Array | None,
+    n_rows: int,
+) -> tuple[Array, Array]:
+    """Return sums of squares of the values of a group and their numbers, in n_rows, (n_chains, n_rows) each.
+
+    squares (n_chains, n_parameters), residual_squares (n_chains, n_targets)
+    """
+    xp = array_namespace(squares)
+    if group.name != NOISE:
+        rows = squares[:, posterior.parameter_layout.slices[group.name]].reshape(len(squares), n_rows, -1)
+        return rows.sum(axis=2), xp.full((len(squares), n_rows), float(rows.shape[2]))
+    assert residual_squares is not None
+    b = posterior.inverse_temperatures(n_axes=2)
+    sums, sizes = b * residual_squares, xp.zeros_like(residual_squares) + b * posterior.counts
+    if n_rows == 1:
+        return sums.sum(axis=1, keepdims=True), sizes.sum(axis=1, keepdims=True)
+    return sums, sizes
 
 
 def _update(group: PrecisionGroup, gamma: Array, squares: Array, before: Array, new: Array) -> Array | float:
@@ -92,14 +108,11 @@ def _update(group: PrecisionGroup, gamma: Array, squares: Array, before: Array, 
     if math.isinf(alpha):
         return 0.0
     xp = array_namespace(gamma)
-    columns = group.lowest_columns
-    tau = before[:, columns]
+    columns, tau = group.lowest_columns, before[:, group.lowest_columns]
     mean = group.mean if group.units is None else before[:, group.common, None]
     new[:, columns] = (gamma + alpha) / (squares + alpha / mean)
     widths = 0.5 * xp.log(4 * math.pi / (gamma + alpha)).sum(axis=1)
-    if group.units is None:
-        return (log_gamma_density(tau, alpha, mean) + xp.log(tau)).sum(axis=1) + widths
-    if math.isinf(alpha_0):
+    if group.units is None or math.isinf(alpha_0):
         return (log_gamma_density(tau, alpha, mean) + xp.log(tau)).sum(axis=1) + widths
     a = (alpha_0 - group.n_units * alpha) / 2
     rate = alpha_0 / (2 * group.mean)
@@ -123,28 +136,6 @@ def _log_of_both_levels(group: PrecisionGroup, tau: Array) -> Array:
     return of_common + (of_units + alpha / 2 * xp.log(tau)).sum(axis=1)
 
 
-def log_symmetries(network: NetworkSpec) -> float:
-    """Return the log of the number of equivalent modes of the posterior.
-
-    A layer of H units has H! orders of its units, and 2^H signs if its activation is odd and it has no
-    offsets. Networks with configured connections or products, and softmax and normalize layers, count as
-    having no symmetries.
-    """
-    total = 0.0
-    is_plain = not network.connections and all(layer.product is None for layer in network.hidden)
-    for number, layer in enumerate(network.hidden):
-        if not is_plain or layer.activation in ("softmax", "normalize"):
-            continue
-        total += math.lgamma(layer.units + 1)
-        if layer.activation in _ODD and f"th{number}" not in network.priors:
-            total += layer.units * math.log(2)
-    return total
-
-
-_MOST_ROUNDS = 200  # rounds of updates, alternating between the two levels of a group
-_TOLERANCE = 1e-10
-
-
 @dataclass(frozen=True)
 class ExpectedPrecisions:
     """The distributions q(tau) of all precisions, given the expected squares of the values they govern.
@@ -164,31 +155,8 @@ class ExpectedPrecisions:
     bound: Array
 
 
-def why_not_expected(network: NetworkSpec, layout: PrecisionLayout) -> str | None:
-    """Return why precisions have no such distributions here and how to change that, or None if they do."""
-    for group in layout.groups:
-        alpha_common, alpha_unit, alpha_value = group.prior.alphas
-        if group.name == DISPERSION and not group.is_fixed:
-            return 'a dispersion that varies is not covered; fix it, as in dispersion = "0.5", or use "none"'
-        if math.isfinite(alpha_value) and math.isfinite(min(alpha_common, alpha_unit)):
-            return (
-                f"{group.name} has t values with precisions that vary;"
-                " fix its other levels, or leave out its last alpha"
-            )
-    if network.adjustments:
-        names = ", ".join(at_most_ten(network.adjustments))
-        return f"adjustments ({names}) are not covered; leave them out"
-    return None
-
-
 def expected_precisions(
-    precisions: Array,
-    squares: Array,
-    residual_squares: Array | None,
-    counts: Array | float,
-    *,
-    parameters: ParameterLayout,
-    layout: PrecisionLayout,
+    posterior: ApproximatedPosterior, precisions: Array, squares: Array, residual_squares: Array | None
 ) -> ExpectedPrecisions:
     """Return the best distributions of the precisions given expected squares of parameters and residuals.
 
@@ -204,21 +172,15 @@ def expected_precisions(
     precisions : (n_chains, n_precisions)   fixed precisions are kept
     squares : (n_chains, n_parameters)   expected squares of the parameters
     residual_squares : (n_chains, n_targets)   expected sums of squared residuals; None without noise
-    counts : number of observed targets, a number or (n_chains or 1, n_targets)
     """
     xp = array_namespace(precisions)
     mean = precisions.astype(xp.float64).copy()
     shape, rate = xp.full_like(mean, xp.nan), xp.full_like(mean, xp.nan)
     bound = xp.zeros(len(mean))
-    for group in layout.groups:
+    for group in posterior.precision_layout.groups:
         if group.name == DISPERSION:
             continue  # it is fixed
-        if group.name == NOISE:
-            assert residual_squares is not None
-            sums, sizes = residual_squares, xp.zeros_like(residual_squares) + counts
-        else:
-            rows = squares[:, parameters.slices[group.name]].reshape(len(mean), group.n_units, -1)
-            sums, sizes = rows.sum(axis=2), xp.full((len(mean), group.n_units), float(rows.shape[2]))
+        sums, sizes = _governed(posterior, group, squares, residual_squares, group.n_units)
         update = _one_level if group.units is None else _two_levels
         bound += update(group, sums, sizes, mean, shape, rate)
     return ExpectedPrecisions(mean, shape, rate, bound)
@@ -258,7 +220,8 @@ def _two_levels(
     xp, special = array_namespace(sums), special_functions(sums)
     alpha_0, a1, _ = group.prior.alphas
     n_units = group.n_units
-    common = _fixed_moments(xp.full(len(sums), group.mean))
+    fixed = xp.full(len(sums), group.mean)
+    common = PrecisionMoments(fixed, xp.log(fixed), 1 / fixed, xp.zeros_like(fixed))
     for _ in range(_MOST_ROUNDS):
         a, b = (a1 + sizes) / 2, (a1 * common.inverse_mean[:, None] + sums) / 2
         if math.isinf(alpha_0):
@@ -297,11 +260,6 @@ def _of_common(group: PrecisionGroup, a: Array, b: Array, common: PrecisionMomen
     return log_prior + common.log_normaliser - expected
 
 
-def _fixed_moments(value: Array) -> PrecisionMoments:
-    xp = array_namespace(value)
-    return PrecisionMoments(value, xp.log(value), 1 / value, xp.zeros_like(value), value**2)
-
-
 def _log_gap(a: Array) -> Array:
     """Return E log tau - log E tau of Gamma variables of shape a."""
     return special_functions(a).digamma(a) - array_namespace(a).log(a)
@@ -335,7 +293,6 @@ class PrecisionMoments:
     log_mean: Array
     inverse_mean: Array
     log_normaliser: Array
-    square_mean: Array
 
 
 def precision_moments(
@@ -371,7 +328,6 @@ def precision_moments(
             log_mean=mode + _expected(share, y),
             inverse_mean=xp.exp(-mode) * _expected(share, xp.exp(-y)),
             log_normaliser=log_top + xp.log(total) + math.log(2 * _REACH / (_N_POINTS - 1)),
-            square_mean=xp.exp(2 * mode) * _expected(share, xp.exp(2 * y)),
         )
 
 

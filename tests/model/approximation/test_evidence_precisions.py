@@ -8,33 +8,27 @@ import numpy as np
 import scipy.stats
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.approximated_precisions import Reestimated, reestimated
+from rayfbnn.model.approximated_posterior import ApproximatedPosterior
+from rayfbnn.model.approximated_precisions import Reestimated
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
-from rayfbnn.model.sampled import SampledPosterior
 from tests.support import problems
 
 ALPHA, ALPHA_UNIT, WIDTH = 5.0, 4.0, 0.5
 
 
-def two_levels() -> tuple[SampledPosterior, Array, Array, Reestimated]:
+def two_levels() -> tuple[ApproximatedPosterior, Array, Array, Reestimated]:
     """Return a network whose ih0 has precisions of units, a state, and what one update makes of it."""
     network = problems.network(
         {"ih0": f"{WIDTH}:{ALPHA}:{ALPHA_UNIT}", "ho0": "1"}, inputs=3, units=(2,), activations=("tanh",)
     )
     fixed_noise = ModelSpec("real", PriorSpec.parse("1", key="noise"))
-    target = SampledPosterior.from_spec(network, fixed_noise, np.ones((4, 3)), np.zeros((4, network.outputs)))
+    target = ApproximatedPosterior.from_spec(
+        network, fixed_noise, np.ones((4, 3)), np.zeros((4, network.outputs))
+    )
     random = problems.streams("two levels", 2)
     state = target.initial_state(random, sigmas=None)
-    new = reestimated(
-        state.position,
-        state.precisions,
-        np.full(state.position.shape, 0.01),
-        np.ones((2, network.outputs)),
-        np.zeros((2, 1)),
-        4.0,
-        parameters=target.parameter_layout,
-        layout=target.precision_layout,
-    )
+    traces = np.full(state.position.shape, 0.01)
+    new = target.reestimated(state.position, state.precisions, traces, np.zeros((2, 1)), is_integrated=False)
     return target, state.position, state.precisions, new
 
 

@@ -99,14 +99,7 @@ def two_level_bounds(source: Any = module) -> tuple[float, float]:
     """The bound of two levels, and the log of the integral over all precisions, which is above it."""
     target = targeted("0.7:3:4", "0.3")
     precisions, squares, residuals = statistics(target)
-    q = source.expected_precisions(
-        precisions,
-        squares,
-        residuals,
-        7.0,
-        parameters=target.parameter_layout,
-        layout=target.precision_layout,
-    )
+    q = source.expected_precisions(target, precisions, squares, residuals)
     ours = bound_of(target, q, squares, residuals)
     fixed = 0.5 * 14 * np.log(0.3**-2) - 0.5 * 0.3**-2 * residuals.sum()
     rows = squares[0, target.parameter_layout.slices["ih0"]].reshape(3, 2).sum(axis=1)

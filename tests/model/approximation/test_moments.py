@@ -156,9 +156,9 @@ def test_units_are_alike_only_if_those_of_every_layer_are(units: tuple[int, ...]
     spec = network(priors, inputs=2, outputs=1, units=units, activations=("tanh",) * len(units))
     target = ApproximatedPosterior.from_spec(spec, ModelSpec("binary"), np.eye(2), np.ones((2, 1)))
     alike = np.ones((1, target.n_parameters))
-    assert module.units_are_alike(alike, target.wiring)[0]
+    assert target.units_are_alike(alike)[0]
     layout = ParameterLayout.from_network(spec)
     for layer, n in enumerate(units):
         mean = alike.copy()
         mean[0, layout.slices[f"bh{layer}"].start] = 2.0
-        assert module.units_are_alike(mean, target.wiring)[0] == (n == 1)
+        assert target.units_are_alike(mean)[0] == (n == 1)

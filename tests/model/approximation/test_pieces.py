@@ -30,7 +30,7 @@ def test_a_few_draws_at_a_time_have_the_same_bits(monkeypatch: pytest.MonkeyPatc
     units = sum(layer.units for layer in target.network.hidden) + target.network.outputs
     monkeypatch.setattr(module, "_BYTES_AT_ONCE", 3 * 2 * 8 * units * target.n_cases)
     monkeypatch.setattr(module, "forward", counted)
-    monkeypatch.setattr("rayfbnn.model.posterior.forward", counted)
+    monkeypatch.setattr("rayfbnn.model.network.forward", counted)
     apart = target.log_joint(position, precisions), target.residual_squares(position)
     assert sizes == [3, 3, 2, 3, 3, 2]
     for ours, expected in zip(apart, together, strict=True):
