@@ -94,9 +94,11 @@ class MemoryStore:
         self.spec, self.data, self.kind, self.path = spec, data, kind, path
         self.positions, self.precisions = positions, precisions
         self.n_chains, self.committed_draws = positions.shape[:2]
-        self.chains_per_batch = spec.chains_per_batch
+        self.header = SimpleNamespace(
+            chains_per_batch=spec.chains_per_batch,
+            draws_per_chunk=spec.draws_per_block or self.committed_draws,
+        )
         self.tuning = SimpleNamespace(latest=lambda: (0, {}))  # nothing is tuned
-        self.draws_per_chunk = spec.draws_per_block or self.committed_draws
         network = spec.network
         self.parameter_layout = ParameterLayout.from_network(network)
         self.precision_layout = PrecisionLayout.from_specs(network, spec.model, data.n_targets)
