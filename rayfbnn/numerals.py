@@ -69,7 +69,6 @@ def _on_its_side(value: float, limit: float, form: str, shown: str, most: int) -
 
 
 def _number(text: str) -> Decimal:
-    """Return the number that a text shows."""
     return Decimal(text.replace(",", "").rstrip("%")) / (100 if text.endswith("%") else 1)
 
 
@@ -78,7 +77,6 @@ def _order(first: float | Decimal, second: float | Decimal) -> int:
 
 
 def _with_more(value: float, form: str, more: int) -> str:
-    """Return a number in a format with more digits."""
     match = _FORM.fullmatch(form)
     assert match is not None, f"not a format with digits: {form}"
     return f"{value:{match[1]}.{int(match[2] or 6) + more}{match[3]}}"

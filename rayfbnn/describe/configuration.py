@@ -80,7 +80,6 @@ def _size(group: GroupSpec) -> str:
 
 
 def _omissions(spec: RunSpec, group: GroupSpec) -> str:
-    """Describe how a group differs from full connections; "" if it is fully connected."""
     if group.name in spec.network.connections:
         keys = spec.network_keys.connections[group.name]
         return f" configured ({keys.get('generator', 'a table')})"
@@ -166,7 +165,6 @@ def sigma_range(alpha: float, mean_precision: float) -> tuple[str, str]:
 
 
 def _number_from_log(log_value: float) -> str:
-    """Return exp(log_value) with three digits, even if it exceeds the range of floats."""
     if abs(log_value) < 600:
         return plain(math.exp(log_value), 3)
     exponent = math.floor(log_value / math.log(10))
@@ -182,7 +180,6 @@ def _size_of_store(spec: RunSpec) -> list[str]:
 
 
 def _defaults(spec: RunSpec) -> list[str]:
-    """List the settings missing from the configuration, with the default values used."""
     used = [
         f"{name} = {getattr(spec, name)}"
         for name in ("seed", "chains", "chains_per_batch", "dtype", "device")

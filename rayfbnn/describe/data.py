@@ -167,7 +167,6 @@ def unlike_parts(spec: RunSpec, targets: Array) -> list[str]:
 
 
 def _difference(parts: list[Array], *, are_labels: bool) -> str:
-    """Describe how shares of labels or means differ between parts; "" if by no more than chance."""
     import scipy.stats
 
     filled = [part for part in parts if len(part)]
@@ -187,7 +186,6 @@ def _difference(parts: list[Array], *, are_labels: bool) -> str:
 
 
 def _visits(spec: RunSpec, n_cases: int) -> list[str]:
-    """Describe the time of a visit, the use of workers, and whether visits are too short."""
     length = visit_length(spec, n_cases)
     chains = "1 chain" if length.n_chains == 1 else f"{length.n_chains} chains"
     cases = f"{math.ceil(n_cases / spec.n_parts):,} cases"
@@ -274,7 +272,6 @@ def _remarks_on_numbers(name: str, values: np.ndarray) -> list[str]:
 
 
 def _remarks_on_censoring(spec: RunSpec, data: Dataset) -> list[str]:
-    """Return a remark for inputs of 0 and 1 whose name says that they mark censored times."""
     if not spec.data_model.are_times or spec.data.censored or spec.data.event or (data.targets < 0).any():
         return []
     return [
@@ -327,7 +324,6 @@ def _compare(
     refused: list[str],
     remarks: list[str],
 ) -> None:
-    """Add what is to be said about a column to the two lists."""
     cells = as_trained(cells, column, training)
     is_missing = missing_rows(cells, column)
     if is_missing.any():
@@ -355,7 +351,6 @@ def _compare(
 
 
 def _far_outside(name: str, new: Array, training: Array) -> list[str]:
-    """Return a line about numbers outside the training range; none if all are near or inside."""
     low, high = float(training.min()), float(training.max())
     margin = _FAR * (high - low)
     is_far = (new < low - margin) | (new > high + margin)

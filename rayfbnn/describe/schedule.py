@@ -93,7 +93,6 @@ def _describe_operations(
 
 
 def _rate(share: float) -> str:
-    """Return a share with two digits after the point, as "one in N" if it is small, or as "none"."""
     if share == 0:
         return "0: none accepted"
     return f"{share:.2f}" if share >= _SMALL_SHARE else f"one in {1 / share:,.0f}"
@@ -149,7 +148,6 @@ def _iterations(n: int) -> str:
 
 
 def _tuning(spec: RunSpec, number: int) -> list[str]:
-    """Describe the source of a phase's automatic settings, if it has any."""
     if own_rounds := _rounds_of(spec, number):
         length = own_rounds[0].last - own_rounds[0].first + 1
         text = f"{len(own_rounds)} rounds of {_iterations(length)} of all chains"
@@ -211,7 +209,6 @@ def _kept(phase: PhaseSpec) -> str:
 
 
 def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
-    """List settings that are allowed but seldom intended."""
     updates = with_inner(phase.operations)
     kinds = {type(update) for update in updates}
     n_free = sum(math.isfinite(min(group.prior.alphas[:2])) for group in spec.network.groups())

@@ -58,7 +58,6 @@ def updates_text(counts: RunSummary | Diagnosis) -> str:
 
 
 def _share(acceptance: float | None) -> str:
-    """Return a share in per cent, or as "one in N" if it is small; "-" if nothing was proposed."""
     if acceptance is None:
         return "-"
     return f"{acceptance:.0%}" if acceptance >= 0.01 or acceptance == 0 else f"one in {1 / acceptance:,.0f}"
@@ -77,13 +76,11 @@ def prediction_text(prediction: Prediction) -> str:
 
 
 def _with_equal_weights(prediction: Prediction, name: str) -> str:
-    """Return a measure with equal weights of all ladders, if phases of ladders are weighed; "" otherwise."""
     equal = prediction.equal_weights
     return "" if equal is None else f"   (equal weights {plain(equal.summary[name], 5)})"
 
 
 def _p_value_text(fit: FitVerdict) -> str:
-    """Return the p-value of a verdict on fit in brackets, "" if there is none."""
     from rayfbnn.answers.judging.fit import FALSE_ALARMS
 
     (text,), _ = compared([fit.p_value], FALSE_ALARMS, ".2g")
@@ -91,7 +88,6 @@ def _p_value_text(fit: FitVerdict) -> str:
 
 
 def _choices(stores: Sequence[UsedDraws]) -> Iterator[tuple[str, str]]:
-    """Yield what the chains and draws of predictions are, if only some were asked for."""
     if stores and (numbers := stores[0].chain_numbers) is not None:
         yield "chains", ", ".join(map(str, numbers))
     if any(store.skipped for store in stores):
@@ -171,7 +167,6 @@ def wrapped(sentences: list[str], first: str, at_most: int = 100) -> list[str]:
 
 
 def _not_ok_text(diagnosis: Diagnosis) -> str:
-    """Describe the decisive verdicts that fall short, and name the document with advice."""
     words = {
         "cannot tell": "may not have converged",
         "not usable": "are not usable",
@@ -245,7 +240,6 @@ def finding_text(finding: Finding) -> str:
 
 
 def _finding_row(*cells: str) -> str:
-    """Return the cells as columns, separated by two spaces even if a text is too long."""
     widths = [14, 35, 11, 11, 0]  # the longest text of each column; the last one needs no padding
     width = line_width()
     if width is not None:  # what it is a test of is often short
@@ -352,14 +346,12 @@ def _batch_row(batch: BatchStatus, status: Status) -> tuple[str, ...]:
 
 
 def _time_left(batch: BatchStatus, status: Status) -> str:
-    """Return the time until a batch is complete; "-" if no driver is known to be at work."""
     if batch.seconds_left is not None:
         return _time(batch.seconds_left)
     return "unknown" if status.at_work else "-"
 
 
 def _time(seconds: float) -> str:
-    """Format seconds as 45 s, 12 min, 3.5 h or 2.1 days."""
     for size, unit in ((86_400, "days"), (3600, "h")):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"

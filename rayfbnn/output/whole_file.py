@@ -134,7 +134,6 @@ def _beside(path: Path) -> Path:
 
 
 def _create(path: Path) -> BinaryIO:
-    """Open a new file, never an existing one or the target of a link."""
     flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW  # HDF5 reads what it has written
     return os.fdopen(os.open(path, flags, 0o666), "w+b")
 

@@ -183,7 +183,6 @@ def _along_input(data: Dataset, input_name: str | None, n_points: int) -> tuple[
 
 
 def _title(what: str, names: Sequence[str], name: str) -> str:
-    """Return a title of one line, or of two if the names are long."""
     head, held = f"{what} along {shortened(name)}", _others_held(names, name)
     return f"{head}{held}" if len(head + held) <= _ABOVE_ALL else f"{head},\n{held.removeprefix(', ')}"
 

@@ -270,7 +270,6 @@ def autocorrelation_by_lag(run: Draws, path: str | Path) -> Path:
 
 
 def _last_draws(run: Draws) -> Draws:
-    """Return as many of the last draws of each chain as are read for a picture."""
     draw_bytes = run.parameter_layout.n_parameters * np.dtype(run.spec.dtype).itemsize
     most = int(min(_MOST_VALUES, _MOST_BYTES / draw_bytes)) // run.n_chains
     return subsets.chosen(run, last=min(run.n_draws, max(2, most)))

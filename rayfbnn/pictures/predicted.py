@@ -16,19 +16,7 @@ from rayfbnn.draws.outputs import outputs_alone
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.output.lines import all_shortened, shortened
-from rayfbnn.pictures.figures import (
-    BLUE,
-    CHAIN_COLOURS,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    SKY,
-    Axes,
-    Panel,
-    arrange,
-)
+from rayfbnn.pictures.figures import BLUE, CHAIN_COLOURS, GREEN, GREY, ORANGE, RED, SKY, Axes, Panel, arrange
 from rayfbnn.pictures.panels import opacity, set_log_scale, titled
 
 if TYPE_CHECKING:
@@ -243,11 +231,11 @@ def predicted_against_actual(
     return arrange(path, rows, columns=len(names), sharex="col")
 
 
-_MAX_CURVES = 400  # draws of a survival curve
+_MAX_CURVES, _TIMES = 400, 120  # draws of a survival curve, and times
 _MEMORY_BYTES = 64e6
 
 
-def survival_curves(run: Draws, path: str | Path, *, n_groups: int = 3, n_times: int = 120) -> Path:
+def survival_curves(run: Draws, path: str | Path) -> Path:
     """Plot survival of the training cases, all and by predicted risk, by the model and by the cases.
 
     Cases with a missing time are left out. The groups are of equal size, by each case's mean survival over
@@ -256,22 +244,20 @@ def survival_curves(run: Draws, path: str | Path, *, n_groups: int = 3, n_times:
     """
     data = run.data
     is_known = ~np.isnan(data.targets[:, 0])
-    targets = data.targets[is_known, 0]
-    times = np.linspace(0, np.abs(targets).max(), n_times)
+    targets, name = data.targets[is_known, 0], data.target_names[0]
+    times = np.linspace(0, np.abs(targets).max(), _TIMES)
     curves = curves_by_draw(for_picture(run), data.inputs[is_known], times)
     order = np.argsort(curves.mean(axis=(0, 2)), kind="stable")
-    groups = np.array_split(order, min(n_groups, len(order)))
-    names = ("high", "middle", "low") if len(groups) == 3 else tuple(map(str, range(1, len(groups) + 1)))
     by_risk = [
-        (f"{name} risk", curves[:, group].mean(axis=1), targets[group])
-        for name, group in zip(names, groups, strict=True)
+        (f"{risk} risk", curves[:, group].mean(axis=1), targets[group], colour)
+        for risk, colour, group in zip(
+            ("high", "middle", "low"), (RED, ORANGE, GREEN), np.array_split(order, 3), strict=True
+        )
+        if len(group)
     ]
-    whole = survival_panel(times, curves.mean(axis=1), targets, data.target_names[0])
-    colours = (RED, ORANGE, GREEN, BLUE, PURPLE)
-    args = (times, by_risk, colours, data.target_names[0])
-    return arrange(
-        path, [whole, replace(whole, args=args, title="By predicted risk")], columns=2, sharey="row"
-    )
+    whole = survival_panel(times, curves.mean(axis=1), targets, name)
+    groups = replace(whole, args=(times, by_risk, name), title="By predicted risk")
+    return arrange(path, [whole, groups], columns=2, sharey="row")
 
 
 def survival_panel(times: Array, curves: Array, targets: Array, name: str) -> Panel:
@@ -282,7 +268,7 @@ def survival_panel(times: Array, curves: Array, targets: Array, name: str) -> Pa
     """
     return Panel(
         _draw_survival_of_groups,
-        (times, [("model", curves, targets)], (BLUE,), name),
+        (times, [("model", curves, targets, BLUE)], name),
         title=f"All {len(targets):,} cases",
         caption=f"The share of {len(targets):,} cases that survive: the average of the model's curves, and"
         " Kaplan and Meier's estimate from the times of the cases.",
@@ -291,10 +277,10 @@ def survival_panel(times: Array, curves: Array, targets: Array, name: str) -> Pa
 
 
 def _draw_survival_of_groups(
-    axis: Axes, times: Array, groups: Sequence[tuple[str, Array, Array]], colours: Sequence[str], name: str
+    axis: Axes, times: Array, groups: Sequence[tuple[str, Array, Array, str]], name: str
 ) -> None:
     """Draw survival of each group of cases; a single one has a legend with all parts."""
-    for (label, curves, targets), colour in zip(groups, colours, strict=False):
+    for label, curves, targets, colour in groups:
         _draw_survival(axis, times, curves, targets, label, colour, explain=len(groups) == 1)
     axis.set(xlabel=shortened(name), ylabel="share surviving", xlim=(0, times[-1]), ylim=(-0.02, 1.02))
     axis.legend(loc="best")

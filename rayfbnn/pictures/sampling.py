@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
 
 
+_WIDE, _NARROW = (4.9, 3.2), (3.3, 3.2)  # sizes of two panels
 _MOST_POINTS = 20_000
 _MOST_BINS, _LEAST_IN_BIN = 20, 40
 _LEAST_SIZE, _GREATEST_SIZE = 1e-10, 1e4  # errors beyond these are rounding, or always rejected
@@ -76,27 +77,12 @@ def energy_errors(by_stepsize: ErrorsByStepsize, path: str | Path) -> Path:
 
     Neal (1996) fig. 3.3. The error rises with the square of the stepsize until trajectories become unstable.
     """
-    n = len(by_stepsize.errors)
-    return arrange(
-        path,
-        _two(
-            _draw_energy_errors,
-            _draw_acceptance,
-            (by_stepsize,),
-            (f"energy error of {n:,} trajectories", "mean acceptance probability"),
-        ),
-        columns=2,
-    )
-
-
-def _two(
-    left: Callable[..., None], right: Callable[..., None], args: tuple[Any, ...], titles: tuple[str, str]
-) -> list[Panel]:
-    """Return a wide panel and a narrow one, with the same arguments."""
-    return [
-        Panel(draw, args, title=title, size=(width, 3.2))
-        for draw, title, width in zip((left, right), titles, (4.9, 3.3), strict=True)
+    title = f"energy error of {len(by_stepsize.errors):,} trajectories"
+    panels = [
+        Panel(_draw_energy_errors, (by_stepsize,), title=title, size=_WIDE),
+        Panel(_draw_acceptance, (by_stepsize,), title="mean acceptance probability", size=_NARROW),
     ]
+    return arrange(path, panels, columns=2)
 
 
 def _draw_energy_errors(axis: Axes, by_stepsize: ErrorsByStepsize) -> None:
@@ -125,13 +111,6 @@ def _set_stepsizes(axis: Axes, by_stepsize: ErrorsByStepsize) -> None:
     axis.set_xlabel("stepsize, as a factor on the heuristic")
 
 
-_ERRORS_IN_WORDS = {
-    "squared_error": "squared error",
-    "error_rate": "error rate",
-    "log_probability": "minus log probability",
-}
-
-
 def plot_errors_by_iteration(errors: ErrorsByIteration, path: str | Path, numbers: Sequence[int]) -> Path:
     """Plot the error of each draw alone on the left, and that of the predictive mean so far on the right.
 
@@ -140,18 +119,24 @@ def plot_errors_by_iteration(errors: ErrorsByIteration, path: str | Path, number
 
     numbers  the numbers that the chains have
     """
-    words = _ERRORS_IN_WORDS[errors.measure]
-    titles = f"{words} of single draws, {errors.n_cases:,} cases", "of the mean of the draws so far"
-    return arrange(
-        path, _two(_draw_errors_of_draws, _draw_errors_so_far, (errors, numbers), titles), columns=2
-    )
+    title, args = f"{_in_words(errors)} of single draws, {errors.n_cases:,} cases", (errors, numbers)
+    panels = [
+        Panel(_draw_errors_of_draws, args, title=title, size=_WIDE),
+        Panel(_draw_errors_so_far, args, title="of the mean of the draws so far", size=_NARROW),
+    ]
+    return arrange(path, panels, columns=2)
+
+
+def _in_words(errors: ErrorsByIteration) -> str:
+    sign = "minus " if errors.measure == "log_probability" else ""
+    return sign + errors.measure.replace("_", " ")
 
 
 def _draw_errors_of_draws(axis: Axes, errors: ErrorsByIteration, numbers: Sequence[int]) -> None:
     courses = [course for course in (errors.warmup, errors.kept) if course is not None]
     for course in courses:
         _draw_chains(axis, course, course.of_draws, numbers)
-    axis.set_ylabel(_ERRORS_IN_WORDS[errors.measure])
+    axis.set_ylabel(_in_words(errors))
     _set_scales(axis, errors, courses, [course.of_draws for course in courses])
 
 
@@ -196,39 +181,16 @@ def ladder_panels(run: Draws, evidence: LadderEvidence) -> list[Panel]:
     """Return four panels on the levels of ladders and on their evidence."""
     levels = ladder_draws(run)
     measure = MEASURES[levels.measured].removeprefix("the ")
-    return [
-        Panel(draw, (of,), title=title, caption=caption, size=(4.3, 3.0))
-        for draw, of, title, caption in (
-            (
-                _draw_rejection,
-                levels,
-                "rejection between neighbours",
-                "Rejection of exchanges between neighbouring levels",
-            ),
-            (
-                _draw_measures,
-                levels,
-                f"{measure} by level",
-                "How the ladders of both sides fit at each level",
-            ),
-            (
-                _draw_replicas,
-                levels,
-                "replica at the posterior, and round trips",
-                "The replica at the posterior, and round trips",
-            ),
-            (
-                _draw_evidence,
-                evidence,
-                "log Z from the common level, two standard errors",
-                "Log Z of each ladder, with two standard errors",
-            ),
-        )
-    ]
+    panels = (
+        (_draw_rejection, levels, "rejection of exchanges between neighbouring levels"),
+        (_draw_measures, levels, f"{measure} by level"),
+        (_draw_replicas, levels, "replica at the posterior, and round trips"),
+        (_draw_evidence, evidence, "log Z from the common level, two standard errors"),
+    )
+    return [Panel(draw, (of,), title=title, size=(4.3, 3.0)) for draw, of, title in panels]
 
 
 def _draw_rejection(axis: Axes, levels: LadderDraws) -> None:
-    """Draw the rejection of exchanges between neighbouring levels, one line for each ladder."""
     for values in levels.rejection:
         axis.plot(np.arange(levels.n_levels - 1) + 0.5, values, color=GREY, lw=0.7)
     axis.axhline(_WANTED, color="black", lw=0.7, ls=":")
@@ -238,11 +200,10 @@ def _draw_rejection(axis: Axes, levels: LadderDraws) -> None:
 
 def _draw_measures(axis: Axes, levels: LadderDraws) -> None:
     """Draw the mean of each ladder's measure by level, in the colour of its family."""
-    for values, family in zip(levels.measure, levels.families, strict=True):
-        axis.plot(values.mean(axis=0, dtype=float), color=_COLOURS[family], lw=0.9, label=family)
-    handles, labels = axis.get_legend_handles_labels()
-    by_label = dict(zip(labels, handles, strict=True))
-    axis.legend(by_label.values(), [_WORDS[label] for label in by_label])
+    for ladder, (values, family) in enumerate(zip(levels.measure, levels.families, strict=True)):
+        label = None if family in levels.families[:ladder] else _WORDS[family]
+        axis.plot(values.mean(axis=0, dtype=float), color=_COLOURS[family], lw=0.9, label=label)
+    axis.legend()
     _name_levels(axis, levels)
 
 
@@ -259,7 +220,6 @@ def _draw_replicas(axis: Axes, levels: LadderDraws) -> None:
 
 
 def _draw_evidence(axis: Axes, evidence: LadderEvidence) -> None:
-    """Draw log Z of each ladder from the common level, with two standard errors, in its family's colour."""
     for place, (z, error, family) in enumerate(
         zip(evidence.log_z, evidence.errors, evidence.families, strict=True)
     ):

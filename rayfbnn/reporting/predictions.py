@@ -156,7 +156,6 @@ def _residuals_of_numbers(run: ReportedRun, places: Places) -> str:
 
 
 def _confusion(run: ReportedRun) -> str:
-    """Return a table of cases by actual and most probable label, if there are not too many labels."""
     draws, targets = run.draws, run.cases.targets
     model, names = draws.spec.data_model, draws.data.target_names
     p = run.prediction.table[model.probability_columns(names)].to_numpy()
@@ -180,7 +179,6 @@ def _confusion(run: ReportedRun) -> str:
 
 
 def _surprises(run: ReportedRun) -> str:
-    """Return the cases with the smallest log probabilities."""
     table = run.prediction.table
     if "log_probability" not in table or table["log_probability"].notna().sum() == 0:
         return ""

@@ -84,7 +84,6 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
 
 
 def _measures(prediction: Prediction) -> dict[str, tables.Cell]:
-    """Return the measures of predictions by name, each with its standard error."""
     return {
         name.replace("_", " "): tables.cell_text(value) + ("" if error is None else f" ± {plain(error, 2)}")
         for name, (value, error) in prediction.measures.items()
@@ -93,7 +92,6 @@ def _measures(prediction: Prediction) -> dict[str, tables.Cell]:
 
 
 def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
-    """Return the differences of log probabilities from the first run, if all runs have the same cases."""
     first = runs[0]
     if not all(_same_cases(first, run) for run in runs[1:]):
         return []

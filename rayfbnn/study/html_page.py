@@ -71,8 +71,6 @@ def _looks(configuration: ConfigurationStatus) -> str:
 
 
 def _worst(look: Look) -> list[str]:
-    """Return the names of the quantities that miss the limits or agree least, the worst first."""
-
     def key(name: str) -> tuple[bool, float]:
         one = look.quantities[name]
         return one.ok, -math.inf if one.rhat is None else -one.rhat
