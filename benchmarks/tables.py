@@ -86,21 +86,11 @@ def write_tables(table: Table, folder: Path) -> None:
         table.frame(part).to_csv(folder / f"{part}.csv", index=False)
 
 
-def run(
-    table: Table,
-    folder: Path,
-    *,
-    overrides: list[str],
-    seconds: float,
-    changed: Callable[[RunSpec], RunSpec] = lambda spec: spec,
-) -> dict[str, Any]:
-    """Sample a run of the default length, predict and diagnose in this process.
-
-    changed  makes the run's configuration from the default with its overrides
-    """
+def run(table: Table, folder: Path, *, overrides: list[str], seconds: float) -> dict[str, Any]:
+    """Sample a run of the default length, predict and diagnose in this process."""
     write_tables(table, folder)
     spec, dataset = read_training(RunSpec.from_dict(configuration(table), overrides, base_dir=folder))
-    spec = with_batches(changed(spec), 0, None)
+    spec = with_batches(spec, 0, None)
     path = folder / "run.zarr"
     started = time.process_time()
     store = Store.for_run(path, spec, dataset, kernel=kernel_name(spec))
@@ -140,15 +130,6 @@ def describe_network(spec: RunSpec) -> str:
     return " ".join([layers, *(f"{name}={text}" for name, text in spec.network_keys.priors.items())])
 
 
-def kind_of(quantity: str) -> str:
-    """The kind of a quantity: outputs, log_likelihood, noise, or sigmas (with what else is of the prior)."""
-    if quantity == "log_likelihood":
-        return quantity
-    if quantity.startswith("sigma_noise"):
-        return "noise"
-    return "outputs" if is_of_predictions(quantity) else "sigmas"
-
-
 def judged(path: Path) -> dict[str, Any]:
     """Return the verdicts of `diagnose`, with the worst R-hat and effective sample size."""
     diagnosis = rayfbnn.diagnose(path)
@@ -168,9 +149,6 @@ def judged(path: Path) -> dict[str, Any]:
             "ess_of": least.idxmin(),
         }
     result["fit"] = None if diagnosis.fit is None else diagnosis.fit.grade
-    for kind, part in quantities.groupby(quantities.index.map(kind_of)):
-        result[f"{kind}_rhat"] = part["rhat"].max()
-        result[f"{kind}_ess"] = part[["ess_bulk", "ess_tail"]].min(axis=None)
     sigmas = quantities["mean"][quantities.index.str.startswith(("sigma_", "log_likelihood"))]
     result["means"] = {name: round(value, 3) for name, value in sigmas.items()}
     result["acceptance"] = diagnosis.acceptance

@@ -2,29 +2,6 @@
 
 A message of an error names the place, the value, and what would be right.
 
-RayFBNNError
-  ConfigError            a key of the configuration
-  DataError              a file, row, column
-  StoreError             a store cannot be read or written
-    StoreMissingError      the path to read is not a store
-    StoreFormatError       the store has a format that this version does not read
-    StoreExistsError       a new store would replace something; nothing is ever replaced
-    StoreForeignError      files that belong to no store lie where a store is created
-    StoreBusyError         another process is running on this store
-    StoreFullError         the disk is full; everything that is committed is kept
-    StoreReadError         the system cannot read an existing file
-      StoreAwayError         an object store cannot be reached, or failed; later it may answer
-      StoreRefusedError      an object store refuses to answer, and will do so again
-    StoreMismatchError     the store is of another configuration or of other data
-    StoreCorruptError      a file does not match its checksum or record
-  WorkerError            workers died more often than max_failures allows
-    RayStartError          Ray does not start on this machine
-    ClusterGoneError       the Ray cluster no longer answers; everything that is committed is kept
-  SamplingError          the sampler cannot start or continue
-  OutputError            a file of results cannot be written
-    OutputFullError        the disk is full; the old file is kept
-  CheckFailed            two samples differ by more than chance allows
-
 `exit_code` is the exit code of the command: 2 for wrong input or a wrong STORE; 73 for a store that is
 in use; 75 for a full disk, a lost cluster or an object store that is away (in sysexits.h these are "cannot
 create" and "try again later"); 1 for everything else.

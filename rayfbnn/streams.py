@@ -196,16 +196,13 @@ class Streams:
         xp, use = array_namespace(self.chains), Use(purpose, index, math.prod(shape), first)
         shapes = xp.empty((self.n_chains, *shape))
         shapes[...] = gamma_shape
-        return self._log_gammas(shapes.reshape(self.n_chains, -1), [use]).reshape(shapes.shape)
+        return self.log_gammas(shapes.reshape(self.n_chains, -1), [use]).reshape(shapes.shape)
 
     def log_gammas(self, gamma_shapes: Array, uses: Sequence[Use]) -> Array:
         """Draw the numbers of `log_gamma` for several uses side by side, in one rejection loop.
 
         gamma_shapes and the result are (n_chains, n) float64, where n is the sum of the uses' n.
         """
-        return self._log_gammas(gamma_shapes, uses)
-
-    def _log_gammas(self, gamma_shapes: Array, uses: Sequence[Use]) -> Array:
         xp, a = array_namespace(self.chains), gamma_shapes
         is_small = a < 1
         has_small = bool(is_small.any())

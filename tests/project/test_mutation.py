@@ -18,6 +18,7 @@ from benchmarks.mutation.run import EQUIVALENT, in_order, table
 from rayfbnn.model import output_layer
 from tests.correctness.cell_statistics import posterior_of
 from tests.correctness.cells import Cell
+from tests.support.pages import ROOT
 
 SOURCE = '''
 """A sentence with 1 number."""
@@ -143,13 +144,13 @@ UNSEEN = {
         "::test_iterations_that_would_do_follow_from_rhat_where_it_asks_for_more",
     ),
     "constant quantity": (
-        "answers/diagnostics.py",
+        "answers/judging/modes.py",
         ("np.ptp(values) > 0", "np.ptp(values) >= 0"),
         "tests/answers/test_diagnostics.py::test_a_quantity_that_never_changes_has_a_mean_alone",
     ),
     "scores of few draws": (
-        "study/rule.py",
-        ("values.size + 0.25", "values.size + 1.25"),
+        "reduce/effective.py",
+        ("ranks /= n + 0.25", "ranks /= n + 1.25"),
         "tests/study/test_rule.py::test_few_draws_are_judged_by_normal_scores_of_their_ranks",
     ),
     "single normals": (
@@ -166,13 +167,18 @@ UNSEEN = {
 }
 
 
+@pytest.mark.parametrize("name", UNSEEN)
+def test_a_bug_that_once_went_unseen_can_be_put_in(name: str) -> None:
+    file, (old, _), test = UNSEEN[name]
+    assert (PACKAGE / file).read_text().count(old) == 1
+    assert f"def {test.partition('::')[2]}(" in (ROOT / test.partition("::")[0]).read_text()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", UNSEEN)
 def test_a_bug_that_once_went_unseen_is_killed(name: str) -> None:
     file, (old, new), test = UNSEEN[name]
-    source = (PACKAGE / file).read_text()
-    assert source.count(old) == 1
-    code = compile(source.replace(old, new), str(PACKAGE / file), "exec")
+    code = compile((PACKAGE / file).read_text().replace(old, new), str(PACKAGE / file), "exec")
     assert run_tests([test], seconds=120) == ""
     assert run_tests([test], seconds=120, file=file, code=code).startswith(test)
 
