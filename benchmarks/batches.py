@@ -29,7 +29,7 @@ import numpy as np  # noqa: E402, after the threads are set
 from machine import PEERS, append, conditions, heading, peers_python, pin  # noqa: E402
 from steps import Jax, layers_of  # noqa: E402
 
-from rayfbnn.approximate.variational import HasVariationalSteps, Variational, VariationalFit  # noqa: E402
+from rayfbnn.approximate.variational import Variational  # noqa: E402
 from rayfbnn.kernels import choose  # noqa: E402
 from rayfbnn.mcmc.sghmc import sghmc  # noqa: E402
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior  # noqa: E402
@@ -90,9 +90,8 @@ def with_friction(posterior: ApproximatedPosterior, batch: int | None) -> Run:
 
 def backprop(posterior: ApproximatedPosterior, batch: int | None) -> Run:
     advance, _ = choose.advance_for(posterior)
-    assert isinstance(advance, HasVariationalSteps)
-    settings = Variational(batch=batch, precisions="fixed", rate=1e-3)
-    fit = VariationalFit(posterior, settings, advance.variational_steps(posterior, batch))
+    fit = Variational(batch=batch, precisions="fixed", rate=1e-3).build(posterior, lambda: advance)
+    assert fit.compiled is not None
     streams = streams_of()
     initial = fit.initial(streams.at(iteration=0))
 

@@ -20,7 +20,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402, after the threads are set
 
 from rayfbnn.kernels import choose  # noqa: E402
-from rayfbnn.mcmc.orders import drawn_order  # noqa: E402
+from rayfbnn.mcmc.leapfrog import drawn_order  # noqa: E402
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec  # noqa: E402
 from rayfbnn.model.sampled import SampledPosterior  # noqa: E402
 from rayfbnn.ring.shared_posterior import RingAdvance  # noqa: E402

@@ -23,6 +23,17 @@ class ChainState:
     momentum: Array
     precisions: Array
 
+    def of_chains(self, chosen: Array) -> ChainState:
+        """Return the state of the chains that a mask or numbers of rows select."""
+        return ChainState(self.position[chosen], self.momentum[chosen], self.precisions[chosen])
+
+    def with_chains(self, part: ChainState, chosen: Array) -> ChainState:
+        """Return a copy with the chains that `chosen` selects replaced by the chains of `part`."""
+        whole = ChainState(self.position.copy(), self.momentum.copy(), self.precisions.copy())
+        for name in ("position", "momentum", "precisions"):
+            getattr(whole, name)[chosen] = getattr(part, name)
+        return whole
+
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:

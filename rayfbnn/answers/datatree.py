@@ -17,7 +17,7 @@ from rayfbnn.draws.same_posterior import check_same_posterior
 from rayfbnn.draws.subsets import chosen, spread
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
-from rayfbnn.mcmc.trajectories import total_steps
+from rayfbnn.mcmc.operation import total_steps
 from rayfbnn.model import prior
 from rayfbnn.numerals import compared
 from rayfbnn.store.store import stepsizes_of_draws

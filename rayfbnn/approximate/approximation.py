@@ -6,20 +6,83 @@ from `Fit`. `approximate/registry.py` lists all of them.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 
 from rayfbnn.approximate.distributions import Distribution
-from rayfbnn.approximate.keys import DRAWS, STARTS, key, limits_of
 from rayfbnn.approximate.target_protocols import CurvedTarget, PropagatedTarget
-from rayfbnn.arrays import Array
+from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
 from rayfbnn.state import Advance
 from rayfbnn.streams import Streams
+
+_LIMITS = "limits"
+_MOST_WHOLE = 2**31 - 1  # compiled code counts steps in 32 bits
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a number.
+
+    words         the right values, as a message ends with them: "must be <words>, got 0"
+    least, most   bounds that are allowed themselves
+    above, below  bounds that are not allowed themselves
+    """
+
+    words: str
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def allow(self, value: float) -> bool:
+        """Return True if the value is within the limits; NaN and infinity never are."""
+        return self.least <= value <= self.most and self.above < value < self.below
+
+
+STARTS = Limits("a whole number from 1 to 100000", least=1, most=100_000)
+COUNT = Limits("a whole number of at least 1", least=1, most=_MOST_WHOLE)
+DRAWS = Limits("a whole number of at least 1, such as 1000", least=1, most=_MOST_WHOLE)
+POSITIVE = Limits("a positive number, such as 0.01", above=0)
+SHARE = Limits("a number of at least 0 and below 1", least=0, below=1)
+
+
+def key(default: Any, limits: Limits) -> Any:
+    """Return the dataclass field of a key that is a number within limits; None may be a default as well.
+
+    Keys that are true or false, or one of several texts, need no limits, because their types are enough.
+    """
+    return dataclasses.field(default=default, metadata={_LIMITS: limits})
+
+
+def limits_of(kind: type) -> dict[str, Limits]:
+    """Return the limits of an approximation's keys by name, for those keys that have limits."""
+    keys = dataclasses.fields(kind)
+    return {one.name: one.metadata[_LIMITS] for one in keys if _LIMITS in one.metadata}
+
+
+def right_values(kind: type) -> dict[str, str]:
+    """Return the right values of each key of an approximation in words."""
+    types, limits = get_type_hints(kind), limits_of(kind)
+    names = [one.name for one in dataclasses.fields(kind)]
+    return {name: limits[name].words if name in limits else _choices(types[name]) for name in names}
+
+
+def _choices(type_of_key: Any) -> str:
+    return "true or false" if type_of_key is bool else one_of(get_args(type_of_key))
+
+
+def one_of(choices: tuple[str, ...]) -> str:
+    """Return choices in words, such as: "adam", "sgd" or "leapfrog"."""
+    *first, last = (f'"{choice}"' for choice in choices)
+    return f"{', '.join(first)} or {last}" if first else last
+
 
 OBJECTIVE = "objective"
 """Name of the array (n_starts, n_bins) in a stored state that has the course of the objective."""
@@ -77,7 +140,7 @@ class Approximation(ABC):
     """One kind of approximation, with its settings.
 
     A subclass is a frozen dataclass. Its fields are the keys of its table [methods.NAME] in a configuration;
-    all of them have defaults, and numbers have limits (keys.py). `__post_init__` checks keys that depend on
+    all of them have defaults, and numbers have limits (`key`). `__post_init__` checks keys that depend on
     each other.
 
     starts  number of independent fits, which are the chains of the store
@@ -221,3 +284,61 @@ class Fit(ABC):
     @abstractmethod
     def distribution(self, state: State) -> Distribution:
         """Return the distribution that draws are made from."""
+
+
+_MEMBERS = Limits(
+    "a whole number of at least 1 and at most starts, or left out for all", COUNT.least, COUNT.most
+)
+
+
+@dataclass(frozen=True)
+class WithMembers(Approximation):
+    """An approximation that estimates a log evidence for each start.
+
+    members  number of starts that predictions use: those of the greatest log evidence; None for all
+    """
+
+    members: int | None = key(None, _MEMBERS)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if self.members is not None and self.members > self.starts:
+            raise self.wrong(
+                "members", f"must be at most {self.starts}, the number of starts, got {self.members}"
+            )
+
+    def shares(self, state: State) -> Array:
+        """Return equal shares of the members, or of all starts if no log evidence is known."""
+        log_evidence = state[LOG_EVIDENCE]
+        n_usable = int(np.isfinite(log_evidence).sum())
+        if self.members is None or n_usable == 0:
+            return super().shares(state)
+        return member_weights(log_evidence, np.zeros(len(log_evidence)), min(self.members, n_usable))
+
+
+def member_weights(
+    log_evidence: Array,
+    least_eigenvalue: Array,
+    members: int,
+    how: Literal["equal", "evidence"] = "equal",
+) -> Array:
+    """Return the weight of each start, (n_starts,): zero except for the members of the greatest evidence.
+
+    Starts with a negative eigenvalue of the exact Hessian come after all others, because they are no modes.
+
+    log_evidence, least_eigenvalue  (n_starts,)
+    members                         number of starts with a weight
+    how                             "equal", or "evidence" for weights in proportion to the evidence
+    """
+    xp = array_namespace(log_evidence)
+    is_mode = least_eigenvalue >= 0
+    lowest = xp.where(xp.isfinite(log_evidence), log_evidence, -1e300).min()
+    rank = xp.lexsort(xp.stack([-log_evidence, ~is_mode]))
+    chosen = xp.zeros(len(rank), dtype=bool)
+    chosen[rank[:members]] = True
+    if how == "equal":
+        return chosen / chosen.sum()
+    shifted = xp.where(chosen, log_evidence, lowest)
+    weights = xp.where(chosen, xp.exp(shifted - shifted[chosen].max()), 0.0)
+    return weights / weights.sum()

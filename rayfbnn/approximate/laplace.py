@@ -8,10 +8,21 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rayfbnn.approximate.approximation import LOG_EVIDENCE, Dtype, Fit, FitTarget, State, StepInfo, Timing
+from rayfbnn.approximate.approximation import (
+    COUNT,
+    LOG_EVIDENCE,
+    STARTS,
+    Dtype,
+    Fit,
+    FitTarget,
+    State,
+    StepInfo,
+    Timing,
+    WithMembers,
+    key,
+    member_weights,
+)
 from rayfbnn.approximate.distributions import draw_by_precision, log_density_by_precision
-from rayfbnn.approximate.keys import COUNT, STARTS, key
-from rayfbnn.approximate.starts import WithMembers, member_weights
 from rayfbnn.approximate.target_protocols import CurvedTarget
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.memory import check_memory

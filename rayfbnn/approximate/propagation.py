@@ -8,10 +8,20 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rayfbnn.approximate.approximation import LOG_EVIDENCE, OBJECTIVE, Fit, FitTarget, State, StepInfo, Timing
+from rayfbnn.approximate.approximation import (
+    COUNT,
+    LOG_EVIDENCE,
+    OBJECTIVE,
+    Fit,
+    FitTarget,
+    Limits,
+    State,
+    StepInfo,
+    Timing,
+    WithMembers,
+    key,
+)
 from rayfbnn.approximate.distributions import Factorised
-from rayfbnn.approximate.keys import COUNT, Limits, key
-from rayfbnn.approximate.starts import WithMembers
 from rayfbnn.approximate.target_protocols import PropagatedTarget
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.memory import check_memory

@@ -5,13 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol
 
-from rayfbnn.approximate.adam import adam, cosine_rate
-from rayfbnn.approximate.approximation import LOG_EVIDENCE, Fit, FitTarget, State, StepInfo, Timing
+from rayfbnn.approximate.approximation import (
+    COUNT,
+    LOG_EVIDENCE,
+    POSITIVE,
+    SHARE,
+    Fit,
+    FitTarget,
+    Limits,
+    State,
+    StepInfo,
+    Timing,
+    WithMembers,
+    key,
+)
+from rayfbnn.approximate.descent import adam, cosine_rate
 from rayfbnn.approximate.distributions import Factorised, pruned
-from rayfbnn.approximate.keys import COUNT, POSITIVE, SHARE, Limits, key
-from rayfbnn.approximate.starts import WithMembers
 from rayfbnn.approximate.target_protocols import ApproximatedTarget
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.state import Advance, CaseBatches, Target
@@ -88,10 +99,8 @@ class Variational(WithMembers):
 
     def build(self, target: FitTarget, advance: Callable[[], Advance]) -> VariationalFit:
         """Build the fit, with compiled steps where the code for trajectories has some for this posterior."""
-        code = advance()
-        if not isinstance(code, HasVariationalSteps):
-            return VariationalFit(target, self)
-        return VariationalFit(target, self, code.variational_steps(target, self.batch))
+        steps = getattr(advance(), "variational_steps", None)
+        return VariationalFit(target, self, None if steps is None else steps(target, self.batch))
 
     def timing(self) -> Timing:
         """Measure all steps, and the log likelihoods of the draws that estimate the bound."""
@@ -121,15 +130,6 @@ class CompiledSteps(Protocol):
 
         batches  step k of the fit has batch number k - 1; None for all cases
         """
-        ...
-
-
-@runtime_checkable
-class HasVariationalSteps(Protocol):
-    """Code for trajectories that also takes steps of Bayes by Backprop, for some targets."""
-
-    def variational_steps(self, target: Target, batch: int | None) -> CompiledSteps | None:
-        """Return the code for batches of at most `batch` cases (None for all cases), or None without one."""
         ...
 
 

@@ -15,6 +15,7 @@ from rayfbnn.describe.verb_results import duration
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES
 from rayfbnn.kernels.cuda.build import shared_memory_of_device
+from rayfbnn.mcmc.automatic import extreme_tunings
 from rayfbnn.mcmc.heatbath import Heatbath, Negate
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.model_updates import Rescale, SampleSigmas
@@ -27,7 +28,6 @@ from rayfbnn.mcmc.operation import (
     gradient_evaluations,
     with_inner,
 )
-from rayfbnn.mcmc.tuning.settings import extreme_tunings
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.output_layer import feeds_outputs
 from rayfbnn.numerals import plain

@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from socket import gethostname
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
-from rayfbnn.kernels.array_code import ArrayCode
 from rayfbnn.kernels.backend import Backend, Compiled, NotCovered, Reducer
 from rayfbnn.kernels.cpu import advance as cpu
 from rayfbnn.kernels.cpu import compiled_module
 from rayfbnn.kernels.cpu import reducing as cpu_reducing
-from rayfbnn.kernels.cpu.streams import CompiledStreams
+from rayfbnn.kernels.cpu.compiled_module import CompiledStreams
 from rayfbnn.kernels.cuda import advance as cuda
 from rayfbnn.kernels.cuda import reducing as cuda_reducing
 from rayfbnn.kernels.cuda.streams import DeviceStreams
-from rayfbnn.kernels.target_cache import posterior_behind
+from rayfbnn.kernels.numbers import posterior_behind
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Target
 from rayfbnn.streams import Streams
+
+
+@dataclass(frozen=True)
+class ArrayCode:
+    """The backend that runs targets that no kernel covers.
+
+    why_forced  the reason that follows the name in brackets if RAYFBNN_KERNELS selects array code
+    """
+
+    name: str
+    why_forced: str
+    keyword: str = "plain"
+
+    def check(self, target: Target) -> NotCovered | None:
+        """Return None, because array code runs every target."""
+        return None
+
+    def compile(self, target: Target) -> Compiled:
+        """Return the plain leapfrog."""
+        return Compiled(leapfrog.advance, self.name)
+
+    def name_with(self, reason: NotCovered) -> str:
+        """Return the name that a store records when no kernel could be used."""
+        return f"{self.name} ({reason.reason})"
+
 
 VARIABLE = "RAYFBNN_KERNELS"
 """The environment variable that selects a backend by its keyword; any other value is an error.

@@ -1,8 +1,17 @@
-"""Records that describe a target to compiled code: its wiring, data model and priors as plain numbers."""
+"""A target in plain numbers for compiled code, or the reason why compiled code does not cover it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+
+from rayfbnn.kernels.backend import NotCovered
+from rayfbnn.model.integrated import OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.likelihood.survival import SurvivalTargets
+from rayfbnn.model.output_layer import Integrated, OutputLayer
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.wiring import Wiring
+from rayfbnn.state import Target
 
 # The codes of activations and data models in arithmetic.hpp.
 ACTIVATION_CODES = {
@@ -138,3 +147,152 @@ class NetworkPlan:
     segments: tuple[PriorSegment, ...]
     integrated: tuple[IntegratedPlan, ...] = ()
     regression: RegressionPlan | None = None
+
+
+_NO_MODEL = 0  # the data model's code when outputs are integrated out; no kernel reads it
+
+
+def plan_of(target: Target | OutputMarginal) -> NetworkPlan | NotCovered:
+    """Return the plan of a posterior, or of a posterior with outputs or common precisions integrated out."""
+    if isinstance(target, Posterior):
+        return _plan_of_posterior(target, target.data_model.compiled_name)
+    if isinstance(target, WithoutPrecisions):
+        posterior = target.posterior
+        plan = _plan_of_posterior(posterior, posterior.data_model.compiled_name)
+        integrated = tuple(_integrated(group) for group in target.groups)
+        return plan if isinstance(plan, NotCovered) else replace(plan, integrated=integrated)
+    if isinstance(target, WithoutOutputs):
+        return _plan_of_output_marginal(target.marginal)
+    if isinstance(target, OutputMarginal):
+        return _plan_of_output_marginal(target)
+    return NotCovered("a target that is not a posterior")
+
+
+def plan_of_predictions(posterior: Posterior) -> NetworkPlan | NotCovered:
+    """Return the plan of a posterior's networks and data model for sums over draws of predictions."""
+    return _plan_of_posterior(posterior, posterior.data_model.predicted_name)
+
+
+def hazard_starts(posterior: Posterior) -> tuple[float, ...]:
+    """Return the times when the pieces of a hazard start; one number for other data models."""
+    model = posterior.data_model
+    if isinstance(model, SurvivalTargets) and model.n_cells > 1:
+        return model.hazard.piece_starts
+    return (0.0,)
+
+
+def _plan_of_posterior(posterior: Posterior, name: str | None) -> NetworkPlan | NotCovered:
+    wiring, model = posterior.wiring, posterior.data_model
+    if name is None:
+        return NotCovered(f"{model.kind} targets")
+    if wiring.added_input is not None:
+        return NotCovered("an exposure")
+    links = _links(wiring, posterior)
+    if isinstance(links, NotCovered):
+        return links
+    noise = posterior.model.noise
+    return NetworkPlan(
+        units=wiring.units,
+        activations=_activations(wiring),
+        links=links,
+        offsets=_offsets(wiring),
+        model=MODEL_CODES[name],
+        alpha=model.compiled_setting if noise is None else noise.alphas[2],
+        n_targets=posterior.n_targets,
+        n_rows=posterior.targets.shape[-2],
+        n_parameters=posterior.n_parameters,
+        segments=_segments(posterior, posterior.n_parameters),
+    )
+
+
+def _plan_of_output_marginal(marginal: OutputMarginal) -> NetworkPlan | NotCovered:
+    layer = marginal.layer
+    links = _links(layer.wiring, marginal.posterior)
+    if isinstance(links, NotCovered):
+        return links
+    n_parameters = layer.n_kept + len(marginal.moved)
+    kept = _segments(marginal.posterior, layer.n_kept)
+    return NetworkPlan(
+        units=layer.wiring.units,
+        activations=_activations(layer.wiring),
+        links=links,
+        offsets=_offsets(layer.wiring),
+        model=_NO_MODEL,
+        alpha=math.inf,
+        n_targets=layer.n_outputs,
+        n_rows=0,
+        n_parameters=n_parameters,
+        segments=(*kept, PriorSegment(layer.n_kept, n_parameters, math.inf)),
+        integrated=tuple(_integrated(group) for group in marginal.groups),
+        regression=RegressionPlan(
+            features=_features(layer),
+            n_systems=layer.n_systems,
+            n_each=layer.n_outputs // layer.n_systems,
+            is_dual=layer.is_dual,
+            moved=tuple(_moved(group, layer) for group in marginal.moved),
+        ),
+    )
+
+
+def _links(wiring: Wiring, posterior: Posterior) -> tuple[LinkPlan, ...] | NotCovered:
+    """Return the links of a network of element-wise layers with Gaussian or t priors."""
+    if any(group.prior.mixture is not None for group in posterior.parameter_layout.groups):
+        return NotCovered("mixture priors")
+    for activation in wiring.activations:
+        if activation not in ACTIVATION_CODES:
+            return NotCovered(f"{activation} layers")
+    if any(factor is not None for factor in wiring.factors):
+        return NotCovered("layers with products")
+    links = []
+    for link in (link for into in wiring.incoming for link in into):
+        if link.configured is not None:
+            return NotCovered("configured connections")
+        if not isinstance(link.rows, slice):
+            return NotCovered("connections that leave out inputs")
+        first, n_rows = link.rows.start, link.rows.stop - link.rows.start
+        links.append(
+            LinkPlan(link.source, link.destination, link.parameters.start, first, n_rows, link.n_units)
+        )
+    return tuple(links)
+
+
+def _activations(wiring: Wiring) -> tuple[int, ...]:
+    return tuple(ACTIVATION_CODES[activation] for activation in wiring.activations)
+
+
+def _offsets(wiring: Wiring) -> tuple[int, ...]:
+    return tuple(-1 if offset is None else offset.start for offset in wiring.offsets)
+
+
+def _segments(posterior: Posterior, n_parameters: int) -> tuple[PriorSegment, ...]:
+    """Divide the first n_parameters into segments, joining neighbouring groups with the same alpha."""
+    segments: list[PriorSegment] = []
+    for group in posterior.parameter_layout.groups:
+        part, alpha = posterior.parameter_layout.slices[group.name], group.prior.alphas[2]
+        if part.start >= n_parameters:
+            continue
+        if segments and segments[-1].alpha == alpha:
+            segments[-1] = PriorSegment(segments[-1].start, part.stop, alpha)
+        else:
+            segments.append(PriorSegment(part.start, part.stop, alpha))
+    return tuple(segments)
+
+
+def _integrated(group: Integrated) -> IntegratedPlan:
+    alpha = group.precision.prior.alphas[0]
+    return IntegratedPlan(group.part.start, group.part.stop, alpha + group.size, alpha / group.precision.mean)
+
+
+def _moved(group: Integrated, layer: OutputLayer) -> MovedPlan:
+    part = layer.features_of(group)
+    return MovedPlan(part.start, part.stop, group.precision.prior.alphas[0] / 2, group.precision.mean)
+
+
+def _features(layer: OutputLayer) -> tuple[tuple[int, int], ...]:
+    """Return layer and row of each feature; the row after a layer's last unit is the row of ones."""
+    features = []
+    for link in layer.links:
+        n_units = layer.wiring.units[link.source]
+        for row in range(n_units + 1)[link.rows] if isinstance(link.rows, slice) else link.rows.tolist():
+            features.append((link.source, -1 if row == n_units else int(row)))
+    return tuple(features)

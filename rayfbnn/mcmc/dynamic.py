@@ -9,15 +9,9 @@ from typing import ClassVar
 from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
-from rayfbnn.mcmc.operation import BuildContext, Integrator, TrajectoryOperation, Tuning
+from rayfbnn.mcmc.leapfrog import Integrator, integrator_of
+from rayfbnn.mcmc.operation import BuildContext, TrajectoryOperation, Tuning, describe_length
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
-from rayfbnn.mcmc.trajectories import (
-    check_trajectory,
-    describe_length,
-    describe_partitions,
-    gradients_of_steps,
-    integrator_of,
-)
 from rayfbnn.state import Advance, ChainState, Target, Trajectory, UncorrectedInfo, Update
 from rayfbnn.streams import Purpose, Streams
 
@@ -38,10 +32,13 @@ class Dynamic(TrajectoryOperation):
     integrator: Integrator = "leapfrog"
     op: ClassVar[str] = "dynamic"
     is_exact: ClassVar[bool] = False
+    undivided: ClassVar[str] = (
+        "visits parts only in their own order; leave out data.parts, or leave out permuted"
+    )
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_trajectory(self.steps, self.partitions, self.integrator)
+        self.check_steps(self.steps)
         if self.permuted and self.partitions == 1:
             raise ValueError("permuted: needs partitions > 1, since one block has no order, got true")
         check_stepsize(self.stepsize, self.stepsize_jitter)
@@ -66,22 +63,22 @@ class Dynamic(TrajectoryOperation):
 
     def why_undivided(self) -> str | None:
         """Say that chains visit the parts in a fixed order, if the order of partial gradients is random."""
-        if not self.permuted:
-            return None
-        return "dynamic visits parts only in their own order; leave out data.parts, or leave out permuted"
+        return super().why_undivided() if self.permuted else None
 
     def gradients(self, tuning: Tuning | None = None) -> int:
         """Count the gradients of the trajectory's steps."""
-        return gradients_of_steps(self.steps, self.integrator)
+        return self.gradients_of(self.steps)
 
     def description(self) -> str:
         """Describe the trajectories."""
-        parts = [
-            f"dynamic: {describe_length(self.steps, self.integrator)}",
-            describe_stepsize(self.stepsize, self.stepsize_jitter),
-            *(f"{text}{' in random order' * self.permuted}" for text in describe_partitions(self.partitions)),
-        ]
-        return ", ".join([*parts, "never rejected"])
+        length = f"dynamic: {describe_length(self.steps, self.integrator)}"
+        stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
+        return f"{self.described(length, stepsize)}, never rejected"
+
+    @property
+    def order_in_words(self) -> str:
+        """The order of the partial gradients if it is random; empty for block by block."""
+        return " in random order" * self.permuted
 
 
 def dynamic(

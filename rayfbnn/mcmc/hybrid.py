@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol
@@ -10,18 +11,11 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.automatic import Measuring, tuned_kernel
 from rayfbnn.mcmc.energy import require_finite_start, total_energy
-from rayfbnn.mcmc.operation import Auto, BuildContext, Integrator, Tunable, Tuning
-from rayfbnn.mcmc.orders import Order, drawn_order, reversed_order
+from rayfbnn.mcmc.leapfrog import Integrator, Order, drawn_order, integrator_of, reversed_order
+from rayfbnn.mcmc.operation import Auto, BuildContext, Tunable
 from rayfbnn.mcmc.stepsizes import scaled_stepsizes
-from rayfbnn.mcmc.trajectories import (
-    check_tunable,
-    describe_tunable,
-    gradients_of_steps,
-    integrator_of,
-    trajectory_length,
-)
-from rayfbnn.mcmc.tuning.measuring import Measuring, tuned_kernel
 from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory, Update
 from rayfbnn.streams import Purpose, Streams
 
@@ -58,31 +52,27 @@ class Hybrid(Tunable):
     op: ClassVar[str] = "hybrid"
     is_reversible: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_tunable(self)
-
     def build(self, context: BuildContext) -> Update:
         """Bind `hybrid` to the target and to its configured or tuned settings."""
-        update = partial(
-            hybrid,
-            target=context.target,
-            window=self.window,
-            jump=self.jump,
-            partitions=self.partitions,
-            partition_order=self.order,
-            stepsize_jitter=self.stepsize_jitter,
-        )
-        advance = integrator_of(self.integrator, context.advance)
-        return tuned_kernel(update, self, tuning=context.tuning, advance=advance)
-
-    def gradients(self, tuning: Tuning | None = None) -> int:
-        """Count the gradients of the trajectory's steps."""
-        return gradients_of_steps(trajectory_length(self, tuning), self.integrator)
+        return partial(tuned_hybrid(self, context), target=context.target)
 
     def description(self) -> str:
         """Describe the trajectories."""
-        return f"hybrid: {describe_tunable(self)}"
+        return f"hybrid: {self.describe_trajectories()}"
+
+
+def tuned_hybrid(operation: Tunable, context: BuildContext) -> Callable[..., tuple[ChainState, HMCInfo]]:
+    """Bind `hybrid` to an operation's configured or tuned settings, but not to a target."""
+    update = partial(
+        hybrid,
+        window=operation.window,
+        jump=operation.jump,
+        partitions=operation.partitions,
+        partition_order=operation.order,
+        stepsize_jitter=operation.stepsize_jitter,
+        advance=integrator_of(operation.integrator, context.advance),
+    )
+    return tuned_kernel(update, operation, context.tuning)
 
 
 def hybrid(
@@ -114,7 +104,7 @@ def hybrid(
     Parameters
     ----------
     steps, window, partitions : int        L, W, and the number K of partial gradients in a step
-    partition_order : str   "cyclic", or None for a random permutation, see `orders.drawn_order`
+    partition_order : str   "cyclic", or None for a random permutation, see `leapfrog.drawn_order`
     jump : int              only every jump-th state is considered; L and W then count these states
     stepsize : float or (n_chains,)        factor on target.stepsizes, of all chains or of each
     stepsize_jitter : float                see `stepsizes.jittered_stepsize`

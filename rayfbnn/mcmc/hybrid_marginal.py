@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal, Protocol, cast
 
-from rayfbnn.arrays import Array
-from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.hybrid import hybrid
-from rayfbnn.mcmc.operation import Auto, BuildContext, Tunable, Tuning
-from rayfbnn.mcmc.orders import Order
-from rayfbnn.mcmc.trajectories import check_tunable, describe_tunable, gradients_of_steps, trajectory_length
-from rayfbnn.mcmc.tuning.measuring import Measuring, tuned_kernel
-from rayfbnn.state import Advance, ChainState, HMCInfo, Marginal, Target, Update
+from rayfbnn.mcmc.hybrid import tuned_hybrid
+from rayfbnn.mcmc.leapfrog import Order
+from rayfbnn.mcmc.operation import Auto, BuildContext, Tunable
+from rayfbnn.state import ChainState, HMCInfo, Marginal, Target, Update
 from rayfbnn.streams import Streams
 
 
@@ -51,13 +48,16 @@ class HybridMarginal(Tunable):
     scaling: Auto | None = None
     order: Order | None = None
     op: ClassVar[str] = "hybrid-marginal"
+    undivided: ClassVar[str] = (
+        "over outputs needs all cases in one place; leave out data.parts, or integrate over precisions alone"
+    )
 
     def __post_init__(self) -> None:
         """Check the settings."""
         if not self.over or len(set(self.over)) < len(self.over):
             names = list(self.over)
             raise ValueError(f'over: must name "outputs", "precisions" or both, each only once, got {names}')
-        check_tunable(self)
+        super().__post_init__()
         if self.partitions > 1 and "outputs" in self.over:
             raise ValueError(
                 'partitions: must be 1 with over = "outputs", because that energy is not a sum over cases,'
@@ -66,33 +66,16 @@ class HybridMarginal(Tunable):
 
     def build(self, context: BuildContext) -> Update:
         """Bind `hybrid_marginal` to the target's marginal and to its configured or tuned settings."""
-        update = partial(
-            hybrid_marginal,
-            marginal=cast(_MarginalizableTarget, context.target).marginal(self.over),
-            window=self.window,
-            jump=self.jump,
-            partitions=self.partitions,
-            partition_order=self.order,
-            stepsize_jitter=self.stepsize_jitter,
-        )
-        return tuned_kernel(update, self, tuning=context.tuning, advance=context.advance)
+        marginal = cast(_MarginalizableTarget, context.target).marginal(self.over)
+        return partial(hybrid_marginal, marginal=marginal, trajectory=tuned_hybrid(self, context))
 
     def why_undivided(self) -> str | None:
         """Say that a regression on the outputs' parameters needs all cases."""
-        if "outputs" not in self.over:
-            return None
-        return (
-            "hybrid-marginal over outputs needs all cases in one place; leave out data.parts, or integrate"
-            " over precisions alone"
-        )
-
-    def gradients(self, tuning: Tuning | None = None) -> int:
-        """Count the gradients of the trajectory's steps."""
-        return gradients_of_steps(trajectory_length(self, tuning), self.integrator)
+        return super().why_undivided() if "outputs" in self.over else None
 
     def description(self) -> str:
         """Describe the trajectories, and name the variables that are integrated out."""
-        return f"hybrid-marginal over {' and '.join(self.over)}: {describe_tunable(self)}"
+        return f"hybrid-marginal over {' and '.join(self.over)}: {self.describe_trajectories()}"
 
 
 def hybrid_marginal(
@@ -100,16 +83,7 @@ def hybrid_marginal(
     streams: Streams,
     *,
     marginal: Marginal,
-    steps: int,
-    stepsize: float | Array,
-    window: int = 1,
-    jump: int = 1,
-    partitions: int = 1,
-    partition_order: Order | None = None,
-    stepsize_jitter: float | None = None,
-    scales: tuple[float, ...] = (),
-    advance: Advance = leapfrog.advance,
-    measuring: Measuring | None = None,
+    trajectory: Callable[..., tuple[ChainState, HMCInfo]],
 ) -> tuple[ChainState, HMCInfo]:
     """Update the coordinates that are kept by hybrid Monte Carlo, then draw all the others.
 
@@ -122,22 +96,8 @@ def hybrid_marginal(
     update of x does not condition on y, so nothing may use y until it is drawn again; van Dyk and Park
     (2008), "Partially collapsed Gibbs samplers". The momentum of parameters in y does not change.
 
-    The other arguments and the info are those of `hybrid.hybrid`.
+    trajectory  `hybrid.hybrid`, bound to its settings; the info is that of this update
     """
     target = marginal.given(state, streams)
-    moved, info = hybrid(
-        target.start(state, streams),
-        streams,
-        target=target,
-        steps=steps,
-        stepsize=stepsize,
-        window=window,
-        jump=jump,
-        partitions=partitions,
-        partition_order=partition_order,
-        stepsize_jitter=stepsize_jitter,
-        scales=scales,
-        advance=advance,
-        measuring=measuring,
-    )
+    moved, info = trajectory(target.start(state, streams), streams, target=target)
     return target.complete(state, moved, streams), info

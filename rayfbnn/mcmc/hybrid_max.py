@@ -9,16 +9,9 @@ from typing import ClassVar
 from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
-from rayfbnn.mcmc.operation import BuildContext, Integrator, TrajectoryOperation, Tuning
-from rayfbnn.mcmc.orders import Order, check_order, drawn_order
+from rayfbnn.mcmc.leapfrog import Integrator, Order, drawn_order, integrator_of
+from rayfbnn.mcmc.operation import BuildContext, TrajectoryOperation, Tuning
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
-from rayfbnn.mcmc.trajectories import (
-    check_trajectory,
-    describe_jump,
-    describe_partitions,
-    gradients_of_steps,
-    integrator_of,
-)
 from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory, Update
 from rayfbnn.streams import Purpose, Streams
 
@@ -44,10 +37,10 @@ class HybridMax(TrajectoryOperation):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_trajectory(self.max_steps, self.partitions, self.integrator, jump=self.jump, name="max_steps")
+        self.check_steps(self.max_steps, name="max_steps")
         if self.max_ok < 1:
             raise ValueError(f"max_ok: must be at least 1, got {self.max_ok}")
-        check_order(self.order, self.partitions)
+        self.check_order()
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
     def build(self, context: BuildContext) -> Update:
@@ -65,24 +58,16 @@ class HybridMax(TrajectoryOperation):
             advance=integrator_of(self.integrator, context.advance),
         )
 
-    @property
-    def is_cyclic(self) -> bool:
-        """True if partial gradients come in a cyclic order."""
-        return self.order == "cyclic"
-
     def gradients(self, tuning: Tuning | None = None) -> int:
         """Count the gradients of the longest trajectory."""
-        return gradients_of_steps(self.max_steps, self.integrator)
+        return self.gradients_of(self.max_steps)
 
     def description(self) -> str:
         """Describe the trajectories and when they end."""
-        parts = [
+        return self.described(
             f"hybrid-max: trajectories of at most {self.max_steps} {self.integrator} steps",
             f"ending at acceptable state number {self.max_ok}",
             describe_stepsize(self.stepsize, self.stepsize_jitter),
-        ]
-        return ", ".join(
-            [*parts, *describe_jump(self.jump), *describe_partitions(self.partitions, self.order)]
         )
 
 

@@ -6,17 +6,20 @@ Each operation has one file with a frozen dataclass derived from `Operation`, an
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from rayfbnn.mcmc.orders import Order
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc.leapfrog import COMPOSITIONS, Integrator, Order
+from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, jittered_stepsize
 from rayfbnn.state import Advance, ChainState, Target, Update
+from rayfbnn.streams import Streams
 
 Auto: TypeAlias = Literal["auto"]
-AUTO: Auto = "auto"  # a setting that the tuning phases find, see mcmc/tuning/
-Integrator: TypeAlias = Literal["leapfrog", "two-stage", "fourth-order"]
+AUTO: Auto = "auto"  # a setting that the tuning phases find, see mcmc/automatic.py
 
 ModelUpdate: TypeAlias = Callable[..., tuple[ChainState, Any]]
 """An update that belongs to the model, or a function that becomes an update once its settings are bound."""
@@ -35,6 +38,7 @@ class Operation(ABC):
     is_reversible      whether the update is reversible and can be used in `tempered-transition`
     is_tempering       whether the update itself changes the temperature
     has_energy_change  whether the update reports a change of energy (HMCInfo or UncorrectedInfo)
+    undivided          the reason of `why_undivided`, after the name of the operation, or ""
     """
 
     op: ClassVar[str]
@@ -43,6 +47,7 @@ class Operation(ABC):
     is_reversible: ClassVar[bool] = False
     is_tempering: ClassVar[bool] = False
     has_energy_change: ClassVar[bool] = False
+    undivided: ClassVar[str] = ""
 
     @abstractmethod
     def build(self, context: BuildContext) -> Update:
@@ -62,7 +67,7 @@ class Operation(ABC):
 
     def why_undivided(self) -> str | None:
         """Return why training cases cannot be divided into parts and how to fix it, or None if they can."""
-        return None
+        return f"{self.op} {self.undivided}" if self.undivided else None
 
     @property
     def inner(self) -> tuple[Operation, ...]:
@@ -79,22 +84,78 @@ class Operation(ABC):
         return (self,)
 
 
+class Nesting(Operation):
+    """An operation that consists of others, which are its `operations`."""
+
+    operations: tuple[Operation, ...]
+
+    @property
+    def inner(self) -> tuple[Operation, ...]:
+        """The operations inside this one."""
+        return self.operations
+
+    def check_operations(self) -> None:
+        """Raise ValueError if there are no operations inside this one."""
+        if not self.operations:
+            raise ValueError("operations: must name at least one operation, got none")
+
+
 class TrajectoryOperation(Operation):
     """An operation that follows trajectories. It therefore needs other operations to refresh the momentum.
 
     partitions  number of blocks of cases; one step uses the partial gradient of each block. 1 is the full
                 gradient
     integrator  the kind of steps
+    jump        number of steps from one considered state to the next
+    order       the order of the partial gradients, see `leapfrog.drawn_order`
     """
 
     partitions: int
     integrator: Integrator = "leapfrog"
+    jump: int = 1
+    order: Order | None = None
     has_energy_change: ClassVar[bool] = True
 
     @property
     def is_cyclic(self) -> bool:
         """True if partial gradients come in a cyclic order. Training data in parts requires this."""
-        return False
+        return self.order == "cyclic"
+
+    def check_steps(self, steps: int, *, name: str = "steps") -> None:
+        """Raise ValueError unless trajectories can have this length, which is the value of the key `name`."""
+        if steps < 1:
+            raise ValueError(f"{name}: must be at least 1, got {steps}")
+        if self.partitions < 1:
+            raise ValueError(f"partitions: must be at least 1, got {self.partitions}")
+        if self.partitions > 1 and self.integrator != "leapfrog":
+            raise ValueError(
+                f"partitions: the {self.integrator} integrator takes the full gradient, got"
+                f" {self.partitions}; leave it out"
+            )
+        if self.jump < 1 or steps % self.jump:
+            raise ValueError(f"jump: must divide {name} = {steps}, got {self.jump}")
+
+    def check_order(self) -> None:
+        """Raise ValueError if an order is given although there is only one partition."""
+        if self.order is not None and self.partitions == 1:
+            raise ValueError(
+                f'order: needs partitions > 1, since one block has no order, got "{self.order}"; leave it out'
+            )
+
+    def gradients_of(self, n_steps: int) -> int:
+        """Count the gradients of n_steps steps, without the one at the start of the trajectory."""
+        return n_steps * COMPOSITIONS[self.integrator].gradients_per_step
+
+    def described(self, *parts: str) -> str:
+        """Return the parts of a description, followed by the jump and the partial gradients of a step."""
+        jump = [f"considering a state after every {self.jump} steps"] * (self.jump > 1)
+        gradients = [f"{self.partitions} partial gradients per step{self.order_in_words}"]
+        return ", ".join([*parts, *jump, *gradients * (self.partitions > 1)])
+
+    @property
+    def order_in_words(self) -> str:
+        """The order of the partial gradients, after a space; empty for a random one."""
+        return " in cyclic order" if self.order == "cyclic" else ""
 
 
 class Tunable(TrajectoryOperation):
@@ -104,7 +165,6 @@ class Tunable(TrajectoryOperation):
     stepsize  factor on the heuristic stepsizes, or "auto"
     scaling   "auto" if tuning also finds a factor on the stepsizes of each group of coordinates
     window, jump, stepsize_jitter  see `hybrid.hybrid`
-    order     the order of the partial gradients, see `orders.drawn_order`
     longest   the longest trajectory that tuning tries
     """
 
@@ -112,10 +172,25 @@ class Tunable(TrajectoryOperation):
     steps: int | Auto
     stepsize: float | Auto
     window: int
-    jump: int
     stepsize_jitter: float | None
     scaling: Auto | None
-    order: Order | None
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if self.steps == AUTO:
+            for name, value in (("window", self.window), ("jump", self.jump)):
+                if value != 1:
+                    raise ValueError(f'{name}: must be 1 with steps = "auto", got {value}; leave it out')
+            self.check_steps(1)
+        else:
+            self.check_steps(self.steps)
+            most = self.steps // self.jump + 1
+            formula = "steps" if self.jump == 1 else "steps / jump"
+            if not 1 <= self.window <= most:
+                raise ValueError(f"window: must be from 1 to {formula} + 1 = {most}, got {self.window}")
+        self.check_order()
+        check_stepsize(1.0 if self.stepsize == AUTO else self.stepsize, self.stepsize_jitter)
+        check_scaling(self.scaling, self.stepsize)
 
     @property
     def is_automatic(self) -> bool:
@@ -127,10 +202,43 @@ class Tunable(TrajectoryOperation):
         """The operation itself if it has an automatic setting, otherwise None."""
         return self if self.is_automatic else None
 
-    @property
-    def is_cyclic(self) -> bool:
-        """True if partial gradients come in a cyclic order."""
-        return self.order == "cyclic"
+    def length(self, tuning: Tuning | None) -> int:
+        """Return the number of steps of a trajectory, as configured or tuned; 0 if it is not known yet."""
+        if self.steps != AUTO:
+            return self.steps
+        if tuning is None or self not in tuning.settings:
+            return 0
+        settings = tuning.settings[self]
+        return settings.longest if tuning.is_measured else settings.steps
+
+    def gradients(self, tuning: Tuning | None = None) -> int:
+        """Count the gradients of the trajectory's steps."""
+        return self.gradients_of(self.length(tuning))
+
+    def describe_trajectories(self) -> str:
+        """Describe the trajectories: their length, stepsizes, windows and partitions."""
+        parts = [
+            describe_length(self.steps, self.integrator),
+            describe_stepsize(self.stepsize, self.stepsize_jitter),
+        ]
+        if self.scaling == AUTO:
+            parts.append("automatic scales of groups")
+        if self.window > 1:
+            parts.append(f"windows of {self.window} states")
+        return self.described(*parts)
+
+
+def check_scaling(scaling: Auto | None, stepsize: float | Auto) -> None:
+    """Raise ValueError if scales are automatic and the stepsize is not."""
+    if scaling == AUTO and stepsize != AUTO:
+        raise ValueError(f'scaling: "auto" needs stepsize = "auto", got stepsize {stepsize}')
+
+
+def describe_length(steps: int | Auto, integrator: Integrator) -> str:
+    """Describe the length of trajectories."""
+    if steps == AUTO:
+        return f"trajectories of an automatic number of {integrator} steps"
+    return f"trajectories of {steps} {integrator} {'step' if steps == 1 else 'steps'}"
 
 
 @dataclass(frozen=True)
@@ -212,3 +320,37 @@ def gradient_evaluations(operations: tuple[Operation, ...], *, tuning: Tuning | 
     tuning  gives the automatic numbers of steps; without it they count as 0
     """
     return sum(operation.gradients(tuning) for operation in operations)
+
+
+def total_steps(operations: tuple[Operation, ...], tuning: Tuning) -> float:
+    """Return the number of steps of all trajectories of an iteration.
+
+    It is NaN for trajectories of variable length, or without trajectories.
+    """
+    with_gradients = [operation for operation in unrolled(operations) if operation.gradients(tuning)]
+    steps = (getattr(_settings(operation, tuning), "steps", math.nan) for operation in with_gradients)
+    return sum(steps) or math.nan
+
+
+def last_stepsizes(operations: tuple[Operation, ...], tuning: Tuning, streams: Streams) -> Array | None:
+    """Return the stepsizes of the update whose energy change an iteration reports, (n_chains,) float64.
+
+    This is the last update that has an energy change. The stepsize is the factor on the heuristic stepsizes,
+    with its jitter, which is drawn again from the random numbers of the update. None if there is no such
+    update, or if it has no stepsize of its own.
+    """
+    updates = list(enumerate(unrolled(operations)))
+    last = next((pair for pair in reversed(updates) if pair[1].has_energy_change), None)
+    if last is None:
+        return None
+    number, operation = last
+    stepsize = getattr(_settings(operation, tuning), "stepsize", None)
+    if stepsize is None:
+        return None
+    jitter = getattr(operation, "stepsize_jitter", None)
+    return jittered_stepsize(stepsize, jitter, streams.at(iteration=streams.iteration, operation=number))
+
+
+def _settings(operation: Operation, tuning: Tuning) -> object:
+    """Return the operation, or the settings that tuning has found for it."""
+    return operation if operation.tuned is None else tuning.settings.get(operation.tuned, operation)

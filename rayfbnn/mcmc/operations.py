@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from rayfbnn.mcmc.dynamic import Dynamic
 from rayfbnn.mcmc.heatbath import Heatbath, Negate, RadialHeatbath
 from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.hybrid_max import HybridMax
-from rayfbnn.mcmc.metropolis import Metropolis
+from rayfbnn.mcmc.metropolis import Metropolis, Metropolis1
 from rayfbnn.mcmc.model_updates import RandomGrid, Rescale, SampleNoise, SampleSigmas
-from rayfbnn.mcmc.one_at_a_time.metropolis_1 import Metropolis1
-from rayfbnn.mcmc.one_at_a_time.slice_1 import Slice1
-from rayfbnn.mcmc.operation import Operation
-from rayfbnn.mcmc.repeat import Repeat
+from rayfbnn.mcmc.operation import BuildContext, Nesting, Operation, Tuning, gradient_evaluations, unrolled
 from rayfbnn.mcmc.sghmc import Sghmc
+from rayfbnn.mcmc.slice_1 import Slice1
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.mcmc.tempering.tempered_transition import TemperedTransition
+from rayfbnn.state import Update
+
+
+@dataclass(frozen=True)
+class Repeat(Nesting):
+    """A group of operations that is run `times` times."""
+
+    times: int
+    operations: tuple[Operation, ...]
+    op: ClassVar[str] = "repeat"
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if self.times < 1:
+            raise ValueError(f"times: must be at least 1, got {self.times}")
+        self.check_operations()
+
+    def unrolled(self) -> tuple[Operation, ...]:
+        """Return the operations, repeated `times` times."""
+        return unrolled(self.operations) * self.times
+
+    def build(self, context: BuildContext) -> Update:
+        """Never called: an iteration holds the updates of the repeated operations."""
+        raise AssertionError("repeat is written out by `unrolled`")
+
+    def gradients(self, tuning: Tuning | None = None) -> int:
+        """Count the gradient evaluations of all repetitions."""
+        return self.times * gradient_evaluations(self.operations, tuning=tuning)
+
+    def description(self) -> str:
+        """Say how often the operations are repeated."""
+        return f"repeat {self.times} times:"
+
 
 OPERATIONS: tuple[type[Operation], ...] = (
     SampleSigmas,

@@ -10,8 +10,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.automatic import Measured, MeasuredInfo
 from rayfbnn.mcmc.operation import BuildContext, ModelUpdate, Operation, Tunable, Tuning, unrolled
-from rayfbnn.mcmc.tuning.measuring import Measured, MeasuredInfo
 from rayfbnn.state import (
     Advance,
     ChainState,

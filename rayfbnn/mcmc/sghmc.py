@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.mcmc.friction.friction_steps import Integration, factors_of, friction_steps_of
 from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.operation import AUTO, Auto, BuildContext, Operation, Tunable, Tuning
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, of_coordinates
 from rayfbnn.state import (
     Advance,
+    CaseBatches,
     ChainState,
     MinibatchTarget,
     Target,
@@ -61,6 +61,7 @@ class Sghmc(Operation):
     is_exact: ClassVar[bool] = False
     has_energy_change: ClassVar[bool] = True
     bias: ClassVar[str] = "draws are approximate: biased by its steps and by the noise of a batch's gradient"
+    undivided: ClassVar[str] = "draws its batches from all cases; leave out data.parts, or use hybrid"
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -125,10 +126,6 @@ class Sghmc(Operation):
     def gradients(self, tuning: Tuning | None = None) -> int:
         """Count each step as one gradient, although a batch has only some of the cases."""
         return self.steps
-
-    def why_undivided(self) -> str | None:
-        """Return that batches are drawn from all cases."""
-        return "sghmc draws its batches from all cases; leave out data.parts, or use hybrid"
 
     def description(self) -> str:
         """Describe the dynamics."""
@@ -348,3 +345,52 @@ def gradient_and_variance(
     b = n - a
     share = 1 - n / target.n_cases
     return (a * first + b * second) / n, share * (a * b / n**2) * (first - second) ** 2
+
+
+Integration: TypeAlias = Literal["splitting", "euler", "langevin"]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The factors of a step q += first s p; p = persistence p + noise n; q += second s p; p -= kick s g."""
+
+    first: float
+    second: float
+    persistence: float
+    noise: float
+    kick: float
+
+
+def factors_of(integrator: Integration, eps: float, friction: float) -> Factors:
+    """Return the factors of a "splitting" or "euler" step, without an estimate of the gradient's noise."""
+    if integrator == "splitting":
+        c = math.exp(-friction * eps)
+        return Factors(eps / 2, eps / 2, c, math.sqrt(1 - c**2), eps)
+    return Factors(eps, 0.0, 1 - eps * friction, math.sqrt(2 * friction * eps), eps)
+
+
+class FrictionSteps(Protocol):
+    """Code that takes the steps of all chains. Its random numbers equal those of array code, to rounding."""
+
+    def __call__(
+        self,
+        target: Target,
+        trajectory: Trajectory,
+        *,
+        factors: Factors,
+        streams: Streams,
+        n_steps: int,
+        batches: CaseBatches | None,
+    ) -> tuple[Array, Array]:
+        """Return the position and momentum after all n_steps steps of this iteration.
+
+        batches  one batch for each step; an iteration continues where the one before it ended. None for all
+                 cases
+        """
+        ...
+
+
+def friction_steps_of(advance: Advance | None, target: Target, batch: int | None) -> FrictionSteps | None:
+    """Return compiled code for batches of at most `batch` cases (None: all cases), or None without any."""
+    steps = getattr(advance, "friction_steps", None)
+    return None if steps is None else steps(target, batch)

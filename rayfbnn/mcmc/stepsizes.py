@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -77,19 +76,10 @@ def jittered_stepsize(stepsize: float | Array, jitter: float | None, streams: St
 LARGEST = 16.0  # chosen by hand: slopes near zero early on do not always mean that a group moves freely
 
 
-@runtime_checkable
-class _Grouped(Protocol):
-    """A target with coordinates that are grouped by kind."""
-
-    @property
-    def group_sizes(self) -> tuple[int, ...]:
-        """The number of coordinates of each group, in the order of the position."""
-        ...
-
-
 def group_sizes(target: Target) -> tuple[int, ...]:
-    """Return the sizes of the target's groups; without groups, each coordinate is a group of one."""
-    return target.group_sizes if isinstance(target, _Grouped) else (1,) * target.n_parameters
+    """Return the sizes of the target's groups, in the order of the position; without groups, of ones."""
+    sizes: tuple[int, ...] | None = getattr(target, "group_sizes", None)
+    return (1,) * target.n_parameters if sizes is None else sizes
 
 
 def of_coordinates(scales: Sequence[float], target: Target) -> Array:
@@ -120,7 +110,7 @@ def mean_squares(target: Target, position: Array, precisions: Array) -> Array:
 
     E is the potential energy and s the heuristic stepsize of a coordinate q. By integration by parts, the
     mean over the posterior is s**2 times the mean curvature along q. Coordinates with a small mean may take
-    longer steps. `measuring.fixed_point_sums` counts values that are not finite as 0.
+    longer steps. `automatic.fixed_point_sums` counts values that are not finite as 0.
     """
     xp = array_namespace(position)
     with np.errstate(all="ignore"):

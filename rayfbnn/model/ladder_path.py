@@ -63,7 +63,7 @@ class PowerEnergies:
 
 @dataclass(frozen=True, eq=False)
 class PowerPath:
-    """The path prior * likelihood**b with x = log b: a mcmc.ladder.path.Path. Its top is x = 0."""
+    """The path prior * likelihood**b with x = log b: a mcmc.ladder.records.Path. Its top is x = 0."""
 
     posterior: SampledPosterior
     ends: LadderEnds = LadderEnds("powers", 0.0)

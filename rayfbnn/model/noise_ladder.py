@@ -220,7 +220,7 @@ class NoiseEnergies:
 
 @dataclass(frozen=True, eq=False)
 class NoisePath:
-    """The path of noise levels of real targets: a mcmc.ladder.path.Path.
+    """The path of noise levels of real targets: a mcmc.ladder.records.Path.
 
     Below the top, the noise precision of target t is multipliers[t] * exp(x).
     """

@@ -14,7 +14,7 @@ from rayfbnn.arrays import Array, device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc.dynamic import Dynamic
-from rayfbnn.mcmc.ladder.evidence import log_weights_of_level
+from rayfbnn.mcmc.ladder.starts import log_weights_of_level
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.mcmc.tempering.annealing import annealed_log_weights, inverse_temperatures, normaliser
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering

@@ -12,11 +12,9 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.mcmc.ladder import iteration as exchanges
-from rayfbnn.mcmc.ladder.adaptation import moved
+from rayfbnn.mcmc.ladder.adaptation import Measured, moved, top_sums
 from rayfbnn.mcmc.ladder.iteration import LadderIteration
-from rayfbnn.mcmc.ladder.measured import Measured, top_sums
-from rayfbnn.mcmc.ladder.path import Path
-from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, started
+from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, Path, started
 from rayfbnn.mcmc.ladder.starts import annealing, filled
 from rayfbnn.mcmc.schedule import Iteration, IterationInfo
 from rayfbnn.model.ladder_path import path_of

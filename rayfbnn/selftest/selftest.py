@@ -23,9 +23,9 @@ from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.mcmc.heatbath import Heatbath, Negate
 from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
+from rayfbnn.mcmc.leapfrog import reversed_order
 from rayfbnn.mcmc.model_updates import SampleSigmas
 from rayfbnn.mcmc.operation import Operation
-from rayfbnn.mcmc.orders import reversed_order
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior

@@ -9,7 +9,7 @@ from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.model_updates import RandomGrid, SampleSigmas
 from rayfbnn.mcmc.operation import AUTO, Operation, TrajectoryOperation, automatic
-from rayfbnn.mcmc.repeat import Repeat
+from rayfbnn.mcmc.operations import Repeat
 from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.model.architecture import NetworkSpec

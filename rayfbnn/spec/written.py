@@ -20,7 +20,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, cr
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from rayfbnn.approximate.keys import one_of, right_values
+from rayfbnn.approximate.approximation import one_of, right_values
 from rayfbnn.approximate.registry import APPROXIMATIONS
 from rayfbnn.data.keys import MAX_WORD, DataSpec, ModelKeys, Name, Positive, PriorText, StrictModel
 from rayfbnn.errors import ConfigError

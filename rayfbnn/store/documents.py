@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rayfbnn.errors import StoreCorruptError, visible_name
-from rayfbnn.mcmc.tuning.measuring import BITS
+from rayfbnn.mcmc.automatic import BITS
 
 MOST_VALUES = 3_000_000  # in a JSON file: each takes up to a hundred bytes once it is parsed
 MOST_CHAINS = 1_000_000
@@ -127,7 +127,7 @@ class ExtensionDocument(Document):
 
 
 class MeasuredDocument(Document):
-    """Sums over measured trajectories, see `mcmc.tuning.measuring.Measured`."""
+    """Sums over measured trajectories, see `mcmc.automatic.Measured`."""
 
     trajectories: Annotated[int, Field(ge=1, le=2**53)]
     lengths: Annotated[list[Count], Field(min_length=1, max_length=100)]
@@ -186,7 +186,7 @@ class LadderSettingsDocument(Document):
 
 
 class LadderSumsDocument(Document):
-    """Sums over the iterations of ladders, see `mcmc.ladder.measured.Measured`."""
+    """Sums over the iterations of ladders, see `mcmc.ladder.adaptation.Measured`."""
 
     iterations: Count
     ladders: Count

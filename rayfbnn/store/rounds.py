@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rayfbnn.mcmc.ladder import measured as of_ladder
+from rayfbnn.mcmc.automatic import Measured, lengths
+from rayfbnn.mcmc.ladder import adaptation as of_ladder
 from rayfbnn.mcmc.ladder.adaptation import Plan, adapted, first_settings
 from rayfbnn.mcmc.ladder.records import LadderSettings
 from rayfbnn.mcmc.operation import Settings, Tunable, automatic
-from rayfbnn.mcmc.tuning.measuring import Measured
-from rayfbnn.mcmc.tuning.settings import lengths
 from rayfbnn.numerals import plain
 from rayfbnn.store.catalogue import DATA_ENERGY, LOG_RSS, LOG_SCALE
 

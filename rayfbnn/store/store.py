@@ -15,7 +15,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
 from rayfbnn.errors import StoreMismatchError, StoreOvertakenError, at_most_ten
-from rayfbnn.mcmc.trajectories import last_stepsizes
+from rayfbnn.mcmc.operation import last_stepsizes
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
 from rayfbnn.store import creation, locking

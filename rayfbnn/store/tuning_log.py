@@ -13,10 +13,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
+from rayfbnn.mcmc.automatic import Measured, first_settings, lengths, settings_after, with_steps
 from rayfbnn.mcmc.operation import AUTO, Settings, Tunable, Tuning, automatic
-from rayfbnn.mcmc.tuning.choosing import settings_after
-from rayfbnn.mcmc.tuning.measuring import Measured
-from rayfbnn.mcmc.tuning.settings import first_settings, lengths, with_steps
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING
 from rayfbnn.store.documents import TuningDocument, as_document
 from rayfbnn.store.known import Seen

@@ -15,6 +15,7 @@ import numpy as np
 
 from rayfbnn.arrays import to_host
 from rayfbnn.kernels import choose
+from rayfbnn.mcmc.automatic import extreme_tunings, first_settings, with_steps
 from rayfbnn.mcmc.ladder.iteration import build
 from rayfbnn.mcmc.ladder.records import rows_of
 from rayfbnn.mcmc.ladder.records import started as started_ladders
@@ -30,7 +31,6 @@ from rayfbnn.mcmc.operation import (
 )
 from rayfbnn.mcmc.schedule import build_iteration
 from rayfbnn.mcmc.stepsizes import mean_squares
-from rayfbnn.mcmc.tuning.settings import extreme_tunings, first_settings, with_steps
 from rayfbnn.model.ladder_path import path_of
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.run.estimate import usual_settings

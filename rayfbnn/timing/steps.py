@@ -16,10 +16,9 @@ from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.compositions import COMPOSITIONS
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
-from rayfbnn.mcmc.operation import Integrator, Operation, TrajectoryOperation, unrolled
-from rayfbnn.mcmc.trajectories import integrator_of
+from rayfbnn.mcmc.leapfrog import COMPOSITIONS, Integrator, integrator_of
+from rayfbnn.mcmc.operation import Operation, TrajectoryOperation, unrolled
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.output_layer import feeds_outputs
 from rayfbnn.model.sampled import SampledPosterior

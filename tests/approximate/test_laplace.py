@@ -9,8 +9,8 @@ import pytest
 import scipy.optimize
 
 from rayfbnn.approximate import laplace as module
+from rayfbnn.approximate.approximation import member_weights
 from rayfbnn.approximate.laplace import Laplace, Modes
-from rayfbnn.approximate.starts import member_weights
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.model import approximated_precisions

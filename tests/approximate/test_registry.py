@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.approximate.approximation import Approximation, Fit
-from rayfbnn.approximate.keys import right_values
+from rayfbnn.approximate.approximation import Approximation, Fit, right_values
 from rayfbnn.approximate.registry import APPROXIMATIONS
 from rayfbnn.spec import RunSpec
 from tests.support.small import small

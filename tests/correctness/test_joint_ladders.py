@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rayfbnn.mcmc.ladder import exchange, iteration
+from rayfbnn.mcmc.ladder import iteration
+from rayfbnn.mcmc.ladder import iteration as exchange
 from rayfbnn.model import ladder_path, noise_ladder
 from rayfbnn.selftest.pivots import is_exact
 from tests.support.ladder.posteriors import PROBLEMS, p_values

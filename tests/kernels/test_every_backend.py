@@ -16,7 +16,7 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.orders import reversed_order
+from rayfbnn.mcmc.leapfrog import reversed_order
 from rayfbnn.model.integrated import WithoutOutputs
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Trajectory

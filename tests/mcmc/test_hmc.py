@@ -21,7 +21,7 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.dynamic import dynamic
 from rayfbnn.mcmc.heatbath import heatbath, negate
 from rayfbnn.mcmc.hybrid_max import hybrid_max
-from rayfbnn.mcmc.orders import reversed_order
+from rayfbnn.mcmc.leapfrog import reversed_order
 from rayfbnn.selftest.pivots import chi2_p_value, ks_p_value
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams

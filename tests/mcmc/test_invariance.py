@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 
 from rayfbnn.arrays import gpu_is_available, to_host
-from rayfbnn.mcmc import energy, heatbath, leapfrog, metropolis, orders, schedule
+from rayfbnn.mcmc import energy, heatbath, leapfrog, metropolis, schedule
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Metropolis, Negate
@@ -160,13 +160,13 @@ def changed_module(name: str) -> ModuleType:
     """The module of operations that has the bug, or that imports the function which has it."""
     replacement = HMC_MUTANTS[name][:2]
     if name in OF_ORDERS:
-        return importing(hmc, mutant(orders, replacement))
+        return importing(hmc, mutant(leapfrog, replacement))
     return mutant(heatbath if name in OF_HEATBATH else hmc, replacement)
 
 
 LEAPFROG_MUTANTS: dict[str, tuple[str, str, str]] = {
-    "no_half": ("half if number in (0, last) else full", "full * (number < last)", "plain"),
-    "half_every_time": ("half if number in (0, last) else full", "half if number > 0 else full", "plain"),
+    "no_half": ("composition.kick(number, last)", "float(number < last)", "plain"),
+    "half_every_time": ("composition.kick(number, last)", "0.5 if number > 0 else 1.0", "plain"),
     "partial_kick_off_by_one": ("number % n_partitions", "(number + 1) % n_partitions", "all"),
     "energy_of_last_partition": (
         "potential = target.potential(position, precisions)",
@@ -236,12 +236,12 @@ EQUIVALENT_MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
     # Another stepsize; test_partial_steps_of_equal_terms_are_shorter_full_steps.
     "sub_step_not_divided": (
         leapfrog,
-        "full = trajectory.stepsizes / n_partitions",
-        "full = 0.5 * trajectory.stepsizes",
+        "sizes = trajectory.stepsizes / n_partitions",
+        "sizes = 0.5 * trajectory.stepsizes",
         "partitions",
     ),
     # A wrong force used consistently, with the exact energy; the gradient tests of the model.
-    "wrong_gradient": (leapfrog, "else full, gradient", "else full, 0.8 * gradient", "plain"),
+    "wrong_gradient": (leapfrog, "_scale(sizes, gradient", "_scale(sizes, 0.8 * gradient", "plain"),
 }
 
 

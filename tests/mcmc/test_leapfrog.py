@@ -11,16 +11,16 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import total_energy
-from rayfbnn.mcmc.orders import reversed_order
+from rayfbnn.mcmc.leapfrog import reversed_order
 from rayfbnn.state import Trajectory
 from tests.support.kernels.networks import chains_of, end_of
 from tests.support.mutants import mutant
 from tests.support.targets import BANANA, equal_terms, start, wall
 
-NO_HALF = mutant(leapfrog, ("half if number in (0, last) else full", "full * (number < last)"))
+NO_HALF = mutant(leapfrog, ("composition.kick(number, last)", "float(number < last)"))
 STATE_DEP_STEP = mutant(
     leapfrog,
-    ("full = trajectory.stepsizes /", "full = trajectory.stepsizes * (1 + 0.3 * xp.tanh(position)) /"),
+    ("sizes = trajectory.stepsizes /", "sizes = trajectory.stepsizes * (1 + 0.3 * xp.tanh(position)) /"),
 )
 
 

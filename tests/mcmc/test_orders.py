@@ -12,7 +12,7 @@ from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.hybrid_max import HybridMax
-from rayfbnn.mcmc.orders import drawn_order, reversed_order
+from rayfbnn.mcmc.leapfrog import drawn_order, reversed_order
 from rayfbnn.selftest.pivots import is_exact
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose

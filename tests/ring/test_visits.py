@@ -15,7 +15,7 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.hybrid import hybrid
 from rayfbnn.mcmc.hybrid_marginal import hybrid_marginal
-from rayfbnn.mcmc.orders import drawn_order, reversed_order
+from rayfbnn.mcmc.leapfrog import drawn_order, reversed_order
 from rayfbnn.ring.message import Itinerary
 from rayfbnn.ring.rounds import Star
 from rayfbnn.ring.shared_posterior import RingAdvance
@@ -129,13 +129,15 @@ def test_windows_have_the_bits_of_leapfrog(marginal: bool) -> None:
         for iteration in range(1, 4):
             at = random.at(iteration=iteration)
             state, _ = heatbath(state, at.at(iteration=iteration, operation=1), decay=0.0)
-            update: Any = partial(hybrid, target=target)
-            if marginal:
-                update = partial(hybrid_marginal, marginal=target.marginal(("precisions",)))
-            state, info = update(
-                state, at, steps=5, window=2, stepsize=0.3, partitions=N_PARTS, partition_order="cyclic",
+            update: Any = partial(
+                hybrid, steps=5, window=2, stepsize=0.3, partitions=N_PARTS, partition_order="cyclic",
                 advance=advance,
             )  # fmt: skip
+            if marginal:
+                over = target.marginal(("precisions",))
+                state, info = hybrid_marginal(state, at, marginal=over, trajectory=update)
+            else:
+                state, info = update(state, at, target=target)
             accepted.append(info.accepted)
         return state.position, np.stack(accepted)
 

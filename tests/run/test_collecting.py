@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from rayfbnn.mcmc.automatic import Measured
 from rayfbnn.mcmc.operations import Hybrid
 from rayfbnn.mcmc.schedule import IterationInfo
-from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.run.job import BlockPlan, Collected
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState

@@ -18,9 +18,9 @@ from rayfbnn.data import read_dataset
 from rayfbnn.describe.schedule import describe_schedule, describe_tuning
 from rayfbnn.errors import ConfigError, StoreCorruptError
 from rayfbnn.mcmc import schedule
+from rayfbnn.mcmc.automatic import first_settings
 from rayfbnn.mcmc.operation import automatic
 from rayfbnn.mcmc.operations import Hybrid, HybridMarginal
-from rayfbnn.mcmc.tuning.settings import first_settings
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.job import Progress
 from rayfbnn.run.running import run_rounds, unfinished_batches

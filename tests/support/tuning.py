@@ -10,11 +10,9 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
+from rayfbnn.mcmc.automatic import Measured, first_settings, settings_after
 from rayfbnn.mcmc.operation import Operation, Settings, Tuning
 from rayfbnn.mcmc.operations import Heatbath, Hybrid
-from rayfbnn.mcmc.tuning.choosing import settings_after
-from rayfbnn.mcmc.tuning.measuring import Measured
-from rayfbnn.mcmc.tuning.settings import first_settings
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support.problems import streams_on_array

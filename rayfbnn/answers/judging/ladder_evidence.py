@@ -121,7 +121,7 @@ class LadderEvidence:
 
     @property
     def span(self) -> float:
-        """The coordinate of the coldest level below the posterior less that of the hottest (path.py).
+        """The coordinate of the coldest level below the posterior less that of the hottest.
 
         For powers it is that of the posterior less that of the hottest. It is infinite for pooled ladders,
         which have one level below the posterior.

@@ -13,11 +13,18 @@ from rayfbnn.kernels.backend import KICK, Compiled, NotCovered
 from rayfbnn.kernels.cpu import compiled_module
 from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, ROWS_FROM, Kernel
 from rayfbnn.kernels.cpu.stochastic import CompiledFriction, CompiledVariational
-from rayfbnn.kernels.numbers import ChainNumbers, MarginalNumbers, numbers_of_marginal, numbers_of_posterior
-from rayfbnn.kernels.planning import plan_of
-from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_behind
+from rayfbnn.kernels.network_plan import plan_of
+from rayfbnn.kernels.numbers import (
+    ChainNumbers,
+    KernelTarget,
+    MarginalNumbers,
+    TargetCache,
+    numbers_of_marginal,
+    numbers_of_posterior,
+    posterior_behind,
+)
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.friction.friction_steps import FrictionSteps
+from rayfbnn.mcmc.sghmc import FrictionSteps
 from rayfbnn.model.integrated import WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.output_layer import with_columns
 from rayfbnn.model.posterior import Posterior

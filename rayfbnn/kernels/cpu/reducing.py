@@ -12,7 +12,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, kernel_for
-from rayfbnn.kernels.planning import hazard_starts, plan_of_predictions
+from rayfbnn.kernels.network_plan import hazard_starts, plan_of_predictions
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.real import RealTargets
 from rayfbnn.model.network import input_rows

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rayfbnn.approximate.adam import FIRST_DECAY, SECOND_DECAY, SMALL
+from rayfbnn.approximate.descent import FIRST_DECAY, SECOND_DECAY, SMALL
 from rayfbnn.approximate.variational import Variational
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.cpu.compiled_module import Kernel
 from rayfbnn.kernels.numbers import ChainNumbers, numbers_of_posterior
-from rayfbnn.mcmc.friction.friction_steps import Factors
+from rayfbnn.mcmc.sghmc import Factors
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import CaseBatches, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
@@ -21,7 +21,7 @@ from rayfbnn.streams import Purpose, Streams
 
 @dataclass(frozen=True)
 class CompiledFriction:
-    """`mcmc.friction.steps.FrictionSteps` in compiled code.
+    """`mcmc.sghmc.FrictionSteps` in compiled code.
 
     kernel_of  returns the kernel of a posterior for a largest number of cases in a batch, 0 for all cases
     """

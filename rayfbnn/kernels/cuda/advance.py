@@ -13,9 +13,8 @@ from rayfbnn.kernels.cuda.chip import ChipKernels
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, launch_plan, launch_plan_of_regression
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
-from rayfbnn.kernels.network_plan import NetworkPlan
-from rayfbnn.kernels.planning import plan_of
-from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_behind
+from rayfbnn.kernels.network_plan import NetworkPlan, plan_of
+from rayfbnn.kernels.numbers import KernelTarget, TargetCache, posterior_behind
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import WholeHybrid
 from rayfbnn.model.integrated import WithoutOutputs

@@ -1,12 +1,13 @@
-"""Checks of arrays that a kernel would otherwise misread."""
+"""Arrays in the form that kernels read: checks of what they would misread, and tiles of cases."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rayfbnn.arrays import Array
+from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.model.integrated import WithoutOutputs
 from rayfbnn.model.posterior import Posterior
@@ -70,3 +71,42 @@ def check_inputs(posterior: Posterior, network: NetworkPlan) -> None:
 def stride(values: Array) -> int:
     """Return the distance from one chain's numbers to the next chain's; 0 if all chains share them."""
     return int(values[0].size) if values.ndim == 3 else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """A tile of n cases.
+
+    inputs   (n_inputs + 1, n); or (n_chains, n_inputs + 1, n) if each chain has its own
+    targets  (..., n_outputs, n_cases); the tile's targets start at case number `begin`
+    weights  weights of the targets, (..., n_targets, n_cases), or None
+    """
+
+    inputs: Array
+    targets: Array
+    weights: Array | None
+    begin: int
+
+    @property
+    def n(self) -> int:
+        """Number of cases in the tile."""
+        return int(self.inputs.shape[-1])
+
+
+def output_arguments(position: Array, noise: Array, tile: Tile) -> tuple[Any, ...]:
+    """Return the arguments that OUTPUT_ARGUMENTS of layers.cuh declares."""
+    xp = array_namespace(tile.inputs)
+    weights = xp.empty(0) if tile.weights is None else tile.weights
+    return (
+        position,
+        noise,
+        xp.ascontiguousarray(tile.targets, dtype=position.dtype),
+        tile.targets,
+        weights,
+        np.int64(stride(tile.targets)),
+        np.int64(stride(weights)),
+        np.int32(len(position)),
+        np.int32(tile.targets.shape[-1]),
+        np.int32(tile.begin),
+        np.int32(tile.n),
+    )

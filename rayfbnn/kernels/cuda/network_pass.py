@@ -4,7 +4,7 @@ The forward passes are those of forward.py. As there, the gradient of the first 
 product, and further layers take one for each chain, all in one call. With partial gradients each chain has
 its own block of cases. The blocks are gathered on the device, and the first layer is then computed like the
 others. The host therefore does not need to know which chain has which block. The kernels of pass_kernels.py
-and few_outputs.py run between the products.
+run between the products.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from types import MappingProxyType
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.kernels.cuda.checks import Tile
 from rayfbnn.kernels.cuda.forward import Forward, matrix_of, tile_size
-from rayfbnn.kernels.cuda.tile import Tile
 from rayfbnn.kernels.network_plan import LinkPlan
 from rayfbnn.kernels.numbers import ChainNumbers
 from rayfbnn.model.posterior import Posterior

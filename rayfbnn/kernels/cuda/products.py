@@ -17,8 +17,8 @@ from rayfbnn.kernels.cuda.checks import check_posterior, check_trajectory
 from rayfbnn.kernels.cuda.graphs import Recording, Recordings
 from rayfbnn.kernels.cuda.network_pass import Pass
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
+from rayfbnn.kernels.network_plan import plan_of
 from rayfbnn.kernels.numbers import numbers_of_posterior
-from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.integrated import WithoutPrecisions
 from rayfbnn.model.output_layer import Integrated, add_integrated, with_columns
 from rayfbnn.model.posterior import Posterior

@@ -21,8 +21,8 @@ from rayfbnn.kernels.cuda.launch_plan import NOTHING_KEPT
 from rayfbnn.kernels.cuda.network_pass import Pass
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.cuda.products import TILE_BYTES, take_steps
+from rayfbnn.kernels.network_plan import plan_of
 from rayfbnn.kernels.numbers import kept_precisions, numbers_of_posterior
-from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model import regression
 from rayfbnn.model.integrated import OutputMarginal, WithoutOutputs
 from rayfbnn.model.output_layer import add_integrated

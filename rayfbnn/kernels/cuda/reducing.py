@@ -15,15 +15,13 @@ import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.kernels.cuda.build import Build, build_once
+from rayfbnn.kernels.cuda.build import Build, Functions, build_once
 from rayfbnn.kernels.cuda.checks import check
 from rayfbnn.kernels.cuda.forward import Forward
 from rayfbnn.kernels.cuda.generate import reduction_constants
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
-from rayfbnn.kernels.cuda.source_functions import Functions
-from rayfbnn.kernels.network_plan import NetworkPlan
-from rayfbnn.kernels.planning import hazard_starts, plan_of_predictions
+from rayfbnn.kernels.network_plan import NetworkPlan, hazard_starts, plan_of_predictions
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.network import input_rows
 from rayfbnn.model.posterior import Posterior

@@ -1,13 +1,15 @@
-"""The records of a ladder: its settings, its state, and what happened in an iteration."""
+"""The records of a ladder: its path of densities, its settings, its state, and one iteration."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, LadderEnds, TemperedTarget
+from rayfbnn.streams import Streams
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,7 @@ class LadderSettings:
 
     K is the number of levels: number 0 is the hot one, number K-1 the posterior, which is called the top.
 
-    levels       (K-1,) ascending coordinates of the levels below the top (path.py)
+    levels       (K-1,) ascending coordinates of the levels below the top (`Path`)
     stepsizes    (K,)   factors on the heuristic stepsizes
     steps        (K,)   numbers of steps of a trajectory
     scales       factors on the stepsizes of groups of coordinates (mcmc/stepsizes.py), or ()
@@ -74,7 +76,7 @@ class LadderInfo:
     accepted       (R, K)    whether the trajectory was accepted
     diverged       (R, K)    whether its energy was not finite
     energy_change  (R, K)    of the trajectory
-    measure        (R, K)    misfit of the state (path.py)
+    measure        (R, K)    misfit of the state (`Energies`)
     forward        (R, K-1)  E_{k+1} - E_k at the state of level k
     reverse        (R, K-1)  E_k - E_{k+1} at the state of level k+1
     rejection      (R, K-1)  1 - min(1, r) of each pair, whether tried or not
@@ -106,3 +108,77 @@ def started(chain: ChainState, n_levels: int) -> LadderState:
 def rows_of(ladders: range, n_levels: int) -> Array:
     """Return the numbers of the random streams of these ladders' rows, ladder * K + level: uint64."""
     return np.arange(ladders.start * n_levels, ladders.stop * n_levels, dtype=np.uint64)
+
+
+class Energies(Protocol):
+    """The energies of the data of some states at any level, with all constants of the likelihood."""
+
+    @property
+    def measure(self) -> Array:
+        """The misfit of each state, (n_rows,), which does not depend on its level.
+
+        It is the log of the residual sum of squares, the log of the scale of t noise that fits the residuals
+        best, or -log likelihood.
+        """
+        ...
+
+    def at(self, x: Array) -> Array:
+        """Return each state's energy at the level with coordinate x, both (n_rows,) float64.
+
+        If the noise has no closed integral, this is the energy at the top of a state with a precision.
+        """
+        ...
+
+    def taken(self, rows: Array) -> Energies:
+        """Return the energies of the states in these rows, (n,)."""
+        ...
+
+
+class Path(Protocol):
+    """A path of densities prior * exp(-E_x); the coordinate x rises from the hot level to the posterior."""
+
+    @property
+    def ends(self) -> LadderEnds:
+        """The quantity that differs between levels, and the coordinate of the posterior."""
+        ...
+
+    def on_device(self, values: Array) -> Array:
+        """Return values of the host where the arrays of the chains are."""
+        ...
+
+    def with_multipliers(self, multipliers: tuple[float, ...]) -> Path:
+        """Return the path on which the noise precision of target t is multipliers[t] * exp(x)."""
+        ...
+
+    def target(self, x: Array) -> TemperedTarget:
+        """Return the density of rows at coordinates x (n_rows,), given their noise precisions."""
+        ...
+
+    def hot(self, x: float) -> TemperedTarget:
+        """Return the density of all rows at one coordinate below the top, given the precisions held there."""
+        ...
+
+    def placed(self, state: ChainState, x: Array) -> ChainState:
+        """Return the state with the noise precisions that the coordinates x (n_rows,) hold."""
+        ...
+
+    def offered(self, state: ChainState, streams: Streams, *, is_below: Array) -> tuple[ChainState, Energies]:
+        """Return the state as it may exchange, and its energies, from one pass through the network.
+
+        A row below the top, which `is_below` (n_rows,) selects, has noise precisions drawn for the top. It
+        keeps them if it goes there.
+        """
+        ...
+
+    def log_precisions(self, precisions: Array) -> Array:
+        """Return the logs of the targets' noise precisions, (n_rows, n_targets), or (n_rows, 0)."""
+        ...
+
+    def prior_draw(self, streams: Streams) -> ChainState:
+        """Return a draw from the prior for each row, with a momentum."""
+        ...
+
+    @property
+    def sigmas(self) -> tuple[str, ...] | None:
+        """The groups whose sigmas a held level draws; None for all."""
+        ...

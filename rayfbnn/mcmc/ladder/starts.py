@@ -1,18 +1,24 @@
-"""The starts of ladders: from chains at the posterior (family A), or annealed from the prior (family B)."""
+"""The starts of ladders, from chains at the posterior (family A) or annealed from the prior (family B).
+
+Annealing from the prior also gives the log normalising constant of a held level.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from rayfbnn.arrays import array_namespace
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.mcmc.heatbath import Heatbath
+from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.ladder.iteration import at_levels
-from rayfbnn.mcmc.ladder.path import Path
-from rayfbnn.mcmc.ladder.records import LadderSettings, LadderState, started
+from rayfbnn.mcmc.ladder.records import LadderSettings, LadderState, Path, started
+from rayfbnn.mcmc.model_updates import SampleSigmas
 from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.tempering.annealing import annealed_log_weights
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Streams
 
@@ -28,8 +34,7 @@ def filled(chains: ChainState, settings: LadderSettings, path: Path) -> LadderSt
     """
     xp = array_namespace(chains.position)
     n_levels, n_ladders = settings.n_levels, len(chains.position)
-    rows = xp.repeat(xp.arange(n_ladders), n_levels)
-    chain = ChainState(chains.position[rows], chains.momentum[rows], chains.precisions[rows])
+    chain = chains.of_chains(xp.repeat(xp.arange(n_ladders), n_levels))
     x = xp.asarray(np.tile([*settings.levels, path.ends.top], n_ladders))
     return started(path.with_multipliers(settings.multipliers).placed(chain, x), n_levels)
 
@@ -67,3 +72,47 @@ def annealing(
         return at_now(chain, streams)[0]
 
     return update
+
+
+_STEPS, _STEPSIZE, _JITTER = 20, 0.3, -0.2  # of hybrid, as for `evidence`
+
+
+def log_weights_of_level(
+    path: Path,
+    settings: LadderSettings,
+    streams: Streams,
+    *,
+    level: int = 0,
+    inverse_temperatures: Sequence[float],
+    advance: Advance,
+    on_progress: Callable[[int], None] | None = None,
+) -> Array:
+    """Return the log importance weights of runs from the prior to a level, (n_temperatures, n_runs) float64.
+
+    `annealing.normaliser` makes log Z of the level from the last row. With the log ratios of a ladder from
+    there (bennett.py) it gives log p(targets), the log evidence of the model for standardised targets. The
+    runs need fewer temperatures than to the posterior, because the noise of the level is larger.
+
+    streams               one chain for each run
+    level                 any level below the top; by default the hot one
+    inverse_temperatures  ascending from 0 to 1: powers of the level's likelihood
+    """
+    path = path.with_multipliers(settings.multipliers)
+    drawn = path.prior_draw(streams.at(iteration=0))
+    xp = array_namespace(drawn.position)
+    x = settings.levels[level]
+    state = path.placed(drawn, xp.full(streams.n_chains, x))
+    operations = (
+        SampleSigmas(groups=path.sigmas),
+        Heatbath(),
+        Hybrid(steps=_STEPS, stepsize=_STEPSIZE, stepsize_jitter=_JITTER),
+    )
+    return annealed_log_weights(
+        state,
+        streams,
+        target=path.hot(x),
+        operations=operations,
+        inverse_temperatures=inverse_temperatures,
+        advance=advance,
+        on_progress=on_progress,
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import ClassVar
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc.operation import Operation, automatic, unrolled
+from rayfbnn.mcmc.operation import Nesting, Operation, automatic, unrolled
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
 
@@ -33,52 +34,45 @@ def at_stage(streams: Streams, stage: int, *, first_operation: int) -> Streams:
 _MOST_LEVELS = 10_000
 
 
-def check_ladder(inverse_temperatures: tuple[float, ...]) -> None:
-    """Raise ValueError unless the inverse temperatures begin with 1, descend, and are not negative."""
-    is_descending = all(a > b for a, b in itertools.pairwise(inverse_temperatures))
-    is_ladder = len(inverse_temperatures) >= 2 and is_descending
-    if not (is_ladder and inverse_temperatures[0] == 1 and inverse_temperatures[-1] >= 0):
-        raise ValueError(
-            "inverse_temperatures: must begin with 1 and descend, to 0 at the lowest,"
-            f" got {list(inverse_temperatures)}"
-        )
-    if len(inverse_temperatures) > _MOST_LEVELS:
-        raise ValueError(
-            f"inverse_temperatures: must have at most {_MOST_LEVELS} levels, got {len(inverse_temperatures)}"
-        )
+class ThroughTemperatures(Nesting):
+    """An operation that goes through temperatures, with updates at each of them.
 
-
-def check_inner(
-    operations: tuple[Operation, ...], is_allowed: Callable[[Operation], bool], *, right: str
-) -> None:
-    """Raise ValueError unless there are inner operations, all of them allowed and without "auto".
-
-    right  the requirement in words, for the error
+    inverse_temperatures  1 and then descending numbers; they multiply the inverse temperature of the run
     """
-    if not operations:
-        raise ValueError("operations: must name at least one operation, got none")
-    for operation in unrolled(operations):
-        if not is_allowed(operation):
-            raise ValueError(f"operations: {right}, got {operation.op}")
-    for tunable in automatic(operations):
-        raise ValueError(f'operations: must have steps and stepsizes as numbers, got "auto" in {tunable.op}')
 
+    inverse_temperatures: tuple[float, ...]
+    is_tempering: ClassVar[bool] = True
+    undivided: ClassVar[str] = (
+        "needs all cases in one place; leave out data.parts, or sample at one temperature"
+    )
 
-def describe_ladder(inverse_temperatures: tuple[float, ...]) -> str:
-    """List the inverse temperatures in one line."""
-    return f"inverse temperatures {', '.join(f'{b:g}' for b in inverse_temperatures)}"
+    def check(self, is_allowed: Callable[[Operation], bool], *, right: str) -> None:
+        """Raise ValueError unless the temperatures descend, and all inner operations are numbers and allowed.
+
+        right  the requirement on operations in words, for the error
+        """
+        b = self.inverse_temperatures
+        is_descending = len(b) >= 2 and all(one > next_one for one, next_one in itertools.pairwise(b))
+        if not (is_descending and b[0] == 1 and b[-1] >= 0):
+            raise ValueError(
+                f"inverse_temperatures: must begin with 1 and descend, to 0 at the lowest, got {list(b)}"
+            )
+        if len(b) > _MOST_LEVELS:
+            raise ValueError(f"inverse_temperatures: must have at most {_MOST_LEVELS} levels, got {len(b)}")
+        self.check_operations()
+        for operation in unrolled(self.operations):
+            if not is_allowed(operation):
+                raise ValueError(f"operations: {right}, got {operation.op}")
+        for tunable in automatic(self.operations):
+            raise ValueError(
+                f'operations: must have steps and stepsizes as numbers, got "auto" in {tunable.op}'
+            )
+
+    def describe_ladder(self) -> str:
+        """List the inverse temperatures in one line."""
+        return f"{self.op}: inverse temperatures {', '.join(f'{b:g}' for b in self.inverse_temperatures)}"
 
 
 def taken(state: ChainState, streams: Streams, chosen: Array) -> tuple[ChainState, Streams]:
     """Return the state and streams of the chains that `chosen` selects, by a mask or by indices."""
-    part = ChainState(state.position[chosen], state.momentum[chosen], state.precisions[chosen])
-    return part, replace(streams, chains=streams.chains[chosen])
-
-
-def put_back(state: ChainState, part: ChainState, chosen: Array) -> ChainState:
-    """Return a copy of the state with the chains that `chosen` selects replaced by the chains of `part`."""
-    whole = ChainState(state.position.copy(), state.momentum.copy(), state.precisions.copy())
-    whole.position[chosen] = part.position
-    whole.momentum[chosen] = part.momentum
-    whole.precisions[chosen] = part.precisions
-    return whole
+    return state.of_chains(chosen), replace(streams, chains=streams.chains[chosen])

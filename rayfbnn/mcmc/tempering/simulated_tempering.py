@@ -18,11 +18,8 @@ from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning, gradient_eva
 from rayfbnn.mcmc.schedule import ExcursionInfo, build_iteration
 from rayfbnn.mcmc.tempering.inner import (
     LAST_STAGE,
+    ThroughTemperatures,
     at_stage,
-    check_inner,
-    check_ladder,
-    describe_ladder,
-    put_back,
     taken,
 )
 from rayfbnn.state import Advance, ChainState, TemperedTarget, Update
@@ -32,10 +29,9 @@ Direction: TypeAlias = Literal["random", "persistent"]
 
 
 @dataclass(frozen=True)
-class SimulatedTempering(Operation):
+class SimulatedTempering(ThroughTemperatures):
     """A walk among temperatures that ends when it is back at the temperature of the run.
 
-    inverse_temperatures  1 and then descending numbers; they multiply the inverse temperature of the run
     log_weights           a weight for each level, close to minus its log normaliser; only differences count
     operations            the updates at each step of the walk
     direction             "random": drawn for each step; "persistent": kept until a step is rejected
@@ -46,11 +42,13 @@ class SimulatedTempering(Operation):
     operations: tuple[Operation, ...]
     direction: Direction = "random"
     op: ClassVar[str] = "simulated-tempering"
-    is_tempering: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_ladder(self.inverse_temperatures)
+        self.check(
+            lambda operation: operation.is_exact and not operation.is_tempering,
+            right="must be exact and must not be tempering operations themselves",
+        )
         if len(self.log_weights) != len(self.inverse_temperatures):
             raise ValueError(
                 f"log_weights: must have one number for each of the {len(self.inverse_temperatures)}"
@@ -58,16 +56,6 @@ class SimulatedTempering(Operation):
             )
         if not all(math.isfinite(weight) for weight in self.log_weights):
             raise ValueError(f"log_weights: must be finite numbers, got {list(self.log_weights)}")
-        check_inner(
-            self.operations,
-            lambda operation: operation.is_exact and not operation.is_tempering,
-            right="must be exact and must not be tempering operations themselves",
-        )
-
-    @property
-    def inner(self) -> tuple[Operation, ...]:
-        """The updates at each step of the walk."""
-        return self.operations
 
     def build(self, context: BuildContext) -> Update:
         """Bind `simulated_tempering` to the target and its settings."""
@@ -93,17 +81,10 @@ class SimulatedTempering(Operation):
         n_steps = n_levels if self.direction == "random" else 2 * n_levels - 1
         return gradient_evaluations(self.operations) * n_steps
 
-    def why_undivided(self) -> str | None:
-        """Return that densities at other temperatures need all cases."""
-        return (
-            "simulated-tempering needs all cases in one place; leave out data.parts, or sample at one"
-            " temperature"
-        )
-
     def description(self) -> str:
         """List the temperatures of the walk, and say if its direction persists."""
         how = "" if self.direction == "random" else ", in a direction that is kept until a step is rejected"
-        return f"simulated-tempering: {describe_ladder(self.inverse_temperatures)}{how}, at each step:"
+        return f"{self.describe_ladder()}{how}, at each step:"
 
 
 def simulated_tempering(
@@ -163,8 +144,7 @@ def simulated_tempering(
         diverged[places] += info.diverged
         is_back = level == 0
         if bool(is_back.any()):
-            arrived, _ = taken(current, random, is_back)
-            state = put_back(state, arrived, places[is_back])
+            state = state.with_chains(current.of_chains(is_back), places[is_back])
             current, random = taken(current, random, ~is_back)
             places, level, direction = places[~is_back], level[~is_back], direction[~is_back]
             if len(places) == 0:

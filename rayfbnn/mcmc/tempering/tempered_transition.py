@@ -13,38 +13,29 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
 from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning, gradient_evaluations, unrolled
 from rayfbnn.mcmc.schedule import Iteration, build_iteration
-from rayfbnn.mcmc.tempering.inner import at_stage, check_inner, check_ladder, describe_ladder
+from rayfbnn.mcmc.tempering.inner import ThroughTemperatures, at_stage
 from rayfbnn.state import Advance, ChainState, HMCInfo, TemperedTarget, Update
 from rayfbnn.streams import Purpose, Streams
 
 
 @dataclass(frozen=True)
-class TemperedTransition(Operation):
+class TemperedTransition(ThroughTemperatures):
     """A proposal that goes through higher temperatures: up the ladder and down again.
 
-    inverse_temperatures  1 and then descending numbers; they multiply the inverse temperature of the run
     operations            the updates at each level; they must be reversible
     """
 
     inverse_temperatures: tuple[float, ...]
     operations: tuple[Operation, ...]
     op: ClassVar[str] = "tempered-transition"
-    is_tempering: ClassVar[bool] = True
     has_energy_change: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_ladder(self.inverse_temperatures)
-        check_inner(
-            self.operations,
+        self.check(
             lambda operation: operation.is_reversible,
             right="must be reversible, such as sample-sigmas, heatbath, hybrid or metropolis",
         )
-
-    @property
-    def inner(self) -> tuple[Operation, ...]:
-        """The updates at each level."""
-        return self.operations
 
     def build(self, context: BuildContext) -> Update:
         """Bind `tempered_transition` to the target and its settings."""
@@ -62,16 +53,9 @@ class TemperedTransition(Operation):
         n_levels = len(self.inverse_temperatures) - 1
         return 2 * n_levels * gradient_evaluations(self.operations)
 
-    def why_undivided(self) -> str | None:
-        """Return that densities at other temperatures need all cases."""
-        return (
-            "tempered-transition needs all cases in one place; leave out data.parts, or sample at one"
-            " temperature"
-        )
-
     def description(self) -> str:
         """List the temperatures of the ladder."""
-        return f"tempered-transition: {describe_ladder(self.inverse_temperatures)}, at each on the way:"
+        return f"{self.describe_ladder()}, at each on the way:"
 
 
 def tempered_transition(

@@ -11,8 +11,7 @@ import pytest
 from rayfbnn.approximate.variational import Variational, VariationalFit
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.cpu.advance import CompiledAdvance
-from rayfbnn.kernels.cpu.compiled_module import instruction_sets
-from rayfbnn.kernels.cpu.streams import CompiledStreams
+from rayfbnn.kernels.cpu.compiled_module import CompiledStreams, instruction_sets
 from rayfbnn.mcmc.sghmc import sghmc
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.sampled import SampledPosterior

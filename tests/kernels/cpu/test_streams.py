@@ -7,7 +7,7 @@ import pytest
 
 from rayfbnn.kernels.choose import streams_class
 from rayfbnn.kernels.cpu import compiled_module
-from rayfbnn.kernels.cpu.streams import CompiledStreams
+from rayfbnn.kernels.cpu.compiled_module import CompiledStreams
 from rayfbnn.streams import MAX_SEED, Purpose, Streams
 
 pytestmark = pytest.mark.skipif(not compiled_module.has_uniforms(), reason="the extension is not installed")

@@ -15,8 +15,7 @@ from rayfbnn.kernels.backend import Compiled, NotCovered
 from rayfbnn.kernels.cuda.advance import CudaBackend
 from rayfbnn.kernels.cuda.generate import source_of
 from rayfbnn.kernels.cuda.launch_plan import wide_plan
-from rayfbnn.kernels.network_plan import NetworkPlan
-from rayfbnn.kernels.planning import plan_of
+from rayfbnn.kernels.network_plan import NetworkPlan, plan_of
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.sampled import SampledPosterior

@@ -13,8 +13,7 @@ from rayfbnn.kernels.cuda.build import Build, CudaFunction
 from rayfbnn.kernels.cuda.cublas import _stored
 from rayfbnn.kernels.cuda.forward import _stacked, tile_size
 from rayfbnn.kernels.cuda.launch_plan import few_outputs_plan
-from rayfbnn.kernels.network_plan import NetworkPlan
-from rayfbnn.kernels.planning import plan_of
+from rayfbnn.kernels.network_plan import NetworkPlan, plan_of
 from rayfbnn.mcmc import leapfrog
 from tests.support.kernels.networks import Start, small
 from tests.support.marks import long_but

@@ -19,8 +19,7 @@ from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda.chip import ChipKernels
 from rayfbnn.kernels.cuda.launch_plan import TILES, LaunchPlan, block_bytes
 from rayfbnn.kernels.cuda.streams import DeviceStreams
-from rayfbnn.kernels.network_plan import NetworkPlan
-from rayfbnn.kernels.planning import plan_of
+from rayfbnn.kernels.network_plan import NetworkPlan, plan_of
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.likelihood.binary import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable

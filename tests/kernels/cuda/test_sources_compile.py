@@ -22,8 +22,7 @@ from rayfbnn.kernels.cuda.launch_plan import (
     wide_plan,
 )
 from rayfbnn.kernels.cuda.reducing import reduction_plan
-from rayfbnn.kernels.network_plan import NetworkPlan
-from rayfbnn.kernels.planning import hazard_starts, plan_of, plan_of_predictions
+from rayfbnn.kernels.network_plan import NetworkPlan, hazard_starts, plan_of, plan_of_predictions
 from rayfbnn.model.integrated import marginal
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support.kernels import reductions, register_table

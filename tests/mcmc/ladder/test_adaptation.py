@@ -12,8 +12,7 @@ import pytest
 
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.ladder import starts
-from rayfbnn.mcmc.ladder.adaptation import Plan, adapted, first_settings, moved
-from rayfbnn.mcmc.ladder.measured import Measured
+from rayfbnn.mcmc.ladder.adaptation import Measured, Plan, adapted, first_settings, moved
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, started
 from rayfbnn.mcmc.operation import Settings
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, SampleSigmas

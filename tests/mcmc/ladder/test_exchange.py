@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc.ladder.exchange import exchange, tried
+from rayfbnn.mcmc.ladder.iteration import exchange, tried
 from rayfbnn.mcmc.ladder.records import LadderState, rows_of, started
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose

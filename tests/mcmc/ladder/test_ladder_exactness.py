@@ -13,10 +13,9 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc.ladder.bennett import LogRatios, bennett
-from rayfbnn.mcmc.ladder.evidence import log_weights_of_level
 from rayfbnn.mcmc.ladder.iteration import build
-from rayfbnn.mcmc.ladder.path import Path
-from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, rows_of, started
+from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, Path, rows_of, started
+from rayfbnn.mcmc.ladder.starts import log_weights_of_level
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
 from rayfbnn.mcmc.tempering.annealing import Normaliser, inverse_temperatures, normaliser

@@ -11,11 +11,11 @@ from rayfbnn.arrays import to_host
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda import advance as cuda
 from rayfbnn.kernels.cuda import launch_plan
+from rayfbnn.mcmc.automatic import fixed_point_sums
+from rayfbnn.mcmc.ladder.adaptation import Measured
 from rayfbnn.mcmc.ladder.iteration import LadderIteration, build
-from rayfbnn.mcmc.ladder.measured import Measured
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, rows_of, started
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
-from rayfbnn.mcmc.tuning.measuring import fixed_point_sums
 from rayfbnn.model.ladder_path import path_of
 from rayfbnn.streams import Streams
 from tests.support.ladder.posteriors import posterior_of

@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc.one_at_a_time import metropolis_1, slice_1
+from rayfbnn.mcmc import metropolis, slice_1
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Metropolis1, Slice1
 from rayfbnn.selftest.pivots import ks_p_value
@@ -82,17 +82,17 @@ def test_exact_draws_stay_exact_at_length(name: str) -> None:
 
 # Each mutant: (module, source, replacement, the configuration that must show it).
 MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
-    "sign": (metropolis_1, "energy_change < threshold", "-energy_change < threshold", "metropolis-1"),
-    "accepts_all": (metropolis_1, "energy_change < threshold[:, turn]", "energy_change < 9", "metropolis-1"),
-    "one_sided": (metropolis_1, "normal[:, turn]", "(normal[:, turn] + 0.1)", "metropolis-1"),
-    "half_energy": (metropolis_1, "energy_change < thr", "0.8 * energy_change < thr", "metropolis-1"),
+    "sign": (metropolis, "energy_change < threshold", "-energy_change < threshold", "metropolis-1"),
+    "accepts_all": (metropolis, "energy_change < threshold[:, turn]", "energy_change < 9", "metropolis-1"),
+    "one_sided": (metropolis, "normal[:, turn]", "(normal[:, turn] + 0.1)", "metropolis-1"),
+    "half_energy": (metropolis, "energy_change < thr", "0.8 * energy_change < thr", "metropolis-1"),
     "stale_energy": (
-        metropolis_1,
+        metropolis,
         "energy = xp.where(accepted, proposal_energy, energy)",
         "energy = energy",
         "metropolis-1 of three",
     ),
-    "one_decision": (metropolis_1, "threshold[:, turn]", "threshold[:, 0]", "metropolis-1 of three"),
+    "one_decision": (metropolis, "threshold[:, turn]", "threshold[:, 0]", "metropolis-1 of three"),
     "slice_fixed_level": (slice_1, "energy + above[:, turn]", "energy + 1", "slice-1"),
     "slice_low_level": (slice_1, "energy + above[:, turn]", "energy + 0.8 * above[:, turn]", "slice-1"),
     "slice_centred": (slice_1, "width * below[:, turn]", "width / 2", "slice-1 of one width"),
@@ -220,12 +220,12 @@ def test_the_new_value_lies_in_the_slice_and_anywhere_in_it() -> None:
 def test_metropolis_proposals_of_single_parameters_are_normal() -> None:
     state, streams = start(5_000)
     still = ChainState(np.zeros((5_000, 3)), state.momentum, state.precisions)
-    after, info = metropolis_1.metropolis_1(still, streams, target=gaussian(3), stepsize=1e-6)
+    after, info = metropolis.metropolis_1(still, streams, target=gaussian(3), stepsize=1e-6)
     assert info.accepted.mean() > 0.9999
     assert ks_p_value(scipy.special.ndtr(after.position / 1e-6)) > 1e-5
 
 
-@pytest.mark.parametrize("update", [metropolis_1.metropolis_1, slice_1.slice_1])
+@pytest.mark.parametrize("update", [metropolis.metropolis, slice_1.slice_1])
 def test_one_parameter_at_random_changes_one_uniformly(update) -> None:
     state, streams = start(6_000)
     after, _ = update(state, streams, target=BANANA, stepsize=0.5, random=True)
@@ -236,7 +236,7 @@ def test_one_parameter_at_random_changes_one_uniformly(update) -> None:
     assert after.momentum is state.momentum
 
 
-@pytest.mark.parametrize("update", [metropolis_1.metropolis_1, slice_1.slice_1])
+@pytest.mark.parametrize("update", [metropolis.metropolis, slice_1.slice_1])
 def test_chains_do_not_depend_on_their_batch(update) -> None:
     state, streams = start(8)
     together, _ = update(state, streams, target=BANANA, stepsize=0.6, stepsize_jitter=-1.0)
@@ -249,7 +249,7 @@ def test_chains_do_not_depend_on_their_batch(update) -> None:
         assert np.array_equal(alone.position, together.position[one_chain])
 
 
-@pytest.mark.parametrize("update", [metropolis_1.metropolis_1, slice_1.slice_1])
+@pytest.mark.parametrize("update", [metropolis.metropolis, slice_1.slice_1])
 def test_an_impossible_starting_energy_stops_and_names_the_chain(update) -> None:
     state, streams = start(4)
     state.position[1, 0] = np.nan

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rayfbnn.mcmc import automatic as tuning
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.automatic import Measured, Probe
 from rayfbnn.mcmc.operation import Settings, Tuning, automatic
 from rayfbnn.mcmc.operations import Heatbath, Hybrid
-from rayfbnn.mcmc.trajectories import trajectory_length
-from rayfbnn.mcmc.tuning import choosing, measuring
-from rayfbnn.mcmc.tuning.measuring import Measured, Probe
 from rayfbnn.state import Trajectory
 from tests.support.kernels.networks import end_of
 from tests.support.mutants import mutant
@@ -37,7 +36,7 @@ def test_the_settings_found_are_accepted_at_the_target_rate(target: Any, steps: 
     operation = Hybrid(steps=steps, stepsize="auto", stepsize_jitter=-0.1)
     _, settings, state, number = tuned(target, operation)
     assert frozen(target, operation, settings, state, number) == pytest.approx(
-        choosing.TARGET_ACCEPTANCE, abs=0.06
+        tuning.TARGET_ACCEPTANCE, abs=0.06
     )
 
 
@@ -47,7 +46,7 @@ def test_stepsizes_are_smaller_where_trajectories_diverge(target: Any) -> None:
     operation = Hybrid(steps="auto", stepsize="auto", stepsize_jitter=-0.1)
     rounds, settings, state, number = tuned(target, operation)
     assert sum(measured.diverged for measured in rounds[-10:]) <= 16
-    assert frozen(target, operation, settings, state, number) > choosing.TARGET_ACCEPTANCE - 0.06
+    assert frozen(target, operation, settings, state, number) > tuning.TARGET_ACCEPTANCE - 0.06
 
 
 def test_a_diverged_trajectory_counts_as_twenty_rejections() -> None:
@@ -56,7 +55,7 @@ def test_a_diverged_trajectory_counts_as_twenty_rejections() -> None:
     plain = [Measured(100, (5,), (acceptance * ONE,)) for acceptance in (70, 90, -10)]
     operation = Hybrid(steps=5, stepsize="auto")
     for n in (1, 2, 3):
-        assert choosing.settings_after(rounds[:n], operation, n_rounds=12) == choosing.settings_after(
+        assert tuning.settings_after(rounds[:n], operation, n_rounds=12) == tuning.settings_after(
             plain[:n], operation, n_rounds=12
         )
 
@@ -86,7 +85,7 @@ def test_a_stepsize_or_a_length_that_is_given_stays() -> None:
 
 
 def test_a_trajectory_measures_what_shorter_ones_would_do() -> None:
-    assert difference_from_separate_trajectories(measuring) < 1e-10
+    assert difference_from_separate_trajectories(tuning) < 1e-10
 
 
 def difference_from_separate_trajectories(module: ModuleType) -> float:
@@ -124,11 +123,11 @@ def difference_from_separate_trajectories(module: ModuleType) -> float:
     ],
 )
 def test_a_mutant_of_the_probe_is_seen(bug: tuple[str, str]) -> None:
-    assert difference_from_separate_trajectories(mutant(measuring, bug)) > 1e-3
+    assert difference_from_separate_trajectories(mutant(tuning, bug)) > 1e-3
 
 
 def test_sums_without_their_fractions_are_seen() -> None:
-    wrong = mutant(measuring, ("(int(a) << BITS) + int(b)", "(int(a) << BITS)"))
+    wrong = mutant(tuning, ("(int(a) << BITS) + int(b)", "(int(a) << BITS)"))
     assert difference_from_separate_trajectories(wrong) > 1e-3
 
 
@@ -196,7 +195,7 @@ def dual_averaging(values: list[float], start: float) -> tuple[float, float]:
 
 
 def test_stepsizes_are_those_of_dual_averaging_begun_anew_twice() -> None:
-    assert difference_from_dual_averaging(choosing) < 1e-12
+    assert difference_from_dual_averaging(tuning) < 1e-12
 
 
 def difference_from_dual_averaging(module: ModuleType) -> float:
@@ -226,7 +225,7 @@ def difference_from_dual_averaging(module: ModuleType) -> float:
     ],
 )
 def test_a_mutant_of_dual_averaging_is_seen(bug: tuple[str, str]) -> None:
-    assert difference_from_dual_averaging(mutant(choosing, bug)) > 1e-3
+    assert difference_from_dual_averaging(mutant(tuning, bug)) > 1e-3
 
 
 def curve(**by_quantity: list[float]) -> Measured:
@@ -256,7 +255,7 @@ def curve(**by_quantity: list[float]) -> Measured:
 def test_the_length_is_that_of_the_most_effective_draws_of_the_slowest_quantity(
     measured: Measured, best: int
 ) -> None:
-    assert choosing._best_length([measured], 64) == best
+    assert tuning._best_length([measured], 64) == best
 
 
 @pytest.mark.parametrize(
@@ -278,21 +277,21 @@ def test_a_mutant_of_the_choice_of_length_is_seen(bug: tuple[str, str], measured
         replace(quiet, squares=(100 * ONE, ONE)),  # b's variance is a hundredth
         curve(a=[1.2, 1.6]),
     ]
-    assert choosing._best_length([curves[measured]], 64) == best
-    assert mutant(choosing, bug)._best_length([curves[measured]], 64) != best
+    assert tuning._best_length([curves[measured]], 64) == best
+    assert mutant(tuning, bug)._best_length([curves[measured]], 64) != best
 
 
 def test_rounds_that_went_less_far_do_not_hide_what_others_saw() -> None:
     far, near = curve(a=[0.1, 0.4, 1.6]), curve(a=[0.1, 0.4])
-    assert choosing._best_length([near, far, near], 4) == 16
+    assert tuning._best_length([near, far, near], 4) == 16
 
 
 def test_measured_trajectories_are_counted_with_all_their_steps() -> None:
     settings = {AUTOMATIC: Settings(stepsize=0.1, steps=4, longest=32)}
-    assert trajectory_length(AUTOMATIC, Tuning(settings, is_measured=True)) == 32
-    assert trajectory_length(AUTOMATIC, Tuning(settings)) == 4
-    assert trajectory_length(AUTOMATIC, Tuning({})) == trajectory_length(AUTOMATIC, None) == 0
-    assert trajectory_length(replace(AUTOMATIC, steps=7), Tuning(settings, is_measured=True)) == 7
+    assert AUTOMATIC.length(Tuning(settings, is_measured=True)) == 32
+    assert AUTOMATIC.length(Tuning(settings)) == 4
+    assert AUTOMATIC.length(Tuning({})) == AUTOMATIC.length(None) == 0
+    assert replace(AUTOMATIC, steps=7).length(Tuning(settings, is_measured=True)) == 7
 
 
 def test_sums_of_two_measurements_go_as_far_as_the_shorter() -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
+from rayfbnn.mcmc import automatic as tuning
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import stepsizes
+from rayfbnn.mcmc.automatic import Measured
 from rayfbnn.mcmc.operations import Hybrid
 from rayfbnn.mcmc.stepsizes import group_sizes, of_coordinates, scales_from
-from rayfbnn.mcmc.tuning import choosing
-from rayfbnn.mcmc.tuning.measuring import Measured
 from tests.support.mutants import mutant
 from tests.support.problems import problem
 from tests.support.problems import streams as problem_streams
@@ -106,7 +106,7 @@ IN_ROUNDS = pytest.approx([0, 0, QUARTER, QUARTER, HALF, HALF, HALF, HALF])
 
 
 def test_scales_follow_from_the_later_rounds_before_a_quarter_and_half_of_all() -> None:
-    assert scales_of_rounds(choosing) == IN_ROUNDS
+    assert scales_of_rounds(tuning) == IN_ROUNDS
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_scales_follow_from_the_later_rounds_before_a_quarter_and_half_of_all() 
     ],
 )
 def test_a_mutant_of_when_scales_are_set_is_seen(bug: tuple[str, str]) -> None:
-    assert scales_of_rounds(mutant(choosing, bug)) != IN_ROUNDS
+    assert scales_of_rounds(mutant(tuning, bug)) != IN_ROUNDS
 
 
 @pytest.mark.parametrize("over", [None, ("precisions",), ("outputs",), ("outputs", "precisions")])

@@ -13,7 +13,7 @@ import scipy.stats
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.kernels.planning import plan_of
+from rayfbnn.kernels.network_plan import plan_of
 from rayfbnn.model import prior
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec

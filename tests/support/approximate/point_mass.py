@@ -6,9 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rayfbnn.approximate.approximation import Approximation, Fit, FitTarget, State, StepInfo
+from rayfbnn.approximate.approximation import (
+    DRAWS,
+    Approximation,
+    Fit,
+    FitTarget,
+    Limits,
+    State,
+    StepInfo,
+    key,
+)
 from rayfbnn.approximate.distributions import Points
-from rayfbnn.approximate.keys import DRAWS, Limits, key
 from rayfbnn.approximate.target_protocols import ApproximatedTarget
 from rayfbnn.arrays import array_namespace
 from rayfbnn.state import Advance

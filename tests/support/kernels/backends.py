@@ -15,9 +15,8 @@ from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda.advance import CudaAdvance, CudaBackend
 from rayfbnn.kernels.cuda.chip import ChipKernels
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, block_bytes
-from rayfbnn.kernels.network_plan import NetworkPlan
-from rayfbnn.kernels.planning import plan_of
-from rayfbnn.kernels.target_cache import KernelTarget
+from rayfbnn.kernels.network_plan import NetworkPlan, plan_of
+from rayfbnn.kernels.numbers import KernelTarget
 from rayfbnn.mcmc.hybrid import WholeHybrid
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Target, Trajectory

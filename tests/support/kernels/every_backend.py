@@ -21,7 +21,7 @@ from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, block_bytes
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.network_plan import NetworkPlan
-from rayfbnn.kernels.target_cache import KernelTarget, posterior_behind
+from rayfbnn.kernels.numbers import KernelTarget, posterior_behind
 from rayfbnn.model.integrated import WithoutOutputs, WithoutPrecisions, marginal
 from rayfbnn.model.regression import Regression
 from rayfbnn.model.sampled import SampledPosterior

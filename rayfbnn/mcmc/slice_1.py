@@ -12,7 +12,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
-from rayfbnn.mcmc.one_at_a_time.coordinates import Line, describe_turns, turns
+from rayfbnn.mcmc.metropolis import ONE_AT_A_TIME, Line, describe_turns, turns
 from rayfbnn.mcmc.operation import BuildContext, Operation
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
 from rayfbnn.state import ChainState, Target, Update
@@ -41,6 +41,7 @@ class Slice1(Operation):
     random: bool = False
     doubling: bool = False
     op: ClassVar[str] = "slice-1"
+    undivided: ClassVar[str] = ONE_AT_A_TIME
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -58,13 +59,6 @@ class Slice1(Operation):
             stepsize_jitter=self.stepsize_jitter,
             random=self.random,
             doubling=self.doubling,
-        )
-
-    def why_undivided(self) -> str | None:
-        """Return that each parameter would have to wait for every part."""
-        return (
-            "slice-1 computes energies for one parameter after another, and would have to wait for every part"
-            " each time; leave out data.parts, or use metropolis or hybrid"
         )
 
     def description(self) -> str:

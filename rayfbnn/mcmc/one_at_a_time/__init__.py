@@ -1,1 +1,0 @@
-"""Updates that change one parameter at a time."""

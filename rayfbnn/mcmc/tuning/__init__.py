@@ -1,1 +1,0 @@
-"""Tuning of trajectories by measurements in rounds, pooled over all chains."""
