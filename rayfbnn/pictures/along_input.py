@@ -218,6 +218,8 @@ def relevance_panels(run: Draws, at_most: int) -> list[Panel]:
     for group in relevance_groups(run):
         of_group = of_inputs(all_sigmas, group)
         shown = _largest(of_group, at_most)
+        if not shown:  # no input is connected
+            continue
         where = "the outputs" if group == "io" else f"hidden layer {group[2:]}"
         more = f", the {len(shown)} largest of {len(of_group)}" if len(shown) < len(of_group) else ""
         longest = max(map(len, all_shortened(list(shown))))

@@ -46,8 +46,9 @@ def picture(comparison: Comparison, runs: Mapping[str, Draws], path: str | Path)
             (_draw_times, (), "Score by time: higher is better"),
         )
     ]
-    bands = [_band(name, runs[name], place) for place, name in enumerate(rows)]
-    parts = [panels, bands] if first.data.n_inputs == 1 else [panels]
+    parts = [panels]
+    if first.data.n_inputs == 1:
+        parts.append([_band(name, runs[name], place) for place, name in enumerate(rows)])
     return arrange(path, *parts, columns=_COLUMNS)
 
 
