@@ -11,6 +11,8 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.errors import ConfigError
+from rayfbnn.store import store as of_store
+from rayfbnn.store.appending import append
 from rayfbnn.store.store import Store
 from tests.support.small import small_spec
 
@@ -162,16 +164,16 @@ def test_a_link_is_followed_and_permissions_stay(folder: Path, tmp_path: Path) -
 def test_draws_that_are_cut_short_leave_no_store(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, error: type[BaseException]
 ) -> None:
-    commit, n_commits = Store.commit, 0
+    n_commits = 0
 
     def second_fails(*arguments: Any) -> Any:
         nonlocal n_commits
         n_commits += 1
         if n_commits == 2:
             raise error
-        return commit(*arguments)
+        return append(*arguments)
 
-    monkeypatch.setattr(Store, "commit", second_fails)
+    monkeypatch.setattr(of_store, "append", second_fails)
     draws = {"draws": 10, "set": ["data.standardize=[]", "model.noise=10"]}
     with pytest.raises(error):
         getattr(api, verb)(small_spec(tmp_path), tmp_path / "new.zarr", **draws)
