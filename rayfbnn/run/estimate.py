@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.ladder.adaptation import first_settings
@@ -52,26 +52,26 @@ def iterations_by_phase(spec: RunSpec, first: int, last: int) -> dict[int, int]:
     return counts
 
 
+@dataclass(frozen=True)
 class Pace:
-    """The seconds that a worker took for the iterations of each phase, taken from blocks or their records."""
+    """The seconds that a worker took for the iterations of each phase, taken from blocks or their records.
 
-    def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}
-        self._iterations: dict[int, int] = {}
+    In a phase that tunes, only the iterations of its latest round count, because each has other settings.
+
+    phases  the round of tuning, the seconds, and the number of iterations of each phase
+    """
+
+    phases: Mapping[int, tuple[int | None, float, int]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Return True if any iterations have been seen."""
-        return any(self._iterations.values())
+        return any(iterations for _, _, iterations in self.phases.values())
 
-    def add(self, phase: int, seconds: float, iterations: int) -> None:
-        """Add iterations of a phase, and the seconds that they took."""
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
-        self._iterations[phase] = self._iterations.get(phase, 0) + iterations
-
-    def forget(self, phase: int) -> None:
-        """Forget the times of a phase, because its iterations take a different time from now on."""
-        self._seconds.pop(phase, None)
-        self._iterations.pop(phase, None)
+    def after(self, phase: int, seconds: float, iterations: int, tuning_round: int | None) -> Pace:
+        """Return the pace after more iterations of a phase, and the seconds that they took."""
+        known = self.phases.get(phase)
+        _, before, n = known if known is not None and known[0] == tuning_round else (None, 0.0, 0)
+        return Pace({**self.phases, phase: (tuning_round, before + seconds, n + iterations)})
 
     def seconds_of(self, spec: RunSpec, times: list[float], first: int, last: int) -> tuple[float, bool]:
         """Return the seconds that one worker needs for some iterations, and whether all phases are known.
@@ -83,77 +83,90 @@ class Pace:
         first, last  numbers of the first and last iteration
         times        relative times of an iteration of each phase
         """
-        counts = iterations_by_phase(spec, first, last)
-        seen = [phase for phase, count in self._iterations.items() if count]
+        of_one = {phase: seconds / n for phase, (_, seconds, n) in self.phases.items() if n}
         total, is_known = 0.0, True
-        for phase, count in counts.items():
-            if phase in seen:
-                total += count * self._seconds[phase] / self._iterations[phase]
-            elif seen and spec.fit is None:
-                latest = max(seen)
-                of_latest = self._seconds[latest] / self._iterations[latest]
-                total += count * of_latest * times[phase] / times[latest]
+        for phase, count in iterations_by_phase(spec, first, last).items():
+            if phase in of_one:
+                total += count * of_one[phase]
+            elif of_one and spec.fit is None:
+                latest = max(of_one)
+                total += count * of_one[latest] * times[phase] / times[latest]
             else:
                 is_known = False
         return total, is_known
 
 
+def round_with_own_pace(store: Store, iteration: int) -> int | None:
+    """Return the number of the round of tuning that an iteration is in; None outside of rounds.
+
+    Rounds that tune the chains of ladders have few iterations, and change their time by little. They count as
+    one.
+    """
+    current = round_of(store.tuning.rounds, iteration)
+    if current is None or (store.spec.ladder is not None and current.of == "operations"):
+        return None
+    return current.number
+
+
+def n_at_work(commits: Sequence[tuple[float, float]]) -> int:
+    """Return how many batches are at work at once: the number that committed during the newest block.
+
+    Each worker commits one block in the time that a block takes.
+
+    commits  the time of the last commit of each batch, and the seconds that its block took
+    """
+    newest, seconds = max(commits, default=(0.0, 0.0))
+    return max(1, sum(newest - when < 0.99 * seconds for when, _ in commits))
+
+
 class Estimate:
     """Rates and the time left, estimated from the Progress seen in this run.
 
-    The remaining iterations of a batch take its worker a known time. If batches wait for workers or for each
-    other, this time is multiplied by the number of incomplete batches over the average number at work.
+    The remaining iterations of a batch take its worker a known time. If batches wait for workers, this time
+    is multiplied by the number of incomplete batches over the number at work.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         """Start without any Progress. `clock` returns the time in seconds."""
         self._store, self._word = store, word_for_chains(store)
         self._clock = clock
-        self._started = math.nan  # time at which the first block began
         total = store.spec.total_iterations
         self._unfinished = {n for n, done in enumerate(store.all_progress()) if done.iteration < total}
         self._latest: dict[int, Progress] = {}  # by batch
-        self._paces: dict[int, Pace] = {}  # by batch
-        self._rounds: dict[int, int | None] = {}  # tuning round, by batch
-        self._busy_seconds = 0.0  # total over all workers
+        self._paces: dict[int, Pace] = {}  # of finished blocks, by batch
+        self._committed: dict[int, tuple[float, float]] = {}  # time and seconds of the last block, by batch
         self._times: list[float] = []  # relative times of an iteration of each phase, once known
         self._commits: list[float] = []  # seconds of the commits of blocks in rounds of tuning
 
     def hear(self, progress: Progress) -> None:
         """Record the progress of a batch. This is cheap enough for every iteration, unlike `row`."""
-        if not self._latest:
-            self._started = self._clock() - progress.seconds
         before = self._latest.get(progress.batch)
-        if before is None or not _is_of_one_block(before, progress):
-            self._begin_block(progress)
-            seconds, iterations = progress.seconds, progress.block_iterations
-        else:
-            seconds = progress.seconds - before.seconds
-            iterations = progress.block_iterations - before.block_iterations
-        commit = progress.commit_seconds if self._rounds[progress.batch] is not None else 0.0
-        # The clock of a commit ends a little later than that of its block.
-        self._paces[progress.batch].add(progress.phase, max(0.0, seconds - commit), iterations)
-        if commit:
-            self._commits.append(commit)
-        self._busy_seconds += seconds
+        if before is None or _start(before) != _start(progress):
+            # Settings change only between blocks. Looking them up at each iteration took a quarter as long as
+            # sampling the robot arm.
+            self._times = relative_times(self._store)
+        if before is not None and _start(progress) >= before.iteration:
+            self._paces[progress.batch] = self._pace(before)
         self._latest[progress.batch] = progress
+        if progress.committed:
+            self._committed[progress.batch] = self._clock(), progress.seconds
+            if progress.commit_seconds and round_of(self._store.tuning.rounds, _start(progress) + 1):
+                self._commits.append(progress.commit_seconds)
         if progress.is_complete:
             self._unfinished.discard(progress.batch)
+            del self._committed[progress.batch]
 
-    def _begin_block(self, progress: Progress) -> None:
-        """Look up the settings, which change only between blocks, and forget the pace of other settings.
+    def _pace(self, latest: Progress) -> Pace:
+        """Return the pace of a batch with its latest block.
 
-        Looking them up at each iteration took a quarter as long as sampling the robot arm.
+        The commits of rounds of tuning are left out. Their clock ends a little later than that of the block.
         """
-        self._times = relative_times(self._store)
-        current = round_of(self._store.tuning.rounds, progress.iteration - progress.block_iterations + 1)
-        number = None if current is None else current.number
-        pace = self._paces.setdefault(progress.batch, Pace())
-        if self._rounds.setdefault(progress.batch, number) != number:
-            # Rounds that tune the chains of ladders have few iterations, and change their time by little.
-            if self._store.spec.ladder is None or current is None or current.of != "operations":
-                pace.forget(progress.phase)
-            self._rounds[progress.batch] = number
+        first = _start(latest) + 1
+        seconds = latest.seconds
+        if round_of(self._store.tuning.rounds, first):
+            seconds = max(0.0, seconds - latest.commit_seconds)
+        pace, own_round = self._paces.get(latest.batch, Pace()), round_with_own_pace(self._store, first)
+        return pace.after(latest.phase, seconds, latest.block_iterations, own_round)
 
     def row(self, progress: Progress) -> dict[str, str]:
         """Record the progress of a batch, and return its texts by heading; the first names its chains."""
@@ -185,27 +198,21 @@ class Estimate:
         return "" if current is None else f", {round_words(rounds, current)}"
 
     def _left(self, progress: Progress) -> str:
-        spec = self._store.spec
-        pace = self._paces[progress.batch]
-        first, last = progress.iteration + 1, spec.total_iterations
-        seconds, is_known = pace.seconds_of(spec, self._times, first, last)
+        spec, first = self._store.spec, progress.iteration + 1
+        pace = self._pace(progress)
+        seconds, is_known = pace.seconds_of(spec, self._times, first, spec.total_iterations)
         if not is_known and (spec.fit is None or not seconds):
             return duration(math.nan)
         if self._commits:  # each round of tuning ends with one; they may take longer than its iterations
             n_commits = sum(one.last >= first for one in self._store.tuning.rounds)
             seconds += n_commits * statistics.fmean(self._commits)
-        n_waiting = len(self._unfinished) * (self._clock() - self._started)
-        share = max(1.0, n_waiting / self._busy_seconds) if self._busy_seconds > 0 else 1.0
+        n_workers = n_at_work([*self._committed.values()]) if self._committed else len(self._latest)
+        share = max(1.0, len(self._unfinished) / n_workers)
         return duration(seconds * share) + ("" if is_known else " plus the draws")
 
 
-def _is_of_one_block(before: Progress, after: Progress) -> bool:
-    """Return True if `after` is later in the same block.
-
-    If a worker died, its block starts again, and `after` has fewer iterations.
-    """
-    starts = [one.iteration - one.block_iterations for one in (before, after)]
-    return starts[0] == starts[1] and before.block_iterations <= after.block_iterations
+def _start(progress: Progress) -> int:
+    return progress.iteration - progress.block_iterations
 
 
 def _acceptance(share: float, *, is_warmup: bool) -> str:

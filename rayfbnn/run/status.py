@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rayfbnn.errors import StoreError
-from rayfbnn.run.estimate import Pace, iterations_by_phase, relative_times
+from rayfbnn.run.estimate import Pace, iterations_by_phase, n_at_work, relative_times, round_with_own_pace
 from rayfbnn.store.hierarchy import METADATA
 from rayfbnn.store.locking import has_lock_open, read_holder
 from rayfbnn.store.records import SECONDS, Record
-from rayfbnn.store.rounds import round_of, stage_words
+from rayfbnn.store.rounds import stage_words
 from rayfbnn.store.store import Store
 
 _RECENT = 5  # number of blocks that determine the speed of a batch in a phase
@@ -207,22 +207,20 @@ def _seconds_of_block(records: Sequence[Record]) -> float | None:
 
 
 def _pace(store: Store, records: Sequence[Record]) -> Pace:
-    """Return the seconds of the iterations of each phase, in the recent blocks of the phase.
-
-    In a phase that tunes, only blocks of its last round count, since each round has different settings.
-    """
-    pace, rounds = Pace(), store.tuning.rounds
+    """Return the seconds of the iterations of each phase, in the recent blocks of the phase."""
     left = dict.fromkeys(range(len(store.spec.phase)), _RECENT)  # blocks of each phase that may still count
-    tuned: dict[int, int] = {}  # the last round of each phase that tunes
+    recent: list[tuple[int, float, int, int | None]] = []
     for record in reversed(records):
         seconds = record.progress.last.get(SECONDS, math.nan)
         phases = iterations_by_phase(store.spec, record.first_iteration, record.progress.iteration)
-        current = round_of(rounds, record.first_iteration)
+        own_round = round_with_own_pace(store, record.first_iteration)
         for phase, count in phases.items():
-            is_of_round = current is None or tuned.setdefault(phase, current.number) == current.number
-            if left[phase] > 0 and is_of_round and math.isfinite(seconds):
-                pace.add(phase, seconds * count / record.n_iterations, count)
+            if left[phase] > 0 and math.isfinite(seconds):
+                recent.append((phase, seconds * count / record.n_iterations, count, own_round))
             left[phase] -= _n_blocks(record)
+    pace = Pace()
+    for block in reversed(recent):
+        pace = pace.after(*block)
     return pace
 
 
@@ -242,7 +240,8 @@ def _with_times_left(store: Store, courses: Sequence[_Course]) -> tuple[BatchSta
         return seconds if is_known else math.nan
 
     unfinished = [course for course in courses if course.status.iteration < total]
-    n_workers = _n_at_work(unfinished)
+    commits = [(one.committed, one.newest or 0.0) for one in unfinished if one.committed is not None]
+    n_workers = n_at_work(commits)
     all_together = sum(map(alone, unfinished)) / n_workers
     share = max(1.0, len(unfinished) / n_workers)
     statuses = []
@@ -252,19 +251,6 @@ def _with_times_left(store: Store, courses: Sequence[_Course]) -> tuple[BatchSta
         is_complete = course.status.iteration >= total
         statuses.append(replace(course.status, seconds_left=0.0 if is_complete else left))
     return tuple(statuses)
-
-
-def _n_at_work(courses: Sequence[_Course]) -> int:
-    """Return how many batches are at work at once: the number that committed during the newest block.
-
-    Each worker commits one block in the time that a block takes.
-    """
-    known = [course for course in courses if course.committed is not None]
-    if not known:
-        return 1
-    newest = max(known, key=lambda course: course.committed or 0.0)
-    began = (newest.committed or 0.0) - (newest.newest or 0.0)
-    return max(1, sum((course.committed or 0.0) > began for course in known))
 
 
 def _committed_at(store: Store, last: Record) -> float | None:
