@@ -239,11 +239,11 @@ _OF_CHAINS, _OF_ANNEALING, _OF_EXCHANGES = 2.0e-3, 3.4e-3, 2.8e-3  # an iteratio
 _OF_WEIGHT, _OF_UNIT = 0.07e-9, 1e-9  # at a case, in a gradient
 
 
-def usual_settings(spec: RunSpec, *, levels: int = _USUAL_LEVELS) -> LadderSettings:
-    """Return the settings of ladders before any are known, with this many levels if they are automatic."""
+def usual_settings(spec: RunSpec) -> LadderSettings:
+    """Return the settings of ladders before any are known, with 24 levels if they are automatic."""
     ends, plan = spec.ladder_ends, plan_of(spec)
     if plan.levels is None:
-        plan = replace(plan, levels=min(levels, plan.most_levels))
+        plan = replace(plan, levels=min(_USUAL_LEVELS, plan.most_levels))
     coldest = [round(-2 * math.log(_USUAL_NOISE) * 2**40)] * len(spec.data.targets)
     return first_settings(ends, plan, top=coldest if ends.kind == "noise" else [], n_chains=1)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,16 +14,13 @@ from rayfbnn.approximate.distributions import Distribution
 from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
 from rayfbnn.kernels import choose
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
-from rayfbnn.run.job import MOST_SECONDS, BlockPlan, Collected, Job, Progress, streams_of
-from rayfbnn.state import Advance
+from rayfbnn.run.job import MOST_SECONDS, BlockPlan, Collected, Job, Progress, posterior_of_cases, streams_of
 from rayfbnn.store.catalogue import LOG_Q
 from rayfbnn.store.records import SECONDS, BatchProgress, Block, Record
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.catalogue import StateShapes
@@ -162,8 +158,8 @@ _MOST_BINS = 1000  # of the steps; the mean objective of each bin is kept
 
 def posterior_of_fit(store: Store) -> ApproximatedPosterior:
     """Return the posterior that a store's fit approximates, on the run's device."""
-    pieces, targets = store.standardized_cases()
-    return _posterior(store.spec, pieces, targets)
+    spec = store.spec
+    return posterior_of_cases(ApproximatedPosterior, spec, store.standardized_cases(), device=spec.device)
 
 
 def posterior_before_fit(spec: RunSpec, dataset: Dataset) -> ApproximatedPosterior:
@@ -171,17 +167,11 @@ def posterior_before_fit(spec: RunSpec, dataset: Dataset) -> ApproximatedPosteri
 
     ConfigError, naming the method or the key, if the approximation does not cover it.
     """
-    posterior = _posterior(spec, dataset.standardized_pieces(), dataset.standardized_targets)
+    cases = dataset.standardized_pieces(), dataset.standardized_targets
+    posterior = posterior_of_cases(ApproximatedPosterior, spec, cases, device=spec.device)
     n_together = min(spec.chains, spec.chains_per_batch)
     approximation_of(spec).check_covers(posterior, n_together=n_together)
     return posterior
-
-
-def _posterior(spec: RunSpec, pieces: Iterable[Array], targets: Array) -> ApproximatedPosterior:
-    posterior = ApproximatedPosterior.from_pieces(
-        spec.network, spec.model, pieces, targets, dtype=spec.dtype, xp=device_namespace(spec.device)
-    )
-    return posterior.tempered(1 / spec.temperature)
 
 
 def approximation_of(spec: RunSpec) -> Approximation:
@@ -197,11 +187,7 @@ def build_fit(
 
     recorded  name of the kernel that the run started with, which is kept if this machine has it
     """
-    return approximation.build(posterior, partial(_advance_for, posterior, recorded))
-
-
-def _advance_for(posterior: ApproximatedPosterior, recorded: str | None) -> Advance:
-    return choose.advance_for(posterior, recorded=recorded)[0]
+    return approximation.build(posterior, lambda: choose.advance_for(posterior, recorded=recorded)[0])
 
 
 def checked_state_shapes(spec: RunSpec, dataset: Dataset) -> StateShapes:

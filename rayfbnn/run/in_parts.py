@@ -18,6 +18,7 @@ from rayfbnn.ring.parts import Part, part_of, parts_of
 from rayfbnn.ring.rounds import Home, Ring
 from rayfbnn.ring.shared_posterior import SharedPosterior
 from rayfbnn.ring.transport import LocalTransport, Owner
+from rayfbnn.run.job import posterior_of_cases
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 
@@ -114,12 +115,8 @@ def _read(store: Store, keep: Keep) -> SampledPosterior:
 
     Only piecewise hazards briefly hold all inputs, because their cells follow from the targets.
     """
-    spec = store.spec
-    pieces, targets = store.standardized_cases()
-    posterior = SampledPosterior.from_pieces(
-        spec.network, spec.model, pieces, targets, dtype=spec.dtype, keep=keep
-    )
-    return posterior.tempered(1 / spec.temperature)
+    cases = store.standardized_cases()
+    return posterior_of_cases(SampledPosterior, store.spec, cases, device="cpu", keep=keep)
 
 
 def divided(

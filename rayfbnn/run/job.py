@@ -6,9 +6,9 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.mcmc.energy import not_finite
 from rayfbnn.mcmc.operation import Operation, unrolled
 from rayfbnn.mcmc.schedule import IterationInfo
+from rayfbnn.model.posterior import Keep, Posterior
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATE, STATS
@@ -237,6 +238,7 @@ def _sum_and_count(values: Array) -> tuple[float, int]:
 
 
 _log = logging.getLogger(__name__)
+Target = TypeVar("Target", bound=Posterior)
 
 
 @dataclass(frozen=True)
@@ -278,6 +280,24 @@ class Progress:
     def has_done(self, until: int | None) -> bool:
         """Return True if `until` iterations are committed (all if None)."""
         return self.committed and self.iteration >= (self.total_iterations if until is None else until)
+
+
+def posterior_of_cases(
+    kind: type[Target],
+    spec: RunSpec,
+    cases: tuple[Iterable[Array], Array],
+    *,
+    device: str,
+    keep: Keep | None = None,
+) -> Target:
+    """Return the posterior of a run on "cpu" or "gpu".
+
+    cases  pieces of standardised inputs, which are read once and not kept, and all targets
+    keep   the columns to keep, as for `Posterior.from_pieces`
+    """
+    xp = device_namespace(device)
+    posterior = kind.from_pieces(spec.network, spec.model, *cases, dtype=spec.dtype, xp=xp, keep=keep)
+    return posterior.tempered(1 / spec.temperature)
 
 
 def streams_of(spec: RunSpec, chains: Array) -> Streams:

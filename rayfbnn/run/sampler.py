@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,15 @@ from rayfbnn.ring.rounds import Home, Ring, Star
 from rayfbnn.ring.shared_posterior import RingAdvance
 from rayfbnn.ring.transport import Transport
 from rayfbnn.run.in_parts import divided, home_of_run, visit_length
-from rayfbnn.run.job import BlockPlan, Collected, Job, Progress, names_in_summary, seconds_of_block
+from rayfbnn.run.job import (
+    BlockPlan,
+    Collected,
+    Job,
+    Progress,
+    names_in_summary,
+    posterior_of_cases,
+    seconds_of_block,
+)
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.store.records import Block, Record
 from rayfbnn.store.rounds import n_finished
@@ -37,21 +45,14 @@ _LIMIT_SECONDS = 3600.0  # for a trajectory that owners run; a transport reports
 
 def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> SampledPosterior:
     """Return the target of a run for the standardised training cases, with its arrays on "cpu" or "gpu"."""
-    return _posterior(spec, dataset.standardized_pieces(), dataset.standardized_targets, device=device)
+    cases = dataset.standardized_pieces(), dataset.standardized_targets
+    return posterior_of_cases(SampledPosterior, spec, cases, device=device)
 
 
 def posterior_of_run(store: Store) -> SampledPosterior:
     """Return the target of a run, read piece by piece from its store, with its arrays on the run's device."""
-    pieces, targets = store.standardized_cases()
-    return _posterior(store.spec, pieces, targets, device=store.spec.device)
-
-
-def _posterior(spec: RunSpec, pieces: Iterable[Array], targets: Array, *, device: str) -> SampledPosterior:
-    xp = device_namespace(device)
-    posterior = SampledPosterior.from_pieces(
-        spec.network, spec.model, pieces, targets, dtype=spec.dtype, xp=xp
-    )
-    return posterior.tempered(1 / spec.temperature)
+    spec = store.spec
+    return posterior_of_cases(SampledPosterior, spec, store.standardized_cases(), device=spec.device)
 
 
 def acceptance_by_operation(store: Store, phase: int) -> dict[Operation, float]:

@@ -27,22 +27,12 @@ Question: TypeAlias = Literal["ready", "block", "latest"]
 class Actor:
     """An actor as the driver knows it.
 
-    Attributes
-    ----------
-    handle
-        Ray's handle.
-    name
-        Host and process id, once it has started.
-    node
-        Ray's id of its node, once it has started.
-    batch
-        The batch that it is running, if any.
-    is_ready
-        Whether it has started.
-    is_leaving
-        Whether it gets no more work, because its node will be taken away.
-    unreachable_since
-        When it first could not be reached, on the monotonic clock; None if it can be reached.
+    handle       Ray's handle
+    name, node   host and process id, and Ray's id of its node, once it has started
+    batch        the batch that it is running, if any
+    is_ready     whether it has started
+    is_leaving   whether it gets no more work, because its node will be taken away
+    unreachable_since  when it first could not be reached, on the monotonic clock; None if it can be reached
     """
 
     handle: Any

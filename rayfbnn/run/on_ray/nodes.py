@@ -27,15 +27,10 @@ _log = logging.getLogger(__name__)
 class Nodes:
     """The nodes that a cluster has now, by their Ray ids.
 
-    Attributes
-    ----------
-    alive
-        The nodes that are up, even if they will be taken away.
-    draining
-        The nodes that will be taken away. Ray starts nothing on them any more.
-    room
-        Number of workers for which the other nodes have cores, or GPUs; at least 1, because an autoscaler
-        starts a node only for a worker that waits for one.
+    alive     the nodes that are up, even if they will be taken away
+    draining  the nodes that will be taken away. Ray starts nothing on them any more
+    room      number of workers for which the other nodes have cores, or GPUs; at least 1, because an
+              autoscaler starts a node only for a worker that waits for one
     """
 
     alive: frozenset[str]
