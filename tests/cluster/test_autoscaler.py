@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,16 +93,24 @@ def test_spot_workers_come_and_go_during_a_run(spot: Autoscaler, tmp_path: Path,
     assert_same_draws(path, tmp_path / "alone.zarr")
 
 
+def at_work(spot: Autoscaler, nodes: Iterable[str]) -> list[str]:
+    """The nodes that have a worker of a study."""
+    return [node for node in nodes if spot.runs(node, "MemberWorker")]
+
+
 def test_spot_workers_come_and_go_during_a_study(spot: Autoscaler, tmp_path: Path) -> None:
     spec = slow_spec(tmp_path, iterations=5000, chains=2)
     study = Study.create(tmp_path / "study", spec, seeds=3, rule=Rule(looks=1, least_draws=5, cases=3))
     shutil.copytree(str(study.place), tmp_path / "alone")
     driver = start(spot, "study", "run", study.place, "--workers", 2)
     try:
-        wait(lambda: any(spot.runs(node, "_lines") for node in spot.nodes()), driver)
+        wait(lambda: any(spot.runs(node, "MemberWorker") for node in spot.nodes()), driver)
         before = spot.nodes()
-        spot.take_away(next(node for node in before if spot.runs(node, "_lines")))
-        wait(lambda: any(spot.runs(node, "_lines") for node in spot.nodes().keys() - before.keys()), driver)
+        spot.take_away(next(node for node in before if spot.runs(node, "MemberWorker")))
+        wait(
+            lambda: any(spot.runs(node, "MemberWorker") for node in spot.nodes().keys() - before.keys()),
+            driver,
+        )
         _, errors = driver.communicate(timeout=PATIENCE)
     finally:
         driver.kill()

@@ -192,9 +192,6 @@ DYNAMIC = [{"iterations": 1, "operations": [{"op": "dynamic", "steps": 3, "steps
 @pytest.mark.parametrize(
     ("settings", "options", "message"),
     [
-        ({}, {"temperatures": 0}, "temperatures: must be at least 1, got 0"),
-        ({}, {"power": 0.0}, "power: must be above 0"),
-        ({}, {"power": math.nan}, "power: must be above 0"),
         ({}, {"runs": 1}, "runs: a standard error needs at least 2 runs"),
         ({"chains": 1}, {}, "chains: a standard error needs at least 2 runs"),
         ({"temperature": 2}, {}, "temperature: the marginal likelihood is .*, got 2"),

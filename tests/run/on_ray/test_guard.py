@@ -57,17 +57,12 @@ def sleeper(tmp_path: Path, driver: subprocess.Popen[str]) -> Iterator[subproces
     process.communicate()
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
 def test_the_guard_ends_what_is_left_of_the_session(
-    driver: subprocess.Popen[str], sleeper: subprocess.Popen[str]
+    driver: subprocess.Popen[str], sleeper: subprocess.Popen[str], is_stopped: bool
 ) -> None:
-    driver.communicate("end\n", timeout=30)
-    assert sleeper.wait(10) == -signal.SIGKILL
-
-
-def test_the_guard_ends_a_process_that_is_stopped(
-    driver: subprocess.Popen[str], sleeper: subprocess.Popen[str]
-) -> None:
-    sleeper.send_signal(signal.SIGSTOP)
+    if is_stopped:
+        sleeper.send_signal(signal.SIGSTOP)
     driver.communicate("end\n", timeout=30)
     assert sleeper.wait(10) == -signal.SIGKILL
 
