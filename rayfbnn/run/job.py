@@ -27,6 +27,9 @@ from rayfbnn.store.rounds import Measurements, round_of, rounds, to_document
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
 
+_log = logging.getLogger(__name__)
+Target = TypeVar("Target", bound=Posterior)
+
 
 @dataclass(frozen=True)
 class BlockPlan:
@@ -235,10 +238,6 @@ def _sum_and_count(values: Array) -> tuple[float, int]:
     """Return the sum and the number of the values that are not NaN; NaN means that nothing was proposed."""
     shares = values[np.isfinite(values)]
     return float(shares.sum()), len(shares)
-
-
-_log = logging.getLogger(__name__)
-Target = TypeVar("Target", bound=Posterior)
 
 
 @dataclass(frozen=True)
