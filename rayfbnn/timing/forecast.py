@@ -6,7 +6,7 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -227,24 +227,6 @@ def _with_first_settings(spec: RunSpec) -> list[Operation]:
     return [with_numbers(operation, tuning) for operation in unrolled(operations)]
 
 
-def ladder_estimate(spec: RunSpec, posterior: SampledPosterior, *, workers: int) -> RunEstimate:
-    """Return the cost of a run of ladders on the CPU, with the levels that `forecast` assumes."""
-    _, whole = _batch_of_ladders(spec, posterior)
-    *warmup, annealed, adapted, kept = (phase.iterations for phase in spec.phase)
-    of_chain = sum(map(gradients, _with_first_settings(spec)))
-    of_ladder = sum(usual_settings(spec).steps)
-    evaluations = spec.chains // 2 * (sum(warmup) + annealed) * of_chain
-    evaluations += (spec.chains // 2 * annealed + spec.chains * (adapted + kept)) * of_ladder
-    n_batches = _n_batches(spec)
-    workers = min(workers, n_batches)
-    cost = Cost(
-        evaluations,
-        core_seconds=four_digits(n_batches * whole),
-        seconds=four_digits(math.ceil(n_batches / workers) * whole),
-    )
-    return RunEstimate(workers, cost, cost)
-
-
 # Fits.
 
 _STEP_SECONDS, _DENSITY_SECONDS = 0.5, 0.1  # for measuring steps, and the log likelihood of a draw
@@ -289,50 +271,50 @@ def _seconds_per_step(spec: RunSpec, fit: Fit, n_starts: int) -> float:
 # The estimate of bench, and the times of single updates.
 
 
-def estimate_run(
-    posterior: SampledPosterior,
-    phases: Sequence[tuple[tuple[Operation, ...], int]],
-    *,
-    chains: int,
-    chains_per_batch: int,
-    sigmas: float | None,
-    workers: int,
-    tuning_phases: Collection[int] = (),
-    seconds: float = 0.25,
-) -> RunEstimate:
+_ESTIMATE_SECONDS = 0.25  # for measuring each operation
+
+
+def estimate_run(spec: RunSpec, posterior: SampledPosterior, *, workers: int) -> RunEstimate:
     """Estimate the time of a whole run from the time of each of its operations for a batch of chains.
 
-    phases         the operations and the number of iterations of each phase
-    sigmas         the value of sigmas at the start; None for a draw from the prior
-    workers        number of workers that share the batches
-    tuning_phases  numbers of the phases that tune automatic settings
-    seconds        time to spend on measuring each operation
+    Ladders have the levels that `forecast` assumes.
     """
-    chains_per_batch = min(chains, chains_per_batch)
-    times = UpdateTimes(posterior, chains=chains_per_batch, sigmas=sigmas, seconds=seconds)
-    n_batches = math.ceil(chains / chains_per_batch)
+    chains, n_batches = _chains_per_batch(spec), _n_batches(spec)
     workers = min(workers, n_batches)
 
-    def cost(tunings: Sequence[Tuning]) -> Cost:
-        """Return the cost of the run with these automatic settings in each phase."""
-        batch_seconds, evaluations = 0.0, 0
-        for (written, iterations), tuning in zip(phases, tunings, strict=True):
-            operations = tuple(with_numbers(operation, tuning) for operation in unrolled(written))
-            evaluations += gradient_evaluations(operations) * iterations * chains
-            batch_seconds += iterations * times.iteration(operations)
+    def cost(evaluations: int, batch_seconds: float) -> Cost:
         return Cost(
             evaluations,
-            core_seconds=four_digits(batch_seconds * chains / chains_per_batch),
+            core_seconds=four_digits(batch_seconds * spec.chains / chains),
             seconds=four_digits(batch_seconds * math.ceil(n_batches / workers)),
         )
 
-    is_tuned = [number in tuning_phases for number in range(len(phases))]
+    if spec.ladder is not None:
+        of_ladders = cost(_evaluations_of_ladders(spec), _batch_of_ladders(spec, posterior)[1])
+        return RunEstimate(workers, of_ladders, of_ladders)
+    times = UpdateTimes(posterior, chains=chains, sigmas=spec.initial.sigmas, seconds=_ESTIMATE_SECONDS)
     extremes = [
-        extreme_tunings(operations, is_measured=is_measured)
-        for (operations, _), is_measured in zip(phases, is_tuned, strict=True)
+        extreme_tunings(phase.operations, is_measured=number in spec.tuning_phases)
+        for number, phase in enumerate(spec.phase)
     ]
-    least, most = (cost(tunings) for tunings in zip(*extremes, strict=True))
-    return RunEstimate(workers, least, most)
+    costs = []
+    for tunings in zip(*extremes, strict=True):
+        evaluations, batch_seconds = 0, 0.0
+        for phase, tuning in zip(spec.phase, tunings, strict=True):
+            operations = tuple(with_numbers(operation, tuning) for operation in unrolled(phase.operations))
+            evaluations += gradient_evaluations(operations) * phase.iterations * spec.chains
+            batch_seconds += phase.iterations * times.iteration(operations)
+        costs.append(cost(evaluations, batch_seconds))
+    return RunEstimate(workers, *costs)
+
+
+def _evaluations_of_ladders(spec: RunSpec) -> int:
+    *warmup, annealed, adapted, kept = (phase.iterations for phase in spec.phase)
+    of_chain = sum(map(gradients, _with_first_settings(spec)))
+    of_ladder = sum(usual_settings(spec).steps)
+    pairs = spec.chains // 2
+    in_warmup = pairs * ((sum(warmup) + annealed) * of_chain + annealed * of_ladder)
+    return in_warmup + spec.chains * (adapted + kept) * of_ladder
 
 
 class UpdateTimes:

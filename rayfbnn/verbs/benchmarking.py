@@ -13,7 +13,6 @@ from rayfbnn.run.hardware import n_cores, with_batches
 from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_run_data, read_spec
 
 if TYPE_CHECKING:
-    from rayfbnn.model.sampled import SampledPosterior
     from rayfbnn.spec import RunSpec
     from rayfbnn.timing.steps import BenchResult, Row
 
@@ -90,6 +89,7 @@ def bench(
 
 
 def _bench_run(spec: RunSpec, data: Source | None, *, progress: bool) -> BenchResult:
+    from rayfbnn.run.estimate import usual_settings
     from rayfbnn.run.sampler import build_posterior
     from rayfbnn.timing.forecast import estimate_run
     from rayfbnn.timing.steps import BenchResult, rows_of_operations
@@ -103,39 +103,14 @@ def _bench_run(spec: RunSpec, data: Source | None, *, progress: bool) -> BenchRe
     operations = [operation for phase in spec.phase for operation in phase.operations]
     chains = min(spec.chains, spec.chains_per_batch)
     if spec.ladder is not None:
-        return _bench_ladders(spec, posterior, chains, progress=progress)
+        n_levels, operations = usual_settings(spec).n_levels, [*spec.phase[-1].operations]
+        chains *= n_levels
+        if progress and spec.ladder.levels == "auto":
+            say(f"the adaptation will find the number of levels; {n_levels} are assumed")
     rows = rows_of_operations(posterior, operations, chains=chains, report=partial(_show_row, show=progress))
-    estimate = estimate_run(
-        posterior,
-        [(phase.operations, phase.iterations) for phase in spec.phase],
-        chains=spec.chains,
-        chains_per_batch=chains,
-        sigmas=spec.initial.sigmas,
-        workers=1 if spec.device == "gpu" else n_cores(),
-        tuning_phases=spec.tuning_phases,
-    )
-    return BenchResult(spec.device, spec.dtype, rows, estimate)
-
-
-def _bench_ladders(
-    spec: RunSpec, posterior: SampledPosterior, n_ladders: int, *, progress: bool
-) -> BenchResult:
-    """Time the trajectories of all levels of a batch together, and on the CPU estimate the whole run."""
-    from rayfbnn.run.estimate import usual_settings
-    from rayfbnn.timing.forecast import ladder_estimate
-    from rayfbnn.timing.steps import BenchResult, rows_of_operations
-
-    n_levels, ladder = usual_settings(spec).n_levels, spec.ladder
-    assert ladder is not None
-    if progress and ladder.levels == "auto":
-        say(f"the adaptation will find the number of levels; {n_levels} are assumed")
-    rows = rows_of_operations(
-        posterior,
-        spec.phase[-1].operations,
-        chains=n_ladders * n_levels,
-        report=partial(_show_row, show=progress),
-    )
-    estimate = ladder_estimate(spec, posterior, workers=n_cores()) if spec.device == "cpu" else None
+    estimate = None
+    if spec.device == "cpu" or spec.ladder is None:
+        estimate = estimate_run(spec, posterior, workers=1 if spec.device == "gpu" else n_cores())
     return BenchResult(spec.device, spec.dtype, rows, estimate)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,6 +114,18 @@ def test_too_many_chains_for_the_memory_are_not_taken(monkeypatch: pytest.Monkey
     assert next(rows).chains == 3
 
 
+def run_of(phases: Sequence[tuple[tuple[Operation, ...], int]], chains: int) -> Any:
+    """What an estimate needs of a configuration, whose batches have two chains."""
+    return SimpleNamespace(
+        phase=[SimpleNamespace(operations=operations, iterations=n) for operations, n in phases],
+        chains=chains,
+        chains_per_batch=2,
+        initial=SimpleNamespace(sigmas=0.5),
+        tuning_phases=(),
+        ladder=None,
+    )
+
+
 def test_the_estimate_is_the_time_of_the_run(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     advance = counted(clock, 0.001)
     monkeypatch.setattr(choose, "advance_for", lambda posterior: (advance, "counted"))
@@ -121,9 +134,8 @@ def test_the_estimate_is_the_time_of_the_run(clock: SimpleNamespace, monkeypatch
         ((SampleSigmas(), Heatbath(), Hybrid(steps=700, stepsize=0.1)), 3),
         ((Repeat(2, (Heatbath(), Hybrid(steps=900, stepsize=0.1, window=5))),), 4),
     ]
-    estimate = run_times.estimate_run(
-        posterior, phases, chains=5, chains_per_batch=2, sigmas=0.5, workers=2, seconds=1e-3
-    )
+    monkeypatch.setattr(run_times, "_ESTIMATE_SECONDS", 1e-3)
+    estimate = run_times.estimate_run(run_of(phases, 5), posterior, workers=2)
     assert estimate.least == estimate.most
     found = estimate.most
     clock.now = 0.0
@@ -208,9 +220,7 @@ def test_the_estimate_goes_from_the_shortest_to_the_longest_automatic_trajectori
         Heatbath(),
     )
     posterior = step_times.generated_posterior("1-2-1/6", dtype="float64")
-    estimate = run_times.estimate_run(
-        posterior, [(operations, 3)], chains=2, chains_per_batch=2, sigmas=0.5, workers=1, seconds=1e-3
-    )
+    estimate = run_times.estimate_run(run_of([(operations, 3)], 2), posterior, workers=1)
     least, most = estimate.least, estimate.most
     assert least.gradient_evaluations == 2 * 3 * (2 * (5 + 16) + 7 + 7 * 5)
     assert most.gradient_evaluations == 2 * 3 * (2 * (5 + 256) + 7 + 7 * 5)
