@@ -25,8 +25,7 @@ from rayfbnn.data.dress import (
     truth_of,
     undress,
 )
-from rayfbnn.data.problems import ColumnError
-from rayfbnn.data.raw_table import Table, short
+from rayfbnn.data.raw_table import ColumnError, Table, short
 from rayfbnn.errors import DataError
 from rayfbnn.numerals import read_number
 
@@ -72,13 +71,13 @@ class Cells:
     @staticmethod
     def _read(table: Table, name: str) -> Cells:
         values = table.column(name)
-        if table.csv_path is not None and table.form.decimal == ",":
+        if table.csv_path is not None and table.keys.decimal == ",":
             values = values.map(_with_decimal_point)
         if values.dtype.kind in "iuf":
             numbers = values.to_numpy(dtype=np.float64, na_value=math.nan)
         else:
             numbers = np.array([number(value) for value in values], dtype=np.float64)
-        is_mark = _marked(values, numbers, table.form.missing_marks or ())
+        is_mark = _marked(values, numbers, table.keys.missing_marks or ())
         numbers = np.where(np.isfinite(numbers) & ~is_mark, numbers, math.nan)
         return Cells(table, name, values, numbers, is_mark)
 

@@ -13,15 +13,16 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.keys import DataSpec
 from rayfbnn.data.paths import check_columns, check_csv_size
-from rayfbnn.data.raw_table import Table, TableForm, listed, short
+from rayfbnn.data.raw_table import Table, listed, short
 from rayfbnn.errors import DataError
 from rayfbnn.memory import bytes_text
 from rayfbnn.numerals import read_number
@@ -211,21 +212,21 @@ _LONGEST_HEADER = 10_000_000  # characters
 _FIRST_LINES = 50  # are read to explain the shape of a file
 
 
-def read_csv(path: Path, form: TableForm) -> pd.DataFrame:
+def read_csv(path: Path, keys: DataSpec) -> pd.DataFrame:
     """Read every cell as text; float() then rounds numbers correctly with any version of pandas."""
     import pandas as pd
 
     try:
         check_csv_size(path, is_gzip=is_gzip(path))
-        shape = _shape(path, form)
+        shape = _shape(path, keys)
         _check_separator(path, shape)
         rows = _rows(path, shape)
     except zlib.error as exc:
         raise DataError(f"{path}: cannot be read: damaged gzip file: {exc}; {NEEDED}") from exc
     names = rows.iloc[0].fillna("").tolist()
     table = rows.iloc[1:]
-    if form.header is not None:
-        names, has_header = _names_without_header(path, form, names)
+    if keys.header is not None:
+        names, has_header = _names_without_header(path, keys, names)
         table = table if has_header else rows
     table.columns = pd.Index(names)
     return table
@@ -235,7 +236,7 @@ def is_whole(table: Table) -> Array:
     """Mark the rows of a CSV file with as many cells as the header. Pandas fills up other rows silently."""
     path = table.csv_path
     assert path is not None
-    shape = _shape(path, table.form)
+    shape = _shape(path, table.keys)
     with _open_csv(path, shape.skipped) as lines:
         rows = csv.reader(lines, delimiter=shape.separator, skipinitialspace=True)
         # Pandas skips lines of blanks, and so does this code.
@@ -246,16 +247,16 @@ def is_whole(table: Table) -> Array:
     return np.array(n_cells[len(n_cells) - table.n_rows :]) >= len(table.names)
 
 
-def advice_on_name(path: Path, form: TableForm, name: str) -> str:
+def advice_on_name(path: Path, keys: DataSpec, name: str) -> str:
     """Return the end of the message that a CSV file has no column of some name."""
-    shape = _shape(path, form)
-    if form.header is not None:
+    shape = _shape(path, keys)
+    if keys.header is not None:
         return ""
-    if form.skip_rows:
-        first = _shape(path, replace(form, skip_rows=0)).lines
+    if keys.skip_rows:
+        first = _shape(path, keys.model_copy(update={"skip_rows": 0})).lines
         for text, number in zip(first.texts, first.numbers, strict=True):
-            if number <= form.skip_rows and name in cells_of(text, shape.separator):
-                skip = f"data.skip_rows = {form.skip_rows} skips it: set data.skip_rows = {number - 1}"
+            if number <= keys.skip_rows and name in cells_of(text, shape.separator):
+                skip = f"data.skip_rows = {keys.skip_rows} skips it: set data.skip_rows = {number - 1}"
                 return f"; the names seem to be in line {number}, and {skip}"
     return why_no_name(shape.lines, name, shape.separator)
 
@@ -269,9 +270,10 @@ class _Shape:
     separator: str
 
 
-def _shape(path: Path, form: TableForm) -> _Shape:
+def _shape(path: Path, keys: DataSpec) -> _Shape:
     """Return the shape of a CSV file. A first line such as "sep=;", which Excel writes, is skipped."""
-    with _open_csv(path, form.skip_rows) as file:
+    skip_rows = keys.skip_rows or 0
+    with _open_csv(path, skip_rows) as file:
         lines: list[str] = []
         while len(lines) < _FIRST_LINES and sum(map(len, lines)) <= _LONGEST_HEADER:
             if not (line := file.readline(_LONGEST_HEADER + 1)):
@@ -279,9 +281,9 @@ def _shape(path: Path, form: TableForm) -> _Shape:
             lines.append(line)
     declared = excel_separator(lines[0]) if lines else None
     if declared is None:
-        return _Shape(Lines.from_texts(lines, form.skip_rows + 1), form.skip_rows, form.separator or ",")
-    skipped = form.skip_rows + 1
-    return _Shape(Lines.from_texts(lines[1:], skipped + 1), skipped, form.separator or declared)
+        return _Shape(Lines.from_texts(lines, skip_rows + 1), skip_rows, keys.separator or ",")
+    skipped = skip_rows + 1
+    return _Shape(Lines.from_texts(lines[1:], skipped + 1), skipped, keys.separator or declared)
 
 
 def _rows(path: Path, shape: _Shape, n_cells: int | None = None) -> pd.DataFrame:
@@ -346,13 +348,13 @@ def _source(path: Path, shape: _Shape) -> Iterator[Path | io.TextIOWrapper]:
         yield file
 
 
-def _names_without_header(path: Path, form: TableForm, first: list[str]) -> tuple[list[str], bool]:
+def _names_without_header(path: Path, keys: DataSpec, first: list[str]) -> tuple[list[str], bool]:
     """Return the names of the columns that data.header gives, and whether the first row has them too.
 
     A table of new cases may lack the targets.
     """
-    header = list(form.header or (f"x{number}" for number in range(1, len(first) + 1)))
-    without_targets = [name for name in header if name not in form.not_inputs]
+    header = list(keys.header or (f"x{number}" for number in range(1, len(first) + 1)))
+    without_targets = [name for name in header if name not in (*keys.targets, keys.censoring)]
     if set(map(str.strip, first)) <= set(header):
         return first, True
     for names in (header, without_targets):

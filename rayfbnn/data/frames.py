@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rayfbnn.data.csv_files import NEEDED, advice_on_name, is_gzip, read_csv
+from rayfbnn.data.keys import DataSpec
 from rayfbnn.data.parquet import read_parquet
 from rayfbnn.data.paths import check_on_disk, near_paths, open_ordinary
-from rayfbnn.data.raw_table import Table, TableForm, check_paired, column_name, listed, without_labels
+from rayfbnn.data.raw_table import Table, check_paired, column_name, listed, without_labels
 from rayfbnn.errors import DataError
 
 if TYPE_CHECKING:
@@ -34,27 +35,22 @@ def is_path(data: Source) -> bool:
 
 def as_table(
     data: Source,
-    *,
+    keys: DataSpec,
     input_names: Sequence[Sequence[str]],
-    target_names: Sequence[str],
-    censored: str | None,
-    form: TableForm,
 ) -> Table:
     """Return the table that `data` is or names; raise DataError if it is neither a table nor a file.
 
-    input_names   lists of names for the columns of an array; the first list of the right length is used, and
-                  x1, x2, ... if no lists are given
-    target_names  names of the columns of y, in a pair (X, y)
-    censored      name of a further column of y that marks censored times
-    form          how the table is written
+    keys         the section [data]; the targets and the mark of censored times are the columns of y in (X, y)
+    input_names  lists of names for the columns of an array; the first list of the right length is used, and
+                 x1, x2, ... if no lists are given
     """
     if is_path(data):
-        return read_table(Path(data), form)
+        return read_table(Path(data), keys)
     if isinstance(data, tuple):
         if len(data) != 2:
             raise DataError(f"{SOURCE}: a tuple must be a pair (X, y), got {len(data)} elements")
         inputs, labels = _frame(data[0], input_names, "X")
-        names = [list(target_names)] + ([[*target_names, censored]] if censored else [])
+        names = [keys.targets] + ([(*keys.targets, keys.censoring)] if keys.censoring else [])
         y, target_labels = without_labels(data[1])
         targets, _ = _frame(_as_columns(y), names, "y")
         if len(inputs) != len(targets):
@@ -62,8 +58,8 @@ def as_table(
         check_paired(labels, target_labels, "X", "y")
         import pandas as pd
 
-        return Table(pd.concat([inputs, targets], axis=1), SOURCE, form=form)
-    return Table(_frame(data, input_names, SOURCE)[0], SOURCE, form=form)
+        return Table(pd.concat([inputs, targets], axis=1), SOURCE, keys)
+    return Table(_frame(data, input_names, SOURCE)[0], SOURCE, keys)
 
 
 def _as_columns(targets: Source) -> Source:
@@ -132,12 +128,12 @@ _SIGNATURES = {
 }
 
 
-def read_table(path: Path, form: TableForm) -> Table:
+def read_table(path: Path, keys: DataSpec) -> Table:
     """Read a file as a table; raise DataError if this fails or a row has more cells than the header."""
     _check_is_table_file(path)
     is_parquet = path.suffix.lower() in (".parquet", ".pq")
     try:
-        frame = read_parquet(path) if is_parquet else read_csv(path, form)
+        frame = read_parquet(path) if is_parquet else read_csv(path, keys)
     except DataError:
         raise
     except UnicodeDecodeError as exc:
@@ -151,8 +147,8 @@ def read_table(path: Path, form: TableForm) -> Table:
         raise DataError(f"{path}: cannot be read: {' '.join(str(exc).split())}; {NEEDED}") from exc
     frame.columns = list(map(column_name, frame.columns))
     if is_parquet:
-        return Table(frame, str(path), form=form)
-    return Table(frame, str(path), path, form, advice=lambda name: advice_on_name(path, form, name))
+        return Table(frame, str(path), keys)
+    return Table(frame, str(path), keys, path, advice=lambda name: advice_on_name(path, keys, name))
 
 
 def _check_is_table_file(path: Path) -> None:

@@ -127,6 +127,11 @@ class DataSpec(StrictModel):
     )
     shuffle: bool | None = Field(default=None, description="true or false")
 
+    @property
+    def censoring(self) -> str | None:
+        """The column that tells censored times from events."""
+        return self.censored or self.event
+
 
 KEYS_OF_NEW_CASES = ("unknown", "missing_marks", "decimal", "separator", "header", "skip_rows")
 """The keys of [data] that say how new cases are read. A store may read them by other values than its own."""

@@ -1,55 +1,25 @@
-"""A table of cases before its cells are interpreted, and the row labels that it may come with."""
+"""A table of cases before its cells are interpreted, its row labels, and the problems found in it."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rayfbnn.data.keys import DataSpec
-from rayfbnn.errors import DataError, visible_name
+from rayfbnn.errors import DataError, at_most_ten, visible_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 _MAX_LISTED = 20
-
-
-@dataclass(frozen=True)
-class TableForm:
-    """How a table is written, as the section `data` of a configuration says.
-
-    missing_marks  texts and numbers that mark a missing value in any column; None if nothing was said
-    decimal        the decimal mark of a CSV file
-    separator      the separator of a CSV file; None for commas
-    header         the names of a CSV file's columns if it has no header; False for x1, x2, ...
-    skip_rows      number of lines to skip at the start of a CSV file
-    not_inputs     the targets and the mark of censoring, which new cases may lack
-    """
-
-    missing_marks: tuple[str, ...] | None = None
-    decimal: str = "."
-    separator: str | None = None
-    header: tuple[str, ...] | Literal[False] | None = None
-    skip_rows: int = 0
-    not_inputs: tuple[str, ...] = ()
-
-    @staticmethod
-    def from_keys(data: DataSpec) -> TableForm:
-        """Return the form that a configuration describes."""
-        return TableForm(
-            data.missing_marks,
-            data.decimal or ".",
-            data.separator,
-            data.header,
-            data.skip_rows or 0,
-            (*data.targets, *([data.censored] if data.censored else [])),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +29,15 @@ class Table:
     frame     the cells; cells of a CSV file are text
     source    the file, or "data", for messages
     csv_path  the CSV file of the cells, if they come from one
-    form      how the table is written
+    keys      the section [data], which says how the table is written
     advice    returns the end of the message about a column that is not there
     read      the Cells of the columns that have been read
     """
 
     frame: pd.DataFrame
     source: str
+    keys: DataSpec
     csv_path: Path | None = None
-    form: TableForm = TableForm()
     advice: Callable[[str], str] = lambda name: ""
     read: dict[str, Any] = field(default_factory=dict)
 
@@ -183,3 +153,111 @@ def _frame_of_columns(columns: Mapping[Any, Any]) -> tuple[pd.DataFrame, pd.Inde
         return pd.DataFrame(values), labels
     except (ValueError, TypeError) as exc:  # columns of different lengths, or with several axes
         raise DataError(f"data: the columns do not make a table: {exc}") from exc
+
+
+PAGE = "docs/data.md"
+_MOST_SHOWN = 50
+
+
+class ColumnError(DataError):
+    """A problem of a column, with the keys of [data] that would mend it.
+
+    keys  lists are added to the lists of the configuration, other values replace its values
+    """
+
+    def __init__(self, message: str, keys: Mapping[str, Any]) -> None:
+        """Keep the message, and the keys."""
+        super().__init__(message)
+        self.keys = dict(keys)
+
+
+class Problems:
+    """The problems of a table, in the order of their columns."""
+
+    def __init__(self, table: Table, data: DataSpec | None = None, inputs: Sequence[str] = ()) -> None:
+        """Begin without problems.
+
+        data    the section [data] of a training table; None for new cases
+        inputs  the input columns
+        """
+        self._table = table
+        self._data = data
+        self._inputs = inputs
+        self._errors: list[ColumnError] = []
+
+    @contextmanager
+    def gathered(self, **keys: Any) -> Iterator[None]:
+        """Keep the DataError that is raised inside, if any.
+
+        keys  the keys of [data] that would mend the problem, unless the error names others
+        """
+        try:
+            yield
+        except DataError as exc:
+            proposed = dict(exc.keys) if isinstance(exc, ColumnError) else {}
+            if "exclude" in keys and "missing_marks" in proposed:  # an input will then have missing values
+                proposed["missing"] = "indicator"
+            self._errors.append(ColumnError(str(exc), proposed or keys))
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    def check(self) -> None:
+        """Raise DataError if there are problems: the only one as it is, or a list of all.
+
+        The list ends with a section [data] that reads the table, unless a target has a problem that no key
+        mends.
+        """
+        if len(self._errors) == 1:
+            raise ColumnError(f"{self._errors[0]} ({PAGE})", self._errors[0].keys)
+        if not self._errors:
+            return
+        source = self._table.source
+        shown = [str(error).removeprefix(f"{source}: ") for error in self._errors[:_MOST_SHOWN]]
+        more = len(self._errors) - len(shown)
+        lines = [f"{source}: {len(self._errors)} problems ({PAGE} says more):", *shown]
+        lines += [f"and {more} more"] * (more > 0)
+        raise DataError("\n".join(["\n  ".join(lines), *self._section()]))
+
+    def _section(self) -> list[str]:
+        """Return the lines of a section [data] without the problems; none if some would stay."""
+        if self._data is None:
+            return []
+        keys = self._data.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        excluded = []
+        for error in self._errors:
+            if not error.keys:
+                return []
+            excluded += error.keys.get("exclude", [])
+            for key, value in error.keys.items():
+                there = keys.get(key) or []
+                keys[key] = (
+                    [*there, *(one for one in value if one not in there)] if _is_list(value) else value
+                )
+        for key in ("inputs", "categorical"):
+            if key in keys:
+                keys[key] = [name for name in keys[key] if name not in excluded]
+        if set(self._inputs) <= set(excluded):
+            return []
+        what = f", without {', '.join(at_most_ten(excluded))}" if excluded else ""
+        lines = [f"{key} = {toml_value(value)}" for key, value in keys.items()]
+        return [f"with this section the table can be read{what}:", "[data]", *lines]
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)
+
+
+def toml_value(value: object) -> str:
+    """Return a value as TOML writes it."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{toml_key(key)} = {toml_value(one)}" for key, one in value.items()) + " }"
+    if _is_list(value):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    # A JSON string is a TOML string, apart from the one control character that JSON allows.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(key: str) -> str:
+    """Return a key as TOML writes it, because the name of a column may need quotes."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_value(key)

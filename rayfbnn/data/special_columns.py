@@ -13,8 +13,7 @@ from rayfbnn.data.cells import Cells
 from rayfbnn.data.dress import truth_of
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.data.keys import DataSpec
-from rayfbnn.data.problems import ColumnError
-from rayfbnn.data.raw_table import Table, listed, near_name, short
+from rayfbnn.data.raw_table import ColumnError, Table, listed, near_name, short
 from rayfbnn.errors import DataError, at_most_ten
 
 

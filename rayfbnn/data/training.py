@@ -12,15 +12,13 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
-from rayfbnn.data.dataset import Dataset, make_dataset, shuffled
+from rayfbnn.data.dataset import Dataset, check_positive, make_dataset, shuffled
 from rayfbnn.data.dress import level_text
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.frames import Source, as_table
 from rayfbnn.data.keys import Configuration
-from rayfbnn.data.labels import check_known, level_numbers, places_of
-from rayfbnn.data.learning import is_pattern, learn_encoding
-from rayfbnn.data.problems import Problems
-from rayfbnn.data.raw_table import Table, TableForm, listed, short
+from rayfbnn.data.learning import check_known, is_pattern, learn_encoding, level_numbers, places_of
+from rayfbnn.data.raw_table import Problems, Table, listed, short
 from rayfbnn.data.special_columns import (
     CensoringColumn,
     check_events,
@@ -28,7 +26,6 @@ from rayfbnn.data.special_columns import (
     log_exposures,
     missing_rows,
 )
-from rayfbnn.data.transforms import check_positive
 from rayfbnn.errors import ConfigError, DataError, at_most_ten
 
 if TYPE_CHECKING:
@@ -92,7 +89,7 @@ def read_cases(
 def table_of_new_cases(data: Source, spec: Configuration) -> Table:
     """Return cases to predict before they are encoded; raise DataError if there are none."""
     encoding = _encoding(spec)
-    table = _table(data, [encoding.source_names, encoding.columns], spec)
+    table = as_table(data, spec.data, [encoding.source_names, encoding.columns])
     if table.n_rows == 0:
         raise DataError(f"{table.source}: no rows below the header; at least one case is needed")
     return table
@@ -111,18 +108,7 @@ def _training_table(data: Source, spec: Configuration) -> Table:
         names = [(*inputs, *([spec.data.exposure] if spec.data.exposure else []))]
     else:
         names = []
-    return _table(data, names, spec)
-
-
-def _table(data: Source, input_names: Sequence[Sequence[str]], spec: Configuration) -> Table:
-    censoring = CensoringColumn.from_keys(spec.data)
-    return as_table(
-        data,
-        input_names=input_names,
-        target_names=spec.data.targets,
-        censored=None if censoring is None else censoring.name,
-        form=TableForm.from_keys(spec.data),
-    )
+    return as_table(data, spec.data, names)
 
 
 def _dataset(table: Table, spec: Configuration) -> Dataset:

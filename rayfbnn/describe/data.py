@@ -11,13 +11,12 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, Source
 from rayfbnn.data.cells import MARKS, Cells, marks_key
+from rayfbnn.data.dataset import log_scale_advice
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.data.labels import places_of
-from rayfbnn.data.problems import toml_value
-from rayfbnn.data.raw_table import listed
+from rayfbnn.data.learning import places_of
+from rayfbnn.data.raw_table import listed, toml_value
 from rayfbnn.data.special_columns import missing_rows
 from rayfbnn.data.training import as_trained, counts_text, table_of_new_cases, unknown_levels
-from rayfbnn.data.transforms import log_scale_advice
 from rayfbnn.describe.verb_results import wrapped
 from rayfbnn.errors import DataError
 from rayfbnn.model.batches import cases_of_part

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.transforms import TargetUnits
+from rayfbnn.data.dataset import TargetUnits
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.blocks import Block, Reader, Unit
 from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.transforms import TargetUnits
+from rayfbnn.data.dataset import TargetUnits
 from rayfbnn.draws.held import hold
 from rayfbnn.draws.subsets import spread, with_chains, with_draws
 from rayfbnn.draws.view import Draws

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Mapping
@@ -10,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rayfbnn.data.parquet import read_parquet
-from rayfbnn.data.paths import check_on_disk, read_at_most
+from rayfbnn.data.frames import read_table
+from rayfbnn.data.keys import DataSpec
+from rayfbnn.data.paths import check_on_disk
 from rayfbnn.errors import ConfigError, DataError, at_most_ten
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import PRIOR_ACTIVATIONS, NetworkSpec, PriorSpec, destination
@@ -52,35 +52,22 @@ def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
             check_on_disk(keys["file"], f"{key}.file")
             path = base_dir / keys["file"]
             if not os.path.isfile(path):  # a pipe would wait, and a device has no end
-                named = short(keys["file"])
-                raise ConfigError(f"{key}.file: no such file: {named}")
-            content = read_at_most(path, _MOST_BYTES)
-            if content is None or content.count(b"\n") > _MOST_ROWS:
-                most = f"{bytes_text(_MOST_BYTES)} or {_MOST_ROWS} rows"
-                raise ConfigError(f"{key}.file: {path} has more than {most}; use a generator")
+                raise ConfigError(f"{key}.file: no such file: {short(keys['file'])}")
             connections[name] = _read(path, key=f"{key}.file")
     return raw
 
 
 def _read(path: Path, *, key: str) -> dict[str, list[int]]:
     """Read the columns source, destination and weight of a CSV or Parquet file; biases have no source."""
-    if path.suffix == ".parquet":
-        try:
-            frame = read_parquet(path)
-        except DataError as exc:
-            raise ConfigError(f"{key}: {exc}") from exc
-        columns = {str(name): frame[name].tolist() for name in frame.columns}
-    else:
-        try:
-            with open(path, newline="", encoding="utf-8-sig") as file:
-                rows = list(csv.reader(file))
-        except (OSError, UnicodeDecodeError, csv.Error) as exc:
-            raise ConfigError(f"{key}: {path} cannot be read: {exc}") from exc
-        rows = [row for row in rows if row]
-        header = [name.strip() for name in rows[0]] if rows else []
-        if any(len(row) != len(header) for row in rows):
-            raise ConfigError(f"{key}: {path}: rows differ in length; each must have a cell for each column")
-        columns = {name: [row[place] for row in rows[1:]] for place, name in enumerate(header)}
+    is_large = path.stat().st_size > _MOST_BYTES
+    try:
+        table = None if is_large else read_table(path, DataSpec(targets=("weight",)))
+        columns = {name: table.column(name).tolist() for name in table.names} if table else {}
+    except DataError as exc:
+        raise ConfigError(f"{key}: {exc}") from exc
+    if table is None or table.n_rows > _MOST_ROWS:
+        most = f"{bytes_text(_MOST_BYTES)} or {_MOST_ROWS} rows"
+        raise ConfigError(f"{key}: {path} has more than {most}; use a generator")
     wrong = [name for name in columns if name not in _COLUMNS]
     if wrong or not {"destination", "weight"} <= set(columns):
         names = ", ".join(at_most_ten(columns)) or "none"

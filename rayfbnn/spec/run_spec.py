@@ -142,7 +142,7 @@ class RunSpec(Written):
         return spec
 
     @staticmethod
-    def from_json(text: str, *, base_dir: str | Path = ".") -> RunSpec:
+    def from_json(text: str) -> RunSpec:
         """Read the text that `to_json` returned. No file is opened, whatever the text names."""
         try:
             raw = json.loads(text)
@@ -150,7 +150,7 @@ class RunSpec(Written):
             raise ConfigError(f"configuration: is not valid JSON: {exc}") from exc
         if not isinstance(raw, dict):
             raise ConfigError(f"configuration: must be a JSON object, got {short(raw)}")
-        return RunSpec._from(_Source(plain(raw), Path(base_dir)))
+        return RunSpec._from(_Source(plain(raw), Path()))
 
     def resolved(self, encoding: Encoding | None) -> RunSpec:
         """Return the configuration with the training cases' `encoding`, and check it against the encoding.

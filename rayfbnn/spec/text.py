@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 import os
 import re
 import tomllib
@@ -15,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from rayfbnn.data.paths import check_on_disk, near_paths, read_at_most
+from rayfbnn.data.raw_table import toml_key, toml_value
 from rayfbnn.errors import ConfigError
 from rayfbnn.memory import bytes_text
 from rayfbnn.spec.messages import right_value, short
@@ -170,35 +170,17 @@ def to_toml(spec: dict[str, Any]) -> str:
     """Return a configuration as TOML: single values, then a table for each section, then the phases."""
     tables = {name: value for name, value in spec.items() if isinstance(value, dict)}
     lines = [
-        f"{name} = {_toml_value(value)}"
+        f"{name} = {toml_value(value)}"
         for name, value in spec.items()
         if name not in tables and name != "phase"
     ]
     for name, table in tables.items():
         inner = {key: value for key, value in table.items() if isinstance(value, dict)}
         lines += ["", f"[{name}]"]
-        lines += [f"{key} = {_toml_value(value)}" for key, value in table.items() if key not in inner]
+        lines += [f"{key} = {toml_value(value)}" for key, value in table.items() if key not in inner]
         for key, subtable in inner.items():
             lines += ["", f"[{name}.{key}]"]
-            lines += [f"{_toml_key(leaf)} = {_toml_value(value)}" for leaf, value in subtable.items()]
+            lines += [f"{toml_key(leaf)} = {toml_value(value)}" for leaf, value in subtable.items()]
     for phase in spec.get("phase", ()):
-        lines += ["", "[[phase]]", *(f"{key} = {_toml_value(value)}" for key, value in phase.items())]
+        lines += ["", "[[phase]]", *(f"{key} = {toml_value(value)}" for key, value in phase.items())]
     return "\n".join(lines) + "\n"
-
-
-def _toml_key(key: str) -> str:
-    """Return a key as TOML writes it, because the name of a column may need quotes."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else str(_toml_value(key))
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, dict):
-        return (
-            "{ "
-            + ", ".join(f"{_toml_key(key)} = {_toml_value(inner)}" for key, inner in value.items())
-            + " }"
-        )
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml_value(inner) for inner in value) + "]"
-    # A JSON string is a TOML string, apart from the one control character that JSON allows.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -11,8 +11,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
-from rayfbnn.data.dataset import CasesDigest
-from rayfbnn.data.transforms import TargetUnits, is_log_of
+from rayfbnn.data.dataset import CasesDigest, TargetUnits, is_log_of
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.model.cases import pieces_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rayfbnn
 from rayfbnn.data import make_dataset, read_training
-from rayfbnn.data.transforms import TargetUnits, log_scale_advice
+from rayfbnn.data.dataset import TargetUnits, log_scale_advice
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.spec import RunSpec
 from tests.support.small import SMALL, small

@@ -23,7 +23,7 @@ def test_without_the_section_nothing_is_written() -> None:
 
 def test_a_ladder_is_written_back_with_what_was_filled_in(tmp_path: Path) -> None:
     spec = ladder_spec(tmp_path)
-    again = RunSpec.from_json(spec.to_json(), base_dir=tmp_path)
+    again = RunSpec.from_json(spec.to_json())
     assert again == spec and again.phase == spec.phase
     assert [phase.iterations for phase in spec.phase] == [40, 3, 5, 12, 9]
     assert [phase.keep for phase in spec.phase] == [False] * 4 + [True]

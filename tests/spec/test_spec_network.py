@@ -218,12 +218,13 @@ def test_connections_come_from_a_file_and_stay_with_the_specification(tmp_path: 
     ("text", "right"),
     [
         ("from,to,weight\n0,0,0\n", "columns must be"),
-        ("source,destination,weight\n0,0\n", "differ in length"),
+        ("source,destination,weight\n0,0\n", "counted from 0"),
+        ("source,destination,weight\n0,0,0,0\n", "has 4 cells"),
         ("source,destination,weight\n0,0,x\n", "counted from 0"),
         ("source,destination,weight\n-1,0,0\n", "counted from 0"),
         ("source,destination,weight\n0,0.5,0\n", "counted from 0"),
         ("source,destination,weight\n", "at least one connection"),
-        ("", "columns must be"),
+        ("", "cannot be read"),
         (None, "no such file"),
     ],
 )
