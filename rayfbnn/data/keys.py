@@ -177,7 +177,7 @@ class ModelKeys(StrictModel):
         return self.data_model.n_labels or self.classes
 
 
-class Configuration(Protocol):
+class TableSpec(Protocol):
     """The parts of a configuration that reading a table needs; `RunSpec` has them."""
 
     @property

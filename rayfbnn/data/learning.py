@@ -14,7 +14,7 @@ from rayfbnn.data.cells import MARKS, Cells, marks_key
 from rayfbnn.data.dataset import scaled_inputs
 from rayfbnn.data.dress import Places, level_text, order_of_levels, plain_number
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.data.keys import Configuration, DataSpec
+from rayfbnn.data.keys import DataSpec, TableSpec
 from rayfbnn.data.raw_table import ColumnError, Problems, Table, listed, short, toml_value
 from rayfbnn.data.special_columns import check_none_missing, learn_exposure
 from rayfbnn.errors import DataError, at_most_ten
@@ -23,7 +23,7 @@ _WORDS = re.compile(r"[^\W\d_]|[<>=≤≥%$€£+]")
 _MAX_LABELS = 100  # more, with more than one for every two cases, are taken for numbers or free text
 
 
-def learn_labels(table: Table, spec: Configuration, problems: Problems) -> dict[str, tuple[str, ...]]:
+def learn_labels(table: Table, spec: TableSpec, problems: Problems) -> dict[str, tuple[str, ...]]:
     """Return the labels of each target that is not numbered from 0, ordered by label number.
 
     If a class model's configuration does not give the number of classes, its labels are the distinct values
@@ -38,7 +38,7 @@ def learn_labels(table: Table, spec: Configuration, problems: Problems) -> dict[
     return labels
 
 
-def _learn(cells: Cells, spec: Configuration) -> tuple[str, ...] | None:
+def _learn(cells: Cells, spec: TableSpec) -> tuple[str, ...] | None:
     """Return the labels of a target; None if its numbers are label numbers already."""
     if _are_texts(cells) or (spec.model_keys.n_labels is None and cells.kind == "number"):
         labels = _labels_of(cells)
@@ -59,7 +59,7 @@ def _are_texts(cells: Cells) -> bool:
     return bool(texts) and all(_WORDS.search(text) for text in texts)
 
 
-def _check_marks(cells: Cells, labels: Sequence[str], spec: Configuration) -> None:
+def _check_marks(cells: Cells, labels: Sequence[str], spec: TableSpec) -> None:
     """Raise DataError if a label may mark missing targets, unless the configuration says what does."""
     marks = [label for label in labels if label.lower() in MARKS]
     if not marks or spec.data.missing_marks is not None:
@@ -160,7 +160,7 @@ def check_known(cells: Cells, places: Array, levels: Sequence[str], what: str) -
     )
 
 
-def _check_number_of_labels(cells: Cells, labels: Sequence[str], spec: Configuration) -> None:
+def _check_number_of_labels(cells: Cells, labels: Sequence[str], spec: TableSpec) -> None:
     place, wanted = f"{cells.table.source}: column {cells.name}", spec.model_keys.n_labels
     if len(labels) > max(_MAX_LABELS, 0.5 * cells.table.n_rows):
         raise DataError(
@@ -259,7 +259,7 @@ _MAX_LEVELS = 100
 _MANY_READINGS = 16  # with this number of columns, equal limits are no coincidence
 
 
-def learn_encoding(table: Table, spec: Configuration) -> Encoding:
+def learn_encoding(table: Table, spec: TableSpec) -> Encoding:
     """Return the encoding of the training table's columns as inputs and labels.
 
     Raises DataError for columns that cannot be inputs, or that have missing values without data.missing.
@@ -307,7 +307,7 @@ def learn_encoding(table: Table, spec: Configuration) -> Encoding:
     return encoding
 
 
-def _check_targets(table: Table, spec: Configuration, encoding: Encoding, problems: Problems) -> None:
+def _check_targets(table: Table, spec: TableSpec, encoding: Encoding, problems: Problems) -> None:
     """Add targets that are neither numbers nor labels to the problems, and real targets that are constant."""
     for name in spec.data.targets:
         if name in encoding.labels or spec.model_keys.data_model.has_labels:
@@ -323,7 +323,7 @@ def _check_targets(table: Table, spec: Configuration, encoding: Encoding, proble
                 )
 
 
-def _constant_value(cells: Cells, spec: Configuration, selection: Selection) -> str | None:
+def _constant_value(cells: Cells, spec: TableSpec, selection: Selection) -> str | None:
     """Return the constant value of a column to leave out; None if its rows differ or it is kept.
 
     A constant number is kept, as a kind of bias, if it is named as an input and is not standardised.
@@ -339,7 +339,7 @@ def _constant_value(cells: Cells, spec: Configuration, selection: Selection) -> 
     return f"{numbers[0]:g}" if cells.is_number.all() and (numbers == numbers[0]).all() else None
 
 
-def _have_one_unit(columns: Sequence[Cells], spec: Configuration, selection: Selection) -> bool:
+def _have_one_unit(columns: Sequence[Cells], spec: TableSpec, selection: Selection) -> bool:
     """Return True if the columns look like readings in one unit, such as the pixels of a picture.
 
     This requires many columns, all of numbers. Most must have more than two values, and at least half must
@@ -357,12 +357,12 @@ def _have_one_unit(columns: Sequence[Cells], spec: Configuration, selection: Sel
     return 2 * limits.count(of_table) >= len(columns) and 2 * n_varied > len(columns)
 
 
-def _is_levels(cells: Cells, spec: Configuration, selection: Selection) -> bool:
+def _is_levels(cells: Cells, spec: TableSpec, selection: Selection) -> bool:
     is_named = cells.name in selection.categorical or cells.name in (spec.data.ordered or {})
     return is_named or cells.kind == "levels"
 
 
-def _learn_column(cells: Cells, spec: Configuration, selection: Selection) -> InputColumn:
+def _learn_column(cells: Cells, spec: TableSpec, selection: Selection) -> InputColumn:
     """Return the encoding of one column as inputs."""
     ordered = spec.data.ordered or {}
     if not _is_levels(cells, spec, selection):

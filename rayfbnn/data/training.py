@@ -16,7 +16,7 @@ from rayfbnn.data.dataset import Dataset, check_positive, make_dataset, shuffled
 from rayfbnn.data.dress import level_text
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.frames import Source, as_table
-from rayfbnn.data.keys import Configuration
+from rayfbnn.data.keys import TableSpec
 from rayfbnn.data.learning import check_known, is_pattern, learn_encoding, level_numbers, places_of
 from rayfbnn.data.raw_table import Problems, Table, listed, short
 from rayfbnn.data.special_columns import (
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from rayfbnn.model.likelihood.data_model import DataModel
 
 
-AnyConfiguration = TypeVar("AnyConfiguration", bound=Configuration)
+AnyTableSpec = TypeVar("AnyTableSpec", bound=TableSpec)
 
 
-def read_training(spec: AnyConfiguration, data: Source = None) -> tuple[AnyConfiguration, Dataset]:
+def read_training(spec: AnyTableSpec, data: Source = None) -> tuple[AnyTableSpec, Dataset]:
     """Return the configuration, resolved against its training cases, and these cases.
 
     data  the training cases, instead of the file that data.train names
@@ -51,21 +51,19 @@ def read_training(spec: AnyConfiguration, data: Source = None) -> tuple[AnyConfi
     return spec, _dataset(table, spec)
 
 
-def read_dataset(spec: Configuration) -> Dataset:
+def read_dataset(spec: TableSpec) -> Dataset:
     """Return the training cases that a configuration names; raise DataError with file, row and column."""
     return read_training(spec)[1]
 
 
-def read_training_file(data: Source, spec: Configuration) -> Dataset:
+def read_training_file(data: Source, spec: TableSpec) -> Dataset:
     """Return training cases from `data` with the encoding of `spec`, which is learnt from them if missing."""
     if spec.encoding is None:
         return read_training(spec, data)[1]
     return _dataset(_training_table(data, spec), spec)
 
 
-def read_cases(
-    data: Source, spec: Configuration, training: Dataset | None = None
-) -> tuple[Array, Array | None]:
+def read_cases(data: Source, spec: TableSpec, training: Dataset | None = None) -> tuple[Array, Array | None]:
     """Return unstandardised cases to predict: inputs (n_cases, n_inputs) and, if present, targets.
 
     The columns are found by their names in the training data and encoded in the same way. Targets are None if
@@ -86,7 +84,7 @@ def read_cases(
     return inputs, targets
 
 
-def table_of_new_cases(data: Source, spec: Configuration) -> Table:
+def table_of_new_cases(data: Source, spec: TableSpec) -> Table:
     """Return cases to predict before they are encoded; raise DataError if there are none."""
     encoding = _encoding(spec)
     table = as_table(data, spec.data, [encoding.source_names, encoding.columns])
@@ -95,11 +93,11 @@ def table_of_new_cases(data: Source, spec: Configuration) -> Table:
     return table
 
 
-def _encoding(spec: Configuration) -> Encoding:
+def _encoding(spec: TableSpec) -> Encoding:
     return spec.encoding or Encoding.from_numbers(spec.input_names)
 
 
-def _training_table(data: Source, spec: Configuration) -> Table:
+def _training_table(data: Source, spec: TableSpec) -> Table:
     """Return the table of the training cases; the columns of an array get the names of the inputs."""
     inputs = spec.data.inputs or ()
     if spec.encoding is not None:
@@ -111,7 +109,7 @@ def _training_table(data: Source, spec: Configuration) -> Table:
     return as_table(data, spec.data, names)
 
 
-def _dataset(table: Table, spec: Configuration) -> Dataset:
+def _dataset(table: Table, spec: TableSpec) -> Dataset:
     """Return a table of training cases as arrays, using the encoding of `spec`."""
     encoding = spec.encoding
     assert encoding is not None
@@ -137,7 +135,7 @@ def _dataset(table: Table, spec: Configuration) -> Dataset:
     return shuffled(dataset) if spec.data.shuffle else dataset
 
 
-def _targets(table: Table, encoding: Encoding, spec: Configuration) -> Array:
+def _targets(table: Table, encoding: Encoding, spec: TableSpec) -> Array:
     """Return the targets of each row as in the table, (n_rows, n_targets), NaN where one is missing."""
     names = spec.data.targets
     targets = encode_targets(table, encoding, names, CensoringColumn.from_keys(spec.data), spec.data_model)
