@@ -26,7 +26,6 @@ SHARED = {
     "InProcess",
     "Job",
     "Measured",
-    "ModelKeys",
     "Places",
     "Settings",
     "Summary",
