@@ -24,9 +24,9 @@ from rayfbnn.study.plan import (
     FAILURES,
     FILE,
     FOLDER,
-    Configuration,
     Member,
     Members,
+    StudyConfiguration,
     StudyPlan,
     check_size,
     checked_seeds,
@@ -85,7 +85,7 @@ class StudyFiles:
         return as_typed(self.place)
 
     @property
-    def configurations(self) -> tuple[Configuration, ...]:
+    def configurations(self) -> tuple[StudyConfiguration, ...]:
         """The configurations, in the order of the grid."""
         return self.plan.configurations
 

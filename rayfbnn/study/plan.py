@@ -47,7 +47,7 @@ _ONE_HASH = 2  # the format with one hash of cases for all configurations
 
 
 @dataclass(frozen=True)
-class Configuration:
+class StudyConfiguration:
     """One configuration of a study.
 
     Attributes
@@ -109,7 +109,7 @@ class StudyPlan:
     identity: str
     version: str
     results: int
-    configurations: tuple[Configuration, ...]
+    configurations: tuple[StudyConfiguration, ...]
     seeds: tuple[int, ...]
     rule: Rule
 
@@ -132,7 +132,7 @@ class StudyPlan:
             )
         parsed = as_document(PlanDocument, document, place, "the plan of a study")
         configurations = tuple(
-            Configuration(number, tuple(entry.varied), entry.keys, entry.data_hash)
+            StudyConfiguration(number, tuple(entry.varied), entry.keys, entry.data_hash)
             for number, entry in enumerate(parsed.configurations)
         )
         try:
@@ -170,7 +170,7 @@ def _with_hash_of_each(document: dict[str, Any]) -> dict[str, Any]:
 def write_plan(
     storage: Storage,
     folder: Place,
-    configurations: Sequence[Configuration],
+    configurations: Sequence[StudyConfiguration],
     seeds: Sequence[int],
     rule: Rule,
 ) -> None:
@@ -193,7 +193,7 @@ def write_plan(
     storage.fsync_dir(folder)
 
 
-def first_with_cases(configurations: Sequence[Configuration]) -> dict[str, int]:
+def first_with_cases(configurations: Sequence[StudyConfiguration]) -> dict[str, int]:
     """Return the number of the first configuration with each set of training cases, by their hash."""
     first: dict[str, int] = {}
     for one in configurations:
@@ -233,7 +233,7 @@ def checked_seeds(seeds: Sequence[Any]) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def lengths(configuration: Configuration, looks: int) -> list[int]:
+def lengths(configuration: StudyConfiguration, looks: int) -> list[int]:
     """Return the iterations of the last phase at each planned look, in increasing order."""
     total = configuration.iterations
     return sorted({-(-total * number // looks) for number in range(1, looks + 1)})
@@ -332,7 +332,7 @@ class Members:
             self._loaded = Store.open(store.path)
         return self._loaded.data
 
-    def draws_at(self, configuration: Configuration, iterations: int) -> int:
+    def draws_at(self, configuration: StudyConfiguration, iterations: int) -> int:
         """Return the number of draws of each chain when the last phase has this many iterations."""
         seed = self._plan.seeds[0]
         return self.spec(Member(configuration.number, seed)).with_iterations(iterations).kept_draws

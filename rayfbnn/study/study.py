@@ -21,8 +21,8 @@ from rayfbnn.study.files import StudyFiles
 from rayfbnn.study.plan import (
     FILE,
     FOLDER,
-    Configuration,
     Member,
+    StudyConfiguration,
     check_size,
     checked_seeds,
     first_with_cases,
@@ -297,7 +297,7 @@ def create_study(
         raise StoreExistsError(f"{place}: is already a study; run it, or choose a new folder")
     if data is not None and any(key.startswith(f"{TRAIN}=") for key in combinations[0]):
         raise ConfigError(f"data: must be left out if {TRAIN} is varied")
-    configurations: list[Configuration] = []
+    configurations: list[StudyConfiguration] = []
     specs: list[RunSpec] = []
     for number, varied in enumerate(combinations):
         with _naming(number, varied):
@@ -305,7 +305,7 @@ def create_study(
             resolved, dataset = read_run_data(asked, data)
             _check(resolved, dataset)
         specs.append(resolved)
-        configurations.append(Configuration(number, varied, resolved.to_dict(), dataset.hash))
+        configurations.append(StudyConfiguration(number, varied, resolved.to_dict(), dataset.hash))
     _check_are_different(configurations)
     first = {Member(number, seeds[0]).name: number for number in first_with_cases(configurations).values()}
     _check_is_new(place, first)
@@ -367,9 +367,9 @@ def _check(spec: RunSpec, dataset: Dataset) -> None:
     check_device(spec.device)
 
 
-def _check_are_different(configurations: Sequence[Configuration]) -> None:
+def _check_are_different(configurations: Sequence[StudyConfiguration]) -> None:
     """Raise ConfigError if two configurations are the same posterior, sampled in the same way."""
-    seen: dict[str, Configuration] = {}
+    seen: dict[str, StudyConfiguration] = {}
     for one in configurations:
         data = {**one.keys["data"], "train": one.data_hash}
         other = seen.setdefault(json.dumps({**one.keys, "data": data}), one)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rayfbnn.answers.judging.fit import FitVerdict
     from rayfbnn.answers.judging.verdicts import Verdict
     from rayfbnn.answers.predict import Prediction
-    from rayfbnn.study.plan import Configuration
+    from rayfbnn.study.plan import StudyConfiguration
 
 
 _NOT_MEASURES = ("cases", "draws", "early_phase")
@@ -51,7 +51,7 @@ class ConfigurationPrediction:
         The predictions.
     """
 
-    configuration: Configuration
+    configuration: StudyConfiguration
     cases: str
     prediction: Prediction
 
@@ -337,7 +337,7 @@ def rank(study: StudyFiles, data: Source | list[Source]) -> list[Rank]:
     files, differences are between the means of files, and their standard errors are from these.
     """
     sources = cases_of_each(study, data)
-    by_setting: dict[str, list[Configuration]] = {}
+    by_setting: dict[str, list[StudyConfiguration]] = {}
     for one in study.configurations:
         by_setting.setdefault(one.setting, []).append(one)
     settings = list(by_setting.values())
