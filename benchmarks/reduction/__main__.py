@@ -25,7 +25,7 @@ from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.model.likelihood.data_model import QUANTILES
 from rayfbnn.reduce.blocks import Reader, Unit
-from rayfbnn.reduce.passes import Executor, InProcess, OnRay
+from rayfbnn.reduce.passes import OnRay, TaskExecutor, TasksInProcess
 from rayfbnn.reduce.predictive import Cases, joined, summaries
 from rayfbnn.store.store import Store
 
@@ -44,7 +44,7 @@ def sampled(folder: Path, seed: int, chains: int, draws: int) -> Path:
     return path
 
 
-def report(name: str, executor: Executor, runs: list[Draws], inputs: np.ndarray) -> None:
+def report(name: str, executor: TaskExecutor, runs: list[Draws], inputs: np.ndarray) -> None:
     """Print the time and the rate of one prediction."""
     wall, cpu = time.perf_counter(), _processor_seconds()
     table = predict_from_draws(runs, inputs, executor=executor).table
@@ -73,7 +73,7 @@ def against_jax(python: Path, run: Draws, inputs: np.ndarray, folder: Path) -> N
         for _ in range(3):
             started = _processor_seconds()
             found = joined(
-                summaries([run], cases, executor=InProcess(), quantiles=wanted, memory_bytes=256e6)
+                summaries([run], cases, executor=TasksInProcess(), quantiles=wanted, memory_bytes=256e6)
             )
             times.append(_processor_seconds() - started)
         ours, theirs = (
@@ -101,7 +101,7 @@ def main() -> None:
             runs = [committed(Store.open(path)) for path in other.starmap(sampled, jobs)]
         if options.jax.exists():
             against_jax(options.jax, runs[0], inputs[:1000], Path(folder))
-        report("in process", InProcess(), runs, inputs)
+        report("in process", TasksInProcess(), runs, inputs)
         with OnRay(options.workers, None) as workers:
             report("first time", workers, runs, inputs)
             report(f"{options.workers} workers", workers, runs, inputs)

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.reduce.passes import Executor, InProcess, Passes, distribution_sums
+from rayfbnn.reduce.passes import Passes, TaskExecutor, TasksInProcess, distribution_sums
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +82,7 @@ def places(
     inputs: Array,
     targets: Array,
     *,
-    executor: Executor | None = None,
+    executor: TaskExecutor | None = None,
     memory_bytes: float = _MEMORY_BYTES,
 ) -> Places:
     """Place targets that are numbers within the predictive distributions of one or several runs.
@@ -93,7 +93,7 @@ def places(
     memory_bytes  approximate memory of a task
     """
     data, model = runs[0].data, runs[0].spec.data_model
-    passes = Passes(runs, data.standardized(inputs), executor or InProcess(), memory_bytes=memory_bytes)
+    passes = Passes(runs, data.standardized(inputs), executor or TasksInProcess(), memory_bytes=memory_bytes)
     y = data.target_units.to_network(targets)
     is_known, values = ~np.isnan(y), np.nan_to_num(y)
     ends = np.abs(values)[None] if model.are_times else values[None]

@@ -34,14 +34,14 @@ from rayfbnn.errors import DataError
 from rayfbnn.numerals import plain
 from rayfbnn.output import tables
 from rayfbnn.output.lines import table_text
-from rayfbnn.reduce.passes import InProcess
+from rayfbnn.reduce.passes import TasksInProcess
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rayfbnn.draws.view import Draws
     from rayfbnn.reduce.blocks import Reader
-    from rayfbnn.reduce.passes import Executor
+    from rayfbnn.reduce.passes import TaskExecutor
 
 
 Measures: TypeAlias = dict[str, Array]  # by name, at all cases
@@ -71,7 +71,7 @@ def compare_draws(
     inputs: Array,
     targets: Array,
     *,
-    executor: Executor | None = None,
+    executor: TaskExecutor | None = None,
     memory_bytes: float = 256e6,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> tuple[dict[str, Compared], Compared]:
@@ -93,7 +93,7 @@ def compare_draws(
     check_same_posterior([reference, *methods.values()], is_approximation_allowed=True)
     if len(inputs) == 0 or np.isnan(targets).all():
         raise DataError(f"data: test cases with a known target are needed, got {len(inputs)} cases")
-    executor = executor or InProcess()
+    executor = executor or TasksInProcess()
     methods = {name: with_members(run) for name, run in methods.items()}
     one, other = halves(reference)
     # Scored once each; the reference may also be among the methods.
@@ -130,7 +130,7 @@ def _not_too_many(run: Draws) -> Draws:
 
 
 def _distances(
-    runs: list[Draws], inputs: Array, *, executor: Executor, memory_bytes: float
+    runs: list[Draws], inputs: Array, *, executor: TaskExecutor, memory_bytes: float
 ) -> list[Measures]:
     """Return the distances of the halves of the reference from each other, then of each method.
 

@@ -17,9 +17,9 @@ from rayfbnn.answers.judging.ladder_verdict import LadderVerdict, overruled, ver
 from rayfbnn.answers.judging.modes import Mode, modes, summarize
 from rayfbnn.answers.judging.verdicts import (
     Decisive,
-    Evidence,
     Thresholds,
     Verdict,
+    VerdictEvidence,
     judge_hyperparameters,
     judge_predictions,
 )
@@ -194,9 +194,9 @@ def diagnose_draws(
         (share,), most = compared([diverged_share], MAX_DIVERGED, ".1%", ".0%")
         diverged = f"{divergences} updates diverged, in {share} of the iterations (at most {most})"
 
-    def evidence(names: list[str]) -> Evidence:
+    def evidence(names: list[str]) -> VerdictEvidence:
         some, path, word = summary.of(names), as_typed(run.path), word_for_draws([run])
-        return Evidence(some, *shape, diverged, chain_modes, run.spec, path, limits, word)
+        return VerdictEvidence(some, *shape, diverged, chain_modes, run.spec, path, limits, word)
 
     for_predictions = [name for name in planned.origins if is_of_predictions(name)]
     others = [name for name in planned.origins if not is_of_predictions(name)]

@@ -19,7 +19,7 @@ from rayfbnn.reduce.predictive import Cases, joined, quantiles_of_points, summar
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
-    from rayfbnn.reduce.passes import Executor
+    from rayfbnn.reduce.passes import TaskExecutor
 
 
 def distances(approximate: Functions, exact: Functions) -> dict[str, Array]:
@@ -188,7 +188,7 @@ _MOST_DRAWS = 1000  # evenly spaced draws of all chains for these quantiles
 
 
 def scores(
-    run: Draws, inputs: Array, targets: Array, *, executor: Executor, memory_bytes: float
+    run: Draws, inputs: Array, targets: Array, *, executor: TaskExecutor, memory_bytes: float
 ) -> dict[str, Array]:
     """Return scores by name, (n_cases,) or (n_cases, n_targets) each, NaN where a target is missing.
 
@@ -222,7 +222,7 @@ def scores(
     }
 
 
-def _quantiles(run: Draws, cases: Cases, executor: Executor, memory_bytes: float) -> Array:
+def _quantiles(run: Draws, cases: Cases, executor: TaskExecutor, memory_bytes: float) -> Array:
     """Return the quantiles at `_LEVELS` given some of the draws, (n_levels, n_cases, n_targets)."""
     some = hold(run, spread(run.n_draws, max(1, _MOST_DRAWS // run.n_chains)))
     wanted = {f"{level:g}": float(level) for level in _LEVELS}

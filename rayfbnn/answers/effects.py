@@ -16,8 +16,8 @@ from rayfbnn.draws.subsets import thinned
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.network import Buffers, forward, input_rows, output_contributions
-from rayfbnn.reduce.blocks import Block, Reader, first_draw
-from rayfbnn.reduce.passes import Executor, Job, Passes
+from rayfbnn.reduce.blocks import DrawBlock, Reader, first_draw
+from rayfbnn.reduce.passes import Passes, PassJob, TaskExecutor
 from rayfbnn.streams import Purpose, Streams
 
 _MEMORY_BYTES, _BAND_BYTES = 64e6, 80e6
@@ -193,7 +193,7 @@ def check_contributions(runs: Sequence[Draws]) -> None:
 
 
 def contribution_columns(
-    runs: Sequence[Draws], inputs: Array, *, executor: Executor, memory_bytes: float
+    runs: Sequence[Draws], inputs: Array, *, executor: TaskExecutor, memory_bytes: float
 ) -> dict[str, Array]:
     """Return mean and standard deviation over draws of each contribution to each output, (n_cases,) each.
 
@@ -247,7 +247,7 @@ def _moments(passes: Passes, inputs: Array) -> dict[str, Array]:
     return dict(zip(sources, by_case, strict=True))
 
 
-def _contribution_sums(reader: Reader, job: Job) -> Array:
+def _contribution_sums(reader: Reader, job: PassJob) -> Array:
     """Return sums over the draws of each contribution less its shift, and of the squares of these.
 
     The shift is (n_sources, n_outputs, n_cases * n_cells), and the result (2, *shift.shape).
@@ -264,7 +264,7 @@ def _contribution_sums(reader: Reader, job: Job) -> Array:
 
 
 def _contributions(
-    run: Draws, block: Block, inputs: Array, memory_bytes: float
+    run: Draws, block: DrawBlock, inputs: Array, memory_bytes: float
 ) -> Iterator[dict[str, Array]]:
     """Yield the contributions by source, some draws at a time, (n_draws, n_outputs, n_cases * n_cells) each.
 

@@ -13,7 +13,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import spread, with_chains, with_draws
 from rayfbnn.draws.view import Committed, Draws, of_source
 from rayfbnn.reduce.blocks import Reader
-from rayfbnn.reduce.passes import InProcess, Job, Passes
+from rayfbnn.reduce.passes import Passes, PassJob, TasksInProcess
 from rayfbnn.reduce.tile import by_draw
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class _Errors:
         inputs = data.standardized(self.inputs[cases])
         standardized = data.target_units.to_network(targets)
         function = _log_densities if self.measure == "log_probability" else _means
-        passes = Passes([run], inputs, InProcess(), memory_bytes=self.memory_bytes)
+        passes = Passes([run], inputs, TasksInProcess(), memory_bytes=self.memory_bytes)
         sums = np.zeros((2 * run.n_chains + 1, run.n_draws))
         before: dict[int, Array] = {}  # the sum over a chain's draws so far, by the first case
         for unit, at, part in passes.map(function, lambda at: (standardized[at],)):
@@ -171,7 +171,7 @@ class _Errors:
         return np.asarray(errors.reshape(values.shape[:-1]).sum(axis=-1))
 
 
-def _means(reader: Reader, job: Job) -> Array:
+def _means(reader: Reader, job: PassJob) -> Array:
     """Return the mean of each target, or the probability of each label, (n_draws, n_cases, n_values).
 
     Means are on the network's scale, but those of targets on a log scale in the units of the data file. If
@@ -192,7 +192,7 @@ def _means(reader: Reader, job: Job) -> Array:
     return np.concatenate(parts)
 
 
-def _log_densities(reader: Reader, job: Job) -> Array:
+def _log_densities(reader: Reader, job: PassJob) -> Array:
     """Return the log density of each case's targets, (n_draws, n_cases, 1)."""
     (targets,) = job.arguments
     tile, block = job.read(reader)

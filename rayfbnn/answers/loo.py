@@ -22,7 +22,7 @@ from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.reduce.blocks import KEPT_BYTES, Reader, Unit, bytes_of, units_of
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_mean
 from rayfbnn.reduce.importance import is_unreliable, pareto_k
-from rayfbnn.reduce.passes import Executor, InProcess
+from rayfbnn.reduce.passes import TaskExecutor, TasksInProcess
 from rayfbnn.reduce.tile import Tile
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class LeftOut:
 def leave_out(
     run: Draws,
     *,
-    executor: Executor | None = None,
+    executor: TaskExecutor | None = None,
     memory_bytes: float = 256e6,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> LeftOut:
@@ -96,7 +96,9 @@ def leave_out(
     starts = range(0, n_cases, at_once)
     jobs = [TileJob(first, min(first + at_once, n_cases), memory_bytes / 4) for first in starts]
     results = np.empty((3, n_cases))
-    for job, result in zip(jobs, (executor or InProcess()).map(leave_out_tile, [run], jobs), strict=True):
+    for job, result in zip(
+        jobs, (executor or TasksInProcess()).map(leave_out_tile, [run], jobs), strict=True
+    ):
         results[:, job.first : job.stop] = result
         on_progress(job.stop / n_cases)
     elpd, p, k = _in_order_of_table(run, results)

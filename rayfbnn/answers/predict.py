@@ -15,7 +15,7 @@ from rayfbnn.answers.judging.chain_average import average_error
 from rayfbnn.answers.judging.ladder_pooled import verdict_on_pooled_ladders
 from rayfbnn.answers.judging.ladder_verdict import overruled, verdict_on_ladders
 from rayfbnn.answers.judging.modes import modes, summarize
-from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, Verdict, judge_predictions
+from rayfbnn.answers.judging.verdicts import Thresholds, Verdict, VerdictEvidence, judge_predictions
 from rayfbnn.answers.judging.words import known
 from rayfbnn.answers.measures import means_over_cases, measures_of_targets
 from rayfbnn.arrays import Array
@@ -27,8 +27,8 @@ from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.model.likelihood.data_model import QUANTILES
 from rayfbnn.output import tables
-from rayfbnn.reduce.passes import Executor, InProcess
-from rayfbnn.reduce.predictive import Cases, Summary, summaries
+from rayfbnn.reduce.passes import TaskExecutor, TasksInProcess
+from rayfbnn.reduce.predictive import Cases, PredictiveSummary, summaries
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +138,7 @@ def predict_from_draws(
     targets: Array | None = None,
     *,
     contributions: bool = False,
-    executor: Executor | None = None,
+    executor: TaskExecutor | None = None,
     memory_bytes: float = 256e6,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> Prediction:
@@ -184,7 +184,7 @@ def predict_from_draws(
     inputs, targets = _checked(runs[0], inputs, targets)
     data, model = runs[0].data, runs[0].spec.data_model
     cases = Cases(data.standardized(inputs), _standardized(targets, data))
-    executor = executor or InProcess()
+    executor = executor or TasksInProcess()
     parts = summaries(
         runs,
         cases,
@@ -276,7 +276,7 @@ def _standardized(targets: Array | None, data: Dataset) -> Array | None:
     return None if targets is None else data.target_units.to_network(targets)
 
 
-def _table(run: Draws, summary: Summary, targets: Array | None) -> pd.DataFrame:
+def _table(run: Draws, summary: PredictiveSummary, targets: Array | None) -> pd.DataFrame:
     """Return the rows of the table for some cases; targets (n_cases, n_targets) are as on file."""
     import pandas as pd
 
@@ -302,7 +302,7 @@ def _table(run: Draws, summary: Summary, targets: Array | None) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _scaled_columns(run: Draws, summary: Summary) -> dict[str, Array]:
+def _scaled_columns(run: Draws, summary: PredictiveSummary) -> dict[str, Array]:
     """Return the columns of each target in turn, on the data file's scale, (n_cases,) each.
 
     A target on a log scale that has no mean has no columns for the mean, its error and the sd.
@@ -347,7 +347,7 @@ def verdict_on_predictions(runs: Sequence[Draws], inputs: Array) -> Verdict | No
     by_name = _together([_of_run(run, inputs) for run in some])
     summary = summarize(by_name.items())
     n_chains, n_draws = by_name["log_likelihood"].shape
-    evidence = Evidence(
+    evidence = VerdictEvidence(
         replace(summary, table=summary.table.assign(iterations=math.nan)),
         n_chains,
         n_draws,

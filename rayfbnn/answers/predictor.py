@@ -21,8 +21,8 @@ from rayfbnn.draws.subsets import evenly_spaced, spread
 from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
-from rayfbnn.reduce.passes import InProcess
-from rayfbnn.reduce.predictive import Cases, Summary, joined, quantiles_of_points, summaries
+from rayfbnn.reduce.passes import TasksInProcess
+from rayfbnn.reduce.predictive import Cases, PredictiveSummary, joined, quantiles_of_points, summaries
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
@@ -259,12 +259,14 @@ def predictive_sample(run: Draws, inputs: Array, n_samples: int, *, seed: int) -
     return data.target_units.to_file(samples)
 
 
-def _summary(run: Draws, inputs: Array, quantiles: dict[str, float], memory_bytes: float) -> Summary:
+def _summary(
+    run: Draws, inputs: Array, quantiles: dict[str, float], memory_bytes: float
+) -> PredictiveSummary:
     return joined(
         summaries(
             [run],
             Cases(_standardized(run, inputs)),
-            executor=InProcess(),
+            executor=TasksInProcess(),
             quantiles=quantiles,
             with_modes=False,
             memory_bytes=memory_bytes,

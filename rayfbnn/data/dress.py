@@ -88,7 +88,7 @@ def order_of_levels(text: str) -> tuple[Decimal, str]:
     return Decimal(text), text
 
 
-class Places:
+class LevelPlaces:
     """The places of the levels of a column, found by any spelling of a level.
 
     A text is first looked up as it is. A number is then looked up by value, so that 3.0 finds "3" and 1234

@@ -12,7 +12,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import MARKS, Cells, marks_key
 from rayfbnn.data.dataset import scaled_inputs
-from rayfbnn.data.dress import Places, level_text, order_of_levels, plain_number
+from rayfbnn.data.dress import LevelPlaces, level_text, order_of_levels, plain_number
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.keys import DataSpec, TableSpec
 from rayfbnn.data.raw_table import ColumnError, Problems, Table, listed, short, toml_value
@@ -138,7 +138,7 @@ def level_numbers(cells: Cells, levels: Sequence[str], what: str) -> Array:
 
 def places_of(cells: Cells, levels: Sequence[str]) -> Array:
     """Return the places as `level_numbers` does, but -1 for an unknown level."""
-    places = Places(levels)
+    places = LevelPlaces(levels)
     numbers = np.full(len(cells.values), np.nan)
     for row in np.flatnonzero(~cells.is_empty).tolist():
         place = places.of(cells.level(row))

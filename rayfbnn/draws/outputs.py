@@ -129,7 +129,7 @@ def network_outputs(posterior: Posterior, positions: Array, inputs: Array, memor
 
 
 @dataclass(frozen=True)
-class Estimate:
+class EstimatedMeans:
     """Means over draws and their standard errors, in arrays of the same shape."""
 
     value: Array
@@ -183,7 +183,7 @@ def hidden_values(run: Draws, inputs: Array, layer: int) -> Array:
     return values
 
 
-def covariance(values: Array) -> Estimate:
+def covariance(values: Array) -> EstimatedMeans:
     """Estimate E[f(p) f(q)] of functions with mean zero, as under every prior here.
 
     values  (n_draws, n_points), rows independent; the result is (n_points, n_points)
@@ -192,16 +192,16 @@ def covariance(values: Array) -> Estimate:
     mean = values.T @ values / n
     squares = values**2
     variance = np.maximum(squares.T @ squares / n - mean**2, 0.0)
-    return Estimate(mean, np.sqrt(variance / n))
+    return EstimatedMeans(mean, np.sqrt(variance / n))
 
 
-def _squared_difference(low: Array, high: Array) -> Estimate:
+def _squared_difference(low: Array, high: Array) -> EstimatedMeans:
     """Estimate D(p, q) = E[(f(q) - f(p))^2] at pairs of points, (n_pairs,).
 
     low, high  (n_draws, n_pairs) values at p and at q, rows independent
     """
     squares = (high - low) ** 2
-    return Estimate(squares.mean(axis=0), squares.std(axis=0) / np.sqrt(len(squares)))
+    return EstimatedMeans(squares.mean(axis=0), squares.std(axis=0) / np.sqrt(len(squares)))
 
 
 def straddling(at: Array, separations: Array, *, axis: int = 0) -> tuple[Array, Array]:
@@ -216,7 +216,7 @@ def straddling(at: Array, separations: Array, *, axis: int = 0) -> tuple[Array, 
 
 def variation(
     run: Draws, at: Array, separations: Array, *, axis: int = 0, output: int = 0, layer: int | None = None
-) -> Estimate:
+) -> EstimatedMeans:
     """Estimate D(x - s/2, x + s/2) for each separation s, (n_separations,), Neal (1996) eqs. 2.5 to 2.15.
 
     D is that of an output of the networks or, with `layer`, of the units of that hidden layer. The standard

@@ -200,7 +200,7 @@ def sghmc(
         return _checked(state, *moved)
     gradient_of = _gradients(target, state.precisions, streams, batch=batch, steps=steps)
     step = {"splitting": splitting, "euler": euler, "langevin": langevin}[integrator]
-    settings = Settings(stepsize, friction, s, noise == "estimate")
+    settings = UpdateConstants(stepsize, friction, s, noise == "estimate")
     position, momentum = state.position, state.momentum
     with np.errstate(all="ignore"):
         noise_of_gradient = NoiseEstimate()
@@ -231,7 +231,7 @@ def _checked(state: ChainState, position: Array, momentum: Array) -> tuple[Chain
 
 
 @dataclass(frozen=True)
-class Settings:
+class UpdateConstants:
     """The constants of an update: eps, C, stepsizes s (n_chains, n_parameters), and whether to estimate V."""
 
     eps: float
@@ -255,7 +255,7 @@ class NoiseEstimate:
 
 
 def splitting(
-    q: Array, p: Array, normal: Array, *, settings: Settings, gradient: Any, noise: NoiseEstimate
+    q: Array, p: Array, normal: Array, *, settings: UpdateConstants, gradient: Any, noise: NoiseEstimate
 ) -> tuple[Array, Array]:
     """Take a half drift, friction and noise, a half drift, and a kick."""
     eps, s = settings.eps, settings.scales
@@ -269,7 +269,7 @@ def splitting(
 
 
 def euler(
-    q: Array, p: Array, normal: Array, *, settings: Settings, gradient: Any, noise: NoiseEstimate
+    q: Array, p: Array, normal: Array, *, settings: UpdateConstants, gradient: Any, noise: NoiseEstimate
 ) -> tuple[Array, Array]:
     """Take a step of Chen, Fox and Guestrin (2014), eq. 15."""
     eps, s, friction = settings.eps, settings.scales, settings.friction
@@ -281,7 +281,7 @@ def euler(
 
 
 def langevin(
-    q: Array, p: Array, normal: Array, *, settings: Settings, gradient: Any, noise: NoiseEstimate
+    q: Array, p: Array, normal: Array, *, settings: UpdateConstants, gradient: Any, noise: NoiseEstimate
 ) -> tuple[Array, Array]:
     """Take a step of Langevin dynamics, which does not change the momentum."""
     eps, s = settings.eps, settings.scales

@@ -13,7 +13,7 @@ from rayfbnn.arrays import Array, array_namespace
 
 
 @dataclass(frozen=True)
-class Table:
+class ConnectionTable:
     """A list of connections. In each, weight k connects source unit i to destination unit j.
 
     Units and weights are counted from 0; Neal (2022) eq. 7. Several connections may share a weight. If
@@ -121,7 +121,7 @@ class Generated:
         return units if self.kind == "pooling" else units.reshape(1, -1, units.shape[2])
 
 
-Connections = Table | Generated
+Connections = ConnectionTable | Generated
 
 
 class Configured(Protocol):
@@ -149,7 +149,7 @@ class Configured(Protocol):
 
 def configured(connections: Connections, n_units: int, n_destinations: int, xp: ModuleType) -> Configured:
     """Return the connections between two layers, with their tables on the device of `xp`."""
-    if isinstance(connections, Table):
+    if isinstance(connections, ConnectionTable):
         return _Sparse.from_table(connections, n_units, n_destinations, xp)
     return _Patches.from_generated(connections, n_units, xp)
 
@@ -212,7 +212,7 @@ class _Sparse:
     to_weights: _Sums
 
     @staticmethod
-    def from_table(table: Table, n_units: int, n_destinations: int, xp: ModuleType) -> _Sparse:
+    def from_table(table: ConnectionTable, n_units: int, n_destinations: int, xp: ModuleType) -> _Sparse:
         is_bias = not table.sources
         weights, destinations = np.array(table.weights), np.array(table.destinations)
         sources = np.zeros_like(destinations) if is_bias else np.array(table.sources)

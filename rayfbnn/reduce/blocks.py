@@ -38,7 +38,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Block:
+class DrawBlock:
     """Some draws in memory, one chain after the other.
 
     positions   (n_draws, n_parameters) in the dtype of the run, in C order
@@ -58,9 +58,9 @@ class Block:
         """Standard deviations of the noise, (n_draws, n_targets)."""
         return self.noise**-0.5
 
-    def some(self, at: slice) -> Block:
+    def some(self, at: slice) -> DrawBlock:
         """Return the draws of a slice."""
-        return Block(
+        return DrawBlock(
             np.ascontiguousarray(self.positions[at]),
             self.noise[at],
             None if self.starts is None else self.starts[at],
@@ -74,7 +74,7 @@ def units_of(runs: Sequence[Draws]) -> Iterator[Unit]:
             yield Unit(number, (chains.start, chains.stop), (draws.start, draws.stop))
 
 
-def first_draw(run: Draws) -> Block:
+def first_draw(run: Draws) -> DrawBlock:
     """Return the first draw of the first chain."""
     return Reader([run]).block(Unit(0, (0, 1), (0, 1)))
 
@@ -102,10 +102,10 @@ class Reader:
 
     def __init__(self, runs: Sequence[Draws], *, kept_bytes: float = KEPT_BYTES) -> None:
         self.runs = runs
-        self._kept: dict[Unit, Block] = {}
+        self._kept: dict[Unit, DrawBlock] = {}
         self._free = kept_bytes
 
-    def block(self, unit: Unit) -> Block:
+    def block(self, unit: Unit) -> DrawBlock:
         """Return the draws of a unit; StoreError if they do not fit into the memory of this machine."""
         if unit in self._kept:
             return self._kept[unit]
@@ -114,7 +114,7 @@ class Reader:
         positions = run.positions(*at)
         dtype = run.spec.dtype
         precisions = run.precisions(*at)
-        block = Block(
+        block = DrawBlock(
             np.ascontiguousarray(positions, dtype=dtype).reshape(-1, positions.shape[-1]),
             noise_precisions(precisions.reshape(unit.n_draws, -1), run.precision_layout),
             run.starts(*at).reshape(-1) if is_linear(run) else None,
@@ -126,7 +126,7 @@ class Reader:
         """Return the units with those in memory first, so that the fewest are read again."""
         return sorted(units, key=lambda unit: unit not in self._kept)
 
-    def _keep(self, unit: Unit, block: Block) -> None:
+    def _keep(self, unit: Unit, block: DrawBlock) -> None:
         """Keep a block if there is room. The next pass reads the oldest block first, so none is replaced."""
         size = block.positions.nbytes + block.noise.nbytes
         if size <= self._free:

@@ -14,7 +14,7 @@ from rayfbnn.draws.outputs import activation_bytes
 from rayfbnn.draws.view import Draws
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.reduce.blocks import KEPT_BYTES, Reader, bytes_of, units_of
-from rayfbnn.reduce.passes import Executor
+from rayfbnn.reduce.passes import TaskExecutor
 from rayfbnn.reduce.tile import Tile, by_draw
 
 _LEAST_TAIL = 5  # weights in a fit
@@ -166,7 +166,7 @@ def place(
     targets: Array,
     *,
     leaves_out: bool,
-    executor: Executor,
+    executor: TaskExecutor,
     memory_bytes: float = 64e6,
 ) -> Placed:
     """Place the targets of some cases within the predictive distributions of one or several runs.

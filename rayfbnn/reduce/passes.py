@@ -12,7 +12,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
-from rayfbnn.reduce.blocks import KEPT_BYTES, Block, Reader, Unit, units_of
+from rayfbnn.reduce.blocks import KEPT_BYTES, DrawBlock, Reader, Unit, units_of
 from rayfbnn.reduce.tile import Tile
 from rayfbnn.run.on_ray.executor import Tasks
 
@@ -22,7 +22,7 @@ _Place = TypeVar("_Place")
 
 
 @dataclass(frozen=True)
-class Job:
+class PassJob:
     """A unit of draws at some cases, with the arguments of a pass.
 
     inputs        (n_cases, n_inputs), standardised
@@ -36,7 +36,7 @@ class Job:
     device: str
     arguments: tuple[Any, ...]
 
-    def read(self, reader: Reader) -> tuple[Tile, Block]:
+    def read(self, reader: Reader) -> tuple[Tile, DrawBlock]:
         """Return the networks of the unit's run at the cases, and the draws."""
         run = reader.runs[self.unit.run]
         tile = Tile(run, self.inputs, memory_bytes=self.memory_bytes, device=self.device)
@@ -54,7 +54,7 @@ class Passes:
         self,
         runs: Sequence[Draws],
         inputs: Array,
-        executor: Executor,
+        executor: TaskExecutor,
         *,
         memory_bytes: float,
         on_work: Callable[[int], None] = lambda n_evaluations: None,
@@ -78,7 +78,7 @@ class Passes:
         return [slice(first, min(first + self._at_once, n)) for first in range(0, n, self._at_once)]
 
     def map(
-        self, function: Callable[[Reader, Job], Any], arguments: Callable[[slice], tuple[Any, ...]]
+        self, function: Callable[[Reader, PassJob], Any], arguments: Callable[[slice], tuple[Any, ...]]
     ) -> Iterator[tuple[Unit, slice, Any]]:
         """Yield the results of a pass at all cases: the unit, the cases, and function(reader, job).
 
@@ -90,7 +90,7 @@ class Passes:
 
     def sums(
         self,
-        function: Callable[[Reader, Job], Array],
+        function: Callable[[Reader, PassJob], Array],
         lists: Sequence[tuple[Array, Array]],
         *,
         shape: tuple[int, ...] = (),
@@ -114,13 +114,13 @@ class Passes:
 
     def _results(
         self,
-        function: Callable[[Reader, Job], Any],
+        function: Callable[[Reader, PassJob], Any],
         places: list[tuple[_Place, Array, tuple[Any, ...]]],
-    ) -> Iterator[tuple[_Place, Job, Any]]:
+    ) -> Iterator[tuple[_Place, PassJob, Any]]:
         """Yield the results of tasks for each unit at each place, which has some inputs and arguments."""
         device = self._executor.device
         jobs = [
-            (at, Job(unit, inputs, self._memory_bytes, device, given))
+            (at, PassJob(unit, inputs, self._memory_bytes, device, given))
             for unit in self._units
             for at, inputs, given in places
         ]
@@ -130,7 +130,7 @@ class Passes:
             self._on_work(job.unit.n_draws * len(job.inputs))
 
 
-def distribution_sums(reader: Reader, job: Job) -> Array:
+def distribution_sums(reader: Reader, job: PassJob) -> Array:
     """Return sums of F, f and f' at values (n_values, n_cases, n_targets), (3, *values.shape)."""
     (values,) = job.arguments
     sums = np.zeros((3, *values.shape))
@@ -139,7 +139,7 @@ def distribution_sums(reader: Reader, job: Job) -> Array:
     return sums
 
 
-def mass_sums(reader: Reader, job: Job) -> Array:
+def mass_sums(reader: Reader, job: PassJob) -> Array:
     """Return sums of the probabilities of counts, in the shape of these, (n_counts, n_cases, n_targets)."""
     (counts,) = job.arguments
     sums = np.zeros(counts.shape)
@@ -153,7 +153,7 @@ _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
 
-class Executor(Protocol):
+class TaskExecutor(Protocol):
     """Runs pure functions of committed draws. The results do not depend on the executor.
 
     device  "cpu" or "gpu", where its tasks compute sums; their last bits depend on it
@@ -168,7 +168,7 @@ class Executor(Protocol):
         ...
 
 
-class InProcess:
+class TasksInProcess:
     """Runs the tasks one after the other in this process."""
 
     def __init__(self, device: str = "cpu", *, kept_bytes: float = KEPT_BYTES) -> None:

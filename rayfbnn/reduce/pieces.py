@@ -11,9 +11,9 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import TargetUnits
 from rayfbnn.draws.view import Draws
-from rayfbnn.reduce.blocks import Block, Reader, Unit
+from rayfbnn.reduce.blocks import DrawBlock, Reader, Unit
 from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
-from rayfbnn.reduce.passes import Job, Passes
+from rayfbnn.reduce.passes import Passes, PassJob
 from rayfbnn.reduce.tile import Tile, add_excess, by_draw
 
 _ALL_CHAINS = 1024  # pieces of all chains together, where chains have more than the least number
@@ -151,7 +151,7 @@ def exponential_moments(passes: Passes, pieces: Pieces, units: TargetUnits, mean
         return {name: np.where(units.is_log, middle * values.T, np.nan) for name, values in relative.items()}
 
 
-def moments_by_draw(tile: Tile, outputs: Array, block: Block, scale: Array, mean: Array) -> list[Array]:
+def moments_by_draw(tile: Tile, outputs: Array, block: DrawBlock, scale: Array, mean: Array) -> list[Array]:
     """Return mean and variance of y / exp(middle) given each draw, (n_cases, n_targets, n_draws) each.
 
     mean  (n_cases, n_targets): the middle on the network's scale
@@ -163,7 +163,7 @@ def moments_by_draw(tile: Tile, outputs: Array, block: Block, scale: Array, mean
     return [relative, np.square(relative) * np.expm1(u)]
 
 
-def _exponential_sums(reader: Reader, job: Job) -> tuple[Array, Array, Array]:
+def _exponential_sums(reader: Reader, job: PassJob) -> tuple[Array, Array, Array]:
     """Return the sums of `Tile.add_moments` for the moments of `moments_by_draw`, with a shift of one."""
     mean, pieces, scale = job.arguments
     tile, block = job.read(reader)

@@ -16,7 +16,7 @@ from rayfbnn.draws.subsets import spread, with_chains, with_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.model.likelihood.data_model import QUANTILES
 from rayfbnn.reduce.blocks import Reader, first_draw
-from rayfbnn.reduce.passes import Executor, Job, Passes, distribution_sums, mass_sums
+from rayfbnn.reduce.passes import Passes, PassJob, TaskExecutor, distribution_sums, mass_sums
 from rayfbnn.reduce.pieces import Pieces, exponential_moments
 from rayfbnn.reduce.search import Guesses, QuantileSearch, most_probable
 from rayfbnn.reduce.tile import Tile, by_draw
@@ -33,12 +33,12 @@ def summaries(
     runs: Sequence[Draws],
     cases: Cases,
     *,
-    executor: Executor,
+    executor: TaskExecutor,
     quantiles: dict[str, float],
     with_modes: bool = True,
     memory_bytes: float,
     on_progress: Callable[[float], None] = lambda share: None,
-) -> Iterator[tuple[slice, Summary]]:
+) -> Iterator[tuple[slice, PredictiveSummary]]:
     """Yield the cases in order, some at a time, with their summaries.
 
     The draws are read in units that the stores fix, and sums over them are added in the order of the units.
@@ -119,7 +119,7 @@ class _Work:
         self._passes, self._pieces, self._cases, self._few = passes, pieces, cases, few
         self._first = passes.runs[0]
 
-    def summary(self, quantiles: dict[str, float], *, with_modes: bool) -> Summary:
+    def summary(self, quantiles: dict[str, float], *, with_modes: bool) -> PredictiveSummary:
         n = self._passes.n_draws
         first = self._first_pass()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -143,7 +143,7 @@ class _Work:
             with np.errstate(divide="ignore"):
                 log_probability = first.maxima + np.log(first.scaled) - math.log(n)
         mcse = self._pieces.mcse_of_mean(first.by_piece).T
-        return Summary(mean, np.sqrt(variance).T, mcse, log_probability, **found)
+        return PredictiveSummary(mean, np.sqrt(variance).T, mcse, log_probability, **found)
 
     def _first_pass(self) -> _FirstSums:
         """Return sums of means, variances, densities and curves, all (..., n_values, n_cases)."""
@@ -277,7 +277,7 @@ class _FirstSums:
             self.curves.setdefault(name, np.zeros(len(self.maxima)))[at] += sums
 
 
-def _first_sums(reader: Reader, job: Job) -> _FirstSums:
+def _first_sums(reader: Reader, job: PassJob) -> _FirstSums:
     cases, shift, pieces = job.arguments
     tile, block = job.read(reader)
     rows = pieces.rows_of(job.unit)
@@ -310,7 +310,7 @@ class Cases:
 
 
 @dataclass(frozen=True)
-class Summary:
+class PredictiveSummary:
     """The predictive distributions at some cases, on the network's scale, (n_cases, n_values) each.
 
     A value is a target, or the probability of a label.
@@ -336,7 +336,7 @@ class Summary:
     curves: dict[str, Array] = field(default_factory=dict)
     exponentials: dict[str, Array] = field(default_factory=dict)
 
-    def in_file_units(self, units: TargetUnits) -> Summary:
+    def in_file_units(self, units: TargetUnits) -> PredictiveSummary:
         """Return the same for targets in the units of the data file.
 
         Mean, sd and mcse are NaN for a target on a log scale that has no mean. The log probability remains
@@ -371,10 +371,10 @@ def quantiles_of_points(run: Draws) -> dict[str, float]:
     return {} if has_means else {"median": QUANTILES["median"]}
 
 
-def joined(parts: Iterable[tuple[slice, Summary]]) -> Summary:
+def joined(parts: Iterable[tuple[slice, PredictiveSummary]]) -> PredictiveSummary:
     """Return the summaries of all cases as one, in the order of the cases."""
     found = [vars(summary) for _, summary in parts]
-    return Summary(**{name: _concatenated([one[name] for one in found]) for name in found[0]})
+    return PredictiveSummary(**{name: _concatenated([one[name] for one in found]) for name in found[0]})
 
 
 def _concatenated(values: list[Any]) -> Any:

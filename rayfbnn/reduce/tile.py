@@ -15,7 +15,7 @@ from rayfbnn.errors import StoreError
 from rayfbnn.kernels.backend import Reducer
 from rayfbnn.kernels.choose import reducer_for
 from rayfbnn.model.likelihood.survival import SurvivalTargets
-from rayfbnn.reduce.blocks import Block
+from rayfbnn.reduce.blocks import DrawBlock
 
 _MEMORY_BYTES = 16e6  # at most: larger blocks only wait for memory
 _COPIES = 6  # of a block's outputs, in float64, held at once
@@ -43,7 +43,7 @@ class Tile:
         self._memory_bytes = min(memory_bytes, _MEMORY_BYTES)
         self._draws_at_once = max(1, int(self._memory_bytes / (len(self._inputs) * (of_layers + of_outputs))))
 
-    def outputs(self, block: Block) -> Array:
+    def outputs(self, block: DrawBlock) -> Array:
         """Return the outputs of each draw, (n_draws, n_cases, n_outputs), or (..., n_cells) for cells."""
         if self._compiled is not None:
             outputs = self._compiled.outputs(block.positions).swapaxes(1, 2)
@@ -57,21 +57,21 @@ class Tile:
             outputs = outputs_about_modes(self._posterior, self._modes, starts, positions, self._inputs)
         return outputs.reshape(len(block), self.n_cases, -1)
 
-    def parts(self, block: Block) -> Iterator[tuple[slice, Block, Array]]:
+    def parts(self, block: DrawBlock) -> Iterator[tuple[slice, DrawBlock, Array]]:
         """Yield draws of a block in bounded memory, with their outputs."""
         for first in range(0, len(block), self._draws_at_once):
             at = slice(first, min(first + self._draws_at_once, len(block)))
             some = block.some(at)
             yield at, some, self.outputs(some)
 
-    def finite_parts(self, block: Block) -> Iterator[tuple[slice, Block, Array]]:
+    def finite_parts(self, block: DrawBlock) -> Iterator[tuple[slice, DrawBlock, Array]]:
         """Yield what `parts` does; StoreError if an output is not finite."""
         for at, some, outputs in self.parts(block):
             self._check_finite(outputs)
             yield at, some, outputs
 
     def add_moments(
-        self, block: Block, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
+        self, block: DrawBlock, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
     ) -> None:
         """Add the mean m and the variance u of each target given each draw.
 
@@ -90,7 +90,7 @@ class Tile:
                 add_excess(moments, pieces[at], shift, sums)
 
     def _add_compiled_moments(
-        self, block: Block, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
+        self, block: DrawBlock, pieces: Array, shift: Array, sums: tuple[Array, Array, Array]
     ) -> bool:
         """Add the moments by compiled code, and return True; False if an output is not finite."""
         assert self._compiled is not None
@@ -112,7 +112,7 @@ class Tile:
             total += part
         return True
 
-    def add_scores(self, block: Block, targets: Array, maxima: Array, scaled: Array) -> None:
+    def add_scores(self, block: DrawBlock, targets: Array, maxima: Array, scaled: Array) -> None:
         """Add the joint density of each case's targets: log sum = maxima + log(scaled), (n_cases,) each.
 
         targets  (n_cases, n_targets), standardised
@@ -130,7 +130,7 @@ class Tile:
             scaled += added
             maxima[...] = largest
 
-    def add_distribution(self, block: Block, guesses: Array, sums: Array) -> None:
+    def add_distribution(self, block: DrawBlock, guesses: Array, sums: Array) -> None:
         """Add F, f and f' at guesses (n_guesses, n_cases, n_targets) to sums, (3, *guesses.shape)."""
         if self._compiled is not None:
             added = np.zeros(np.swapaxes(sums, 2, 3).shape)
@@ -144,7 +144,7 @@ class Tile:
             for number, values in enumerate(guesses):
                 sums[:, number] += self.model.distribution(*given, values)
 
-    def add_mass(self, block: Block, counts: Array, sums: Array) -> None:
+    def add_mass(self, block: DrawBlock, counts: Array, sums: Array) -> None:
         """Add the probabilities of counts (n_counts, n_cases, n_targets) to sums of the same shape."""
         if self._compiled is not None:
             added = np.zeros(np.swapaxes(sums, 1, 2).shape)
@@ -156,7 +156,7 @@ class Tile:
             for number, values in enumerate(counts):
                 sums[number] += self.model.mass(*given, values)
 
-    def curves(self, block: Block) -> dict[str, Array]:
+    def curves(self, block: DrawBlock) -> dict[str, Array]:
         """Return sums over draws of the data model's further columns, by name, (n_cases,) each."""
         if not self.model.has_curves:
             return {}
@@ -168,7 +168,9 @@ class Tile:
                 total[name] = total.get(name, 0.0) + sums
         return total
 
-    def _compiled_curve(self, block: Block, compiled: Reducer, model: SurvivalTargets) -> dict[str, Array]:
+    def _compiled_curve(
+        self, block: DrawBlock, compiled: Reducer, model: SurvivalTargets
+    ) -> dict[str, Array]:
         times = model.curve_times(self._run.data.targets)
         sums = np.zeros((3, len(times), 1, self.n_cases))
         guesses = np.broadcast_to(times[:, None, None], sums.shape[1:])
@@ -205,6 +207,6 @@ def add_excess(
     variances += variance.sum(axis=2, dtype=np.float64).T
 
 
-def by_draw(outputs: Array, block: Block) -> tuple[Array, Array]:
+def by_draw(outputs: Array, block: DrawBlock) -> tuple[Array, Array]:
     """Return outputs (n_cases, n_outputs, n_draws), and sigmas of the noise (1, n_targets, n_draws)."""
     return np.moveaxis(outputs, 0, 2), np.ascontiguousarray(block.sigmas.T)[None]

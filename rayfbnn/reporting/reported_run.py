@@ -32,7 +32,7 @@ Tell = Callable[[str], None]  # called with a description of each step
 
 
 @dataclass(frozen=True)
-class Cases:
+class ReportedCases:
     """The cases for comparisons of predictions with actual targets.
 
     inputs, targets  (n_cases, ...) as in the data file, at most 2,000, evenly spaced
@@ -50,10 +50,10 @@ class Cases:
     is_held_out: bool
 
     @staticmethod
-    def chosen_from(inputs: Array, targets: Array, source: str, *, is_held_out: bool) -> Cases:
+    def chosen_from(inputs: Array, targets: Array, source: str, *, is_held_out: bool) -> ReportedCases:
         """Return the cases, limited to 2,000 evenly spaced ones."""
         chosen = evenly_spaced(len(inputs), _CASES)
-        return Cases(inputs[chosen], targets[chosen], chosen + 1, len(inputs), source, is_held_out)
+        return ReportedCases(inputs[chosen], targets[chosen], chosen + 1, len(inputs), source, is_held_out)
 
     @property
     def some(self) -> Array:
@@ -93,7 +93,7 @@ class ReportedRun:
     held: Draws
     few: Draws
     fewest: Draws
-    cases: Cases
+    cases: ReportedCases
     prediction: Prediction
     diagnosis: Diagnosis | None
     fit: FitVerdict | None = None
@@ -138,7 +138,13 @@ class ReportedRun:
 
 
 def read_run(
-    label: str, run: Draws, cases: Cases, tell: Tell, *, draws: int | None = None, max_mcse: float = 0.0
+    label: str,
+    run: Draws,
+    cases: ReportedCases,
+    tell: Tell,
+    *,
+    draws: int | None = None,
+    max_mcse: float = 0.0,
 ) -> ReportedRun:
     """Read some of the draws into memory, predict the cases, and judge the run.
 

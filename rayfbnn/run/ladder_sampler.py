@@ -12,7 +12,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.mcmc.ladder import iteration as exchanges
-from rayfbnn.mcmc.ladder.adaptation import Measured, moved, top_sums
+from rayfbnn.mcmc.ladder.adaptation import MeasuredLadders, moved, top_sums
 from rayfbnn.mcmc.ladder.iteration import LadderIteration
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, Path, started
 from rayfbnn.mcmc.ladder.starts import annealing, filled
@@ -368,7 +368,7 @@ def exchanged(
     """Run an iteration of ladders that exchange states; `measured` has their settings if it is measured."""
     state, info = iteration(state, of_levels(streams, range(state.n_levels), most_levels))
     of_tops = IterationInfo(info.accepted[:, -1] + 0.0, info.energy_change[:, -1], _diverged(info))
-    measurements = None if measured is None else LadderMeasured(measured, Measured.of(info))
+    measurements = None if measured is None else LadderMeasured(measured, MeasuredLadders.of(info))
     return state, Exchanged(info, of_tops, measurements)
 
 

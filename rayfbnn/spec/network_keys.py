@@ -15,7 +15,7 @@ from rayfbnn.data.paths import check_on_disk
 from rayfbnn.errors import ConfigError, DataError, at_most_ten
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import PRIOR_ACTIVATIONS, NetworkSpec, PriorSpec, destination
-from rayfbnn.model.connections import Connections, Generated, Table
+from rayfbnn.model.connections import Connections, ConnectionTable, Generated
 from rayfbnn.numerals import read_number
 from rayfbnn.spec.messages import nearest, short
 from rayfbnn.spec.model_keys import adjustment_alpha, check_prior
@@ -131,7 +131,7 @@ def connections_of(keys: Mapping[str, Any], *, key: str) -> Connections:
     return generated
 
 
-def _table(keys: Mapping[str, Any], *, key: str) -> Table:
+def _table(keys: Mapping[str, Any], *, key: str) -> ConnectionTable:
     for name in keys:
         if name not in _COLUMNS:
             raise ConfigError(
@@ -148,7 +148,7 @@ def _table(keys: Mapping[str, Any], *, key: str) -> Table:
     if n == 0 or len(columns["destination"]) != n or len(columns["source"]) not in (0, n):
         lengths = ", ".join(f"{name} {len(values)}" for name, values in columns.items())
         raise ConfigError(f"{key}: needs at least one connection and lists of one length, got {lengths}")
-    return Table(columns["destination"], columns["weight"], columns["source"])
+    return ConnectionTable(columns["destination"], columns["weight"], columns["source"])
 
 
 def _count(value: Any, key: str, *, low: int = 1) -> int:
@@ -205,7 +205,7 @@ def check_connections(network: NetworkSpec, full: Mapping[str, tuple[int, ...]])
 
 def _check_fit(connections: Connections, shape: tuple[int, ...], key: str) -> None:
     is_bias, n_destinations = len(shape) == 1, shape[-1]
-    if isinstance(connections, Table):
+    if isinstance(connections, ConnectionTable):
         if is_bias and connections.sources:
             raise ConfigError(f"{key}.source: biases have no sources; leave it out")
         if not is_bias and not connections.sources:

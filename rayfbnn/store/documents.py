@@ -186,7 +186,7 @@ class LadderSettingsDocument(Document):
 
 
 class LadderSumsDocument(Document):
-    """Sums over the iterations of ladders, see `mcmc.ladder.adaptation.Measured`."""
+    """Sums over the iterations of ladders, see `mcmc.ladder.adaptation.MeasuredLadders`."""
 
     iterations: Count
     ladders: Count

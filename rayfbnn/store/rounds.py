@@ -185,7 +185,7 @@ class LadderMeasured:
     """
 
     settings: LadderSettings
-    measured: of_ladder.Measured
+    measured: of_ladder.MeasuredLadders
 
     def __add__(self, other: LadderMeasured) -> LadderMeasured:
         """Return the measurements of the same ladders in the iterations of both."""
@@ -230,7 +230,7 @@ def starts_from(document: Mapping[str, Any]) -> LadderStarts:
 def ladder_measured_from(document: Mapping[str, Any]) -> LadderMeasured:
     """Return the measurements of ladders in a JSON document."""
     settings = LadderSettings(**as_tuples(document["settings"]))
-    return LadderMeasured(settings, of_ladder.Measured(**as_tuples(document["measured"])))
+    return LadderMeasured(settings, of_ladder.MeasuredLadders(**as_tuples(document["measured"])))
 
 
 def summed(documents: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -265,7 +265,7 @@ class LadderRound:
     settings: LadderSettings
 
     @property
-    def of_levels(self) -> of_ladder.Measured | None:
+    def of_levels(self) -> of_ladder.MeasuredLadders | None:
         """The measurements of all levels, or None before there were any."""
         return self.measured.measured if isinstance(self.measured, LadderMeasured) else None
 
@@ -317,7 +317,7 @@ def adapting_round(
     before = by_batch[0].settings
     if any(one.settings != before for one in by_batch):
         raise ValueError("batches of one round have different settings")
-    measured = of_ladder.Measured.joined([one.measured for one in by_batch])
+    measured = of_ladder.MeasuredLadders.joined([one.measured for one in by_batch])
     settings = adapted(before, measured, ends=spec.ladder_ends, plan=plan_of(spec), number=number)
     return LadderRound(LadderMeasured(before, measured), settings)
 

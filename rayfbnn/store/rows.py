@@ -153,7 +153,7 @@ class ChunkRows:
 
 
 @dataclass
-class _Batch:
+class _RowsOfBatch:
     """The segments of a batch that were read so far, and the blocks after them.
 
     n_records  number of blocks in the segments
@@ -179,7 +179,7 @@ class CommittedDraws:
     def __init__(self, root: Place, commits: CommitLog) -> None:
         """Start with no records; `set_sizes` must be called, and `refresh` reads them."""
         self._root, self._commits = root, commits
-        self._batches: dict[int, _Batch] = {}
+        self._batches: dict[int, _RowsOfBatch] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all blocks
 
     def set_sizes(
@@ -212,14 +212,14 @@ class CommittedDraws:
 
         seen  as in CommitLog.records
         """
-        known = self._batches.setdefault(batch, _Batch())
+        known = self._batches.setdefault(batch, _RowsOfBatch())
         try:
             self._read_on(batch, known, seen)
         except StoreCorruptError:
             if not known.n_records:
                 raise
             # A repair may have set aside records that were read before, and a run may have replaced them.
-            self._batches[batch] = known = _Batch()
+            self._batches[batch] = known = _RowsOfBatch()
             self._read_on(batch, known)
 
     def _n_known(self, batch: int, section: Section) -> int:
@@ -242,7 +242,7 @@ class CommittedDraws:
         known = self._batches.get(batch)
         return () if known is None else known.tail
 
-    def _read_on(self, batch: int, known: _Batch, seen: Seen | None = None) -> None:
+    def _read_on(self, batch: int, known: _RowsOfBatch, seen: Seen | None = None) -> None:
         tail: list[Record] = []
         progress = known.progress
         for record in self._commits.records(batch, first=known.n_records, previous=known.last, seen=seen):

@@ -30,7 +30,7 @@ from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
     from rayfbnn.draws.view import Draws
-    from rayfbnn.reduce.passes import Executor
+    from rayfbnn.reduce.passes import TaskExecutor
     from rayfbnn.run.running import RunOptions
 
 
@@ -180,16 +180,16 @@ def check_reducing(workers: int | None, address: str | None, device: str = "cpu"
 
 def reducing(
     workers: int | None, address: str | None, device: str = "cpu"
-) -> AbstractContextManager[Executor]:
+) -> AbstractContextManager[TaskExecutor]:
     """Return who runs the tasks of a reduction: this process unless workers or a cluster are given."""
-    from rayfbnn.reduce.passes import InProcess, OnRay
+    from rayfbnn.reduce.passes import OnRay, TasksInProcess
 
     if workers or address is not None:
         try:
             return OnRay(workers, address, device)
         except RayStartError as exc:
             _log.warning("%s. This goes on without Ray, in one process", exc)
-    return nullcontext(InProcess(device))
+    return nullcontext(TasksInProcess(device))
 
 
 def check_decisive(decisive: str, *, also: tuple[str, ...] = ()) -> None:

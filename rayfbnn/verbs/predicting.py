@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rayfbnn.answers.loo import LeftOut, LooComparison
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.draws.view import Draws
-    from rayfbnn.reduce.passes import Executor
+    from rayfbnn.reduce.passes import TaskExecutor
 
 
 _log = logging.getLogger(__name__)
@@ -333,7 +333,7 @@ def _check_installed() -> None:
             raise ConfigError(f'loo: {name} is not installed; pip install "rayfbnn[loo]"')
 
 
-def _left_out(run: Draws, name: str, executor: Executor) -> LeftOut:
+def _left_out(run: Draws, name: str, executor: TaskExecutor) -> LeftOut:
     from rayfbnn.answers.loo import leave_out
     from rayfbnn.run.progress import show_share
 

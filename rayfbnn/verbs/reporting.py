@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rayfbnn.arrays import Array
     from rayfbnn.data import Dataset
     from rayfbnn.draws.view import Draws
-    from rayfbnn.reporting.reported_run import Cases
+    from rayfbnn.reporting.reported_run import ReportedCases
     from rayfbnn.spec import RunSpec
 
 
@@ -119,15 +119,15 @@ def report(
     return out
 
 
-def _cases(store: Store, data: Source | None) -> Cases:
-    from rayfbnn.reporting.reported_run import Cases
+def _cases(store: Store, data: Source | None) -> ReportedCases:
+    from rayfbnn.reporting.reported_run import ReportedCases
 
     if data is None:
-        return Cases.chosen_from(
+        return ReportedCases.chosen_from(
             store.data.inputs, store.data.targets, "the training cases", is_held_out=False
         )
     named = str(data) if is_path(data) else "the table"
-    return Cases.chosen_from(*_with_targets(data, store.spec, store.data), named, is_held_out=True)
+    return ReportedCases.chosen_from(*_with_targets(data, store.spec, store.data), named, is_held_out=True)
 
 
 def _with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple[Array, Array]:

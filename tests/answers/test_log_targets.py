@@ -21,7 +21,7 @@ from rayfbnn.draws.quantities import functions_at, noise_sigmas
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.reduce.effective import mcse_mean
-from rayfbnn.reduce.passes import InProcess
+from rayfbnn.reduce.passes import TasksInProcess
 from rayfbnn.store.store import Store
 from tests.support.pages import ROOT, block_named
 from tests.support.small import small
@@ -206,7 +206,7 @@ def test_left_out_densities_have_the_jacobian(pair: Any) -> None:
 def test_scores_of_comparisons_are_in_the_units_of_the_file(pair: Any) -> None:
     noise, log, _ = pair
     x, y = TEST[["x1", "x2"]].to_numpy(), TEST[["price", "size"]].to_numpy()
-    of_run = scores(drawn(log), x, y, executor=InProcess(), memory_bytes=64e6)
+    of_run = scores(drawn(log), x, y, executor=TasksInProcess(), memory_bytes=64e6)
     table = rayfbnn.predict(log, data=TEST).table
     np.testing.assert_allclose(of_run["squared_error"], table["squared_error"], rtol=1e-9)
     np.testing.assert_allclose(of_run["log_probability"], table["log_probability"], rtol=1e-9)

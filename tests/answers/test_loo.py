@@ -29,7 +29,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Source, committed
 from rayfbnn.errors import StoreError
 from rayfbnn.reduce.blocks import Reader, bytes_of
-from rayfbnn.reduce.passes import InProcess
+from rayfbnn.reduce.passes import TasksInProcess
 from rayfbnn.store.store import Store
 from tests.support.model.linear import linear_run, loo_of_linear
 from tests.support.small import small_spec
@@ -146,7 +146,7 @@ def test_draws_that_are_kept_are_not_read_again(kept: float, reads: int) -> None
     run = make_run(make_spec(draws_per_block=7), n_draws=28)
     source = Counting(run.source)
     run = replace(run, source=source)
-    executor = InProcess(kept_bytes=kept * bytes_of(run))
+    executor = TasksInProcess(kept_bytes=kept * bytes_of(run))
     leave_out(run, executor=executor, memory_bytes=4 * 2 * 8 * run.total)
     assert len(list(run.chunks())) == 8
     assert sum(n for (name, *_), n in source.reads.items() if name == "positions") == reads
@@ -193,7 +193,7 @@ def peak_bytes(n_draws: int, n_cases: int, memory_bytes: float, **changes: int) 
     leave_out_tile(Reader([run]), TileJob(0, 1, 1e6))  # imports and the targets are not counted
     tracemalloc.start()
     try:
-        leave_out(run, executor=InProcess(kept_bytes=0), memory_bytes=memory_bytes)
+        leave_out(run, executor=TasksInProcess(kept_bytes=0), memory_bytes=memory_bytes)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

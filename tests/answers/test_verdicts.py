@@ -15,7 +15,7 @@ import pytest
 
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
 from rayfbnn.answers.judging.modes import summarize
-from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, judge_hyperparameters, short_of
+from rayfbnn.answers.judging.verdicts import Thresholds, VerdictEvidence, judge_hyperparameters, short_of
 from rayfbnn.answers.judging.words import iterations_that_would_do, rounded_up
 from rayfbnn.describe.verb_results import diagnosis_text
 from rayfbnn.draws.subsets import chosen
@@ -319,7 +319,7 @@ def test_numbers_just_beyond_their_limit_are_seen_to_be() -> None:
 def test_a_quantity_without_known_statistics_has_not_converged() -> None:
     run = store_with()
     values = summarize([("f0", normal(3, (8, 400)))])
-    evidence = Evidence(
+    evidence = VerdictEvidence(
         replace(values, table=values.table.assign(iterations=math.nan)),
         *(8, 400, "", (), run.spec, "run.zarr", Thresholds(1.1, 100)),
     )

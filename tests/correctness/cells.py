@@ -32,7 +32,7 @@ from rayfbnn.mcmc.operations import (
     TemperedTransition,
 )
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.connections import Connections, Generated, Table
+from rayfbnn.model.connections import Connections, ConnectionTable, Generated
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 
 N_CASES = 7  # not a multiple of 3, so that blocks of cases are uneven
@@ -143,8 +143,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         ONE,
         (LayerSpec(3, "tanh"),),
         connections={
-            "ih0": Table((0, 1, 1, 2, 2), (0, 0, 1, 1, 2), (0, 1, 0, 1, 1)),
-            "bh0": Table((0, 1, 2, 2), (0, 1, 1, 0)),
+            "ih0": ConnectionTable((0, 1, 1, 2, 2), (0, 0, 1, 1, 2), (0, 1, 0, 1, 1)),
+            "bh0": ConnectionTable((0, 1, 2, 2), (0, 1, 1, 0)),
         },
     ),
     "convolution": Architecture(

@@ -49,7 +49,7 @@ def draw(folder: Path, *, draws: int, hidden: list[tuple[int, str]], seed: int =
     return committed(Store.open(path))
 
 
-def z_values(estimate: outputs.Estimate, expected: Array) -> Array:
+def z_values(estimate: outputs.EstimatedMeans, expected: Array) -> Array:
     """Differences in standard errors, where the estimate has an error."""
     error = estimate.standard_error
     return (estimate.value - expected)[error > 0] / error[error > 0]

@@ -37,7 +37,7 @@ def step(
     kind: str, eps: float, lam: float, friction: float, known: float, *, source: ModuleType = module
 ) -> Any:
     """Return one step of an integrator as a function of q, p, injected noise and the gradient's noise."""
-    settings = source.Settings(eps, friction, np.ones((1, 1)), False)
+    settings = source.UpdateConstants(eps, friction, np.ones((1, 1)), False)
     noise = source.NoiseEstimate()
     noise.variance = known
 

@@ -9,7 +9,7 @@ import pytest
 
 from rayfbnn.model import connections
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
-from rayfbnn.model.connections import Connections, Generated, Table
+from rayfbnn.model.connections import Connections, ConnectionTable, Generated
 from rayfbnn.selftest.pivots import is_exact, ks_p_value
 from tests.support import problems
 from tests.support.model.architectures import assert_batch_independent, assert_right, mutated, worst_error
@@ -18,16 +18,18 @@ from tests.support.model.reference import outputs_by_loops, triples
 from tests.support.problems import chain_streams, problem, streams
 
 # Sharing, two weights on one pair, units without a connection, a weight without a use.
-TABLE = Table(sources=(0, 0, 1, 1, 2, 0), destinations=(0, 1, 0, 3, 1, 0), weights=(0, 1, 1, 0, 3, 3))
-HIDDEN_TABLE = Table(sources=(0, 3, 3, 1), destinations=(2, 2, 0, 2), weights=(0, 0, 1, 1))
-OUTPUT_TABLE = Table(sources=(0, 1, 2, 2), destinations=(0, 1, 0, 1), weights=(0, 1, 1, 0))
-BIASES = Table(destinations=(0, 1, 1, 3), weights=(0, 0, 1, 1))
+TABLE = ConnectionTable(
+    sources=(0, 0, 1, 1, 2, 0), destinations=(0, 1, 0, 3, 1, 0), weights=(0, 1, 1, 0, 3, 3)
+)
+HIDDEN_TABLE = ConnectionTable(sources=(0, 3, 3, 1), destinations=(2, 2, 0, 2), weights=(0, 0, 1, 1))
+OUTPUT_TABLE = ConnectionTable(sources=(0, 1, 2, 2), destinations=(0, 1, 0, 1), weights=(0, 1, 1, 0))
+BIASES = ConnectionTable(destinations=(0, 1, 1, 3), weights=(0, 0, 1, 1))
 TABLES: dict[str, dict[str, Connections]] = {
     "inputs": {"ih0": TABLE},
     "inputs and biases": {"ih0": TABLE, "bh0": BIASES},
-    "biases alone": {"bh0": BIASES, "bo": Table(destinations=(1,), weights=(0,))},
+    "biases alone": {"bh0": BIASES, "bo": ConnectionTable(destinations=(1,), weights=(0,))},
     "between hidden layers": {"h0h1": HIDDEN_TABLE},
-    "outputs": {"ho1": OUTPUT_TABLE, "io": Table(sources=(2,), destinations=(0,), weights=(0,))},
+    "outputs": {"ho1": OUTPUT_TABLE, "io": ConnectionTable(sources=(2,), destinations=(0,), weights=(0,))},
     "everywhere": {"ih0": TABLE, "bh0": BIASES, "h0h1": HIDDEN_TABLE, "ho1": OUTPUT_TABLE},
 }
 PRIORS = problems.PRIORS | {"ih0": "0.7:3::4", "h0h1": "0.8:4", "ho1": "1.2:4", "io": "0.5:::4"}
@@ -107,7 +109,7 @@ def test_a_table_of_the_same_connections_gives_the_same_network(name: str) -> No
     """Two implementations: products of gathered patches, and a sparse matrix."""
     spec = convolutional(GENERATED[name], hidden=True)
     sources, destinations, weights = zip(*triples(GENERATED[name]), strict=True)
-    table = Table(tuple(destinations), tuple(weights), tuple(sources))
+    table = ConnectionTable(tuple(destinations), tuple(weights), tuple(sources))
     assert table.n_weights == GENERATED[name].n_weights
     as_table = replace(spec, connections=spec.connections | {"h0h1": table})
     one, other = problem(spec=spec), problem(spec=as_table)

@@ -11,7 +11,7 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
-from rayfbnn.model.connections import Table
+from rayfbnn.model.connections import ConnectionTable
 from rayfbnn.model.layout import ParameterLayout
 from rayfbnn.model.network import Buffers, forward, input_rows, output_contributions, outputs_alone
 from rayfbnn.model.sampled import SampledPosterior
@@ -133,7 +133,7 @@ def test_outputs_alone_are_those_of_all_cases_at_once(n_cases: int) -> None:
 # Small whole numbers throughout, so that sums of products have no rounding in whatever order they are taken.
 N_CASES = 5
 WHOLE = problems.network(activations=("relu", "identity"))
-SOME_WEIGHTS = Table(destinations=(0, 1, 1), weights=(0, 0, 1), sources=(0, 2, 1))
+SOME_WEIGHTS = ConnectionTable(destinations=(0, 1, 1), weights=(0, 0, 1), sources=(0, 2, 1))
 GROUPS = {"h0": "ho0", "h1": "ho1", "inputs": "io", "bias": "bo"}
 
 
@@ -153,7 +153,7 @@ NETWORKS = {
     "omitted inputs": replace(WHOLE, omitted={"io": (1,)}),
     "configured layer": replace(WHOLE, connections={"ho1": SOME_WEIGHTS}),
     "configured inputs": replace(WHOLE, connections={"io": SOME_WEIGHTS}),
-    "configured biases": replace(WHOLE, connections={"bo": Table(destinations=(1,), weights=(0,))}),
+    "configured biases": replace(WHOLE, connections={"bo": ConnectionTable(destinations=(1,), weights=(0,))}),
     "products": replace(WHOLE, hidden=(WHOLE.hidden[0], LayerSpec(4, "identity", product=0))),
 }
 

@@ -24,7 +24,7 @@ from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.reduce import blocks
 from rayfbnn.reduce.blocks import Reader
-from rayfbnn.reduce.passes import InProcess, OnRay
+from rayfbnn.reduce.passes import OnRay, TasksInProcess
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
 from rayfbnn.study.plan import Member
@@ -124,7 +124,7 @@ def test_a_member_that_is_a_copy_of_another_is_not_pooled(folder: Path, tmp_path
 # A store that grows.
 
 
-class Growing(InProcess):
+class Growing(TasksInProcess):
     """An executor that lengthens the store before the first task."""
 
     def map(
@@ -150,7 +150,7 @@ def lengthen(runs: Sequence[Draws]) -> None:
 
 
 @pytest.fixture(params=["here", pytest.param("on ray", marks=pytest.mark.ray)])
-def growing(request: pytest.FixtureRequest) -> InProcess | OnRay:
+def growing(request: pytest.FixtureRequest) -> TasksInProcess | OnRay:
     if request.param == "here":
         return Growing()
     request.getfixturevalue("ray_session")
@@ -158,7 +158,7 @@ def growing(request: pytest.FixtureRequest) -> InProcess | OnRay:
 
 
 def test_the_answer_is_of_the_draws_that_were_there_at_the_start(
-    folder: Path, copy: Path, growing: InProcess | OnRay
+    folder: Path, copy: Path, growing: TasksInProcess | OnRay
 ) -> None:
     inputs = np.linspace(-1, 1, 20).reshape(-1, 2)
     run = committed(Store.open(copy))
@@ -170,7 +170,7 @@ def test_the_answer_is_of_the_draws_that_were_there_at_the_start(
 
 
 def test_cases_are_left_out_by_the_draws_that_were_there_at_the_start(
-    folder: Path, copy: Path, growing: InProcess | OnRay
+    folder: Path, copy: Path, growing: TasksInProcess | OnRay
 ) -> None:
     found = leave_out(committed(Store.open(copy)), executor=growing)
     assert Store.open(copy).committed_draws == 50

@@ -20,7 +20,7 @@ from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.reduce import predictive
 from rayfbnn.reduce.blocks import Reader, units_of
-from rayfbnn.reduce.passes import InProcess, OnRay
+from rayfbnn.reduce.passes import OnRay, TasksInProcess
 from rayfbnn.store.store import Store
 from tests.support.small import small_spec
 
@@ -63,7 +63,9 @@ def fail(reader: Reader, job: int) -> int:
 @pytest.mark.ray
 def test_predictions_on_ray_have_the_same_bits(run: Draws, on_ray: OnRay) -> None:
     inputs = inputs_of(run)
-    here, there = (predict_from_draws([run], inputs, executor=who).table for who in (InProcess(), on_ray))
+    here, there = (
+        predict_from_draws([run], inputs, executor=who).table for who in (TasksInProcess(), on_ray)
+    )
     pd.testing.assert_frame_equal(here, there, check_exact=True)
 
 
@@ -76,7 +78,7 @@ def test_a_search_that_begins_with_some_draws_has_the_same_bits_on_ray(
         monkeypatch.setattr(predictive, name, 1)
     runs, inputs = [run, without_first(run, 1)], inputs_of(run)
     monkeypatch.setattr("rayfbnn.answers.predict.check_independent", lambda runs: None)  # a run given twice
-    here, there = (predict_from_draws(runs, inputs, executor=who).table for who in (InProcess(), on_ray))
+    here, there = (predict_from_draws(runs, inputs, executor=who).table for who in (TasksInProcess(), on_ray))
     pd.testing.assert_frame_equal(here, there, check_exact=True)
 
 
@@ -114,7 +116,7 @@ def test_a_view_opens_its_store_again_when_it_is_unpickled(run: Draws) -> None:
 @pytest.mark.ray
 def test_results_come_in_the_order_of_the_jobs(run: Draws, on_ray: OnRay) -> None:
     runs = [run]
-    expected = list(InProcess().map(first_position, runs, range(40)))
+    expected = list(TasksInProcess().map(first_position, runs, range(40)))
     assert list(on_ray.map(first_position, runs, range(40))) == expected
 
 

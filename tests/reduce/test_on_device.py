@@ -12,7 +12,7 @@ import pytest
 import rayfbnn
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.errors import ConfigError
-from rayfbnn.reduce.passes import InProcess
+from rayfbnn.reduce.passes import TasksInProcess
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy import log
 from tests.support.standin_cupy.install import installed
@@ -57,7 +57,7 @@ def test_predictions_on_a_device_are_those_of_the_host(model: dict[str, Any], cu
         inputs, targets = (getattr(make_data(run.spec, 9, seed=41), name) for name in ("inputs", "targets"))
     expected = predict_from_draws([run], inputs, targets).table
     with log.recorded() as entries:
-        found = predict_from_draws([run], inputs, targets, executor=InProcess("gpu")).table
+        found = predict_from_draws([run], inputs, targets, executor=TasksInProcess("gpu")).table
     launched = {entry.what for entry in entries}
     assert "moments_of_draws" in launched and "scores_of_draws" in launched
     assert ("distribution_of_draws" in launched) == (model.get("kind") != "class")

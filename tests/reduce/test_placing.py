@@ -17,7 +17,7 @@ from rayfbnn.draws.outputs import posterior_of
 from rayfbnn.draws.view import committed
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.reduce.importance import Placed, place, smoothed
-from rayfbnn.reduce.passes import InProcess
+from rayfbnn.reduce.passes import TasksInProcess
 from rayfbnn.store.store import Store
 from tests.support.model.linear import RUN_CASES, RUN_NOISE, linear_run
 from tests.support.store.standin_store import OTHER_MODELS, make_data, make_run, make_spec, run_of
@@ -26,7 +26,7 @@ from tests.support.store.standin_store import OTHER_MODELS, make_data, make_run,
 def placed(run: Any, **settings: Any) -> Placed:
     """The training cases of a run, left out."""
     data = run.data
-    settings = {"leaves_out": True, "executor": InProcess(), **settings}
+    settings = {"leaves_out": True, "executor": TasksInProcess(), **settings}
     return place([run], data.standardized_inputs, data.standardized_targets, **settings)
 
 
@@ -46,7 +46,7 @@ def log_densities(run: Any) -> Array:
 def test_places_with_equal_weights_are_those_of_all_draws(model: dict[str, Any]) -> None:
     run, inputs, targets = run_of(model)
     targets[1, -1] = np.nan
-    found = place([run], inputs, targets, leaves_out=False, executor=InProcess())
+    found = place([run], inputs, targets, leaves_out=False, executor=TasksInProcess())
     expected = places([run], inputs, targets)
     np.testing.assert_allclose(found.low, expected.low, atol=1e-12)
     np.testing.assert_allclose(found.high, expected.high, atol=1e-12)
@@ -135,7 +135,7 @@ def test_tiles_are_as_large_as_the_memory_allows(linear: Any) -> None:
     """Three values of each of 3,200 draws, and of two targets two more: 179,200 bytes of each case."""
     sizes: list[int] = []
 
-    class Recorded(InProcess):
+    class Recorded(TasksInProcess):
         def map(self, task: Any, runs: Any, jobs: Any) -> Any:
             sizes.extend(len(job.targets) for job in jobs)
             return super().map(task, runs, jobs)
@@ -152,8 +152,8 @@ def test_several_runs_are_pooled() -> None:
     first, second = make_run(make_spec()), make_run(make_spec(seed=2), seed=5)
     data = make_data(first.spec, 5, seed=41)
     arguments = data.inputs, data.targets
-    both = place([first, second], *arguments, leaves_out=False, executor=InProcess())
-    each = [place([run], *arguments, leaves_out=False, executor=InProcess()) for run in (first, second)]
+    both = place([first, second], *arguments, leaves_out=False, executor=TasksInProcess())
+    each = [place([run], *arguments, leaves_out=False, executor=TasksInProcess()) for run in (first, second)]
     np.testing.assert_allclose(both.low, (each[0].low + each[1].low) / 2)
 
 
@@ -162,7 +162,9 @@ def test_cases_where_networks_are_not_finite_are_named() -> None:
     inputs = run.data.standardized_inputs.copy()
     inputs[3] = np.inf
     with np.errstate(all="ignore"):
-        found = place([run], inputs, run.data.standardized_targets, leaves_out=True, executor=InProcess())
+        found = place(
+            [run], inputs, run.data.standardized_targets, leaves_out=True, executor=TasksInProcess()
+        )
     assert np.flatnonzero(~found.is_finite).tolist() == [3]
     assert np.isfinite(found.low[found.is_finite]).all()
 

@@ -14,7 +14,7 @@ import pytest
 from rayfbnn.describe.configuration import describe
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import LayerSpec, PriorSpec
-from rayfbnn.model.connections import Generated, Table
+from rayfbnn.model.connections import ConnectionTable, Generated
 from rayfbnn.model.layout import PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import parameter_dims, sigma_plans
@@ -208,7 +208,7 @@ def test_connections_come_from_a_file_and_stay_with_the_specification(tmp_path: 
     raw["network"]["connections"] = {"h0h1": {"file": path.name}}
     raw["network"]["priors"]["h0h1"] = "1:0.2"
     spec = RunSpec.from_dict(raw, base_dir=tmp_path)
-    assert spec.network.connections["h0h1"] == Table((0, 1, 2), (0, 0, 1), (0, 3, 1))
+    assert spec.network.connections["h0h1"] == ConnectionTable((0, 1, 2), (0, 0, 1), (0, 3, 1))
     path.unlink()
     assert RunSpec.from_json(spec.to_json()) == spec
     assert spec.with_iterations(3).network == spec.network

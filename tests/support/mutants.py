@@ -48,7 +48,7 @@ def sampled_with(*changed: ModuleType) -> Any:
     """Return a copy of model/sampled.py on changed copies of files of model/, wherever these are used."""
     copies = {copy.__name__: copy for copy in changed}
     if connections.__name__ in copies:  # the tables of a specification are of the original class
-        copies[connections.__name__].Table = connections.Table  # type: ignore[attr-defined]
+        copies[connections.__name__].ConnectionTable = connections.ConnectionTable  # type: ignore[attr-defined]
     for name in _files():
         module = importlib.import_module(name)
         if module.__name__ not in copies and _uses(module, copies.values()):

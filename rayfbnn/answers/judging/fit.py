@@ -26,7 +26,7 @@ from rayfbnn.answers.judging.words import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.reduce.passes import Executor
+from rayfbnn.reduce.passes import TaskExecutor
 
 FALSE_ALARMS = 0.05  # of all tests together
 LEAST_CASES = 20  # fewer show only the grossest misfit
@@ -318,7 +318,7 @@ def verdict_on_fit_at(
     targets: Array | None,
     *,
     predictions: Verdict | None = None,
-    executor: Executor | None = None,
+    executor: TaskExecutor | None = None,
 ) -> FitVerdict | None:
     """Judge the targets of predicted cases.
 

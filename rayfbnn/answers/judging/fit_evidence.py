@@ -20,9 +20,9 @@ from rayfbnn.data.dataset import Dataset
 from rayfbnn.draws.held import hold
 from rayfbnn.draws.subsets import evenly_spaced, thinned, with_chains
 from rayfbnn.draws.view import Draws
-from rayfbnn.reduce.blocks import KEPT_BYTES, Block, Reader, Unit, bytes_of
+from rayfbnn.reduce.blocks import KEPT_BYTES, DrawBlock, Reader, Unit, bytes_of
 from rayfbnn.reduce.importance import Placed, is_unreliable, place
-from rayfbnn.reduce.passes import Executor, InProcess, Passes, distribution_sums
+from rayfbnn.reduce.passes import Passes, TaskExecutor, TasksInProcess, distribution_sums
 from rayfbnn.reduce.tile import Tile
 from rayfbnn.streams import SHARED, Purpose, Streams
 
@@ -97,7 +97,7 @@ class FitEvidence:
         }
 
 
-def evidence_left_out(runs: Sequence[Draws], *, executor: Executor | None = None) -> FitEvidence:
+def evidence_left_out(runs: Sequence[Draws], *, executor: TaskExecutor | None = None) -> FitEvidence:
     """Return the evidence of the training cases that all runs share, each placed by the other cases alone.
 
     At most MOST_CASES cases are used, which the seed chooses, and about 2,000 draws.
@@ -105,7 +105,7 @@ def evidence_left_out(runs: Sequence[Draws], *, executor: Executor | None = None
     data, spec = runs[0].data, runs[0].spec
     chosen, runs = _chosen_cases(data.n_cases, spec.seed), _few_draws(runs, _DRAWS)
     inputs, targets = data.standardized(data.inputs[chosen]), data.standardized_targets[chosen]
-    placed = place(runs, inputs, targets, leaves_out=True, executor=executor or InProcess())
+    placed = place(runs, inputs, targets, leaves_out=True, executor=executor or TasksInProcess())
     some = _FiniteCases(placed.some(placed.is_finite), data.n_cases, int((~placed.is_finite).sum()))
     chosen = chosen[placed.is_finite]
     low, high = some.placed.low[None], some.placed.high[None]
@@ -115,7 +115,7 @@ def evidence_left_out(runs: Sequence[Draws], *, executor: Executor | None = None
 
 
 def evidence_at(
-    runs: Sequence[Draws], inputs: Array, targets: Array, *, executor: Executor | None = None
+    runs: Sequence[Draws], inputs: Array, targets: Array, *, executor: TaskExecutor | None = None
 ) -> FitEvidence:
     """Return the evidence of cases that no run has learnt from, with replicates.
 
@@ -124,7 +124,7 @@ def evidence_at(
 
     inputs, targets  (n_cases, ...) as in the data file; at most MOST_CASES are used, which the seed chooses
     """
-    executor, data, spec = executor or InProcess(), runs[0].data, runs[0].spec
+    executor, data, spec = executor or TasksInProcess(), runs[0].data, runs[0].spec
     chosen = _chosen_cases(len(inputs), spec.seed, at_most=_REPLICATED // data.n_targets)
     standardized = data.standardized(inputs[chosen])
     values = data.target_units.to_network(targets[chosen])
@@ -193,7 +193,7 @@ def _replicates(runs: Sequence[Draws], inputs: Array, targets: Array) -> Array:
         block = Reader([run]).block(Unit(0, (0, run.n_chains), (0, run.n_draws)))
         chosen = np.resize(evenly_spaced(run.total, end - first), end - first)
         starts = None if block.starts is None else block.starts[chosen]
-        some = Block(np.ascontiguousarray(block.positions[chosen]), block.noise[chosen], starts)
+        some = DrawBlock(np.ascontiguousarray(block.positions[chosen]), block.noise[chosen], starts)
         for at, part, outputs in tile.parts(some):
             rows = outputs.astype(np.float64).reshape(len(part), -1, outputs.shape[2])
             rows = rows.swapaxes(1, 2) if model.n_cells == 1 else rows.reshape(len(part), 1, -1)
@@ -203,7 +203,7 @@ def _replicates(runs: Sequence[Draws], inputs: Array, targets: Array) -> Array:
     return np.where(np.isnan(targets), np.nan, np.concatenate(drawn))
 
 
-def _ends(runs: Sequence[Draws], inputs: Array, rows: Array, executor: Executor) -> tuple[Array, Array]:
+def _ends(runs: Sequence[Draws], inputs: Array, rows: Array, executor: TaskExecutor) -> tuple[Array, Array]:
     """Return the ends of the places of targets (n_rows, n_cases, n_targets) in the mixture of all draws."""
     model = runs[0].spec.data_model
     passes = Passes(runs, inputs, executor, memory_bytes=_MEMORY_BYTES)

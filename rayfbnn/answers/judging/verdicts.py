@@ -138,7 +138,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class VerdictEvidence:
     """The evidence for a verdict.
 
     summary     of the quantities of the subject; its table also has the column `iterations`
@@ -180,7 +180,7 @@ class _Convergence:
     stuck: str
 
 
-def judge_hyperparameters(evidence: Evidence) -> Verdict:
+def judge_hyperparameters(evidence: VerdictEvidence) -> Verdict:
     """Judge the quantities that predictions do not depend on."""
     checks = _convergence(evidence)
     if not checks.reasons:
@@ -199,7 +199,7 @@ def judge_hyperparameters(evidence: Evidence) -> Verdict:
     )
 
 
-def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
+def judge_predictions(evidence: VerdictEvidence, error: AverageError) -> Verdict:
     """Judge the functions, the log likelihood and the noise.
 
     Predictions of chains that still travel are not usable, whatever R-hat says. If they have not converged,
@@ -294,7 +294,7 @@ def _error_sentence(error: AverageError, word: str) -> str:
     return f"the standard error of the average over {error.chains} {word}s is {mean}, {spread}"
 
 
-def _disagreement(evidence: Evidence) -> list[str]:
+def _disagreement(evidence: VerdictEvidence) -> list[str]:
     """Say that the chains disagree, and list the chains in each mode."""
     high = (evidence.summary.table["rhat"] > RHAT_IN_REACH).any()
     sentences = mode_sentences(evidence.modes, evidence.word)
@@ -305,7 +305,7 @@ def _disagreement(evidence: Evidence) -> list[str]:
     return [f"the {evidence.word}s {where}; {weight}", *sentences]
 
 
-def _convergence(evidence: Evidence) -> _Convergence:
+def _convergence(evidence: VerdictEvidence) -> _Convergence:
     table, limits, word = evidence.summary.table, evidence.thresholds, evidence.word
     n_chains, n_draws = (evidence.n_chains, evidence.n_draws) if len(table) else (2, MIN_DRAWS)
     reasons, recommended, is_unknown = [], [], n_draws < MIN_DRAWS or n_chains < 2

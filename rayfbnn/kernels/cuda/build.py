@@ -58,7 +58,7 @@ def shared_memory_of_device() -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Functions:
+class SourceFunctions:
     """The functions of a network's source for a plan, each compiled at its first launch.
 
     more_constants  further lines of the source

@@ -74,7 +74,7 @@ def stride(values: Array) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Tile:
+class CaseTile:
     """A tile of n cases.
 
     inputs   (n_inputs + 1, n); or (n_chains, n_inputs + 1, n) if each chain has its own
@@ -93,7 +93,7 @@ class Tile:
         return int(self.inputs.shape[-1])
 
 
-def output_arguments(position: Array, noise: Array, tile: Tile) -> tuple[Any, ...]:
+def output_arguments(position: Array, noise: Array, tile: CaseTile) -> tuple[Any, ...]:
     """Return the arguments that OUTPUT_ARGUMENTS of layers.cuh declares."""
     xp = array_namespace(tile.inputs)
     weights = xp.empty(0) if tile.weights is None else tile.weights

@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.kernels.cuda.checks import Tile
+from rayfbnn.kernels.cuda.checks import CaseTile
 from rayfbnn.kernels.cuda.forward import Forward, matrix_of, tile_size
 from rayfbnn.kernels.network_plan import LinkPlan
 from rayfbnn.kernels.numbers import ChainNumbers
@@ -79,7 +79,7 @@ class Pass(Forward):
         """Return the prior's energy without terms that depend on precisions alone, (n_chains,) float64."""
         return self.kernels.prior_energy(position, self.numbers.precisions)
 
-    def _to_last_hidden(self, position: Array, tile: Tile, slopes: dict[int, Array]) -> list[Array]:
+    def _to_last_hidden(self, position: Array, tile: CaseTile, slopes: dict[int, Array]) -> list[Array]:
         """Return the values of `forward` for each layer, but the summed inputs of the last hidden layer."""
         last, values = len(self.network.units) - 2, [tile.inputs]
         for layer in range(1, last + 1):
@@ -92,7 +92,7 @@ class Pass(Forward):
         self,
         gradient: Array,
         position: Array,
-        tile: Tile,
+        tile: CaseTile,
         values: list[Array],
         slopes: dict[int, Array],
         *,
@@ -160,19 +160,19 @@ class Pass(Forward):
             matrix = matrix_of(position, link, self.network)[:, : link.n_units]
             to_offsets += (matrix * totals).sum(axis=2)
 
-    def tile_of_all(self) -> Tile:
+    def tile_of_all(self) -> CaseTile:
         """Return all cases as one tile."""
         target = self.target
-        return Tile(target.inputs, target.targets, target.observed, 0)
+        return CaseTile(target.inputs, target.targets, target.observed, 0)
 
-    def tiles(self, n_chains: int) -> Iterator[Tile]:
+    def tiles(self, n_chains: int) -> Iterator[CaseTile]:
         """Yield all cases in tiles of about equal size. The units of a tile take at most tile_bytes."""
         target = self.target
         n = tile_size(target.n_cases, self.tile_bytes // self.bytes_of_a_case(n_chains))
         for first in range(0, target.n_cases, n):
-            yield Tile(target.inputs[:, first : first + n], target.targets, target.observed, first)
+            yield CaseTile(target.inputs[:, first : first + n], target.targets, target.observed, first)
 
-    def _tiles_of_blocks(self, part: Array, n_partitions: int) -> Iterator[Tile]:
+    def _tiles_of_blocks(self, part: Array, n_partitions: int) -> Iterator[CaseTile]:
         """Yield tiles of each chain's block, gathered on the device."""
         blocks, xp, n_chains = self.target.blocks_of(n_partitions), array_namespace(part), len(part)
         n_inputs = self.network.units[0] + 1
@@ -183,4 +183,4 @@ class Pass(Forward):
             if weights is not None:  # padding cases of a block have the same weight for all targets
                 shape = (n_chains, self.network.n_targets, inputs.shape[-1])
                 weights = xp.ascontiguousarray(xp.broadcast_to(weights, shape))
-            yield Tile(inputs, xp.ascontiguousarray(targets), weights, 0)
+            yield CaseTile(inputs, xp.ascontiguousarray(targets), weights, 0)

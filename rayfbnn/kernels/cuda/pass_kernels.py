@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.kernels.cuda.build import Build, Functions
-from rayfbnn.kernels.cuda.checks import Tile, output_arguments
+from rayfbnn.kernels.cuda.build import Build, SourceFunctions
+from rayfbnn.kernels.cuda.checks import CaseTile, output_arguments
 from rayfbnn.kernels.cuda.launch_plan import WARP, few_outputs_plan, stores_slopes, wide_plan
 from rayfbnn.kernels.network_plan import NetworkPlan
 
@@ -24,14 +24,14 @@ class PassKernels:
     """
 
     network: NetworkPlan
-    functions: Functions
+    functions: SourceFunctions
     few_outputs: FewOutputs | None
 
     @staticmethod
     def of(network: NetworkPlan, dtype: str, build: Build) -> PassKernels:
         """Return the kernels of a network."""
         few_outputs = FewOutputs.of(network, dtype, build)
-        return PassKernels(network, Functions(network, wide_plan, dtype, build), few_outputs)
+        return PassKernels(network, SourceFunctions(network, wide_plan, dtype, build), few_outputs)
 
     def activate(self, position: Array, layer: int, u: Array, slopes: dict[int, Array] | None) -> None:
         """Replace the summed inputs of a hidden layer, which lack biases, by its values with offsets.
@@ -50,13 +50,13 @@ class PassKernels:
         self.functions.launch("activate_for_force", n_blocks, *arguments, threads=threads)
 
     def slopes_of_outputs(
-        self, position: Array, outputs: Array, factor: Array, noise: Array, tile: Tile
+        self, position: Array, outputs: Array, factor: Array, noise: Array, tile: CaseTile
     ) -> None:
         """Replace outputs, which lack biases, by minus factor times the likelihood's derivatives by them."""
         arguments = outputs, factor, *output_arguments(position, noise, tile)
         self._launch("slopes_of_outputs", len(position) * tile.n, *arguments, tile=tile)
 
-    def terms_of_outputs(self, position: Array, outputs: Array, noise: Array, tile: Tile) -> Array:
+    def terms_of_outputs(self, position: Array, outputs: Array, noise: Array, tile: CaseTile) -> Array:
         """Return each case's log likelihood (n_chains, n) in float64, given outputs that lack biases."""
         terms = array_namespace(position).empty((len(position), tile.n))
         arguments = outputs, terms, *output_arguments(position, noise, tile)
@@ -105,7 +105,7 @@ class PassKernels:
             slopes[layer] = array_namespace(u).empty_like(u)
         return _or_empty(slopes.get(layer), u)
 
-    def _launch(self, name: str, n: int, *arguments: Any, tile: Tile | None = None) -> None:
+    def _launch(self, name: str, n: int, *arguments: Any, tile: CaseTile | None = None) -> None:
         """Launch a kernel of n threads, compiled for weighted targets if the tile has weights."""
         is_weighted = tile is not None and tile.weights is not None
         self.functions.launch(name, -(-n // wide_plan.threads), *arguments, is_weighted=is_weighted)
@@ -128,16 +128,16 @@ class FewOutputs:
     """The kernels for one network. Its parameters are the `position` (n_chains, n_parameters)."""
 
     network: NetworkPlan
-    functions: Functions
+    functions: SourceFunctions
 
     @staticmethod
     def of(network: NetworkPlan, dtype: str, build: Build) -> FewOutputs | None:
         """Return the kernels of a network, or None if they do not cover it."""
         plan = few_outputs_plan(network, dtype)
-        return None if plan is None else FewOutputs(network, Functions(network, plan, dtype, build))
+        return None if plan is None else FewOutputs(network, SourceFunctions(network, plan, dtype, build))
 
     def add_gradient(
-        self, gradient: Array, position: Array, u: Array, factor: Array, noise: Array, tile: Tile
+        self, gradient: Array, position: Array, u: Array, factor: Array, noise: Array, tile: CaseTile
     ) -> None:
         """Replace the last hidden layer's summed inputs, which lack biases, by the derivatives by them.
 

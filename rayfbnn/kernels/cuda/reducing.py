@@ -15,7 +15,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.kernels.cuda.build import Build, Functions, build_once
+from rayfbnn.kernels.cuda.build import Build, SourceFunctions, build_once
 from rayfbnn.kernels.cuda.checks import check
 from rayfbnn.kernels.cuda.forward import Forward
 from rayfbnn.kernels.cuda.generate import reduction_constants
@@ -56,7 +56,7 @@ class DeviceReducer:
     _inputs: Array
     _build: Build
     _xp: Any
-    _functions: dict[int, Functions] = field(default_factory=dict)
+    _functions: dict[int, SourceFunctions] = field(default_factory=dict)
 
     def outputs(self, positions: Array) -> Array:
         """Return the outputs of each draw, as `Reducer` does."""
@@ -207,13 +207,13 @@ class DeviceReducer:
         """Return a copy on the device, in C order."""
         return self._xp.array(values, dtype=dtype, order="C")
 
-    def _of(self, n_guesses: int) -> Functions:
+    def _of(self, n_guesses: int) -> SourceFunctions:
         """Return the functions compiled for a number of guesses, which most of them do not use."""
         if n_guesses not in self._functions:
             constants = reduction_constants(
                 n_guesses=n_guesses, starts=self._starts, is_fused=self._forward is None
             )
-            self._functions[n_guesses] = Functions(
+            self._functions[n_guesses] = SourceFunctions(
                 self._network, self._plan, self._dtype, self._build, constants
             )
         return self._functions[n_guesses]

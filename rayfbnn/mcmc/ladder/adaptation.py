@@ -86,7 +86,7 @@ def first_settings(
 
 
 def adapted(
-    settings: LadderSettings, measured: Measured, *, ends: LadderEnds, plan: Plan, number: int
+    settings: LadderSettings, measured: MeasuredLadders, *, ends: LadderEnds, plan: Plan, number: int
 ) -> LadderSettings:
     """Return the settings after round `number`, a function of what all ladders measured in it."""
     stepsizes = _stepsizes(settings, measured, number)
@@ -138,7 +138,7 @@ def moved(state: LadderState, before: LadderSettings, after: LadderSettings, pat
     return again if after.n_levels != before.n_levels else replace(again, trips=state.trips)
 
 
-def _stepsizes(settings: LadderSettings, measured: Measured, number: int) -> tuple[float, ...]:
+def _stepsizes(settings: LadderSettings, measured: MeasuredLadders, number: int) -> tuple[float, ...]:
     """Return stepsizes that approach the wanted acceptance, with fewer divergences where there are many.
 
     A share d of diverged trajectories counts as an acceptance that is lower by 20 d, as for chains.
@@ -156,7 +156,7 @@ def _coordinates(settings: LadderSettings, ends: LadderEnds) -> np.ndarray:
     return np.array(settings.levels if math.isinf(ends.top) else (*settings.levels, ends.top))
 
 
-def _hot(settings: LadderSettings, measured: Measured) -> float:
+def _hot(settings: LadderSettings, measured: MeasuredLadders) -> float:
     """Return the coordinate of the coldest level at which all ladders agree, as at the next hotter one.
 
     If there is none, it is the level at which they disagree least: levels that are hot can be slow too. If
@@ -219,7 +219,7 @@ def _multipliers(means: Sequence[float]) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredLadders:
     """Sums over the iterations of a round. All but the counts are in units of 2**-40.
 
     iterations  number of iterations
@@ -242,14 +242,14 @@ class Measured:
     diverged: tuple[int, ...] = ()
 
     @staticmethod
-    def of(info: LadderInfo) -> Measured:
+    def of(info: LadderInfo) -> MeasuredLadders:
         """Return the sums of one iteration. A device is asked for two arrays, for any number of ladders."""
         xp, (n_ladders, n_levels) = array_namespace(info.measure), info.measure.shape
         moves = info.accepted.astype(np.float64), info.diverged.astype(np.float64)
         sums = fixed_point_sums(xp.concatenate([info.rejection, *moves, info.top], axis=1))
         rejection, accepted, diverged, top = _split(sums, n_levels - 1, n_levels, n_levels)
         rows = fixed_point(xp.concatenate([info.measure, info.measure**2], axis=1))
-        return Measured(
+        return MeasuredLadders(
             1,
             n_ladders,
             rejection,
@@ -260,9 +260,9 @@ class Measured:
             diverged,
         )
 
-    def __add__(self, other: Measured) -> Measured:
+    def __add__(self, other: MeasuredLadders) -> MeasuredLadders:
         """Add further iterations of the same ladders."""
-        return Measured(
+        return MeasuredLadders(
             self.iterations + other.iterations,
             self.ladders,
             _added(self.rejection, other.rejection),
@@ -274,13 +274,13 @@ class Measured:
         )
 
     @staticmethod
-    def joined(batches: Sequence[Measured]) -> Measured:
+    def joined(batches: Sequence[MeasuredLadders]) -> MeasuredLadders:
         """Join the measurements of one round of all batches, in the order of their ladders."""
 
         def total(name: str) -> tuple[int, ...]:
             return reduce(_added, [getattr(batch, name) for batch in batches])
 
-        return Measured(
+        return MeasuredLadders(
             batches[0].iterations,
             sum(batch.ladders for batch in batches),
             total("rejection"),

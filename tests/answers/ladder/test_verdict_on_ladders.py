@@ -18,13 +18,13 @@ from rayfbnn.answers.judging.ladder_evidence import LadderEvidence, Phase, commo
 from rayfbnn.answers.judging.ladder_pooled import weighed_by_evidence
 from rayfbnn.answers.judging.ladder_verdict import judge_ladders, overruled
 from rayfbnn.answers.judging.modes import summarize
-from rayfbnn.answers.judging.verdicts import Evidence, Thresholds, Verdict, judge_hyperparameters
+from rayfbnn.answers.judging.verdicts import Thresholds, Verdict, VerdictEvidence, judge_hyperparameters
 from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
 from rayfbnn.draws.ladders import LadderDraws
 from rayfbnn.draws.subsets import chosen
 from rayfbnn.draws.view import committed
 from rayfbnn.reporting.report import glance_section
-from rayfbnn.reporting.reported_run import Cases, read_run
+from rayfbnn.reporting.reported_run import ReportedCases, read_run
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from tests.support.store.ladder_runs import ladder_spec, run_in_phases
@@ -231,7 +231,9 @@ def test_sentences_on_ladders_keep_the_names_of_inputs(tmp_path: Path) -> None:
     still = np.where(np.arange(4)[:, None] == 2, 0.0, values)
     summary = summarize([(names[0], values), (names[1], still)])
     summary = replace(summary, table=summary.table.assign(iterations=math.nan))
-    evidence = Evidence(summary, 4, 400, "", (), ladder_spec(tmp_path), "run.zarr", Thresholds(), "ladder")
+    evidence = VerdictEvidence(
+        summary, 4, 400, "", (), ladder_spec(tmp_path), "run.zarr", Thresholds(), "ladder"
+    )
     verdict = overruled(judge_hyperparameters(evidence), judge_ladders(GOOD))
     assert verdict.reasons[0] == f"quantities that never change in ladder 2: {names[1]}" and verdict.is_stuck
     assert all(f"{name} " in verdict.reasons[1] for name in names)
@@ -317,7 +319,7 @@ def test_predictions_weigh_phases_and_have_equal_weights_beside_them(
 def test_a_report_weighs_phases_as_predict_does(in_phases: Path, tmp_path: Path) -> None:
     data = in_phases.parent / "train.csv"
     store, both = Store.open(in_phases), api.predict(in_phases, data=data)
-    cases = Cases.chosen_from(store.data.inputs, store.data.targets, "", is_held_out=False)
+    cases = ReportedCases.chosen_from(store.data.inputs, store.data.targets, "", is_held_out=False)
     run = read_run("run", committed(store), cases, lambda what: None)
     assert np.allclose(run.prediction.table["y_mean"], both.table["y_mean"], rtol=1e-6)
     assert run.prediction.equal_weights is not None and both.equal_weights is not None

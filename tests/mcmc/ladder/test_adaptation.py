@@ -12,7 +12,7 @@ import pytest
 
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.ladder import starts
-from rayfbnn.mcmc.ladder.adaptation import Measured, Plan, adapted, first_settings, moved
+from rayfbnn.mcmc.ladder.adaptation import MeasuredLadders, Plan, adapted, first_settings, moved
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, started
 from rayfbnn.mcmc.operation import Settings
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, SampleSigmas
@@ -48,11 +48,11 @@ def _of_ladders(info: LadderInfo, part: slice) -> LadderInfo:
 def test_measurements_do_not_depend_on_batches() -> None:
     infos = [_info(6, 4, seed) for seed in range(10)]
 
-    def sums(part: slice) -> Measured:
-        return reduce(lambda a, b: a + b, [Measured.of(_of_ladders(info, part)) for info in infos])
+    def sums(part: slice) -> MeasuredLadders:
+        return reduce(lambda a, b: a + b, [MeasuredLadders.of(_of_ladders(info, part)) for info in infos])
 
     whole = sums(slice(None))
-    assert Measured.joined([sums(slice(0, 1)), sums(slice(1, 4)), sums(slice(4, 6))]) == whole
+    assert MeasuredLadders.joined([sums(slice(0, 1)), sums(slice(1, 4)), sums(slice(4, 6))]) == whole
 
 
 def test_r_hat_shows_a_ladder_that_disagrees() -> None:
@@ -60,20 +60,20 @@ def test_r_hat_shows_a_ladder_that_disagrees() -> None:
     shifted = [
         replace(info, measure=info.measure + np.array([[0, 0, 0]] * 3 + [[0, 0, 3]])) for info in infos
     ]
-    r_hat = reduce(lambda a, b: a + b, map(Measured.of, shifted)).r_hat()
+    r_hat = reduce(lambda a, b: a + b, map(MeasuredLadders.of, shifted)).r_hat()
     assert r_hat[0] < 1.05 and r_hat[1] < 1.05 and r_hat[2] > 1.5
 
 
 def _measured(
     rejection: list[float], *, means: list[list[float]], top: float = 6.0, diverged: float = 0.0
-) -> Measured:
+) -> MeasuredLadders:
     """Measurements of a round of 100 iterations, with a standard deviation of one within each ladder."""
     n, n_ladders = 100, len(means)
 
     def whole(value: float, count: int) -> int:
         return round(value * _ONE) * count
 
-    return Measured(
+    return MeasuredLadders(
         n,
         n_ladders,
         tuple(whole(value, n * n_ladders) for value in rejection),

@@ -12,7 +12,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda import advance as cuda
 from rayfbnn.kernels.cuda import launch_plan
 from rayfbnn.mcmc.automatic import fixed_point_sums
-from rayfbnn.mcmc.ladder.adaptation import Measured
+from rayfbnn.mcmc.ladder.adaptation import MeasuredLadders
 from rayfbnn.mcmc.ladder.iteration import LadderIteration, build
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, rows_of, started
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Rescale, SampleSigmas
@@ -90,7 +90,7 @@ def test_ladders_of_device_and_host_agree(monkeypatch: pytest.MonkeyPatch, probl
         for name in _NAMES:
             got = to_host(getattr(device, name))
             assert np.allclose(got, getattr(host, name), rtol=1e-6, atol=1e-6), name
-        assert Measured.of(device).accepted == Measured.of(host).accepted
+        assert MeasuredLadders.of(device).accepted == MeasuredLadders.of(host).accepted
 
 
 @needs_gxx
@@ -107,7 +107,7 @@ def test_the_host_waits_for_no_iteration_and_twice_for_its_measurements(problem:
             assert log.host_reads(entries) == []
             launches.append(log.launches(entries))
             with log.recorded() as entries:
-                Measured.of(info)
+                MeasuredLadders.of(info)
             assert len(log.host_reads(entries)) == 2
     assert launches[0] == launches[1]
 
@@ -117,7 +117,7 @@ def test_measurements_of_all_ladders_are_those_of_each() -> None:
     info = _run("noise", np)[0]
     info.measure[0, 1], info.measure[1, 2], info.measure[2, 0] = np.nan, -1e300, -np.inf
     with np.errstate(over="ignore"):
-        measured = Measured.of(info)
+        measured = MeasuredLadders.of(info)
         for ladder in range(3):
             row = info.measure[ladder : ladder + 1]
             assert measured.measure[ladder] == fixed_point_sums(row)

@@ -16,7 +16,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.model import integrated, network, output_layer, prior, regression
 from rayfbnn.model.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
-from rayfbnn.model.connections import Table
+from rayfbnn.model.connections import ConnectionTable
 from rayfbnn.model.integrated import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.state import ChainState
@@ -396,7 +396,7 @@ def test_other_models_are_refused_over_outputs_alone(model: str) -> None:
 
 
 def test_configured_connections_into_the_outputs_are_refused() -> None:
-    table = Table((0, 1), (0, 1), (0, 0))
+    table = ConnectionTable((0, 1), (0, 1), (0, 0))
     spec = NetworkSpec(
         2,
         2,

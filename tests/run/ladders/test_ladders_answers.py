@@ -13,7 +13,7 @@ from rayfbnn.answers.judging.fit import verdict_on_fit
 from rayfbnn.answers.judging.fit_evidence import evidence_left_out
 from rayfbnn.answers.judging.ladder_pooled import pooled_by_evidence
 from rayfbnn.draws.view import Draws, committed
-from rayfbnn.reporting.reported_run import Cases, read_run
+from rayfbnn.reporting.reported_run import ReportedCases, read_run
 from rayfbnn.store.store import Store
 from tests.support.small import small_spec, write_train
 from tests.support.store.ladder_runs import ladder_spec, run_in_phases, run_ladders
@@ -119,7 +119,7 @@ def test_a_check_and_a_comparison_say_that_ladders_count_alike(
 
 def test_the_fit_is_judged_by_the_draws_that_predict(in_phases: Path) -> None:
     run = committed(Store.open(in_phases))
-    cases = Cases.chosen_from(run.data.inputs, run.data.targets, "", is_held_out=False)
+    cases = ReportedCases.chosen_from(run.data.inputs, run.data.targets, "", is_held_out=False)
     reported = read_run("run", run, cases, lambda what: None)
     expected, alike = (evidence_left_out([one]).places["y"].low for one in (weighed(in_phases), run))
     np.testing.assert_array_equal(reported.left_out["y"].low, expected)

@@ -10,7 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.model import integrated
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
-from rayfbnn.model.connections import Table
+from rayfbnn.model.connections import ConnectionTable
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from tests.support import problems
@@ -56,7 +56,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         2,
         (LayerSpec(3, "tanh"),),
         parse({"ih0": "1:3", "ho0": "1:3", "bo": "1"}),
-        connections={"ih0": Table((0, 1, 1, 2, 2), (0, 0, 1, 1, 2), (0, 1, 0, 1, 1))},
+        connections={"ih0": ConnectionTable((0, 1, 1, 2, 2), (0, 0, 1, 1, 2), (0, 1, 0, 1, 1))},
     ),
 }
 REAL = ("gaussian", "gaussian by target", "t", "t by target")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
-from rayfbnn.model.connections import Connections, Table
+from rayfbnn.model.connections import Connections, ConnectionTable
 from rayfbnn.model.sampled import SampledPosterior
 
 INPUTS, OUTPUTS = -1, 10_000  # layers; the hidden ones are 0, 1, ...
@@ -73,7 +73,7 @@ def connections(network: NetworkSpec) -> Iterator[tuple[str, Connection]]:
 
 def triples(connections: Connections) -> Iterator[tuple[int, int, int]]:
     """(source unit, destination unit, weight) of each configured connection; biases have source 0."""
-    if isinstance(connections, Table):
+    if isinstance(connections, ConnectionTable):
         sources = connections.sources or (0,) * len(connections.weights)
         yield from zip(sources, connections.destinations, connections.weights, strict=True)
         return
