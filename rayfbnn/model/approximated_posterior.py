@@ -110,7 +110,6 @@ class ApproximatedPosterior(SampledPosterior):
         return self.why_not_expected
 
     def prior_precisions(self, precisions: Array) -> Array:
-        """Return the precision of each parameter, (n_chains, n_parameters)."""
         return prior.parameter_precisions(precisions, self.precision_layout)
 
     @property
@@ -365,7 +364,6 @@ def _through_units(
     wiring: Wiring,
     layer: int,
 ) -> tuple[Array, Array]:
-    """Return derivatives by the moments of a hidden layer's summed inputs."""
     units = moments.units[layer - 1]
     m_z = units.mean
     by_m_z, by_v_z = array_namespace(mean).zeros_like(m_z), array_namespace(mean).zeros_like(m_z)
@@ -385,7 +383,6 @@ def _of_units(link: Link, values: Array) -> Array:
 
 
 def _unit_moments(m: Array, v: Array, activation: str) -> UnitMoments:
-    """Return the moments of units with summed inputs u ~ Normal(m, v), (n_chains, n_units) each."""
     xp = array_namespace(m)
     if activation == "identity":
         one, none = xp.ones_like(m), xp.zeros_like(m)

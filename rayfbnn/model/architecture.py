@@ -9,31 +9,21 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.connections import Connections
 from rayfbnn.numerals import read_number
-
-Activation: TypeAlias = Literal[
-    "tanh",
-    "softplus",
-    "softplus0",
-    "identity",
-    "sigmoid",
-    "relu",
-    "sin",
-    "softmax",
-    "normalize",
-    "step",
-    "erf",
-]
 
 ACTIVATIONS = ("tanh", "softplus", "softplus0", "identity", "sigmoid", "relu", "sin")
 # These act on a whole layer, or on sub-groups of its units.
 LAYER_ACTIVATIONS = ("softmax", "normalize")
 # Only draws from the prior can use these units: erf has no derivative here, and a step's derivative is zero.
 PRIOR_ACTIVATIONS = ("step", "erf")
+if TYPE_CHECKING:
+    Activation: TypeAlias = str
+else:
+    Activation = Literal[(*ACTIVATIONS, *LAYER_ACTIVATIONS, *PRIOR_ACTIVATIONS)]
 INFINITY = math.inf
 # The names of the groups of precisions that govern targets.
 NOISE, DISPERSION = "noise", "dispersion"
@@ -180,7 +170,6 @@ class LayerSpec:
 
     @property
     def subgroups(self) -> Subgroups:
-        """The sub-groups of units that `groups` describes."""
         return Subgroups.parse(self.groups, self.units)
 
 
@@ -211,7 +200,6 @@ class Subgroups:
 
     @property
     def size(self) -> int:
-        """Number of units in each sub-group."""
         return self.width if self.by_row else self.n_rows
 
 
@@ -238,7 +226,6 @@ class GroupSpec:
 
     @property
     def size(self) -> int:
-        """Number of parameters in the group."""
         return math.prod(self.shape)
 
     @property
@@ -340,7 +327,6 @@ class NetworkSpec:
 
     @property
     def n_parameters(self) -> int:
-        """Number of parameters: the length of the flat parameter vector."""
         return sum(group.size for group in self.groups())
 
 

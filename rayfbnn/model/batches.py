@@ -90,7 +90,6 @@ class Batches:
 
     @property
     def n_batches(self) -> int:
-        """Number of batches in one pass over the cases."""
         return -(-self.n_cases // self.size)
 
     def batch(self, number: int) -> Array:
@@ -121,7 +120,6 @@ class Batches:
         return self.streams.at(iteration=number + 1, operation=self.streams.operation)
 
     def _end(self, piece: int) -> int:
-        """Return the number of cases in a pass before this piece."""
         return self.n_cases * piece // self.n_batches
 
 

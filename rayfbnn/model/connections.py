@@ -26,7 +26,6 @@ class ConnectionTable:
 
     @property
     def n_weights(self) -> int:
-        """Number of different weights."""
         return max(self.weights) + 1
 
 
@@ -58,7 +57,6 @@ class Generated:
 
     @property
     def n_sources(self) -> int:
-        """Number of source units."""
         return self.channels * math.prod(self.grid)
 
     @property
@@ -75,7 +73,6 @@ class Generated:
 
     @property
     def n_destinations(self) -> int:
-        """Number of destination units."""
         n_channels = self.filters if self.kind in ("dense", "convolution") else self.channels
         return n_channels * math.prod(self.places)
 
@@ -94,7 +91,6 @@ class Generated:
 
     @property
     def n_weights(self) -> int:
-        """Number of different weights."""
         return math.prod(self.weights_shape)
 
     def source_units(self) -> Array:

@@ -19,7 +19,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.model import prior, regression, stepsize
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.likelihood.data_model import GaussianTargets
-from rayfbnn.model.network import Buffers, backward, forward
+from rayfbnn.model.network import Activity, Buffers, backward, forward
 from rayfbnn.model.output_layer import (
     Integrated,
     OutputLayer,
@@ -50,12 +50,10 @@ class WithoutPrecisions:
     groups: tuple[Integrated, ...]
 
     def given(self, state: ChainState, streams: Streams) -> WithoutPrecisions:
-        """Return this density itself; it needs no auxiliary variables."""
-        return self
+        return self  # no auxiliary variables are needed
 
     @property
     def n_parameters(self) -> int:
-        """Number of parameters of the posterior."""
         return self.posterior.n_parameters
 
     def potential_and_gradient(
@@ -72,20 +70,14 @@ class WithoutPrecisions:
             return energy + add_integrated(position, precisions, self.groups, gradient=gradient), gradient
 
     def potential(self, position: Array, precisions: Array) -> Array:
-        """Return the energy alone, (n_chains,) float64."""
-        xp = array_namespace(position)
         energy = self.posterior.potential(position, with_columns(precisions, self.groups, value=0.0))
         with np.errstate(all="ignore"):
-            return energy + add_integrated(
-                position, precisions, self.groups, gradient=xp.empty_like(position)
-            )
+            return energy + add_integrated(position, precisions, self.groups)
 
     def prior_energy(self, position: Array, precisions: Array) -> Array:
-        """Return the part of the energy that does not depend on the data, (n_chains,) float64."""
-        nothing = array_namespace(position).zeros_like(position)
         energy = self.posterior.prior_energy(position, with_columns(precisions, self.groups, value=0.0))
         with np.errstate(all="ignore"):
-            return energy + add_integrated(position, precisions, self.groups, gradient=nothing)
+            return energy + add_integrated(position, precisions, self.groups)
 
     def stepsizes(self, precisions: Array) -> Array:
         """Return the heuristic stepsizes, with the integrated precisions at their prior means."""
@@ -93,19 +85,15 @@ class WithoutPrecisions:
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """Number of parameters in each group."""
         return self.posterior.group_sizes
 
     def quantities(self, position: Array, precisions: Array) -> Array:
-        """Return the posterior's quantities, which depend only on the parameters."""
         return self.posterior.quantities(position, precisions)
 
     def start(self, state: ChainState, streams: Streams) -> ChainState:
-        """Return the state itself, because all of its parameters move."""
-        return state
+        return state  # all of its parameters move
 
     def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
-        """Return `moved` with the integrated precisions drawn given its parameters."""
         return draw_integrated(self.posterior, moved, self.groups, streams)
 
 
@@ -144,7 +132,6 @@ class OutputMarginal:
 
     @cached_property
     def output_square(self) -> Array:
-        """Typical square of an output, from the targets alone, (n_chains or 1,)."""
         return self.posterior.data_model.typical_output_square(
             self.posterior.targets, self.posterior.observed
         )
@@ -181,7 +168,6 @@ class WithoutOutputs:
 
     @property
     def n_kept(self) -> int:
-        """Number of parameters that are not integrated out."""
         return self.marginal.layer.n_kept
 
     @property
@@ -190,7 +176,6 @@ class WithoutOutputs:
         return self.n_kept + len(self.marginal.moved)
 
     def start(self, state: ChainState, streams: Streams) -> ChainState:
-        """Return the coordinates of a state, with momentum drawn for the logs of moved precisions."""
         xp = array_namespace(state.position)
         columns = [group.precision.common for group in self.marginal.moved]
         log_precisions = xp.log(state.precisions[:, columns]).astype(state.position.dtype)
@@ -212,11 +197,8 @@ class WithoutOutputs:
         assert partition is None and n_partitions == 1
         marginal, layer = self.marginal, self.marginal.layer
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
-            kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
-            activity = forward(kept, marginal.posterior.inputs, layer.wiring, buffers=marginal.buffers)
-            phi = layer.phi(activity, n_chains=len(kept), buffers=marginal.buffers)
-            linear_model = self.regression_at(position)
-            energy, slopes = regression.energy_and_slopes(phi, linear_model)
+            kept, activity, phi = self._features(position)
+            energy, slopes = regression.energy_and_slopes(phi, self.regression_at(position))
             assert slopes is not None
             value_gradients = layer.value_gradients(slopes.features, position.dtype)
             gradient = backward(
@@ -239,12 +221,8 @@ class WithoutOutputs:
             return energy + prior_energy + moved_energy, gradient
 
     def potential(self, position: Array, precisions: Array) -> Array:
-        """Return the energy alone, (n_chains,) float64."""
         with np.errstate(all="ignore"):
-            marginal, layer = self.marginal, self.marginal.layer
-            kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
-            activity = forward(kept, marginal.posterior.inputs, layer.wiring, buffers=marginal.buffers)
-            phi = layer.phi(activity, n_chains=len(kept), buffers=marginal.buffers)
+            kept, _, phi = self._features(position)
             energy, _ = regression.energy_and_slopes(phi, self.regression_at(position), with_slopes=False)
             return energy + self._prior(kept, precisions)[0] + self.prior_of_moved(position)[0]
 
@@ -318,8 +296,7 @@ class WithoutOutputs:
         """Return the posterior's quantities, with outputs at the mean m of the integrated parameters."""
         xp = array_namespace(position)
         marginal = self.marginal
-        kept = xp.ascontiguousarray(position[:, : self.n_kept])
-        phi = self._features(kept)
+        kept, _, phi = self._features(position)
         m = regression.means(phi, self.regression_at(position))
         at = phi[:, None][..., stepsize.some_columns(marginal.posterior.inputs.shape[1])]
         outputs = xp.matmul(m.swapaxes(2, 3), at).reshape(len(position), marginal.layer.n_outputs, -1)
@@ -333,7 +310,7 @@ class WithoutOutputs:
         marginal, n = self.marginal, self.n_kept
         position, momentum = state.position.copy(), state.momentum.copy()
         position[:, :n], momentum[:, :n] = moved.position[:, :n], moved.momentum[:, :n]
-        phi = self._features(xp.ascontiguousarray(position[:, :n]))
+        _, _, phi = self._features(position)
         drawn = regression.draw(phi, self.regression_at(moved.position), streams)
         coefficients = drawn.swapaxes(1, 2)  # (n_chains, n_features, n_systems, n_each)
         position[:, n:] = coefficients.reshape(len(position), -1)
@@ -344,13 +321,12 @@ class WithoutOutputs:
             marginal.posterior, ChainState(position, momentum, precisions), marginal.groups, streams
         )
 
-    def _features(self, position: Array) -> Array:
-        """Return the features of the regression at kept parameters (n_chains, n_kept)."""
-        marginal = self.marginal
-        activity = forward(
-            position, marginal.posterior.inputs, marginal.layer.wiring, buffers=marginal.buffers
-        )
-        return marginal.layer.phi(activity, n_chains=len(position), buffers=marginal.buffers)
+    def _features(self, position: Array) -> tuple[Array, Activity, Array]:
+        """Return the kept parameters (n_chains, n_kept), and the network and the features at these."""
+        marginal, layer = self.marginal, self.marginal.layer
+        kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
+        activity = forward(kept, marginal.posterior.inputs, layer.wiring, buffers=marginal.buffers)
+        return kept, activity, layer.phi(activity, n_chains=len(kept), buffers=marginal.buffers)
 
     def _prior(self, position: Array, precisions: Array) -> tuple[Array, Array]:
         marginal = self.marginal
@@ -382,29 +358,20 @@ def marginal(posterior: Posterior, over: tuple[str, ...]) -> WithoutPrecisions |
 
 def gaussian_targets(posterior: Posterior, state: ChainState, streams: Streams) -> GaussianTargets:
     """Draw Gaussian targets given the state. The likelihood is a mixture over these."""
+    xp = array_namespace(state.position)
+    b = xp.reshape(xp.asarray(posterior.inverse_temperature, dtype=xp.float64), (-1, 1, 1))
+
+    def outputs() -> Array:
+        activity = forward(state.position, posterior.inputs, posterior.wiring, buffers=Buffers())
+        return activity.outputs.astype(xp.float64)
+
     return posterior.data_model.gaussian_targets(
-        lambda: _outputs(posterior, state),
+        outputs,
         posterior.targets if posterior.targets.ndim == 3 else posterior.targets[None],
         prior.noise_precisions(state.precisions, posterior.precision_layout),
-        _case_weights(posterior),
+        b if posterior.observed is None else b * posterior.observed,
         streams,
     )
-
-
-def _outputs(posterior: Posterior, state: ChainState) -> Array:
-    """Return the outputs at the training cases, (n_chains, n_outputs, n_cases) float64."""
-    activity = forward(state.position, posterior.inputs, posterior.wiring, buffers=Buffers())
-    return activity.outputs.astype(array_namespace(state.position).float64)
-
-
-def _case_weights(posterior: Posterior) -> Array:
-    """Return each target's power, which is b, or 0 if it is missing.
-
-    The result broadcasts to (n_chains, n_targets, n_cases).
-    """
-    xp = array_namespace(posterior.targets)
-    b = xp.reshape(xp.asarray(posterior.inverse_temperature, dtype=xp.float64), (-1, 1, 1))
-    return b if posterior.observed is None else b * posterior.observed
 
 
 def output_precisions(posterior: Posterior, state: ChainState, streams: Streams) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import ModelSpec
-from rayfbnn.model.noise_ladder import NoisePath
+from rayfbnn.model.noise_ladder import NoisePath, PathFromPrior
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState, LadderEnds
 from rayfbnn.streams import Streams
@@ -27,7 +27,7 @@ def path_of(posterior: SampledPosterior) -> NoisePath | PowerPath:
     if not (isinstance(b, float) and b == 1):
         raise ConfigError("ladder: needs temperature = 1, because its levels are temperatures themselves")
     ends = ends_of(posterior.model, posterior.n_targets)
-    return PowerPath(posterior) if ends.kind == "powers" else NoisePath(posterior, ends)
+    return (PowerPath if ends.kind == "powers" else NoisePath)(posterior, ends)
 
 
 def ends_of(model: ModelSpec, n_targets: int) -> LadderEnds:
@@ -52,54 +52,35 @@ class PowerEnergies:
     measure: Array
 
     def at(self, x: Array) -> Array:
-        """Return each state's energy at coordinate x, the log of a power."""
         with np.errstate(all="ignore"):
             return array_namespace(x).exp(x) * self.measure
 
     def taken(self, rows: Array) -> PowerEnergies:
-        """Return the energies of the states in these rows."""
         return PowerEnergies(self.measure[rows])
 
 
 @dataclass(frozen=True, eq=False)
-class PowerPath:
+class PowerPath(PathFromPrior):
     """The path prior * likelihood**b with x = log b: a mcmc.ladder.records.Path. Its top is x = 0."""
 
-    posterior: SampledPosterior
-    ends: LadderEnds = LadderEnds("powers", 0.0)
     sigmas: tuple[str, ...] | None = None
 
-    def on_device(self, values: Array) -> Array:
-        """Return values of the host where the training cases are."""
-        moved: Array = array_namespace(self.posterior.inputs).asarray(values)
-        return moved
-
     def with_multipliers(self, multipliers: tuple[float, ...]) -> PowerPath:
-        """Return the path itself, because no noise is held."""
-        return self
+        return self  # no noise is held
 
     def target(self, x: Array) -> SampledPosterior:
-        """Return the tempered posterior of rows at coordinates x (n_rows,)."""
         return self.posterior.tempered(array_namespace(x).exp(x))
 
     def hot(self, x: float) -> SampledPosterior:
-        """Return the tempered posterior at one coordinate."""
         return self.posterior.tempered(math.exp(x))
 
     def placed(self, state: ChainState, x: Array) -> ChainState:
-        """Return the state itself."""
         return state
 
     def offered(
         self, state: ChainState, streams: Streams, *, is_below: Array
     ) -> tuple[ChainState, PowerEnergies]:
-        """Return the state itself and its energies."""
         return state, PowerEnergies(-self.posterior.log_likelihood(state.position, state.precisions))
 
     def log_precisions(self, precisions: Array) -> Array:
-        """Return no precisions, (n_rows, 0)."""
         return array_namespace(precisions).zeros((len(precisions), 0))
-
-    def prior_draw(self, streams: Streams) -> ChainState:
-        """Return a draw from the prior for each row."""
-        return self.posterior.initial_state(streams, sigmas=None)

@@ -26,7 +26,6 @@ class ParameterLayout:
 
     @staticmethod
     def from_network(network: NetworkSpec) -> ParameterLayout:
-        """Return the layout of a network's parameters."""
         slices: dict[str, slice] = {}
         start = 0
         for group in network.groups():
@@ -36,7 +35,6 @@ class ParameterLayout:
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """Number of parameters in each group."""
         return tuple(group.size for group in self.groups)
 
     @cached_property
@@ -66,8 +64,6 @@ class PrecisionGroup:
 
     mean    omega: the mean of the common precision, scaled if the prior is scaled
     common  column of the common precision, also present if it is fixed at its mean
-    units   columns of the precisions of the source units (of the targets, for noise and dispersion); None if
-            the unit alpha is infinite, because these precisions then equal the common one
     n_units number of source units (targets); 1 for biases and offsets, which have no such level
     omitted numbers of the inputs that are not among the source units
     """
@@ -76,9 +72,18 @@ class PrecisionGroup:
     prior: PriorSpec
     mean: float
     common: int
-    units: slice | None
     n_units: int
     omitted: tuple[int, ...] = ()
+
+    @cached_property
+    def units(self) -> slice | None:
+        """The columns of the precisions of the source units (of the targets, for noise and dispersion).
+
+        It is None if the unit alpha is infinite, because these precisions then equal the common one.
+        """
+        if math.isinf(self.prior.alphas[1]):
+            return None
+        return slice(self.common + 1, self.common + 1 + self.n_units)
 
     @property
     def common_column(self) -> slice:
@@ -116,7 +121,6 @@ class AdjustmentGroup:
 
     @property
     def n_units(self) -> int:
-        """Number of units of the layer."""
         return int(self.columns.stop - self.columns.start)
 
 
@@ -138,8 +142,6 @@ class PrecisionLayout:
 
     groups: tuple[PrecisionGroup, ...]
     n_precisions: int
-    common: dict[str, int]
-    units: dict[str, slice]
     is_free: Array
     parameter_columns: Array
     noise_columns: Array
@@ -148,29 +150,25 @@ class PrecisionLayout:
 
     @staticmethod
     def from_specs(network: NetworkSpec, model: ModelSpec, n_targets: int) -> PrecisionLayout:
-        """Return the layout of the precisions of a network's parameters and of the targets."""
         groups: list[PrecisionGroup] = []
         free: list[bool] = []
         parameter_columns: list[Array] = []
         for spec in network.groups():
             n_units = spec.shape[0] if spec.is_weights else 1
-            group = _add(
+            of_units = _add(
                 groups, free, spec.name, spec.prior, spec.mean_precision, n_units, omitted=spec.omitted
             )
-            parameter_columns.append(np.repeat(_unit_columns(group), spec.size // n_units))
+            parameter_columns.append(np.repeat(of_units, spec.size // n_units))
         adjustments = _adjustments(network, free)
         columns = {group.name: group.columns for group in adjustments}
         parameters = ParameterLayout.from_network(network)
         noise_columns = np.zeros(0, dtype=np.int64)
         if model.of_targets is not None:
             name, prior = model.of_targets
-            mean = prior.mean_precision(n_targets)
-            noise_columns = _unit_columns(_add(groups, free, name, prior, mean, n_targets))
+            noise_columns = _add(groups, free, name, prior, prior.mean_precision(n_targets), n_targets)
         return PrecisionLayout(
             groups=tuple(groups),
             n_precisions=len(free),
-            common={group.name: group.common for group in groups},
-            units={group.name: group.units for group in groups if group.units is not None},
             is_free=np.array(free, dtype=bool),
             parameter_columns=np.concatenate([np.zeros(0, dtype=np.int64), *parameter_columns]),
             noise_columns=noise_columns,
@@ -182,9 +180,18 @@ class PrecisionLayout:
             },
         )
 
+    @property
+    def common(self) -> dict[str, int]:
+        """The column of the common precision of each group."""
+        return {group.name: group.common for group in self.groups}
+
+    @property
+    def units(self) -> dict[str, slice]:
+        """The columns of each group whose units have precisions."""
+        return {group.name: group.units for group in self.groups if group.units is not None}
+
 
 def _adjustments(network: NetworkSpec, free: list[bool]) -> tuple[AdjustmentGroup, ...]:
-    """Append columns for the adjustments to the columns so far, and return their groups."""
     groups: list[AdjustmentGroup] = []
     for name, n_units in network.possible_adjustments().items():
         if name in network.adjustments:
@@ -203,20 +210,12 @@ def _add(
     n_units: int,
     *,
     omitted: tuple[int, ...] = (),
-) -> PrecisionGroup:
-    """Append the columns of a group to the columns so far, and return the group."""
-    common = len(free)
+) -> Array:
+    """Append a group and its columns; return the column that governs each of its units, (n_units,)."""
+    group = PrecisionGroup(name, prior, mean, len(free), n_units, omitted)
+    groups.append(group)
     free.append(math.isfinite(prior.alphas[0]) or prior.rectified is not None)
-    units = None
-    if math.isfinite(prior.alphas[1]):
-        units = slice(common + 1, common + 1 + n_units)
-        free.extend([True] * n_units)
-    groups.append(PrecisionGroup(name, prior, mean, common, units, n_units, omitted))
-    return groups[-1]
-
-
-def _unit_columns(group: PrecisionGroup) -> Array:
-    """Return the column that governs each unit of the group, (n_units,)."""
     if group.units is None:
-        return np.full(group.n_units, group.common)
+        return np.full(n_units, group.common)
+    free.extend([True] * n_units)
     return np.arange(group.units.start, group.units.stop)

@@ -53,22 +53,17 @@ class Squares:
     @staticmethod
     def of(posterior: SampledPosterior, position: Array) -> Squares:
         """Return the sums at positions (n_rows, n_parameters), from one pass through the network."""
-        xp = array_namespace(position)
         with np.errstate(all="ignore"):  # a state that overflows has an infinite energy
-            sums = posterior.residuals(position).sum_of_squares()
-        counts = xp.zeros((1, sums.shape[1])) + posterior.counts
-        return Squares(sums, counts)
+            return Squares(posterior.residuals(position).sum_of_squares(), _counts(posterior))
 
     def total(self) -> Squares:
         """Return the sums over all targets, as of a single one."""
         return Squares(self.sums.sum(axis=1, keepdims=True), self.counts.sum(axis=1, keepdims=True))
 
     def taken(self, rows: Array) -> Squares:
-        """Return the sums of some rows."""
         return Squares(self.sums[rows], self.counts if len(self.counts) == 1 else self.counts[rows])
 
     def log_total(self) -> Array:
-        """Return the log of the sum over targets, (n_rows,)."""
         with np.errstate(all="ignore"):
             return array_namespace(self.sums).log(self.sums.sum(axis=1))
 
@@ -127,6 +122,11 @@ def alpha_of(group: PrecisionGroup) -> float:
     return common if math.isinf(unit) else unit
 
 
+def _counts(posterior: SampledPosterior) -> Array:
+    """Return the numbers of observed targets, (n_rows or 1, n_targets) float64."""
+    return array_namespace(posterior.targets).zeros((1, posterior.n_targets)) + posterior.counts
+
+
 def _log_gammas(values: Array) -> Array:
     """Return log Gamma of values (n, n_targets), on a device by a function of its own."""
     if not isinstance(values, np.ndarray):
@@ -150,16 +150,12 @@ class TResiduals:
     @staticmethod
     def of(posterior: SampledPosterior, position: Array) -> TResiduals:
         """Return the residuals at positions (n_rows, n_parameters), from one pass through the network."""
-        xp = array_namespace(position)
         degrees = posterior.precision_layout.groups[-1].prior.alphas[2]
         with np.errstate(all="ignore"):  # a state that overflows has an infinite energy
             values = posterior.residuals(position)
-            squares = values.weights * (values.squares / degrees)
-        counts = xp.zeros((1, squares.shape[1])) + posterior.counts
-        return TResiduals(squares, counts, degrees)
+            return TResiduals(values.weights * (values.squares / degrees), _counts(posterior), degrees)
 
     def taken(self, rows: Array) -> TResiduals:
-        """Return the residuals of some rows."""
         counts = self.counts if len(self.counts) == 1 else self.counts[rows]
         return replace(self, squares=self.squares[rows], counts=counts)
 
@@ -177,7 +173,6 @@ class TResiduals:
 
     def joint(self, group: PrecisionGroup) -> Joint:
         """Return the joint density of the residuals and of the only free level of the noise."""
-        assert group.name == NOISE
         squares, counts = self.squares, self.counts
         if group.units is None:
             squares = squares.reshape(len(squares), 1, -1)
@@ -202,14 +197,12 @@ class NoiseEnergies:
     of_top: Array | None
 
     def at(self, x: Array) -> Array:
-        """Return each state's energy at coordinate x: a log precision, or infinity for the top."""
         xp = array_namespace(x)
         held = xp.where(xp.isfinite(x), x, 0.0)[:, None] + xp.log(self.multipliers)
         energy = self.residuals.energy(held)
         return energy if self.of_top is None else xp.where(xp.isfinite(x), energy, self.of_top)
 
     def taken(self, rows: Array) -> NoiseEnergies:
-        """Return the energies of the states in these rows."""
         return replace(
             self,
             residuals=self.residuals.taken(rows),
@@ -219,47 +212,48 @@ class NoiseEnergies:
 
 
 @dataclass(frozen=True, eq=False)
-class NoisePath:
+class PathFromPrior:
+    """What the paths of a posterior have in common."""
+
+    posterior: SampledPosterior
+    ends: LadderEnds
+
+    def on_device(self, values: Array) -> Array:
+        moved: Array = array_namespace(self.posterior.inputs).asarray(values)
+        return moved
+
+    def prior_draw(self, streams: Streams) -> ChainState:
+        return self.posterior.initial_state(streams, sigmas=None)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisePath(PathFromPrior):
     """The path of noise levels of real targets: a mcmc.ladder.records.Path.
 
     Below the top, the noise precision of target t is multipliers[t] * exp(x).
     """
 
-    posterior: SampledPosterior
-    ends: LadderEnds
     multipliers: tuple[float, ...] = ()
 
     @property
     def group(self) -> PrecisionGroup:
-        """The noise precisions of a chain."""
         return self.posterior.precision_layout.groups[-1]
 
     @property
     def sigmas(self) -> tuple[str, ...]:
-        """All groups and adjustments except the noise."""
         layout = self.posterior.precision_layout
         names = [*(group.name for group in layout.groups), *(part.name for part in layout.adjustments)]
         return tuple(name for name in names if name != NOISE)
 
-    def on_device(self, values: Array) -> Array:
-        """Return values of the host where the training cases are."""
-        moved: Array = array_namespace(self.posterior.inputs).asarray(values)
-        return moved
-
     def with_multipliers(self, multipliers: tuple[float, ...]) -> NoisePath:
-        """Return the path with these ratios of the targets' noise precisions."""
         return replace(self, multipliers=multipliers)
 
     def target(self, x: Array) -> SampledPosterior:
-        """Return the posterior itself, because the levels differ by their noise precisions alone."""
-        return self.posterior
+        return self.posterior  # the levels differ by their noise precisions alone
 
-    def hot(self, x: float) -> SampledPosterior:
-        """Return the posterior itself, for states that `placed` gave the noise of this level."""
-        return self.posterior
+    hot = target
 
     def placed(self, state: ChainState, x: Array) -> ChainState:
-        """Return the state with held noise precisions in all rows below the top."""
         xp = array_namespace(x)
         held = xp.exp(xp.where(xp.isfinite(x), x, 0.0))[:, None] * self._ratios(xp)
         group, precisions = self.group, state.precisions.copy()
@@ -275,7 +269,6 @@ class NoisePath:
     def offered(
         self, state: ChainState, streams: Streams, *, is_below: Array
     ) -> tuple[ChainState, NoiseEnergies]:
-        """Return the state with precisions drawn given the residuals in the rows below the top."""
         xp, position, group = array_namespace(state.position), state.position, self.group
         if math.isfinite(group.prior.alphas[2]):
             return self._extended(state, TResiduals.of(self.posterior, position), streams, is_below)
@@ -341,16 +334,10 @@ class NoisePath:
         return xp.exp(log_precisions)
 
     def log_precisions(self, precisions: Array) -> Array:
-        """Return the logs of the targets' noise precisions, (n_rows, n_targets)."""
         return array_namespace(precisions).log(noise_precisions(precisions, self.posterior.precision_layout))
-
-    def prior_draw(self, streams: Streams) -> ChainState:
-        """Return a draw from the prior for each row."""
-        return self.posterior.initial_state(streams, sigmas=None)
 
     @property
     def _has_two_levels(self) -> bool:
-        """True if the common precision and those of targets are free."""
         return all(math.isfinite(alpha) for alpha in self.group.prior.alphas[:2])
 
     def _ratios(self, xp: Any) -> Array:
@@ -450,7 +437,6 @@ class Proposal:
     curvature: Array
 
     def log_density(self, u: Array) -> Array:
-        """Return the log density at u, (n_rows, n_units)."""
         xp = array_namespace(u)
         squares = self.curvature * (u - self.mode) ** 2
         constant = log_scale_free_normaliser(_DEGREES) + xp.log(self.curvature) / 2
@@ -464,7 +450,6 @@ class Proposal:
         return scale
 
     def drawn(self, streams: Streams, purpose: Purpose) -> Array:
-        """Draw the log precisions of every row, (n_rows, n_units)."""
         xp, shape = array_namespace(self.mode), self.mode.shape[1:]
         mixing = streams.log_gamma(_DEGREES / 2, purpose, shape, index=1) - math.log(_DEGREES / 2)
         scale = xp.exp(-mixing / 2) / xp.sqrt(self.curvature)

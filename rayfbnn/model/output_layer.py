@@ -47,9 +47,8 @@ class OutputLayer:
 
     @staticmethod
     def from_posterior(posterior: Posterior) -> OutputLayer:
-        """Return the regression at the end of a posterior's network."""
         network, wiring = posterior.network, posterior.wiring
-        of_outputs = [group for group in network.groups() if destination(group.name) == "o"]
+        of_outputs = [group for group in network.groups() if feeds_outputs(group.name)]
         n_kept = posterior.parameter_layout.slices[of_outputs[0].name].start
         links, features, n_features = [], [], 0
         for link in wiring.incoming[-1]:
@@ -79,7 +78,6 @@ class OutputLayer:
 
     @property
     def n_features(self) -> int:
-        """Number of features of the regression."""
         return int(self.features[-1].stop)
 
     def features_of(self, group: Integrated) -> slice:
@@ -134,11 +132,13 @@ def why_outputs_stay(network: NetworkSpec, data_model: DataModel, *, is_tempered
     if reason := data_model.why_outputs_stay(is_tempered=is_tempered):
         return reason
     for group in network.groups():
-        if destination(group.name) == "o" and group.name in network.connections:
+        if not feeds_outputs(group.name):
+            continue
+        if group.name in network.connections:
             reason = f"network.connections.{group.name} feeds the outputs"
-            return f'{reason}; use over = ["precisions"] or hybrid'
-        if destination(group.name) == "o" and group.prior.mixture is not None:
+        elif group.prior.mixture is not None:
             reason = f"network.priors.{group.name} is a mixture"
+        if reason is not None:
             return f'{reason}; use over = ["precisions"] or hybrid'
     return None
 
@@ -157,7 +157,6 @@ class Integrated:
 
     @property
     def size(self) -> int:
-        """Number of parameters of the group."""
         return int(self.part.stop - self.part.start)
 
 
@@ -176,7 +175,7 @@ def integrated_groups(posterior: Posterior, names: set[str]) -> tuple[Integrated
 
 
 def add_integrated(
-    position: Array, precisions: Array, groups: tuple[Integrated, ...], *, gradient: Array
+    position: Array, precisions: Array, groups: tuple[Integrated, ...], *, gradient: Array | None = None
 ) -> Array:
     """Return -log density of the groups' parameters up to a constant, (n_chains,), and add its gradient.
 
@@ -188,7 +187,7 @@ def add_integrated(
     They come from the integral over tau of Gamma(tau; shape alpha/2, mean omega)
     prod_i Normal(w_i; 0, 1/(a_i tau)).
 
-    gradient  (n_chains, n_parameters), changed in place
+    gradient  (n_chains, n_parameters), changed in place if it is given
     """
     xp = array_namespace(position)
     energy = xp.zeros(len(position))
@@ -201,8 +200,9 @@ def add_integrated(
             scaled = (rows * precisions[:, None, group.adjustments]).reshape(w.shape)
         rate = alpha / group.precision.mean + (scaled * w).sum(axis=1)
         energy += (alpha + group.size) / 2 * xp.log(rate)
-        slopes = ((alpha + group.size) / rate)[:, None] * scaled
-        gradient[:, group.part] += slopes.astype(gradient.dtype)
+        if gradient is not None:
+            slopes = ((alpha + group.size) / rate)[:, None] * scaled
+            gradient[:, group.part] += slopes.astype(gradient.dtype)
     return energy
 
 

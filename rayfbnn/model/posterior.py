@@ -160,12 +160,10 @@ class Posterior:
 
     @property
     def n_parameters(self) -> int:
-        """Number of parameters of the network."""
         return self.parameter_layout.n_parameters
 
     @property
     def n_precisions(self) -> int:
-        """Number of precisions, free or fixed."""
         return self.precision_layout.n_precisions
 
     def potential_and_gradient(
@@ -204,7 +202,6 @@ class Posterior:
             return energy - n_partitions * self.inverse_temperature * log_likelihood, gradient
 
     def potential(self, position: Array, precisions: Array) -> Array:
-        """Return the potential alone, (n_chains,) float64."""
         return self.prior_energy(position, precisions) + self.data_energy(position, precisions)
 
     def prior_energy(self, position: Array, precisions: Array) -> Array:
@@ -218,13 +215,11 @@ class Posterior:
         return -self.inverse_temperature * self.log_likelihood(position, precisions)
 
     def stepsizes(self, precisions: Array) -> Array:
-        """Return the heuristic stepsize of each parameter, (n_chains, n_parameters)."""
         with np.errstate(all="ignore"):
             return stepsize.stepsizes(self, precisions).astype(self.dtype)
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """Number of parameters in each group, for automatic scaling."""
         return self.parameter_layout.group_sizes
 
     def quantities(self, position: Array, precisions: Array) -> Array:
@@ -290,7 +285,6 @@ class Posterior:
         return Remembered(2)  # of the current position and of a proposal
 
     def blocks_of(self, n_partitions: int) -> Blocks:
-        """Return the training cases in n_partitions blocks."""
         if n_partitions not in self.blocks:
             self.blocks[n_partitions] = Blocks.cut(
                 self.inputs, self.targets, n_partitions, observed=self.observed, starts=self.starts

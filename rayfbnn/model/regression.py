@@ -47,11 +47,9 @@ class Regression:
 
     @property
     def is_uniform(self) -> bool:
-        """True if all cases have the same noise."""
         return bool(self.noise.shape[2] == 1)
 
     def of_chains(self, chains: slice) -> Regression:
-        """Return the regression of some of the chains."""
         targets = self.targets[chains] if len(self.targets) > 1 else self.targets
         return replace(self, noise=self.noise[chains], targets=targets, prior=self.prior[chains])
 

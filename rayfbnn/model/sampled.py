@@ -25,7 +25,6 @@ class SampledPosterior(Posterior):
 
     @property
     def updates(self) -> dict[str, Callable[..., tuple[ChainState, ProposalsInfo | None]]]:
-        """The updates that belong to the model, by name of operation."""
         return {
             "sample-sigmas": self.sample_sigmas,
             "sample-noise": self.sample_noise,
@@ -46,11 +45,9 @@ class SampledPosterior(Posterior):
         return integrated.marginal(self, over)
 
     def batches(self, streams: Streams, size: int) -> batches.Batches:
-        """Return the batches of each chain, with at most `size` cases each."""
         return batches.Batches(streams, self.n_cases, size)
 
     def of_cases(self, cases: Array, weight: float) -> SampledPosterior:
-        """Return the posterior given some cases of each chain (n_chains, n); see batches.py."""
         return batches.of_cases(self, cases, weight)
 
     def initial_state(self, streams: Streams, *, sigmas: float | None, is_shared: bool = False) -> ChainState:

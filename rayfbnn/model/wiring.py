@@ -47,7 +47,6 @@ class Link:
 
     @property
     def units(self) -> slice | Array:
-        """Units of the source that the link leads from."""
         return self.rows[: self.n_units] if not isinstance(self.rows, slice) else slice(0, self.n_units)
 
 
@@ -76,7 +75,6 @@ class Wiring:
 
     @staticmethod
     def from_network(network: NetworkSpec, xp: ModuleType = np) -> Wiring:
-        """Return the wiring of a network, with its tables on the device of `xp`."""
         slices = ParameterLayout.from_network(network).slices
         n_hidden = len(network.hidden)
         units = (network.inputs, *(layer.units for layer in network.hidden), network.outputs)

@@ -109,7 +109,7 @@ def advance(
         )
         potential = work.potential(position)
         if groups:
-            potential += add_integrated(position, precisions, groups, gradient=xp.empty_like(position))
+            potential += add_integrated(position, precisions, groups)
         # The next trajectory overwrites the position of a recording.
         end = position if recording is None else position.copy()
         return trajectory.moved(end, momentum), xp.where(xp.isfinite(potential), potential, xp.inf)

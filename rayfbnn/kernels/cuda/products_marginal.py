@@ -98,10 +98,9 @@ class _Energy:
 
     def potential(self, position: Array) -> Array:
         """Return the potential, (n_chains,) float64."""
-        xp, cases = array_namespace(position), self.layers.tile_of_all()
+        cases = self.layers.tile_of_all()
         energy = self.layers.prior_energy(position) + self.target.prior_of_moved(position)[0]
-        scratch = xp.empty_like(position)
-        energy += add_integrated(position, self.precisions, self.target.marginal.groups, gradient=scratch)
+        energy += add_integrated(position, self.precisions, self.target.marginal.groups)
         for chains in self._pieces(len(position)):
             piece, target = position[chains], self._of_chains(chains)
             phi = self._features(piece, self.layers.forward(piece, cases.inputs, slopes=None))

@@ -53,7 +53,6 @@ class BinaryTargets(DataModel):
         return (uniform < xp.exp(-xp.logaddexp(0.0, -outputs))).astype(xp.float64)
 
     def output_curvature(self, outputs: Array, rows: Array, noise: Array) -> Array:
-        """Return p (1 - p)."""
         p = self.probabilities(outputs)
         return p * (1 - p)
 
@@ -79,7 +78,6 @@ class BinaryTargets(DataModel):
         return [f"log_odds_{name}" if label is None else f"log_odds_{name}_{label}" for name, label in ones]
 
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
-        """Return P(y = 1) of each target."""
         return self.probabilities(outputs)
 
     def function_names(self, target_names: Sequence[str]) -> list[str]:
@@ -92,7 +90,6 @@ class BinaryTargets(DataModel):
         return special_functions(outputs).expit(outputs)
 
     def expected_errors(self, probabilities: Array) -> Array:
-        """Return min(p, 1 - p)."""
         return np.minimum(probabilities, 1 - probabilities)
 
     def probability_columns(self, target_names: Sequence[str]) -> list[str]:

@@ -39,7 +39,6 @@ class ClassTargets(DataModel):
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The labels as text."""
         return self.labels or tuple(str(label) for label in range(self.n_classes))
 
     @property
@@ -94,7 +93,6 @@ class ClassTargets(DataModel):
         return [f"logit_{label}" for label in self.label_names]
 
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
-        """Return the probability of each class."""
         return self.probabilities(outputs)
 
     def function_names(self, target_names: Sequence[str]) -> list[str]:
@@ -106,7 +104,6 @@ class ClassTargets(DataModel):
         return special_functions(outputs).softmax(outputs, axis=-1)
 
     def expected_errors(self, probabilities: Array) -> Array:
-        """Return one minus the largest probability."""
         return np.asarray(1 - probabilities.max(axis=1, keepdims=True))
 
     def probability_columns(self, target_names: Sequence[str]) -> list[str]:
@@ -127,6 +124,5 @@ class ClassTargets(DataModel):
     def errors(
         self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
     ) -> dict[str, Array]:
-        """Return 1 if the most probable class is wrong, otherwise 0."""
         p = np.stack(list(columns.values()), axis=1)
         return {"error_rate": error_rate(p.argmax(axis=1)[:, None] != targets, targets)}

@@ -55,7 +55,6 @@ class CountTargets(DataModel):
         return xp.where(y > 0, y * v, 0.0) - rate + rows[..., n_targets:, :], y - rate
 
     def output_curvature(self, outputs: Array, rows: Array, noise: Array) -> Array:
-        """Return the rate exp(v)."""
         xp = array_namespace(outputs)
         return xp.exp(outputs.astype(xp.float64))
 
@@ -95,19 +94,16 @@ class CountTargets(DataModel):
         return np.stack([cdf, self.mass(outputs, noise_sigmas, values), np.full_like(cdf, np.nan)])
 
     def mass(self, outputs: Array, noise_sigmas: Array, counts: Array) -> Array:
-        """Return sums over draws of the probability of counts, (n_cases, n_targets)."""
         return mass_sums(outputs, counts[:, :, None])
 
     def errors(
         self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
     ) -> dict[str, Array]:
-        """Return the errors of mean and median, and the share of targets that differ from the mode."""
         modes = np.stack([columns[f"{name}_mode"] for name in target_names], axis=1)
         wrong_modes = {"error_rate": error_rate(modes != targets, targets)}
         return super().errors(columns, targets, target_names) | wrong_modes
 
     def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
-        """Return a model with dispersion for counts that vary more than a Poisson distribution allows."""
         if misfit in ("too narrow", "outliers", "varying"):
             return [
                 "counts vary more than a Poisson distribution allows; use dispersion ="

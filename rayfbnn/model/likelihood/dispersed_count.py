@@ -134,7 +134,6 @@ class DispersedCountTargets(CountTargets):
         return mass_sums(outputs, shapes_of(noise_sigmas**-2.0), counts[:, :, None])
 
     def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
-        """Return a wider prior for counts that vary more than this one expects, and else those of counts."""
         if misfit in ("too narrow", "outliers"):
             width = max(1.0, 3 * self.width)
             wider = f'a wider prior of the dispersion of {name}, such as dispersion = "{width:g}:0.5"'

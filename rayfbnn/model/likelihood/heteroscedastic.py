@@ -119,7 +119,6 @@ class HeteroscedasticTargets(DataModel):
         return means, np.square(sigmas)
 
     def exported_settings(self, training_targets: Array) -> dict[str, float]:
-        """Return the smallest standard deviation of the noise."""
         return {"noise_floor": self.noise_floor}
 
     def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
@@ -127,7 +126,6 @@ class HeteroscedasticTargets(DataModel):
         return component_sums(values[:, :, None], means, sigmas)
 
     def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
-        """Return a log scale for positive skewed targets, or t noise for outliers."""
         if misfit == "skewed" and is_positive:
             return [f'a log scale: data.transform = {{ {name} = "log" }}']
         if misfit == "outliers":

@@ -109,7 +109,6 @@ class RealTargets(DataModel):
         return math.isinf(self.alpha)
 
     def output_units(self, center: Array, scale: Array) -> tuple[Array, Array]:
-        """Return the scale and the centre of the targets."""
         return scale, center
 
     def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
@@ -133,7 +132,6 @@ class RealTargets(DataModel):
         return component_sums(values[:, :, None], outputs, noise_sigmas, self.alpha)
 
     def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
-        """Return changes of the noise, or a log scale for positive targets."""
         log_scale = f'a log scale: data.transform = {{ {name} = "log" }}'
         heavy = ['t noise, by a last alpha of model.noise, such as noise = "0.2:0.5::4"']
         if math.isfinite(self.alpha):

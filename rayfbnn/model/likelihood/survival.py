@@ -36,12 +36,10 @@ class Hazard:
 
     @property
     def n_pieces(self) -> int:
-        """Number of pieces; one for a constant hazard."""
         return len(self.times) + 1
 
     @property
     def piece_starts(self) -> tuple[float, ...]:
-        """Start times of the pieces of the hazard."""
         return (0.0, *self.times)
 
     def piece_inputs(self) -> list[float]:
@@ -301,7 +299,6 @@ class SurvivalTargets(DataModel):
         return times[:, None], variances[:, None]
 
     def distribution(self, outputs: Array, noise_sigmas: Array, values: Array) -> Array:
-        """Return sums over draws of P(T <= t) and its derivatives by log t."""
         return self.hazard.distribution(outputs.swapaxes(1, 2), values[:, 0])[:, :, None]
 
     def curves(self, outputs: Array, training_targets: Array) -> dict[str, Array]:
@@ -316,11 +313,9 @@ class SurvivalTargets(DataModel):
         return dict(zip(self.curve_names(points), curve.T, strict=True))
 
     def curve_names(self, times: Array) -> list[str]:
-        """Return the name of the column for each time of a survival curve."""
         return [f"survival_{time:.6g}" for time in times]
 
     def curve_times(self, training_targets: Array) -> Array:
-        """Return the times of the points of the survival curve."""
         if self.hazard.times:
             return np.array(self.hazard.times)
         return np.nanquantile(np.abs(training_targets), [0.25, 0.5, 0.75])
@@ -334,7 +329,6 @@ class SurvivalTargets(DataModel):
         }
 
     def remedies(self, misfit: Misfit, name: str, *, is_positive: bool) -> list[str]:
-        """Return a hazard that changes with time, or more changes of it."""
         if self.hazard.times:
             return ["more time points of the hazard: model.time_points"]
         return [

@@ -80,19 +80,16 @@ class Values:
 
     @property
     def counts(self) -> Array | float:
-        """The sum of the weights, (n_chains, n_units), or a number if all are alike."""
         if isinstance(self.weights, float):
             return self.weights * float(self.squares.shape[2])
         return self.weights.sum(axis=2)
 
     def sum_of_squares(self) -> Array:
-        """Return the weighted sums of squares, (n_chains, n_units)."""
         if isinstance(self.weights, float):
             return self.weights * self.squares.sum(axis=2)
         return (self.weights * self.squares).sum(axis=2)
 
     def sum_of_t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
-        """Draw precisions of single t values, and return their sums, (n_chains, n_units)."""
         parts = [(slice(None), 0)]
         if self.n_all is not None:
             parts = [(slice(j, j + 1), j * self.n_all + self.first) for j in range(self.squares.shape[1])]
@@ -118,7 +115,6 @@ class Values:
         return (self.weights * terms).sum(axis=2)
 
     def together(self) -> Values:
-        """Return the values of all units as those of a single unit."""
         shape, weights = (len(self.squares), 1, -1), self.weights
         if not isinstance(weights, float):
             weights = weights.reshape(shape)

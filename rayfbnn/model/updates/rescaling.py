@@ -123,50 +123,46 @@ def orbits_along(
     incoming  for each hidden layer, then for the outputs, the sigmas and parameters of all groups that lead
               into it, because the values of saturated units hardly depend on the scale of these weights
     """
-    builder = _Builder(parameters, layout)
     groups = [group for group in layout.groups if not group.is_of_targets]
     if along == "sigmas":
-        return tuple(orbit for group in groups for orbit in builder.of_sigmas(group))
+        return tuple(orbit for group in groups for orbit in _of_sigmas(group, parameters.slices))
     layers = [*(f"h{number}" for number in range(len(network.hidden))), "o"]
     return tuple(
-        builder.of_groups([group for group in groups if destination(group.name) == layer]) for layer in layers
+        _of_groups([group for group in groups if destination(group.name) == layer], parameters.slices)
+        for layer in layers
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Builder:
-    parameters: ParameterLayout
-    layout: PrecisionLayout
+def _of_sigmas(group: PrecisionGroup, slices: dict[str, slice]) -> list[Orbit]:
+    orbits = []
+    if group.units is not None:
+        start, n = (
+            slices[group.name].start,
+            (slices[group.name].stop - slices[group.name].start) // group.n_units,
+        )
+        for unit in range(group.n_units):
+            weights = slice(start + unit * n, start + (unit + 1) * n)
+            column = slice(group.units.start + unit, group.units.start + unit + 1)
+            level = Level(column, group.prior.alphas[1] / 2, group.common_column)
+            orbits.append(Orbit((weights,), (column,), (level,)))
+    if math.isfinite(group.prior.alphas[0]):
+        orbits.append(_of_groups([group], slices))
+    return orbits
 
-    def of_sigmas(self, group: PrecisionGroup) -> list[Orbit]:
-        orbits = []
+
+def _of_groups(groups: list[PrecisionGroup], slices: dict[str, slice]) -> Orbit:
+    """Return the orbit of all free sigmas and all parameters of some groups."""
+    precisions, levels, n_free = [], [], 0
+    for group in groups:
+        alpha_common, alpha_unit, _ = group.prior.alphas
         if group.units is not None:
-            part = self.parameters.slices[group.name]
-            n = (part.stop - part.start) // group.n_units
-            common = group.common_column
-            for unit in range(group.n_units):
-                weights = slice(part.start + unit * n, part.start + (unit + 1) * n)
-                column = slice(group.units.start + unit, group.units.start + unit + 1)
-                level = Level(column, group.prior.alphas[1] / 2, common)
-                orbits.append(Orbit((weights,), (column,), (level,)))
-        if math.isfinite(group.prior.alphas[0]):
-            orbits.append(self.of_groups([group]))
-        return orbits
-
-    def of_groups(self, groups: list[PrecisionGroup]) -> Orbit:
-        """Return the orbit of all free sigmas and all parameters of some groups."""
-        parameters, precisions, levels, n_free = [], [], [], 0
-        for group in groups:
-            alpha_common, alpha_unit, _ = group.prior.alphas
-            part, common = self.parameters.slices[group.name], group.common_column
-            parameters.append(part)
-            if group.units is not None:
-                precisions.append(group.units)
-            if math.isfinite(alpha_common):
-                precisions.append(common)
-                levels.append(Level(common, alpha_common / 2, group.mean))
-            elif group.units is not None:
-                levels.append(Level(group.units, alpha_unit / 2, group.mean))
-            else:
-                n_free += part.stop - part.start
-        return Orbit(tuple(parameters), tuple(precisions), tuple(levels), n_free)
+            precisions.append(group.units)
+        if math.isfinite(alpha_common):
+            precisions.append(group.common_column)
+            levels.append(Level(group.common_column, alpha_common / 2, group.mean))
+        elif group.units is not None:
+            levels.append(Level(group.units, alpha_unit / 2, group.mean))
+        else:
+            n_free += slices[group.name].stop - slices[group.name].start
+    parameters = tuple(slices[group.name] for group in groups)
+    return Orbit(parameters, tuple(precisions), tuple(levels), n_free)

@@ -257,8 +257,8 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
     "missing targets taken for zeros": (
         integrated,
         (
-            "return b if posterior.observed is None else b * posterior.observed",
-            "return b + 0 * posterior.targets",
+            "b if posterior.observed is None else b * posterior.observed,",
+            "b + 0 * posterior.targets,",
         ),
         "missing",
     ),
