@@ -52,7 +52,7 @@ from rayfbnn.draws.quantities import quantities  # noqa: E402
 from rayfbnn.draws.view import committed  # noqa: E402
 from rayfbnn.mcmc.operation import gradient_evaluations, unrolled  # noqa: E402
 from rayfbnn.mcmc.operations import Rescale  # noqa: E402
-from rayfbnn.model.updates.rescaling import orbits_along  # noqa: E402
+from rayfbnn.model.updates.metropolis import orbits_along  # noqa: E402
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, rhat  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
 from rayfbnn.run.hardware import kernel_name  # noqa: E402

@@ -8,7 +8,6 @@ are taken as Gaussian, and its units as independent. Each chain then has its own
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,16 +16,15 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.errors import at_most_ten
 from rayfbnn.model import approximated_precisions, curvature, prior
+from rayfbnn.model.approximated_precisions import in_pieces
 from rayfbnn.model.architecture import DISPERSION
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.network import Buffers, activate, forward, multiply_by_slope
+from rayfbnn.model.network import Buffers, activate, multiply_by_slope
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.wiring import Link, Wiring
 from rayfbnn.streams import Purpose, Streams
 
 _SPREAD = 0.5  # the largest standard deviation of a parameter at a start
-# Memory for the values of units at all cases. With 60,000 cases, a much larger limit took half as long again.
-_BYTES_AT_ONCE = 64e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +61,13 @@ class ApproximatedPosterior(SampledPosterior):
                 parameters=self.parameter_layout,
                 layout=self.precision_layout,
             )
-            log_prior = self._in_pieces(log_prior_of_chains, position, precisions)
-            log_likelihood = self._in_pieces(self.log_likelihood, position, precisions)
+            log_prior = in_pieces(self, log_prior_of_chains, position, precisions)
+            log_likelihood = approximated_precisions.in_pieces(
+                self, self.log_likelihood, position, precisions
+            )
             return log_prior + self.inverse_temperature * log_likelihood
 
-    def residual_squares(self, position: Array) -> Array | None:
-        """Return sums of squared residuals of observed targets, (n_chains, n_targets); None without noise."""
-        if self.model.noise is None:
-            return None
-        return self._in_pieces(self._residual_squares, position)
-
+    residual_squares = approximated_precisions.residual_squares
     expected_precisions = approximated_precisions.expected_precisions
     reestimated = approximated_precisions.reestimated
     gauss_newton = curvature.gauss_newton
@@ -176,22 +171,6 @@ class ApproximatedPosterior(SampledPosterior):
             rows = xp.concatenate([*into, *out], axis=2)  # (n_chains, n_units, ...)
             of_layers.append((xp.abs(rows - rows[:, :1]) < 1e-9).all(axis=(1, 2)))
         return xp.stack(of_layers).all(axis=0) if of_layers else xp.zeros(len(mean), dtype=bool)
-
-    def _residual_squares(self, position: Array) -> Array:
-        outputs = forward(position, self.inputs, self.wiring, buffers=Buffers()).outputs
-        squares = (self.targets - outputs) ** 2
-        if self.observed is not None:
-            squares = squares * self.observed
-        return squares.sum(axis=2)
-
-    def _in_pieces(self, function: Callable[..., Array], *arrays: Array) -> Array:
-        """Return `function` of the arrays, evaluated for a few chains at a time to save memory."""
-        units = sum(layer.units for layer in self.network.hidden) + self.network.outputs
-        bytes_of_one = 2 * units * self.inputs.shape[-1] * np.dtype(self.dtype).itemsize
-        at_once = max(1, int(_BYTES_AT_ONCE / bytes_of_one))
-        pieces = [slice(first, first + at_once) for first in range(0, len(arrays[0]), at_once)]
-        values = [function(*(array[piece] for array in arrays)) for piece in pieces]
-        return array_namespace(values[0]).concatenate(values)
 
 
 _ROUNDS = 60  # fixed-point iterations for zeta; each at least halves the error

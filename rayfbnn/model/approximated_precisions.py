@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.model.architecture import DISPERSION, NOISE
 from rayfbnn.model.layout import PrecisionGroup
+from rayfbnn.model.network import Buffers, forward
 from rayfbnn.model.prior import log_gamma_density
+from rayfbnn.model.sampled import SampledPosterior
 
-if TYPE_CHECKING:
-    from rayfbnn.model.approximated_posterior import ApproximatedPosterior
+# Memory for the values of units at all cases. With 60,000 cases, a much larger limit took half as long again.
+_BYTES_AT_ONCE = 64e6
 
 _TOLERANCE = 1e-10
 _MOST_ROUNDS = 200  # rounds of updates, alternating between the two levels of a group
@@ -34,7 +37,7 @@ class Reestimated:
 
 
 def reestimated(
-    posterior: ApproximatedPosterior,
+    posterior: SampledPosterior,
     position: Array,
     precisions: Array,
     traces: Array,
@@ -60,13 +63,13 @@ def reestimated(
     traces : (n_chains, n_parameters)   diagonal of A^-1
     determined : (n_chains, n_targets or 1)   tr(A^-1 G_j) of each target with its own noise, or in total
     """
-    residual_squares = posterior.residual_squares(position)
+    squares_of_residuals = residual_squares(posterior, position)
     new, log_width = precisions.copy(), array_namespace(position).zeros(len(position))
     for group in posterior.precision_layout.groups:
         if group.name == DISPERSION:
             continue  # it is fixed
         n_rows = 1 if group.units is None else group.n_units
-        squares, sizes = _governed(posterior, group, position**2, residual_squares, n_rows)
+        squares, sizes = _governed(posterior, group, position**2, squares_of_residuals, n_rows)
         gamma = sizes
         if group.name == NOISE:
             gamma = sizes - determined
@@ -78,8 +81,31 @@ def reestimated(
     return Reestimated(new, log_width)
 
 
+def residual_squares(posterior: SampledPosterior, position: Array) -> Array | None:
+    """Return sums of squared residuals of observed targets, (n_chains, n_targets); None without noise."""
+    if posterior.model.noise is None:
+        return None
+    return in_pieces(posterior, partial(_residual_squares, posterior), position)
+
+
+def _residual_squares(posterior: SampledPosterior, position: Array) -> Array:
+    outputs = forward(position, posterior.inputs, posterior.wiring, buffers=Buffers()).outputs
+    squares = (posterior.targets - outputs) ** 2
+    return (squares if posterior.observed is None else squares * posterior.observed).sum(axis=2)
+
+
+def in_pieces(posterior: SampledPosterior, function: Callable[..., Array], *arrays: Array) -> Array:
+    """Return `function` of the arrays, evaluated for a few chains at a time to save memory."""
+    units = sum(layer.units for layer in posterior.network.hidden) + posterior.network.outputs
+    bytes_of_one = 2 * units * posterior.inputs.shape[-1] * np.dtype(posterior.dtype).itemsize
+    at_once = max(1, int(_BYTES_AT_ONCE / bytes_of_one))
+    pieces = [slice(first, first + at_once) for first in range(0, len(arrays[0]), at_once)]
+    values = [function(*(array[piece] for array in arrays)) for piece in pieces]
+    return array_namespace(values[0]).concatenate(values)
+
+
 def _governed(
-    posterior: ApproximatedPosterior,
+    posterior: SampledPosterior,
     group: PrecisionGroup,
     squares: Array,
     residual_squares: Array | None,
@@ -156,7 +182,7 @@ class ExpectedPrecisions:
 
 
 def expected_precisions(
-    posterior: ApproximatedPosterior, precisions: Array, squares: Array, residual_squares: Array | None
+    posterior: SampledPosterior, precisions: Array, squares: Array, residual_squares: Array | None
 ) -> ExpectedPrecisions:
     """Return the best distributions of the precisions given expected squares of parameters and residuals.
 

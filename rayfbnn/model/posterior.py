@@ -216,7 +216,29 @@ class Posterior:
 
     def stepsizes(self, precisions: Array) -> Array:
         with np.errstate(all="ignore"):
-            return stepsize.stepsizes(self, precisions).astype(self.dtype)
+            governing = self.governing(precisions)
+            return stepsize.stepsizes(
+                governing.parameters,
+                self._output_curvature(governing.noise),
+                self.input_mean_squares,
+                self.n_cases,
+                parameters=self.parameter_layout,
+                wiring=self.wiring,
+            ).astype(self.dtype)
+
+    def _output_curvature(self, noise: Array) -> Array:
+        """Return the mean of -d2L/dv2 over the cases, (n_chains, n_outputs), zero for a missing target."""
+        shape = len(noise), self.wiring.units[-1]
+        if self.typical_curvature is None:
+            curvature = self.data_model.largest_curvature(noise, shape[1])
+        else:
+            given = self.data_model.curvature_given(self.typical_curvature, noise)
+            curvature = array_namespace(noise).broadcast_to(given, shape)
+        curvature = self.inverse_temperatures(n_axes=2) * curvature
+        if self.observed is None:
+            return curvature
+        share: Array = self.counts / self.n_cases
+        return (curvature.reshape(len(noise), -1, share.shape[1]) * share[:, None]).reshape(curvature.shape)
 
     @property
     def group_sizes(self) -> tuple[int, ...]:

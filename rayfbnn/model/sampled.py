@@ -12,9 +12,10 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import batches, integrated, prior
 from rayfbnn.model.architecture import DISPERSION
 from rayfbnn.model.layout import PrecisionGroup
+from rayfbnn.model.likelihood.dispersed_count import Density, update_dispersion
 from rayfbnn.model.network import AT_ONCE, Buffers, forward, outputs_alone
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.model.updates import dispersion, gibbs, random_grid, rescaling
+from rayfbnn.model.updates import gibbs, metropolis
 from rayfbnn.state import Advance, ChainState, Marginal, ProposalsInfo, Trajectory
 from rayfbnn.streams import SHARED, Purpose, Streams
 
@@ -90,7 +91,7 @@ class SampledPosterior(Posterior):
         """
         precisions = state.precisions
         if self.model.dispersion is not None and (groups is None or DISPERSION in groups):
-            precisions = dispersion.update_dispersion(
+            precisions = update_dispersion(
                 self.density_of_targets(state.position),
                 self.precision_layout.groups[-1],
                 precisions,
@@ -147,7 +148,7 @@ class SampledPosterior(Posterior):
             governed.append((len(layout.groups) - 1, layout.groups[-1], None))
         accepted = []
         for number, group, sums in governed:
-            accepted += random_grid.update_upper_levels(
+            accepted += metropolis.update_upper_levels(
                 sums, group, precisions, streams, stepsize=stepsize, index=number
             )
         xp = array_namespace(precisions)
@@ -161,18 +162,18 @@ class SampledPosterior(Posterior):
         state: ChainState,
         streams: Streams,
         *,
-        along: rescaling.Along,
+        along: metropolis.Along,
         stepsize: float,
         advance: Advance,
     ) -> tuple[ChainState, ProposalsInfo]:
-        """Scale parameters and precisions together by Metropolis updates; see rescaling.py.
+        """Scale parameters and precisions together by Metropolis updates; see metropolis.py.
 
         advance  computes the potential, as for the other accept decisions of a run
         """
-        return rescaling.rescale(
+        return metropolis.rescale(
             state,
             streams,
-            orbits=rescaling.orbits_along(along, self.network, self.parameter_layout, self.precision_layout),
+            orbits=metropolis.orbits_along(along, self.network, self.parameter_layout, self.precision_layout),
             potential=partial(self._potential, advance=advance),
             stepsize=stepsize,
         )
@@ -197,7 +198,7 @@ class SampledPosterior(Posterior):
         """Return the sums over the residuals of all cases for updates of the noise."""
         return self.residuals(position)
 
-    def density_of_targets(self, position: Array) -> dispersion.Density:
+    def density_of_targets(self, position: Array) -> Density:
         """Return the function that gives each target's log density given log shapes, (n_chains, n_targets).
 
         The density lacks a constant, and is raised to the inverse temperature. The function must be used

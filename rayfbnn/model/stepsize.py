@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,27 +18,29 @@ from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.network import LOG_2, largest_squared_slopes
 from rayfbnn.model.wiring import Wiring
 
-if TYPE_CHECKING:
-    from rayfbnn.model.posterior import Posterior
 
-
-def stepsizes(posterior: Posterior, precisions: Array) -> Array:
+def stepsizes(
+    tau: Array,
+    output_curvature: Array,
+    input_mean_squares: Array,
+    n_cases: int,
+    *,
+    parameters: ParameterLayout,
+    wiring: Wiring,
+) -> Array:
     """Return 1 / sqrt(curvature of prior + curvature of likelihood), (n_chains, n_parameters) float64.
 
-    The curvature of the likelihood is that of one case, times the number of cases and the inverse
-    temperature; for a target that is missing in some cases, times the share in which it is observed.
+    tau                 (n_chains, n_parameters) the precision of each parameter
+    output_curvature    (n_chains, n_outputs) -d2/dv2 of one case's log likelihood
+    input_mean_squares  (n_inputs,) mean square of each input over the training cases
     """
-    governing, wiring, n_cases = posterior.governing(precisions), posterior.wiring, posterior.n_cases
-    tau, parameters = governing.parameters, posterior.parameter_layout
     xp = array_namespace(tau)
     spread = _capped_variances(tau, parameters)
-    forward = _simulate_forward(spread, posterior.input_mean_squares, wiring)
+    forward = _simulate_forward(spread, input_mean_squares, wiring)
     curvature = tau.copy()
     for part, alpha in parameters.parts_of_t:
         curvature[:, part] *= (alpha + 1) / alpha  # eq. 68
-    unit_curvature, value_curvature = _unit_curvatures(
-        tau, _output_curvature(posterior, governing.noise), forward, wiring
-    )
+    unit_curvature, value_curvature = _unit_curvatures(tau, output_curvature, forward, wiring)
     for layer, seconds in unit_curvature.items():
         for link in wiring.incoming[layer]:
             if link.configured is not None:
@@ -53,22 +54,6 @@ def stepsizes(posterior: Posterior, precisions: Array) -> Array:
         if offset is not None:
             curvature[:, offset] += n_cases * value_curvature[layer]
     return 1 / xp.sqrt(curvature)
-
-
-def _output_curvature(posterior: Posterior, noise: Array) -> Array:
-    """Return -d2L/dv2 of one case by the outputs, (n_chains, n_outputs)."""
-    model, shape = posterior.data_model, (len(noise), posterior.wiring.units[-1])
-    if posterior.typical_curvature is None:
-        curvature = model.largest_curvature(noise, shape[1])
-    else:
-        given = model.curvature_given(posterior.typical_curvature, noise)
-        curvature = array_namespace(noise).broadcast_to(given, shape)
-    curvature = posterior.inverse_temperatures(n_axes=2) * curvature
-    if posterior.observed is None:
-        return curvature
-    share: Array = posterior.counts / posterior.n_cases
-    by_target = curvature.reshape(len(noise), -1, share.shape[1])
-    return (by_target * share[:, None]).reshape(curvature.shape)
 
 
 def _capped_variances(tau: Array, parameters: ParameterLayout) -> Array:

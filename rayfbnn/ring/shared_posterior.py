@@ -13,8 +13,9 @@ from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.model import stepsize
 from rayfbnn.model.integrated import WithoutPrecisions
+from rayfbnn.model.likelihood.dispersed_count import Density
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.model.updates import dispersion, gibbs
+from rayfbnn.model.updates import gibbs
 from rayfbnn.ring.message import Question
 from rayfbnn.ring.parts import Part
 from rayfbnn.ring.rounds import Ring
@@ -92,7 +93,7 @@ class SharedPosterior(SampledPosterior):
         """Return the sums over the residuals of all cases, which the parts compute."""
         return _SumsOfParts(self, position)
 
-    def density_of_targets(self, position: Array) -> dispersion.Density:
+    def density_of_targets(self, position: Array) -> Density:
         """Return the function that gives each target's log density given log shapes."""
         nothing = np.zeros((len(position), self.n_precisions))  # the question has the shapes
         return lambda x: self.ring.ask(partial(Part.target_densities, x=x), position, nothing)

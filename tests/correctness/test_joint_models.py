@@ -23,7 +23,7 @@ from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood import count, dispersed_count, heteroscedastic, survival
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.model.updates import dispersion, gibbs
+from rayfbnn.model.updates import gibbs
 from rayfbnn.selftest.pivots import (
     chi2_uniform,
     gamma_uniform,
@@ -308,25 +308,25 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "count, missing",
     ),
     "dispersion: the prior left out": (
-        dispersion,
+        dispersed_count,
         "lambda x: log_prior(x, alpha, mean) + of_targets(x),",
         "lambda x: of_targets(x),",
         "count, dispersion",
     ),
     "dispersion: the counts left out": (
-        dispersion,
+        dispersed_count,
         "lambda x: log_prior(x, alpha, mean) + of_targets(x),",
         "lambda x: log_prior(x, alpha, mean),",
         "count, dispersion of each target",
     ),
     "dispersion: points beyond the slice": (
-        dispersion,
+        dispersed_count,
         "inside = bounded(point) >= level",
         "inside = bounded(point) >= level - 1",
         "count, dispersion",
     ),
     "dispersion: the density of a shape for that of its logarithm": (
-        dispersion,
+        dispersed_count,
         "log_prior(x, alpha, mean) + of_targets(x),",
         "log_prior(x, alpha, mean) - x + of_targets(x),",
         "count, dispersion",

@@ -64,7 +64,7 @@ def _files() -> tuple[str, ...]:
     imported = {}
     for name in modules:
         tree = ast.parse(inspect.getsource(importlib.import_module(name)))
-        statements = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+        statements = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         names = {str(node.module) for node in statements}
         names |= {f"{node.module}.{alias.name}" for node in statements for alias in node.names}
         imported[name] = names & set(modules) - {name}

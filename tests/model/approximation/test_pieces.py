@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rayfbnn.model import approximated_posterior as module
+from rayfbnn.model import approximated_precisions as module
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.posterior import forward
 from tests.support.ring.parts import position_of, target_of

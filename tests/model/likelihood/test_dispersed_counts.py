@@ -18,9 +18,9 @@ from rayfbnn.model.likelihood.dispersed_count import (
     log_gamma_ratio,
     log_mass,
     mass_sums,
+    sliced,
 )
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.updates.dispersion import sliced
 from tests.support.model.data_models import problem
 from tests.support.problems import streams
 

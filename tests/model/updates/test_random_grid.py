@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.model.updates import gibbs, random_grid
+from rayfbnn.model.updates import gibbs, metropolis
 from rayfbnn.selftest.pivots import is_exact, ks_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
@@ -27,7 +27,7 @@ def with_module(model: str, module: ModuleType) -> SampledPosterior:
     return problem(model, spec=SPEC, posterior=sampled_with(module).SampledPosterior)
 
 
-def stays_exact(model: str, *, module: ModuleType = random_grid, n_chains: int = 4_000) -> bool:
+def stays_exact(model: str, *, module: ModuleType = metropolis, n_chains: int = 4_000) -> bool:
     """Return True if exact draws stay exact under three updates of the upper levels."""
     target = with_module(model, module)
 
@@ -73,7 +73,7 @@ DENSITY_MUTANTS = {
 
 @pytest.mark.parametrize("name", [*MUTANTS, *DENSITY_MUTANTS])
 def test_mutant_is_killed(name: str) -> None:
-    module, mutants = (random_grid, MUTANTS) if name in MUTANTS else (gibbs, DENSITY_MUTANTS)
+    module, mutants = (metropolis, MUTANTS) if name in MUTANTS else (gibbs, DENSITY_MUTANTS)
     assert not stays_exact("t by target", module=mutant(module, mutants[name]))
 
 
@@ -121,7 +121,7 @@ def test_densities_are_the_joint_density_up_to_a_constant(model: str) -> None:
             seen.append(np.ptp(joint - local[:, unit]) / abs(joint).max())
         return precisions, np.zeros(precisions.shape, dtype=bool)
 
-    changed = mutant(random_grid)
+    changed = mutant(metropolis)
     changed._metropolis = compared  # type: ignore[attr-defined]
     with_module(model, changed).random_grid(state, streams("random grid", 1), stepsize=1.0)
     assert len(seen) >= 9
@@ -131,7 +131,7 @@ def test_densities_are_the_joint_density_up_to_a_constant(model: str) -> None:
 def test_two_precisions_in_one_cell_propose_the_same() -> None:
     random = Streams(1, np.zeros(2_000, dtype=np.uint64))  # the same random numbers, 2,000 times
     x = np.sort(streams("cells", 2_000).normal(Purpose.PROPOSAL, (1,)), axis=0)
-    proposed, accepted = random_grid._metropolis(np.exp(x), np.zeros_like, random, stepsize=0.25, index=0)
+    proposed, accepted = metropolis._metropolis(np.exp(x), np.zeros_like, random, stepsize=0.25, index=0)
     after = np.log(proposed)
     assert accepted.all()
     centres = np.unique(after.round(9))
@@ -142,7 +142,7 @@ def test_two_precisions_in_one_cell_propose_the_same() -> None:
 def test_precisions_stay_within_their_range() -> None:
     random = streams("range", 500)
     far = np.full((500, 1), math.exp(599.9))
-    after, accepted = random_grid._metropolis(far, np.zeros_like, random, stepsize=5.0, index=0)
+    after, accepted = metropolis._metropolis(far, np.zeros_like, random, stepsize=5.0, index=0)
     assert np.array_equal(accepted, after != far)
     assert (abs(np.log(after)) <= 600).all() and (after != far).any() and (after == far).any()
 

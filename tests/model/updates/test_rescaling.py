@@ -12,7 +12,7 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Rescale
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.model.updates import rescaling
+from rayfbnn.model.updates import metropolis
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
 from tests.correctness.cell_statistics import judged, posterior_of
@@ -22,14 +22,14 @@ from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import problem, streams
 
 STEPSIZE = 0.8
-ALONG: tuple[rescaling.Along, ...] = ("sigmas", "incoming")
+ALONG: tuple[metropolis.Along, ...] = ("sigmas", "incoming")
 
 
 @dataclass(frozen=True)
 class RescalingCell(Cell):
     """A cell whose only update is one rescaling."""
 
-    along: rescaling.Along = "sigmas"
+    along: metropolis.Along = "sigmas"
 
     def iteration(self) -> tuple[Operation, ...]:
         return (Rescale(along=self.along, stepsize=STEPSIZE),)
@@ -59,12 +59,12 @@ LONG = [("past a layer", "sigmas"), ("fixed", "incoming")]
     [pytest.param(*each, marks=pytest.mark.long if each in LONG else ()) for each in CELLS],
     ids=[" along ".join(each) for each in CELLS],
 )
-def test_joint_distribution_stays(name: str, along: rescaling.Along) -> None:
+def test_joint_distribution_stays(name: str, along: metropolis.Along) -> None:
     assert judged(CELLS[name, along], n_chains=4_000).is_exact
 
 
-# Bugs in rescaling.py: (old, new) in its source, and the cell that must show each.
-MUTANTS: dict[str, tuple[str, str, tuple[str, rescaling.Along]]] = {
+# Bugs in metropolis.py: (old, new) in its source, and the cell that must show each.
+MUTANTS: dict[str, tuple[str, str, tuple[str, metropolis.Along]]] = {
     "prior forgotten": (" + orbit.log_prior_ratio(precisions, log_f)", "", ("class", "sigmas")),
     "prior forgotten in layers": (" + orbit.log_prior_ratio(precisions, log_f)", "", ("class", "incoming")),
     "prior of proposed sigmas": (
@@ -103,11 +103,11 @@ MUTANTS: dict[str, tuple[str, str, tuple[str, rescaling.Along]]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str) -> None:
     old, new, cell = MUTANTS[name]
-    changed = sampled_with(mutant(rescaling, (old, new)))
+    changed = sampled_with(mutant(metropolis, (old, new)))
     assert not judged(CELLS[cell], n_chains=2_000, name=f", {name}", posterior=changed).is_exact
 
 
-def rescaled(along: rescaling.Along, target: SampledPosterior) -> tuple[ChainState, ChainState]:
+def rescaled(along: metropolis.Along, target: SampledPosterior) -> tuple[ChainState, ChainState]:
     random = streams(f"rescaling along {along}", 300)
     state = target.initial_state(random, sigmas=None)
     after, _ = target.rescale(
@@ -134,7 +134,7 @@ def test_saturated_units_say_the_same_whatever_the_scale_of_what_leads_into_them
     target = problem("binary", spec=spec)
     state = target.initial_state(streams("saturated", 50), sigmas=None)
     far = 1e6 * state.position
-    orbits = rescaling.orbits_along("incoming", spec, target.parameter_layout, target.precision_layout)
+    orbits = metropolis.orbits_along("incoming", spec, target.parameter_layout, target.precision_layout)
     inputs = target.inputs[:-1].T
     into_outputs = orbits[-1]
     log_f = np.full(50, 0.4)
@@ -166,14 +166,14 @@ def test_the_share_accepted_is_that_of_the_orbits_that_moved() -> None:
 @pytest.mark.parametrize("along", ALONG)
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 def test_ratios_are_those_of_the_prior_and_the_jacobian(
-    place: tuple[str, str, str], along: rescaling.Along
+    place: tuple[str, str, str], along: metropolis.Along
 ) -> None:
     target = posterior_of(RescalingCell(*place, "ratios"))
     parameters, layout = target.parameter_layout, target.precision_layout
     state = target.initial_state(streams("ratios", 20), sigmas=None)
     log_f = np.linspace(-1, 1, 20)
     at = state.position, state.precisions
-    for orbit in rescaling.orbits_along(along, target.network, parameters, layout):
+    for orbit in metropolis.orbits_along(along, target.network, parameters, layout):
         to = orbit.moved(*at, log_f)
         n = [(abs(np.log(new / old)) > 0).any(axis=0).sum() for new, old in zip(to, at, strict=True)]
         energy = [target.prior_energy(*state_) for state_ in (at, to)]
@@ -186,7 +186,7 @@ def test_ratios_are_those_of_the_prior_and_the_jacobian(
 def test_a_network_without_hidden_layers_has_one_layer_to_rescale() -> None:
     spec = problems.network({"io": "1:2", "bo": "1:2"}, units=(), activations=())
     target = problem("binary", spec=spec)
-    (orbit,) = rescaling.orbits_along("incoming", spec, target.parameter_layout, target.precision_layout)
+    (orbit,) = metropolis.orbits_along("incoming", spec, target.parameter_layout, target.precision_layout)
     assert len(orbit.parameters) == len(orbit.precisions) == 2
 
 
