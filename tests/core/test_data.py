@@ -132,13 +132,10 @@ def test_cases_with_some_targets_are_refused(tmp_path: Path) -> None:
 # model.
 CORPUS: dict[str, tuple[str | bytes, str, list[str]]] = {
     "empty file": ("", "real", ["train.csv"]),
-    "a blank line only": ("\n", "real", ["train.csv"]),
     "header only": ("x1,x2,y\n", "real", ["no rows"]),
-    "header without its end": ("x1,x2,y", "real", ["no rows"]),
     "no header": ("1,2,3\n4,5,6\n", "real", ["no column named x1", "1, 2, 3"]),
     "missing input": ("x1,y\n1,2\n", "real", ["no column named x2", "did you mean x1"]),
     "missing target": ("x1,x2\n1,2\n", "real", ["no column named y"]),
-    "misspelt column": ("x1,xx2,y\n1,2,3\n", "real", ["no column named x2", "did you mean xx2"]),
     "column in capitals": ("X1,x2,y\n1,2,3\n", "real", ["no column named x1"]),
     "column twice": ("x1,x2,x2,y\n1,2,2,3\n", "real", ["column x2", "2 times"]),
     "semicolons": ("x1;x2;y\n1;2;3\n", "real", ["separated by semicolons", "x1;x2;y", "sep=';'"]),
@@ -155,24 +152,18 @@ CORPUS: dict[str, tuple[str | bytes, str, list[str]]] = {
     ),
     "short row": (GOOD + "1,2\n", "real", ["row 4, column y"]),
     "long row": (GOOD + "1,2,3,4\n", "real", ["train.csv"]),
-    "every row long": ("x1,x2,y\n1,2,3,4\n5,6,7,8\n", "real", ["train.csv"]),
     "inf": (GOOD + "inf,1,1\n", "real", ["row 4, column x1", "'inf'"]),
-    "-Infinity": (GOOD + "1,-Infinity,1\n", "real", ["row 4, column x2", "'-Infinity'"]),
     "overflow": (GOOD + "1e400,1,1\n", "real", ["row 4, column x1", "'1e400'"]),
     "text": (GOOD + "1,two,1\n", "real", ["row 4, column x2", "'two'"]),
     "true": (GOOD + "1,true,1\n", "real", ["row 4, column x2", "'true'"]),
     "date": (GOOD + "2026-01-01,1,1\n", "real", ["row 4, column x1", "'2026-01-01'", "days since"]),
     "decimal comma": (GOOD + '"1,5",1,1\n', "real", ["row 4, column x1", "'1,5'", "decimal point"]),
     "thousands": (GOOD + "1_000,1,1\n", "real", ["row 4, column x1", "'1_000'"]),
-    "hexadecimal": (GOOD + "0x10,1,1\n", "real", ["row 4, column x1", "'0x10'"]),
-    "complex": (GOOD + "1+2j,1,1\n", "real", ["row 4, column x1", "'1+2j'"]),
-    "fraction": (GOOD + "1/2,1,1\n", "real", ["row 4, column x1", "'1/2'"]),
     "fullwidth minus": (GOOD + "\u22121,1,1\n", "real", ["row 4, column x1"]),
     "NUL byte": (GOOD.encode() + b"1\x002,1,1\n", "real", ["train.csv"]),
     "latin-1": (GOOD.encode() + b"1,\xe9,1\n", "real", ["cannot be read", "save it as UTF-8", "latin-1"]),
     "utf-16": (GOOD.encode("utf-16"), "real", ["is UTF-16 text; save it as UTF-8"]),
     "utf-16 without a mark": (GOOD.encode("utf-16-le"), "real", ["is UTF-16 text; save it as UTF-8"]),
-    "utf-16, high bytes first": (GOOD.encode("utf-16-be"), "real", ["is UTF-16 text; save it as UTF-8"]),
     "empty zip": (b"PK\x05\x06" + bytes(18), "real", ["an empty zip archive"]),
     "other digits": (GOOD + "\u0661,1,1\n", "real", ["row 4, column x1", "the digits 0 to 9"]),
     "only other digits": ("x1,x2,y\n\u0661,1,1\n\u0662,2,3\n", "real", ["row 1, column x1", "0 to 9"]),
@@ -189,14 +180,23 @@ CORPUS: dict[str, tuple[str | bytes, str, list[str]]] = {
     "too small to standardise": ("x1,x2,y\n1e-320,2,0\n0,3,1\n", "real", ["column x1", "too small"]),
     "too large for float32": (GOOD + "1,1,1e30\n", "real", ["row 4, column y", "float32"]),
     "label 2": (GOOD + "1,1,2\n", "binary", ["row 4, column y", "0 or 1", "got 2"]),
-    "label -1": (GOOD + "1,1,-1\n", "binary", ["row 4, column y", "0 or 1", "got -1"]),
     "label 0.5": (GOOD + "1,1,0.5\n", "binary", ["row 4, column y", "0 or 1", "got 0.5"]),
     "label yes": (GOOD + "1,1,yes\n", "binary", ["row 4, column y", "'yes'"]),
     "class 3 of 3": (GOOD + "1,1,3\n", "class", ["row 4, column y", "from 0 to 2", "got 3"]),
     "class from 1": ("x1,x2,y\n1,2,1\n2,3,2\n3,1,4\n", "class", ["row 3, column y", "from 1 to 3", "got 4"]),
     "class 1.5": (GOOD + "1,1,1.5\n", "class", ["row 4, column y", "whole number", "got 1.5"]),
-    "class -1": (GOOD + "1,1,-1\n", "class", ["row 4, column y", "got -1"]),
     "class name": (GOOD + "1,1,cat\n", "class", ["row 4, column y", "'cat'"]),
+    "count -1": (GOOD + "1,1,-1\n", "count", ["row 4, column y", "a whole number of at least 0"]),
+    "count 1.5": (GOOD + "1,1,1.5\n", "count", ["row 4, column y", "a whole number of at least 0"]),
+    "time 0": ("x1,x2,y\n1,2,3\n2,3,\n3,1,0\n", "survival", ["row 3, column y", "a time above 0"]),
+    "no targets": ("x1,x2,y\n1,2,\n2,3,\n", "real", ["column y: every cell is empty"]),
+    "no input beside no target": ("x1,x2,y\n1,2,\n2,,3\n", "real", ["in 1 of 2 rows: column x2 in 1"]),
+    "short row among blank lines": ("x1,x2,y\n1,2,3\n  \n4,4,5\n2,3\n", "real", ["row 3, column y"]),
+    "cell too long": (
+        f"x1,x2,y,note\n1,2,,{'a' * 200_000}\n2,3,1,b\n",
+        "real",
+        ["cannot be read: field larger than"],
+    ),
 }
 
 
@@ -205,6 +205,8 @@ def _spec(kind: str, folder: Path, train: str = "train.csv") -> RunSpec:
         "real": {"kind": "real", "noise": "0.3:3"},
         "binary": {"kind": "binary"},
         "class": {"kind": "class", "classes": 3},
+        "count": {"kind": "count"},
+        "survival": {"kind": "survival", "hazard": "constant"},
     }
     raw = small(model=models[kind], data__train=train)
     raw["phase"] = raw["phase"][2:]  # without sample-noise
@@ -232,6 +234,12 @@ def test_bad_data_is_refused_by_name_and_leaves_no_file(tmp_path: Path, name: st
     assert "\n" not in message
 
 
+def test_a_file_that_is_not_there_or_is_a_folder_is_refused(tmp_path: Path) -> None:
+    assert "no such file" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+    (tmp_path / "train.csv").mkdir()
+    assert "is a folder" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
 BAD_FILES = {
     "cut.csv.gz": gzip.compress(GOOD.encode() * 100)[:40],
     "damaged.csv.gz": gzip.compress(GOOD.encode() * 100)[:30] + b"\xff" * 30,
@@ -246,15 +254,6 @@ BAD_FILES = {
 def test_a_damaged_file_is_refused_and_leaves_no_file(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(BAD_FILES[name])
     assert f"{name}: cannot be read" in _sample_is_refused(_spec("real", tmp_path, name), tmp_path)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert "no such file" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
-
-
-def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").mkdir()
-    assert "is a folder" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
 
 
 def test_a_small_archive_of_a_huge_file_is_refused_before_it_is_unpacked(
@@ -345,11 +344,6 @@ def test_empty_targets_are_found_among_blank_lines(tmp_path: Path) -> None:
     assert np.isnan(data.targets[:, 0]).tolist() == [False, True, False]
 
 
-def test_short_rows_are_refused_among_blank_lines(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,3\n  \n4,4,5\n2,3\n")
-    assert "row 3, column y" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
-
-
 @pytest.mark.parametrize("suffix", [".bz2", ".xz", ".zip"])
 def test_other_compressed_files_are_refused(tmp_path: Path, suffix: str) -> None:
     name = f"train.csv{suffix}"
@@ -362,12 +356,6 @@ def test_a_gzip_file_is_known_by_its_suffix_in_capitals(tmp_path: Path) -> None:
     (tmp_path / "TRAIN.CSV.GZ").write_bytes(gzip.compress((GOOD + "5,1,\n").encode()))
     data = read_dataset(_spec("real", tmp_path, "TRAIN.CSV.GZ"))
     assert np.isnan(data.targets[:, 0]).tolist() == [False, False, False, True]
-
-
-def test_a_cell_too_long_to_be_read_is_refused(tmp_path: Path) -> None:
-    rows = f"x1,x2,y,note\n1,2,,{'a' * 200_000}\n2,3,1,b\n"
-    (tmp_path / "train.csv").write_text(rows)
-    assert "cannot be read: field larger than" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("rows", ["x1,x2,y\n1,{},3\n2,3,4\n", "x1,{},y\n1,2,3\n"], ids=["cell", "header"])
@@ -385,17 +373,6 @@ def test_missing_targets_are_left_out_of_their_standardisation() -> None:
     assert data.target_center == [3.0] and data.target_scale == np.sqrt(8 / 3)
 
 
-def test_a_column_of_empty_targets_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,\n2,3,\n")
-    assert "column y: every cell is empty" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
-
-
-def test_empty_inputs_are_refused_beside_empty_targets(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,\n2,,3\n")
-    message = _sample_is_refused(_spec("real", tmp_path), tmp_path)
-    assert "in 1 of 2 rows: column x2 in 1, first in row 2" in message
-
-
 def test_a_run_with_missing_targets_is_stored_and_read(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(GOOD + "5,1,\n6,2,\n7,1,2\n")
     spec = _spec("real", tmp_path)
@@ -406,22 +383,6 @@ def test_a_run_with_missing_targets_is_stored_and_read(tmp_path: Path) -> None:
     assert (prediction.table["squared_error"].notna() == known).all() and known.sum() == n - 2
     assert (prediction.table["log_probability"].notna() == known).all()
     assert prediction.summary["squared_error"] == prediction.table["squared_error"].mean()
-
-
-TARGETS_OF_MODELS = {
-    "count -1": ({"kind": "count"}, "-1", "a whole number of at least 0"),
-    "count 1.5": ({"kind": "count"}, "1.5", "a whole number of at least 0"),
-    "time 0": ({"kind": "survival", "hazard": "constant"}, "0", "a time above 0"),
-}
-
-
-@pytest.mark.parametrize("name", TARGETS_OF_MODELS)
-def test_targets_out_of_their_range_are_refused(tmp_path: Path, name: str) -> None:
-    model, cell, expected = TARGETS_OF_MODELS[name]
-    (tmp_path / "train.csv").write_text(f"x1,x2,y\n1,2,3\n2,3,\n3,1,{cell}\n")
-    raw = small(model=model)
-    message = _sample_is_refused(RunSpec.from_dict(raw, base_dir=tmp_path), tmp_path)
-    assert "row 3, column y" in message and expected in message
 
 
 @pytest.mark.parametrize("value", [1e30, -1e30])
