@@ -24,7 +24,7 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.likelihood.binary import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import Advance
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import Purpose, Streams, Use
 from tests.support.kernels.backends import OnChip
 from tests.support.kernels.marginals import largest_error
 from tests.support.kernels.networks import (
@@ -189,7 +189,7 @@ def test_random_numbers(
         lambda random: random.normal(purpose, shape, **options),
         lambda random: random.log_gamma(10.0**size, purpose, shape, index=index),
         lambda random: hyperbolic_variable(
-            10.0 ** abs(size) - 1, 10.0**size * uniform, random, index=index, purpose=purpose
+            10.0 ** abs(size) - 1, 10.0**size * uniform, random, use=Use(purpose, index, 1)
         ),
         lambda random: polya_gamma(10 * size * uniform, random, purpose=purpose),
     ]

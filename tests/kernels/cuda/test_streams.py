@@ -14,7 +14,7 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, SampleSigm
 from rayfbnn.model.likelihood.binary import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import ChainState
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import Purpose, Streams, Use
 from tests.support.joint import PROBLEMS, stays_exact
 from tests.support.known_answers import KNOWN_ANSWERS
 from tests.support.problems import problem
@@ -66,7 +66,7 @@ def test_log_gammas_are_equal_to_rounding() -> None:
 def test_hyperbolic_variables_are_equal_to_rounding(a: float) -> None:
     omega = np.exp(3 * HERE.normal(Purpose.GRID, (9,)))
     numbers, expected = (
-        hyperbolic_variable(a, omega, random, index=1, purpose=Purpose.PRECISION_COMMON)
+        hyperbolic_variable(a, omega, random, use=Use(Purpose.PRECISION_COMMON, 1, 1))
         for random in (THERE, HERE)
     )
     assert np.max(np.abs(numbers - expected) / np.maximum(np.abs(expected), 1)) < 1e-11
@@ -145,7 +145,7 @@ def test_mutants_of_the_device_are_seen(before: str, after: str) -> None:
         ),
         np.allclose(
             mutant.hyperbolic(0.3, omega, Purpose.GRID, index=1),
-            hyperbolic_variable(0.3, omega, HERE, index=1, purpose=Purpose.GRID),
+            hyperbolic_variable(0.3, omega, HERE, use=Use(Purpose.GRID, 1, 1)),
         ),
     ]
     assert not all(equal)
