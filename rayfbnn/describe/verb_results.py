@@ -12,23 +12,22 @@ from rayfbnn.numerals import compared, plain
 from rayfbnn.output.lines import frame_text, line_width, table_text, width_up_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from arviz_stats import ELPDData
 
     from rayfbnn.answers.check import CheckResult
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.answers.fit_diagnosis import FitDiagnosis
-    from rayfbnn.answers.judging.fit import FitVerdict
     from rayfbnn.answers.judging.verdicts import Verdict
     from rayfbnn.answers.loo import LooComparison
-    from rayfbnn.answers.predict import Prediction, UsedDraws
+    from rayfbnn.answers.predict import Prediction
     from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.running import RunSummary
     from rayfbnn.run.status import BatchStatus, Status
     from rayfbnn.selftest.selftest import Finding
     from rayfbnn.store.records import VerifyReport
-    from rayfbnn.timing.steps import BenchResult, Cost, RunEstimate
+    from rayfbnn.timing.steps import BenchResult, Cost
 
 
 def run_text(summary: RunSummary) -> str:
@@ -65,43 +64,32 @@ def _share(acceptance: float | None) -> str:
 
 def prediction_text(prediction: Prediction) -> str:
     """Return a line for each measure of the summary, with its standard error."""
-    width = max(18, 2 + max(map(len, prediction.measures)))
-    lines = []
+    rows, equal, stores = {}, prediction.equal_weights, prediction.stores
     for name, (value, error) in prediction.measures.items():
         with_error = "" if error is None else f" +- {plain(error, 2)}"
-        lines.append(f"{name:<{width}}{plain(value, 5)}{with_error}{_with_equal_weights(prediction, name)}")
-    if prediction.fit is not None:
-        lines.append(f"{'fit':<{width}}{prediction.fit.grade}{_p_value_text(prediction.fit)}")
-    return "\n".join(lines + [f"{name:<{width}}{words}" for name, words in _choices(prediction.stores)])
+        others = "" if equal is None else f"   (equal weights {plain(equal.summary[name], 5)})"
+        rows[name] = f"{plain(value, 5)}{with_error}{others}"
+    width = max(18, 2 + max(map(len, rows)))
+    if (fit := prediction.fit) is not None:
+        from rayfbnn.answers.judging.fit import FALSE_ALARMS
 
-
-def _with_equal_weights(prediction: Prediction, name: str) -> str:
-    equal = prediction.equal_weights
-    return "" if equal is None else f"   (equal weights {plain(equal.summary[name], 5)})"
-
-
-def _p_value_text(fit: FitVerdict) -> str:
-    from rayfbnn.answers.judging.fit import FALSE_ALARMS
-
-    (text,), _ = compared([fit.p_value], FALSE_ALARMS, ".2g")
-    return "" if math.isnan(fit.p_value) else f" (p = {text})"
-
-
-def _choices(stores: Sequence[UsedDraws]) -> Iterator[tuple[str, str]]:
+        (p_value,), _ = compared([fit.p_value], FALSE_ALARMS, ".2g")
+        rows["fit"] = fit.grade if math.isnan(fit.p_value) else f"{fit.grade} (p = {p_value})"
     if stores and (numbers := stores[0].chain_numbers) is not None:
-        yield "chains", ", ".join(map(str, numbers))
+        rows["chains"] = ", ".join(map(str, numbers))
     if any(store.skipped for store in stores):
         parts = dict.fromkeys(f"{store.skipped} of {store.committed}" for store in stores)
-        yield "skipped", f"{', '.join(parts)} draws of each chain"
+        rows["skipped"] = f"{', '.join(parts)} draws of each chain"
+    return "\n".join(f"{name:<{width}}{words}" for name, words in rows.items())
 
 
 def loo_text(result: ELPDData | LooComparison) -> str:
     """Return ArviZ's summary of one store, or the table that compares several."""
     from rayfbnn.answers.loo import LooComparison
 
-    if not isinstance(result, LooComparison):
-        return str(result)
-    return frame_text(result.table, float_format=_four_digits)
+    if isinstance(result, LooComparison):
+        return frame_text(result.table, float_format=_four_digits)
+    return str(result)
 
 
 def loo_json(result: ELPDData | LooComparison) -> str:
@@ -115,39 +103,25 @@ def diagnosis_text(diagnosis: Diagnosis | FitDiagnosis) -> str:
     """Return the table of quantities, the thresholds, and the verdicts with their advice."""
     from rayfbnn.answers.fit_diagnosis import FitDiagnosis
 
+    limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
+    lines = [f"thresholds: {limits}"]
+    verdicts: list[Verdict] = []
     if isinstance(diagnosis, FitDiagnosis):
-        return _fit_diagnosis_text(diagnosis)
-    limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
-    return "\n".join(
-        [
-            frame_text(diagnosis.quantities, float_format=_four_digits, na_rep="-"),
-            updates_text(diagnosis),
-            f"thresholds: {limits}",
-            *(line for verdict in diagnosis.verdicts for line in ("", *_verdict_lines(verdict))),
-            "",
-            "ok" if diagnosis.ok else f"not ok: {_not_ok_text(diagnosis)}",
-        ]
-    )
-
-
-def _fit_diagnosis_text(diagnosis: FitDiagnosis) -> str:
-    limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
-    return "\n".join(
-        [
-            frame_text(diagnosis.starts, float_format=_four_digits, na_rep="-"),
-            f"thresholds: {limits}",
-            *wrapped(list(diagnosis.reasons), "  "),
-            *([] if diagnosis.fit is None else ["", *_verdict_lines(diagnosis.fit), ""]),
-            "ok" if diagnosis.ok else "not ok",
-        ]
-    )
-
-
-def _verdict_lines(verdict: Verdict) -> list[str]:
-    lines = [f"{verdict.subject}: {verdict.grade}", *wrapped(list(verdict.sentences), "  ")]
-    if verdict.advice:
-        lines += ["  what to do:", *wrapped(list(verdict.advice), "  - ")]
-    return lines
+        table = diagnosis.starts
+        verdicts += [] if diagnosis.fit is None else [diagnosis.fit]
+        lines += wrapped(list(diagnosis.reasons), "  ")
+        words = "ok" if diagnosis.ok else "not ok"
+    else:
+        table = diagnosis.quantities
+        verdicts += diagnosis.verdicts
+        lines.insert(0, updates_text(diagnosis))
+        words = "ok" if diagnosis.ok else f"not ok: {_not_ok_text(diagnosis)}"
+    for verdict in verdicts:
+        lines += ["", f"{verdict.subject}: {verdict.grade}", *wrapped(list(verdict.sentences), "  ")]
+        if verdict.advice:
+            lines += ["  what to do:", *wrapped(list(verdict.advice), "  - ")]
+    end = ["", words] if verdicts else [words]
+    return "\n".join([frame_text(table, float_format=_four_digits, na_rep="-"), *lines, *end])
 
 
 def wrapped(sentences: list[str], first: str, at_most: int = 100) -> list[str]:
@@ -176,15 +150,11 @@ def _not_ok_text(diagnosis: Diagnosis) -> str:
         known = diagnosis.fit is not None and diagnosis.fit.grade == "misfit"
         words_of_fit = "do not describe the targets" if known else "cannot be compared with the targets"
         return f"the predictive distributions {words_of_fit} (docs/not_ok.md)"
-    verdicts = [diagnosis.predictions]
-    if diagnosis.decisive == "all":
-        verdicts.append(diagnosis.hyperparameters)
-    if diagnosis.ladders is not None:
-        verdicts.insert(0, diagnosis.ladders)
+    of_parameters = diagnosis.hyperparameters if diagnosis.decisive == "all" else None
     short = [
         f"the {verdict.subject} {words.get(verdict.grade, 'have not converged')}"
-        for verdict in verdicts
-        if verdict.grade != "converged"
+        for verdict in (diagnosis.ladders, diagnosis.predictions, of_parameters)
+        if verdict is not None and verdict.grade != "converged"
     ]
     return f"{', and '.join(short)} (docs/not_ok.md)"
 
@@ -262,18 +232,14 @@ def bench_text(result: BenchResult) -> str:
         f"  {row.kernel}"
         for row in result.rows
     ]
-    if result.estimate is not None:
-        lines += _estimate_lines(result.estimate)
+    if (estimate := result.estimate) is not None:
+        costs = list(dict.fromkeys((estimate.least, estimate.most)))
+        lines.append(f"the whole run: {_costs_text(costs, estimate.workers)}")
+        if len(costs) > 1:
+            lines.append(
+                "from the shortest to the longest automatic trajectories; the run finds their length"
+            )
     return "\n".join(lines)
-
-
-def _estimate_lines(estimate: RunEstimate) -> list[str]:
-    if estimate.least == estimate.most:
-        return [f"the whole run: {_costs_text((estimate.least,), estimate.workers)}"]
-    return [
-        f"the whole run: {_costs_text((estimate.least, estimate.most), estimate.workers)}",
-        "from the shortest to the longest automatic trajectories; the run finds their length",
-    ]
 
 
 def _costs_text(costs: Sequence[Cost], workers: int) -> str:
@@ -335,30 +301,21 @@ def _driver_text(status: Status) -> str:
 def _batch_row(batch: BatchStatus, status: Status) -> tuple[str, ...]:
     ago = batch.seconds_since_commit
     unknown = "unknown" if batch.iteration else "-"  # before the first commit nothing has been measured
+    no_time = "unknown" if status.at_work else "-"
     return (
         f"{batch.first_chain}-{batch.last_chain}",
         f"{batch.iteration}/{status.total_iterations}",
         f"{batch.draws}/{status.total_draws}",
         unknown if ago is None else f"{_time(ago)} ago",
         unknown if batch.seconds_of_block is None else _time(batch.seconds_of_block),
-        _time_left(batch, status),
+        no_time if batch.seconds_left is None else _time(batch.seconds_left),
     )
-
-
-def _time_left(batch: BatchStatus, status: Status) -> str:
-    if batch.seconds_left is not None:
-        return _time(batch.seconds_left)
-    return "unknown" if status.at_work else "-"
 
 
 def _time(seconds: float) -> str:
     for size, unit in ((86_400, "days"), (3600, "h")):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
-    return (
-        f"{seconds / 60:.0f} min"
-        if seconds >= 120
-        else f"{seconds:.3g} s"
-        if seconds < 10
-        else f"{seconds:.0f} s"
-    )
+    if seconds >= 120:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"

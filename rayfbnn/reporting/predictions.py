@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from rayfbnn.answers.calibration import LEVELS, Places, labelled, reliability, share_limits
 from rayfbnn.answers.effects import (
@@ -172,37 +173,31 @@ def _confusion(run: ReportedRun) -> str:
         labels = labels_of(draws, name) or tuple(map(str, range(n_labels)))
         counts = np.zeros((n_labels, n_labels), dtype=int)
         np.add.at(counts, (actual, guess), 1)
-        rows = [(label, *map(int, row)) for label, row in zip(labels, counts, strict=True)]
-        header = (f"actual {name}", *(f"predicted {label}" for label in labels))
-        html.append(tables.table(header, rows))
+        frame = pd.DataFrame(counts, index=labels, columns=[f"predicted {label}" for label in labels])
+        html.append(tables.frame(frame, f"actual {name}"))
     return "".join(html)
 
 
 def _surprises(run: ReportedRun) -> str:
     table = run.prediction.table
-    if "log_probability" not in table or table["log_probability"].notna().sum() == 0:
+    known = table.get("log_probability", pd.Series(dtype=float)).dropna()
+    worst = known.nsmallest(_SURPRISES).index
+    if len(worst) == 0:
         return ""
-    worst = table["log_probability"].sort_values(kind="stable").index[:_SURPRISES]
     names, model = run.draws.data.target_names, run.draws.spec.data_model
     shown = (model.probability_columns(names) or [f"{name}_median" for name in names])[:_MAX_CLASSES]
-    rows = [
-        (
-            int(run.cases.rows[case]),
-            *(_target_text(run, name, run.cases.targets[case, n]) for n, name in enumerate(names)),
-            *(float(table[column].iloc[case]) for column in shown),
-            float(table["log_probability"].iloc[case]),
-        )
-        for case in worst
-    ]
-    header = ("case", *(f"actual {name}" for name in names), *shown, "log probability")
-    return tables.table(header, rows, caption="The cases that the model finds least probable")
+    columns = {
+        f"actual {name}": [_target_text(run, name, value) for value in run.cases.targets[worst, target]]
+        for target, name in enumerate(names)
+    }
+    columns |= {name: table[name][worst].tolist() for name in (*shown, "log_probability")}
+    rows = tables.frame(pd.DataFrame(columns, index=run.cases.rows[worst]), "case")
+    return tables.paragraph("The cases that the model finds least probable:") + rows
 
 
-def _target_text(run: ReportedRun, name: str, value: float) -> tables.Cell:
-    if np.isnan(value):
-        return None
+def _target_text(run: ReportedRun, name: str, value: float) -> str:
     labels = labels_of(run.draws, name)
-    return labels[int(value)] if labels else float(value)
+    return labels[int(value)] if labels and not np.isnan(value) else tables.cell_text(value)
 
 
 _MAX_COLUMNS = 60

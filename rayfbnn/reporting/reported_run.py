@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,13 @@ _MOST_BYTES = 100e6  # of the draws in memory
 _CASES = 2000
 _SOME_CASES, _FEW_CASES = 300, 100
 Tell = Callable[[str], None]  # called with a description of each step
+_NOTES = {
+    "prior": "These are draws from the prior. The network has not learnt from any case, so the predictions"
+    " are those of the prior, and convergence does not apply.",
+    "exact": "These are exact and independent draws by rejection, so convergence does not apply.",
+    "approximate": "These are independent draws of an approximation. They do not show how far it is from the"
+    " posterior; use rayfbnn compare to compare it with draws of the posterior.",
+}
 
 
 @dataclass(frozen=True)
@@ -96,38 +103,24 @@ class ReportedRun:
     cases: ReportedCases
     prediction: Prediction
     diagnosis: Diagnosis | None
-    fit: FitVerdict | None = None
-    left_out: Mapping[str, Places] = field(default_factory=dict)
-    weighing: str = ""
+    fit: FitVerdict | None
+    left_out: Mapping[str, Places]
+    weighing: str
 
     @property
     def note(self) -> str:
         """The reason why the draws have no verdict, "" if they have one."""
-        if self.draws.kind == "prior":
-            return (
-                "These are draws from the prior. The network has not learnt from any case, so the predictions"
-                " are those of the prior, and convergence does not apply."
-            )
-        if self.draws.kind == "exact":
-            return "These are exact and independent draws by rejection, so convergence does not apply."
-        if self.draws.kind == "approximate":
-            return (
-                "These are independent draws of an approximation. They do not show how far it is from the"
-                " posterior; use rayfbnn compare to compare it with draws of the posterior."
-            )
-        return early_warning(self.draws) if self.draws.early_phase is not None else ""
+        early = early_warning(self.draws) if self.draws.early_phase is not None else ""
+        return _NOTES.get(self.draws.kind, early)
 
     @property
     def progress(self) -> str:
         """The progress of an unfinished run, "" for any other."""
-        spec = self.draws.spec
         if self.draws.kind != "mcmc":
             return ""
-        store = self.draws.store
-        done = min(progress.iteration for progress in store.all_progress())
-        if done >= spec.total_iterations:
-            return ""
-        return f"The run is not finished: iteration {done:,} of {spec.total_iterations:,}."
+        total = self.draws.spec.total_iterations
+        done = min(progress.iteration for progress in self.draws.store.all_progress())
+        return "" if done >= total else f"The run is not finished: iteration {done:,} of {total:,}."
 
     @cached_property
     def places(self) -> Places | None:
@@ -168,16 +161,14 @@ def read_run(
         equal = predict_from_draws([_held(run, draws, max_mcse)], cases.inputs, cases.targets)
         prediction = replace(prediction, equal_weights=equal)
         weighing = f"{weighing}{BESIDE}"
-    if run.kind == "prior" or run.early_phase is not None:
-        return ReportedRun(label, run, held, few, fewest, cases, prediction, diagnosis)
-    tell(f"{label}: judging the fit")
-    held_out = (cases.inputs, cases.targets) if cases.is_held_out else (None, None)
-    evidences = fit_evidence(weighed, *held_out)
-    fit = judge(run, evidences, predictions=None if diagnosis is None else diagnosis.predictions)
-    left_out = evidences[0].places
-    return ReportedRun(
-        label, run, held, few, fewest, cases, prediction, diagnosis, fit, left_out, weighing=weighing
-    )
+    fit, left_out = None, dict[str, Places]()
+    if run.kind != "prior" and run.early_phase is None:
+        tell(f"{label}: judging the fit")
+        held_out = (cases.inputs, cases.targets) if cases.is_held_out else (None, None)
+        evidences = fit_evidence(weighed, *held_out)
+        fit = judge(run, evidences, predictions=None if diagnosis is None else diagnosis.predictions)
+        left_out = dict(evidences[0].places)
+    return ReportedRun(label, run, held, few, fewest, cases, prediction, diagnosis, fit, left_out, weighing)
 
 
 def _held(run: Draws, draws: int | None, max_mcse: float) -> Draws:
