@@ -114,7 +114,6 @@ def drive(
         for ended in run(_work(known, dict(due), options)):
             member, look = ended.batch.member, ended.batch.look
             if ended.how == "busy":
-                known.found_busy(member)
                 continue
             has_worked = True
             known.found_ready(member, look)
@@ -159,22 +158,19 @@ def _check_version(study: StudyFiles) -> None:
 class _Known:
     """What a driver remembers of the members, so that it need not open each store while it waits.
 
-    Which members are ready for a look, and which another driver is sampling. A busy member is opened again
-    when its lock has become free.
+    A store is opened only if its member is not known to be ready for a look, and no driver is sampling it.
     """
 
     def __init__(self, study: StudyFiles) -> None:
         self._study = study
         self._ready: set[tuple[Member, int]] = set()  # with the number of the look
-        self._busy: set[Member] = set()
 
     def needs_work(self, member: Member, look: Due) -> bool:
         """Return True if a member is not ready for a look, and no driver is known to be sampling it."""
         if (member, look.number) in self._ready:
             return False
-        if member in self._busy and self._study.members.is_busy(member):
+        if self._study.members.is_busy(member):
             return False
-        self._busy.discard(member)
         if not self._study.is_ready(member, look):
             return True
         self.found_ready(member, look)
@@ -183,10 +179,6 @@ class _Known:
     def found_ready(self, member: Member, look: Due) -> None:
         """Remember that a member is ready for a look."""
         self._ready.add((member, look.number))
-
-    def found_busy(self, member: Member) -> None:
-        """Remember that another driver is sampling a member."""
-        self._busy.add(member)
 
     def all_ready(self, configuration: int, look: Due) -> bool:
         """Return True if all members are ready for a look. If they are known to be, they are asked again."""

@@ -41,17 +41,7 @@ _OURS = (FILE, FOLDER, FAILURES, _ADDITIONS, _LOOKS)
 
 
 class StudyFiles:
-    """The content of a study's folder, or of the keys below its address.
-
-    Attributes
-    ----------
-    place
-        The folder.
-    plan
-        Its configurations, seeds and rule.
-    members
-        The stores of its members.
-    """
+    """The content of a study's folder, or of the keys below its address; `Study` lists its attributes."""
 
     def __init__(self, place: Place, plan: StudyPlan) -> None:
         """Keep the plan that was read."""
