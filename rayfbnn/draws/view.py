@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.errors import StoreError
+from rayfbnn.errors import StoreError, StoreOvertakenError
 from rayfbnn.store.catalogue import LADDER
 from rayfbnn.store.store import STEPSIZE, stepsizes_of_draws
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
     from rayfbnn.spec import RunSpec
     from rayfbnn.state import ChainState
-    from rayfbnn.store.catalogue import Kind
-    from rayfbnn.store.records import Record, Section
+    from rayfbnn.store.catalogue import Kind, Section
     from rayfbnn.store.storage.places import Place
     from rayfbnn.store.store import Store
 
@@ -222,6 +221,7 @@ def _span(part: slice, n: int) -> slice:
     return slice(start, max(start, stop))
 
 
+_ATTEMPTS = 5  # to read states while a driver gathers their blocks
 _ATTRIBUTES = {POSITIONS: "position", PRECISIONS: "precisions"}
 
 
@@ -230,24 +230,19 @@ class States:
     """The states of a store at the ends of some blocks, the same number for each batch."""
 
     store: Store
-    records: Sequence[Sequence[Record]]  # of each batch
+    states: Sequence[Sequence[ChainState]]  # of each batch
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
-        """Return a part of the states, which are read only once; StoreError for a statistic."""
+        """Return a part of the states; StoreError for a statistic."""
         if name == STARTS:
             return chain_numbers(chains, draws)
         if name not in _ATTRIBUTES:
             raise StoreError(f"{self.store.path}: states of an earlier phase have no {name}")
         by_batch = [
             np.stack([getattr(state, _ATTRIBUTES[name]) for state in states], axis=1)
-            for states in self._states
+            for states in self.states
         ]
         return np.concatenate(by_batch)[chains, draws]
-
-    @cached_property
-    def _states(self) -> list[list[ChainState]]:
-        states = [[self.store.commits.state_after(record) for record in some] for some in self.records]
-        return [[state for state in some if state is not None] for some in states]
 
 
 def committed_or_early(store: Store) -> Draws:
@@ -259,6 +254,14 @@ def committed_or_early(store: Store) -> Draws:
     draws from the posterior, and `early_phase` of the result is the phase's number. StoreError if the run has
     no such states either, and for ladders, most of whose levels are far from the posterior.
     """
+    for _ in range(_ATTEMPTS - 1):
+        # A driver that gathers blocks keeps only the last state of each segment.
+        with suppress(StoreOvertakenError):
+            return _committed_or_early(store)
+    return _committed_or_early(store)
+
+
+def _committed_or_early(store: Store) -> Draws:
     n_draws = store.committed_draws
     if n_draws > 0:
         return of_store(store, n_draws)
@@ -275,7 +278,8 @@ def committed_or_early(store: Store) -> Draws:
         for some, numbers in zip(records, phases, strict=True)
     ]
     n_states = -(-min(len(some) for some in of_phase) // 2)
-    source = States(store, [some[-n_states:] for some in of_phase])
+    states = [[store.commits.state_after(record) for record in some[-n_states:]] for some in of_phase]
+    source = States(store, [[state for state in some if state is not None] for some in states])
     return of_source(store, source, n_states, early_phase=latest + 1)
 
 

@@ -17,8 +17,11 @@ from rayfbnn import cli
 from rayfbnn.draws.view import committed_or_early
 from rayfbnn.errors import ConfigError, StoreError
 from rayfbnn.run.sampler import Sampler
+from rayfbnn.state import ChainState
+from rayfbnn.store.records import Record
 from rayfbnn.store.store import Store
 from tests.support.small import make_store, small_spec
+from tests.support.store.fits import end_and_gather
 
 _UPDATE = [{"op": "sample-noise"}, {"op": "heatbath"}, {"op": "hybrid", "steps": 3, "stepsize": 0.2}]
 
@@ -67,6 +70,22 @@ def test_as_many_states_of_each_chain_are_taken(tmp_path: Path) -> None:
     assert run.positions(slice(1, 4), slice(1, 2)).shape[:2] == (3, 1)
     with pytest.raises(StoreError, match="states of an earlier phase have no energy"):
         run.stat("energy")
+
+
+def test_states_that_are_gathered_while_they_are_read_are_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = begun(tmp_path, blocks=[6, 7, 6])
+    reader = Store.open(store.path)
+    state_after = reader.commits.state_after
+
+    def gathered_first(record: Record) -> ChainState | None:
+        monkeypatch.undo()
+        end_and_gather(store.path)
+        return state_after(record)
+
+    monkeypatch.setattr(reader.commits, "state_after", gathered_first)
+    assert committed_or_early(reader).n_draws == reader.committed_draws == 4
 
 
 def test_a_batch_that_lags_behind_decides_the_phase(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 
 from rayfbnn.data import read_dataset
 from rayfbnn.run.executor import InProcess
+from rayfbnn.run.fitter import Fitter
 from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.storage.places import place_of
+from rayfbnn.store.storage.places import Place, place_of
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from rayfbnn.verbs.sampling import new_fit
@@ -63,6 +64,17 @@ def run_all(store: Store, *, stop_every: int | None = None) -> Store:
             for progress in sampler.run_block(batch, should_stop=should_stop):
                 is_complete = progress.is_complete
     return store
+
+
+def end_and_gather(path: Place) -> None:
+    """Run every batch of chains or of a fit to its end, and gather all blocks."""
+    store = Store.open(path)
+    job = Fitter(store) if store.kind == "approximate" else Sampler(store)
+    with store.lock():
+        for batch in range(store.n_batches):
+            while not [progress.is_complete for progress in job.run_block(batch)][-1]:
+                pass
+            store.gather(batch, everything=True)
 
 
 MODELS: dict[str, dict[str, Any]] = {
