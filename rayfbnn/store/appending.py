@@ -22,6 +22,7 @@ import numpy as np
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreFullError, StoreOvertakenError
 from rayfbnn.store.catalogue import LADDER, STATISTICS, ArrayPlan, chunk_index, chunk_rows, sigma_plans
+from rayfbnn.store.hierarchy import encoded
 from rayfbnn.store.log import CommitLog
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.payload import state_arrays
@@ -89,7 +90,6 @@ def _record_after(store: OpenStore, batch: int, block: Block, last: Record | Non
 
 
 def _progress_after(progress: BatchProgress, block: Block) -> BatchProgress:
-    """Return the progress of a batch after a block that follows `progress`."""
     is_warmup = block.section == "warmup"
     totals = {
         name: progress.totals.get(name, 0.0) + value
@@ -156,7 +156,6 @@ def _committed_before(store: OpenStore, log: CommitLog, batch: int, block: Block
 
 
 def _has_draws_of(store: OpenStore, batch: int, block: Block) -> bool:
-    """Return True if a segment has the same draws as a block."""
     chains = store.header.batch_chains(batch)
     where = (
         slice(chains.start, chains.stop),
@@ -281,7 +280,7 @@ def _add_chunks(
         file = plan.chunk_file(segment.batch, number)
         digests[file] = hashlib.sha256(values[:, rows].tobytes()).hexdigest()
         whole = _whole_chunk(store, plan, chains, number, values[:, rows], inside)
-        files[file] = store.hierarchy.encode(path, (segment.batch, number), whole)[1]
+        files[file] = encoded(whole, plan)
     return digests
 
 
@@ -304,7 +303,6 @@ def _whole_chunk(
 
 
 def _write(store: OpenStore, segment: Record, files: dict[str, bytes]) -> None:
-    """Write chunk files that hold draws of a segment."""
     places = {store.path / file: content for file, content in files.items()}
     store.fs.write_block(places, partial(_holds, store, segment))
 
@@ -328,6 +326,5 @@ def _holds(store: OpenStore, segment: Record, place: Place, content: bytes, exis
 
 
 def _summed(blocks: list[Record]) -> dict[str, float]:
-    """Return the sums of the summaries of blocks."""
     names = dict.fromkeys(name for record in blocks for name in record.progress.last)
     return {name: sum(record.progress.last.get(name, 0.0) for record in blocks) for name in names}

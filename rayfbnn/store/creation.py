@@ -30,7 +30,7 @@ from rayfbnn.store.catalogue import (
 )
 from rayfbnn.store.documents import MOST_CHAINS, MOST_DRAWS, MOST_VALUES, values_in
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
-from rayfbnn.store.records import Head, batch_folder, seal_of, write_head
+from rayfbnn.store.records import batch_folder, no_blocks, seal_of, write_head
 from rayfbnn.store.root import FORMAT, LOCK, metadata_files
 from rayfbnn.store.rounds import rounds
 from rayfbnn.store.storage.places import Place
@@ -128,7 +128,7 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
         fs.mkdir(folder)
     fs.write_files({path / file: content for file, content in files.items()})
     for batch, folder in enumerate(batches):
-        write_head(fs, folder, Head(identity, batch))
+        write_head(fs, folder, no_blocks(identity, batch))
     fs.write_root(path / METADATA, root)
     for folder in (*(path / name for name in sorted(folders, reverse=True)), path):
         fs.fsync_dir(folder)
@@ -393,7 +393,6 @@ class Sizes:
 
 
 def _state_bytes(spec: RunSpec) -> int:
-    """Return the bytes of the state of one chain, or of one ladder, in float64."""
     if spec.ladder is not None:
         return 8 * sum(math.prod(shape) for _, shape in ladder_state(spec, spec.ladder.most_levels))
     n_precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets)).n_precisions
@@ -401,7 +400,6 @@ def _state_bytes(spec: RunSpec) -> int:
 
 
 def _largest_that_fits(value: int, needed: Callable[[int], int], available: int) -> int:
-    """Return the largest number below `value` that needs at most `available`; 0 if none does."""
     return max(0, bisect_right(range(value), available, key=needed) - 1)
 
 

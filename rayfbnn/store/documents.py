@@ -290,21 +290,38 @@ class RecordDocument(Document):
     seal: Seal
 
 
-class HeadDocument(Document):
-    """The number of blocks of a batch, see `records.Head`."""
+class Head(Document):
+    """The number of blocks of a batch, and the digest of the last.
+
+    store   digest of the store's root metadata
+    blocks  number of published blocks
+    last    digest of the last block, "" before the first
+    """
 
     store: Digest
     batch: Whole
     blocks: Whole
     last: DigestOrNone
+
+
+class HeadDocument(Head):
+    """The file with the head of a batch."""
+
     seal: Seal
 
 
-class VerdictDocument(Document):
-    """A verdict on a run in rounds, see `locking.RoundVerdict`."""
+class RoundVerdict(Document):
+    """The verdict after one round, and the decision.
 
-    store: Digest
-    number: Whole
+    iterations       planned length of the last phase when the round ended
+    draws            committed draws of each chain when the round ended
+    decisive         the verdict that decides, "predictions" or "all"
+    predictions, hyperparameters  the grades; "no draws" before the first draw
+    ok               whether the deciding verdict is ok
+    seconds          duration of the round
+    next_iterations  new length of the last phase; None if the run was not extended
+    """
+
     iterations: Whole
     draws: Draws
     decisive: Plain
@@ -313,6 +330,13 @@ class VerdictDocument(Document):
     ok: bool
     seconds: float
     next_iterations: Whole | None
+
+
+class VerdictDocument(RoundVerdict):
+    """The file with the verdict on a run in rounds."""
+
+    store: Digest
+    number: Whole
     seal: Seal
 
 

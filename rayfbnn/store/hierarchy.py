@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +15,10 @@ from rayfbnn.store.catalogue import ArrayPlan, chunk_index
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.rows import ADVICE, ChunkRows, CommittedDraws
 from rayfbnn.store.storage.places import Place
-from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.storage.recent import Recent
 
 if TYPE_CHECKING:
-    import zarr
     from zarr.abc.store import Store as ZarrStore
 
 METADATA = "zarr.json"
@@ -47,44 +43,14 @@ class Hierarchy:
         committed: CommittedDraws | None = None,
     ) -> None:
         self.plans = plans
-        self._root = root
         self._files = _Files(fs, root, plans, metadata, committed)
-        self._arrays: dict[str, zarr.Array[Any]] = {}
-
-    def encode(self, path: str, index: tuple[int, ...], values: Array) -> tuple[str, bytes]:
-        """Return the chunk file at `index` (0 in the remaining axes), and its content made from `values`.
-
-        At the array's edge `values` may be smaller than a chunk; the rest is filled.
-        """
-        plan = self.plans[path]
-        file = plan.chunk_file(*index)
-        if plan.is_text:
-            return file, self._encoded_by_zarr(plan, index, values)
-        return file, _encoded(_filled_up(values, plan), plan.dtype)
-
-    def _encoded_by_zarr(self, plan: ArrayPlan, index: tuple[int, ...], values: Array) -> bytes:
-        file = plan.chunk_file(*index)
-        padded = index + (0,) * (len(plan.shape) - len(index))
-        where = tuple(
-            slice(i * size, i * size + n)
-            for i, size, n in zip(padded, plan.chunks, values.shape, strict=True)
-        )
-        self._files.writing = file
-        try:
-            self._array(plan.path)[where] = values
-            return self._files.written[file]
-        finally:
-            self._files.writing = ""
-            self._files.written.clear()
 
     def read(self, path: str, *selection: slice) -> Array:
-        """Return the values of a part of an array; StoreCorruptError names a missing or damaged chunk.
+        """Return a part of an array of numbers; StoreCorruptError names a missing or damaged chunk.
 
         selection  slices without a step for the first axes; the other axes are read whole
         """
         plan = self.plans[path]
-        if plan.is_text:
-            return self._read_by_zarr(path, selection)
         wanted = plan.ranges(*selection)
         values = np.empty([len(part) for part in wanted], dtype=plan.dtype)
         for file in plan.chunk_files(*wanted):
@@ -107,58 +73,27 @@ class Hierarchy:
         """Return the values of a chunk of numbers, as Zarr reads it with the codecs of `array_metadata`.
 
         The caller uses only the first n_draws of its draws. Zarr itself takes as long to read a chunk as to
-        write one, see `_encoded`.
+        write one, see `encoded`.
         """
         return plan.decoded(self._files.content(file, n_draws))
-
-    def _read_by_zarr(self, path: str, selection: tuple[slice, ...]) -> Array:
-        try:
-            return np.asarray(self._array(path)[selection])
-        except ValueError as exc:  # Zarr's error for a wrong checksum, which does not name the chunk
-            plan = self.plans[path]
-            for file in plan.chunk_files(*plan.ranges(*selection)):
-                self._check(plan, file)
-            raise StoreCorruptError(f"{self._root / path}: cannot be decoded ({exc})") from exc
 
     def zarr_store(self) -> ZarrStore:
         """Return the hierarchy as a store of Zarr, for readers such as xarray."""
         return _zarr_store(self._files)
 
-    def _check(self, plan: ArrayPlan, file: str) -> None:
-        try:
-            self._array(plan.path)[_extent(plan, file)]
-        except ValueError as exc:
-            reason = str(exc).split(". ")[0]
-            raise StoreCorruptError(f"{self._root / file}: damaged: {reason}{holds(plan, file)}") from exc
 
-    def _array(self, path: str) -> zarr.Array[Any]:
-        if path not in self._arrays:
-            import zarr
-
-            # Otherwise Zarr does not store a chunk of NaN, and it would look lost.
-            with zarr.config.set({"array.write_empty_chunks": True}):
-                array = zarr.open_array(_zarr_store(self._files), path=path, mode="r+", zarr_format=3)
-            assert isinstance(array, zarr.Array)
-            self._arrays[path] = array
-        return self._arrays[path]
-
-
-def _filled_up(values: Array, plan: ArrayPlan) -> Array:
-    """Return the values of a whole chunk: the given ones, followed by the fill value in each axis."""
-    if values.shape == plan.chunks:
-        return values
-    chunk = np.full(plan.chunks, _FILL.get(plan.dtype, np.nan), dtype=plan.dtype)
-    chunk[tuple(slice(n) for n in values.shape)] = values
-    return chunk
-
-
-def _encoded(values: Array, dtype: str) -> bytes:
-    """Return the bytes that Zarr writes for a chunk with the codecs of `array_metadata`.
+def encoded(values: Array, plan: ArrayPlan) -> bytes:
+    """Return the bytes that Zarr writes for a chunk of numbers with the codecs of `array_metadata`.
 
     These are the values and then their crc32c, little-endian. Zarr itself takes 0.7 milliseconds for each
-    chunk, in an event loop, and a segment has some twenty arrays.
+    chunk, in an event loop, and a segment has some twenty arrays. Beyond the array's edge the chunk has the
+    fill value.
     """
-    raw = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<")).tobytes()
+    if values.shape != plan.chunks:
+        chunk = np.full(plan.chunks, _FILL.get(plan.dtype, np.nan), dtype=plan.dtype)
+        chunk[tuple(slice(n) for n in values.shape)] = values
+        values = chunk
+    raw = np.ascontiguousarray(values, dtype=plan.stored_dtype).tobytes()
     return raw + _checksum(raw)
 
 
@@ -216,23 +151,17 @@ def group_metadata(attributes: dict[str, Any]) -> bytes:
 
 def planned_chunks(plan: ArrayPlan, *, first: int = 0) -> Iterator[tuple[str, bytes]]:
     """Yield the chunk files of an array with planned values, from index `first` of the first axis on."""
-    rounded = tuple(-(-n // size) * size for n, size in zip(plan.shape, plan.chunks, strict=True))
-    whole = replace(plan, shape=rounded)  # the last chunk is filled beyond the edge of the array
-    # Only `encode` is called, and it opens no file.
-    hierarchy = Hierarchy(
-        FileSystem(), Path(), {plan.path: whole}, {f"{plan.path}/{METADATA}": array_metadata(whole)}
-    )
-    size = plan.chunks[0]
     values: Array = plan.values
-    for index in range(first // size, rounded[0] // size):
-        yield hierarchy.encode(plan.path, (index,), values[index * size : (index + 1) * size])
+    size = plan.chunks[0]
+    for index in range(first // size, -(-plan.shape[0] // size)):
+        some = values[index * size : (index + 1) * size]
+        yield plan.chunk_file(index), text_chunk(plan) if plan.is_text else encoded(some, plan)
 
 
 class _Files(MutableMapping[str, Any]):
     """Zarr's view of the files: the keys are paths in the store, and the values are Zarr's buffers.
 
     A missing chunk is an error, because only committed chunks are asked for and Zarr would silently read NaN.
-    The chunk named by `writing` counts as absent, and `written` keeps what Zarr writes.
     """
 
     def __init__(
@@ -246,8 +175,6 @@ class _Files(MutableMapping[str, Any]):
         self._fs, self._root, self._plans, self._metadata = fs, root, plans, metadata
         self._committed = committed
         self._number = _chunks.number_of(self)
-        self.writing = ""
-        self.written: dict[str, bytes] = {}
 
     def __getitem__(self, key: str) -> Any:
         if key in self._metadata:
@@ -264,7 +191,7 @@ class _Files(MutableMapping[str, Any]):
         n_draws  number of draws the caller uses, from the start of the chunk; None for all
         """
         path, _, name = key.rpartition("/")
-        if path not in self._plans or not name.startswith("c.") or key == self.writing:
+        if path not in self._plans or not name.startswith("c."):
             raise KeyError(key)
         plan = self._plans[path]
         if self._committed is None or not plan.is_drawn:
@@ -285,7 +212,7 @@ class _Files(MutableMapping[str, Any]):
             values[:] = plan.decoded(self._read_twice(plan, key))
         for part in later:
             values[: len(part.values), part.rows] = part.values
-        return _encoded(values, plan.dtype)
+        return encoded(values, plan)
 
     def _read_twice(self, plan: ArrayPlan, key: str) -> bytes:
         """Return the bytes of a chunk file; a wrong one is read a second time."""
@@ -316,9 +243,7 @@ class _Files(MutableMapping[str, Any]):
         return raw
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if key != self.writing:
-            raise StoreCorruptError(f"{key}: must not be written")
-        self.written[key] = value.to_bytes()
+        raise StoreCorruptError(f"{key}: must not be written")
 
     def __delitem__(self, key: str) -> None:
         raise KeyError(key)

@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeVar
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.block_files import BlockFiles
-from rayfbnn.store.records import Head, Record, RunUpdates
+from rayfbnn.store.documents import Head
+from rayfbnn.store.records import Record, RunUpdates
 from rayfbnn.store.storage.protocol import Result, Storage
 
 

@@ -6,22 +6,21 @@ The record of a new length comes first, then the arrays get that length.
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.catalogue import COMMITS, DISCARDED, VERDICTS
+from rayfbnn.store.catalogue import COMMITS
 from rayfbnn.store.creation import Length, check_size
-from rayfbnn.store.documents import HolderDocument, VerdictDocument, as_document
+from rayfbnn.store.documents import HolderDocument
 from rayfbnn.store.hierarchy import METADATA, array_metadata, planned_chunks
 from rayfbnn.store.opened import OpenStore
-from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
-from rayfbnn.store.root import HOLDER, LOCK, extension_file, matches, read_sealed
+from rayfbnn.store.records import NO_SEAL, SEAL, seal, unsealed
+from rayfbnn.store.root import HOLDER, LOCK, extension_log, matches, read_sealed, verdict_log
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
@@ -54,8 +53,7 @@ def read_holder(fs: Storage, path: Place) -> HolderDocument:
     raw = fs.read(holder)
     if not raw:  # the copy of a store from a bucket, where an empty object counts as none
         raise FileNotFoundError(holder)
-    document = unseal(raw, holder)
-    return as_document(HolderDocument, document, holder, "the process that runs a store")
+    return unsealed(HolderDocument, raw, holder, "the process that runs a store")
 
 
 def has_lock_open(path: Place, pid: int) -> bool | None:
@@ -116,15 +114,8 @@ def extend(store: OpenStore, spec: RunSpec, n_draws: int) -> None:
     longer = replace(root.header, n_draws=n_draws, n_blocks=n_blocks)
     length = Length.from_phase(spec, len(spec.phase) - 1)
     check_size(longer, spec, length, free_bytes=store.fs.free_bytes(store.path), before=root.header)
-    document = {
-        "store": root.identity,
-        "number": root.n_extensions,
-        "n_draws": n_draws,
-        "n_blocks": n_blocks,
-        "spec": spec.to_dict(),
-        SEAL: NO_SEAL,
-    }
-    if not store.fs.write_exclusive(extension_file(store.path, root.n_extensions), seal(document)):
+    body = {"n_draws": n_draws, "n_blocks": n_blocks, "spec": spec.to_dict()}
+    if not extension_log(store.fs, store.path, root.identity).put(root.n_extensions, body):
         raise StoreError(f"{store.path}: another process extended the run at the same time; try again")
     _finish_extension(store)
 
@@ -154,12 +145,11 @@ def _check_before(store: OpenStore) -> None:
         metadata = store.path / plan.path / METADATA
         raw = read_sealed(store.fs, metadata)
         if not matches(raw, plan) and not matches(raw, replace(plan, shape=shape)):
-            missing = extension_file(store.path, root.n_extensions)
+            missing = extension_log(store.fs, store.path, root.identity).file(root.n_extensions)
             raise StoreCorruptError(f"{missing}: missing: {metadata} has the length that it gave")
 
 
 def _set_coordinates(store: OpenStore) -> None:
-    """Write the numbers of the draws beyond the shorter length; remove chunks that no draw needs."""
     fs, path, n_before = store.fs, store.path, store.root.before.n_draws
     for plan in store.hierarchy.plans.values():
         if plan.is_draw_coordinate and plan.shape[0] == store.header.n_draws:
@@ -185,88 +175,10 @@ def _sweep(store: OpenStore) -> None:
     folders += (store.commits.files.folder(batch) for batch in range(store.header.n_batches))
     for folder in folders:
         store.fs.sweep(folder, below=store.path)
-    if store.tuning.rounds and store.fs.exists(store.tuning.folder):
-        store.fs.sweep(store.tuning.folder, below=store.path)
+    if store.tuning.rounds and store.fs.exists(store.tuning.log.folder):
+        store.fs.sweep(store.tuning.log.folder, below=store.path)
         # The process that wrote the last record may have died before it synced the folder.
-        store.fs.fsync_dir(store.tuning.folder)
-    verdicts = VerdictLog(store.fs, store.path, store.root.identity)
+        store.fs.fsync_dir(store.tuning.log.folder)
+    verdicts = verdict_log(store.fs, store.path, store.root.identity)
     if store.fs.exists(verdicts.folder):
         store.fs.sweep(verdicts.folder, below=store.path)
-
-
-_RECORD = re.compile(r"[0-9]{6,9}\.json")
-
-
-@dataclass(frozen=True)
-class RoundVerdict:
-    """The verdict after one round, and the decision.
-
-    iterations       planned length of the last phase when the round ended
-    draws            committed draws of each chain when the round ended
-    decisive         the verdict that decides, "predictions" or "all"
-    predictions, hyperparameters  the grades; "no draws" before the first draw
-    ok               whether the deciding verdict is ok
-    seconds          duration of the round
-    next_iterations  new length of the last phase; None if the run was not extended
-    """
-
-    iterations: int
-    draws: int
-    decisive: str
-    predictions: str
-    hyperparameters: str
-    ok: bool
-    seconds: float
-    next_iterations: int | None
-
-
-class VerdictLog:
-    """The records `commits/verdicts/<number>.json` of the store with the identity `store` (Root.identity).
-
-    The records are for people. Draws do not depend on them: a run that has the final length from the start
-    gives the same draws.
-    """
-
-    def __init__(self, fs: Storage, root: Place, store: str) -> None:
-        """Keep the storage, the store's folder and its identity."""
-        self._fs, self._root, self._store = fs, root, store
-
-    @property
-    def folder(self) -> Place:
-        """Folder of the records, which exists once there is a record."""
-        return self._root / COMMITS / VERDICTS
-
-    def files(self) -> list[Place]:
-        """Return the files of the records in order."""
-        if not self._fs.exists(self.folder):
-            return []
-        return [self.folder / name for name in self._fs.listdir(self.folder) if _RECORD.fullmatch(name)]
-
-    def read(self, file: Place) -> RoundVerdict:
-        """Read one record; StoreCorruptError if it is damaged or in the wrong place."""
-        raw = unseal(self._fs.read(file), file)
-        document = as_document(VerdictDocument, raw, file, "a record of a verdict").model_dump()
-        if (document.pop("store"), document.pop("number")) != (self._store, int(file.stem)):
-            raise StoreCorruptError(f"{file}: belongs to another store or has another number")
-        del document["seal"]
-        return RoundVerdict(**document)
-
-    def all(self) -> list[RoundVerdict]:
-        """Read all records in order."""
-        return [self.read(file) for file in self.files()]
-
-    def append(self, verdict: RoundVerdict) -> None:
-        """Add a record, durably. Only the holder of the store's lock may do this."""
-        self._fs.mkdir(self.folder)
-        self._fs.fsync_dir(self.folder.parent)
-        number = max((int(file.stem) for file in self.files()), default=-1) + 1
-        document = {"store": self._store, "number": number, **asdict(verdict), SEAL: NO_SEAL}
-        self._fs.write_exclusive(self.folder / f"{number:06d}.json", seal(document))
-
-    def discard(self, file: Place) -> None:
-        """Move a damaged record aside."""
-        aside = self._root / COMMITS / DISCARDED
-        self._fs.mkdir(aside)
-        taken = len(self._fs.listdir(aside))
-        kept = aside / f"{taken:04d}-verdict-{file.name}"
-        self._fs.rename_new(file, kept, below=self._root)

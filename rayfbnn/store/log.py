@@ -11,9 +11,21 @@ from rayfbnn.errors import StoreCorruptError, StoreOvertakenError
 from rayfbnn.state import ChainState
 from rayfbnn.store.block_files import NAME, BlockFiles, MissingFile, missing
 from rayfbnn.store.catalogue import COMMITS, DISCARDED
+from rayfbnn.store.documents import Head
 from rayfbnn.store.known import KnownRecords, Seen, UpdateSums, look_ahead
 from rayfbnn.store.payload import PayloadLayout
-from rayfbnn.store.records import HEAD, BatchProgress, Head, Record, RunUpdates, read_head, write_head
+from rayfbnn.store.records import (
+    HEAD,
+    BatchProgress,
+    Record,
+    RunUpdates,
+    check_head,
+    head_after,
+    head_bytes,
+    no_blocks,
+    read_head,
+    write_head,
+)
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Result, Storage
 
@@ -174,7 +186,7 @@ class CommitLog:
             if record.previous != previous:
                 before = f"the commit of block {number - 1} of batch {batch}"
                 raise StoreCorruptError(f"{path}: does not follow {before}")
-            head.check(record, path)
+            check_head(head, record, path)
             previous, number = record.last_digest, record.block + 1
             records.append(record)
             if is_segment:
@@ -211,17 +223,15 @@ class CommitLog:
         return [next(others) if record is None else record for record in known]
 
     def _found(self, seen: Seen) -> Record | None:
-        """Return the last record of a batch, by its head and the names of its files."""
         record = self._again(self._last, seen.head, seen=seen)
         if record is None:
             return None
         if record.segment is None:
             self._known.add(record)
-        seen.head.check(record, self.files.file_of(record))
+        check_head(seen.head, record, self.files.file_of(record))
         return record
 
     def _last(self, head: Head, *, seen: Seen | None) -> Record | None:
-        """Read the last record of a batch; without `seen` its folder is listed."""
         seen = Seen(head, *self.files.numbers(head.batch)) if seen is None else seen
         n_blocks = self._known.n_blocks(seen)
         return self._read(head.batch, n_blocks - 1, seen.segments) if n_blocks else None
@@ -288,7 +298,7 @@ class CommitLog:
 
         Others may have gone further, or set the head back and moved the block aside.
         """
-        self._fs.replace(self.head_file(head.batch), Head.from_record(last).to_bytes(), head.to_bytes())
+        self._fs.replace(self.head_file(head.batch), head_bytes(head_after(last)), head_bytes(head))
 
     def finish(self, batch: int, seen: Seen | None = None) -> None:
         """Finish what a crash left of a batch, under the store's lock.
@@ -304,7 +314,7 @@ class CommitLog:
 
     def set_head(self, batch: int, n_blocks: int) -> None:
         """Let the head of a batch name its first `n_blocks` blocks and no others, durably."""
-        head = Head.from_record(self.read(batch, n_blocks - 1)) if n_blocks else Head(self._store, batch)
+        head = head_after(self.read(batch, n_blocks - 1)) if n_blocks else no_blocks(self._store, batch)
         write_head(self._fs, self.files.folder(batch), head)
 
     def discard(self, batch: int, first_block: int) -> list[Place]:

@@ -15,8 +15,8 @@ from rayfbnn.errors import StoreCorruptError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
-from rayfbnn.store.catalogue import STATE, ArrayPlan, Header, StateShapes, state_shapes
-from rayfbnn.store.records import Record, Section
+from rayfbnn.store.catalogue import STATE, ArrayPlan, Header, Section, StateShapes, state_shapes
+from rayfbnn.store.records import Record
 from rayfbnn.store.rounds import Round, measurements_problem, round_of, rounds
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import MOST_BYTES

@@ -12,22 +12,20 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Generic
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
-from rayfbnn.store.catalogue import COMMITS
-from rayfbnn.store.documents import HeadDocument, RecordDocument, as_document, parse_json
+from rayfbnn.store.catalogue import COMMITS, DISCARDED, Section
+from rayfbnn.store.documents import Head, HeadDocument, Model, RecordDocument, as_document, parse_json
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
 SEAL = "sha256_of_this_file"
 NO_SEAL = "0" * 64  # stands for the digest in the file when the digest is computed
 _SEALED = re.compile(rb'"' + SEAL.encode() + rb'": "([0-9a-f]{64})"')
-
-Section = Literal["posterior", "warmup"]
 
 SECONDS = "seconds"  # key in the summary of a block: wall-clock time that its worker took
 
@@ -275,7 +273,7 @@ class Record:
     @staticmethod
     def from_bytes(raw: bytes, path: Place) -> Record:
         """Read what `to_bytes` wrote; StoreCorruptError, naming `path`, if it was changed."""
-        document = as_document(RecordDocument, unseal(raw, path), path, "a commit record").model_dump()
+        document = unsealed(RecordDocument, raw, path, "a commit record").model_dump()
         progress = document.pop("progress")
         for name in ("totals", "last"):
             numbers = progress[name].items()
@@ -291,7 +289,6 @@ class Record:
 
 
 def _whole(number: float) -> int:
-    """Return a count; 0 if it is not finite."""
     return int(number) if math.isfinite(number) else 0
 
 
@@ -317,46 +314,16 @@ def seal_of(raw: bytes, path: Place) -> str:
     return digest
 
 
-def unseal(raw: bytes, path: Place) -> dict[str, Any]:
-    """Return the document in a sealed file; StoreCorruptError if a bit of it has changed."""
+def unsealed(model: type[Model], raw: bytes, path: Place, what: str) -> Model:
+    """Return the typed record in a sealed file; StoreCorruptError if a bit of it has changed.
+
+    what  the expected content in words, such as "a commit record"
+    """
     seal_of(raw, path)
-    return parse_json(raw, path)
+    return as_document(model, parse_json(raw, path), path, what)
 
 
 HEAD = "head.json"
-
-
-@dataclass(frozen=True)
-class Head:
-    """The number of blocks of a batch, and the digest of the last.
-
-    store   digest of the store's root metadata
-    blocks  number of published blocks
-    last    digest of the last block, "" before the first
-    """
-
-    store: str
-    batch: int
-    blocks: int = 0
-    last: str = ""
-
-    @staticmethod
-    def from_record(record: Record) -> Head:
-        """Return the head of a batch that ends with this record."""
-        return Head(record.store, record.batch, record.block + 1, record.last_digest)
-
-    def to_bytes(self) -> bytes:
-        """Return the head as a sealed JSON file."""
-        return seal({**asdict(self), SEAL: NO_SEAL})
-
-    def check(self, record: Record, path: Place) -> None:
-        """Raise StoreCorruptError if a record, read from `path`, contradicts the head."""
-        if record.block == self.blocks - 1 and record.last_digest != self.last:
-            raise StoreCorruptError(f"{path}: is not the block that {HEAD} of batch {self.batch} names")
-        if record.first_block == self.blocks and record.previous != self.last:
-            raise StoreCorruptError(
-                f"{path}: does not follow the block that {HEAD} of batch {self.batch} names"
-            )
 
 
 def batch_folder(store: Place, batch: int) -> Place:
@@ -364,9 +331,32 @@ def batch_folder(store: Place, batch: int) -> Place:
     return store / COMMITS / f"batch{batch:04d}"
 
 
+def head_after(record: Record) -> Head:
+    """Return the head of a batch that ends with a record."""
+    return Head(store=record.store, batch=record.batch, blocks=record.block + 1, last=record.last_digest)
+
+
+def no_blocks(store: str, batch: int) -> Head:
+    """Return the head of a batch without blocks."""
+    return Head(store=store, batch=batch, blocks=0, last="")
+
+
+def head_bytes(head: Head) -> bytes:
+    """Return the head of a batch as a sealed JSON file."""
+    return seal({**head.model_dump(exclude={"seal"}), SEAL: NO_SEAL})
+
+
+def check_head(head: Head, record: Record, path: Place) -> None:
+    """Raise StoreCorruptError if a record, read from `path`, contradicts the head of its batch."""
+    if record.block == head.blocks - 1 and record.last_digest != head.last:
+        raise StoreCorruptError(f"{path}: is not the block that {HEAD} of batch {head.batch} names")
+    if record.first_block == head.blocks and record.previous != head.last:
+        raise StoreCorruptError(f"{path}: does not follow the block that {HEAD} of batch {head.batch} names")
+
+
 def write_head(fs: Storage, folder: Place, head: Head) -> None:
     """Write the head of a batch into its folder, durably."""
-    fs.write_atomic(folder / HEAD, head.to_bytes())
+    fs.write_atomic(folder / HEAD, head_bytes(head))
     fs.fsync_dir(folder)
 
 
@@ -374,11 +364,99 @@ def read_head(fs: Storage, folder: Place, store: str, batch: int) -> Head:
     """Read the head of a batch; StoreCorruptError if it is missing, damaged or of another batch."""
     path = folder / HEAD
     try:
-        document = unseal(fs.read(path), path)
+        head = unsealed(HeadDocument, fs.read(path), path, "the head of a batch")
     except FileNotFoundError:
         raise StoreCorruptError(f"{path}: missing: the head of batch {batch}") from None
-    parsed = as_document(HeadDocument, document, path, "the head of a batch")
-    head = Head(parsed.store, parsed.batch, parsed.blocks, parsed.last)
     if (head.store, head.batch) != (store, batch):
         raise StoreCorruptError(f"{path}: belongs to another store or batch")
     return head
+
+
+class SealedLog(Generic[Model]):
+    """Numbered records of one kind, each in a sealed file that is written once.
+
+    folder  of the files; folders between it and `existing` are made when they are needed
+    model   type of a record, which is `what` in words
+    owner   a key of each record, such as "store", and the digest that it has in all of them
+    number  the key with the number, which is also in the name of the file
+    prefix, digits  of this name
+    """
+
+    def __init__(
+        self,
+        fs: Storage,
+        folder: Place,
+        existing: Place,
+        model: type[Model],
+        what: str,
+        owner: tuple[str, str],
+        *,
+        number: str = "number",
+        prefix: str = "",
+        digits: int = 6,
+    ) -> None:
+        self._fs, self.folder, self._existing = fs, folder, existing
+        self._model, self._what, self._owner, self._number = model, what, owner, number
+        self._prefix, self._digits = prefix, digits
+        self._name = re.compile(rf"{prefix}([0-9]{{{digits},9}})\.json")
+
+    def file(self, number: int) -> Place:
+        """Return the file of a record."""
+        return self.folder / f"{self._prefix}{number:0{self._digits}d}.json"
+
+    def numbers(self, *, must_exist: bool = False) -> list[int]:
+        """Return the numbers of the records in order; FileNotFoundError without a folder that must exist."""
+        try:
+            names = self._fs.listdir(self.folder)
+        except FileNotFoundError:
+            if must_exist:
+                raise
+            return []
+        return sorted(int(match[1]) for name in names if (match := self._name.fullmatch(name)))
+
+    def read(self, number: int) -> Model:
+        """Read a record; FileNotFoundError without one, StoreCorruptError if it is damaged or elsewhere."""
+        place = self.file(number)
+        document = unsealed(self._model, self._fs.read(place), place, self._what)
+        if any(getattr(document, key) != value for key, value in self._place(number).items()):
+            raise StoreCorruptError(
+                f"{place}: belongs to another {self._owner[0]} or has another {self._number}"
+            )
+        return document
+
+    def all(self) -> list[Model]:
+        """Read all records in order."""
+        return [self.read(number) for number in self.numbers()]
+
+    def content(self, number: int, body: Mapping[str, Any]) -> bytes:
+        """Return the content of the file of a record."""
+        return seal({**self._place(number), **body, SEAL: NO_SEAL})
+
+    def put(self, number: int, body: Mapping[str, Any]) -> bool:
+        """Write a record unless it exists. Return True if it was written, and is durable."""
+        self._make_folders()
+        return self._fs.write_exclusive(self.file(number), self.content(number, body))
+
+    def append(self, body: Mapping[str, Any]) -> None:
+        """Add a record with the next number. Only the holder of the store's lock may do this."""
+        self.put(max(self.numbers(), default=-1) + 1, body)
+
+    def _make_folders(self) -> None:
+        folders, folder = [], self.folder
+        while folder != self._existing:
+            folders.append(folder)
+            folder = folder.parent
+        for folder in reversed(folders):
+            self._fs.mkdir(folder)
+            self._fs.fsync_dir(folder.parent)
+
+    def _place(self, number: int) -> dict[str, str | int]:
+        key, digest = self._owner
+        return {key: digest, self._number: number}
+
+
+def set_aside(fs: Storage, store: Place, file: Place, name: str) -> None:
+    """Move a damaged file of a store into its folder of discarded files, where a number precedes the name."""
+    folder = store / COMMITS / DISCARDED
+    fs.mkdir(folder)
+    fs.rename_new(file, folder / f"{len(fs.listdir(folder)):04d}-{name}", below=store)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError, StoreMismatchError, at_most_ten
-from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING, VERDICTS, chunk_index
+from rayfbnn.store.catalogue import COMMITS, TUNING, VERDICTS, chunk_index
 from rayfbnn.store.hierarchy import holds
-from rayfbnn.store.locking import VerdictLog
 from rayfbnn.store.opened import OpenStore
-from rayfbnn.store.records import HEAD, Problem, VerifyReport
+from rayfbnn.store.records import HEAD, Problem, VerifyReport, set_aside
 from rayfbnn.store.verify import verify
 from rayfbnn.version import difference
 
@@ -121,9 +120,8 @@ def _by_kind(damage: Iterable[Problem]) -> tuple[list[Problem], ...]:
 
 
 def _carry_out(store: OpenStore, steps: _Repair) -> None:
-    verdicts = VerdictLog(store.fs, store.path, store.root.identity)
     for file in steps.verdicts:  # no draw depends on a verdict
-        verdicts.discard(store.path / file)
+        set_aside(store.fs, store.path, store.path / file, f"verdict-{Path(file).name}")
     for batch, block in steps.first_blocks.items():
         with store.commits.lock(batch):  # a worker believed dead may be committing a block
             store.commits.discard(batch, block)
@@ -132,16 +130,11 @@ def _carry_out(store: OpenStore, steps: _Repair) -> None:
             store.commits.set_head(batch, store.commits.n_listed(batch))
     for number in steps.rounds:
         store.tuning.discard(number)
-    aside = store.path / COMMITS / DISCARDED
     for file in steps.chunks:
-        store.fs.mkdir(aside)
-        taken = len(store.fs.listdir(aside))
-        kept = aside / f"{taken:04d}-{file.replace('/', '-')}"
-        store.fs.rename_new(store.path / file, kept, below=store.path)
+        set_aside(store.fs, store.path, store.path / file, file.replace("/", "-"))
 
 
 def _first_damaged_blocks(problems: list[Problem]) -> dict[int, int]:
-    """Return the first damaged block of each batch that has one."""
     first_blocks: dict[int, int] = {}
     for problem in problems:
         assert problem.batch is not None and problem.block is not None

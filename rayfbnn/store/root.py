@@ -24,18 +24,18 @@ from rayfbnn.store.documents import (
     ExtensionDocument,
     HeaderDocument,
     RootDocument,
+    VerdictDocument,
     as_document,
     parse_json,
 )
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
-from rayfbnn.store.records import SEAL, seal_of, unseal
+from rayfbnn.store.records import SEAL, SealedLog, seal_of
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
 FORMAT = "rayfbnn"
 LOCK = "lock"
 HOLDER = "holder.json"
-_EXTENSION = re.compile(r"extension(\d{4,})\.json")
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,10 @@ def read_root(fs: Storage, path: Place) -> Root:
     spec = _spec(attributes.spec, encoding, file)
     _check_sizes(header, spec, file, longest=header.n_draws)
     before, longest = header, header.n_draws
-    extensions = _extensions(fs, path)
+    log = extension_log(fs, path, identity)
+    extensions = _extensions(log)
     for number in range(extensions):
-        file = extension_file(path, number)
-        extension = as_document(ExtensionDocument, unseal(fs.read(file), file), file, "an extension")
-        if (extension.store, extension.number) != (identity, number):
-            raise StoreCorruptError(f"{file}: belongs to another store or has another number")
+        file, extension = log.file(number), log.read(number)
         before = header
         header = replace(header, n_draws=extension.n_draws, n_blocks=extension.n_blocks)
         spec, longest = _spec(extension.spec, encoding, file), max(longest, header.n_draws)
@@ -218,29 +216,33 @@ def store_around(path: Path) -> Path | None:
     return None
 
 
-def extension_files(fs: Storage, path: Place) -> list[Place]:
-    """Return the files of the records of extensions."""
-    try:
-        return [path / COMMITS / name for name in fs.listdir(path / COMMITS) if _EXTENSION.fullmatch(name)]
-    except FileNotFoundError:
-        return []
+def extension_log(fs: Storage, path: Place, identity: str) -> SealedLog[ExtensionDocument]:
+    """Return the records that change the length of the run."""
+    folder, owner = path / COMMITS, ("store", identity)
+    return SealedLog(
+        fs, folder, folder, ExtensionDocument, "an extension", owner, prefix="extension", digits=4
+    )
 
 
-def _extensions(fs: Storage, path: Place) -> int:
+def verdict_log(fs: Storage, path: Place, identity: str) -> SealedLog[VerdictDocument]:
+    """Return the verdicts on a run that was extended until it was ok.
+
+    They are for people. Draws do not depend on them: a run that has the final length from the start gives the
+    same draws.
+    """
+    commits, owner = path / COMMITS, ("store", identity)
+    return SealedLog(fs, commits / VERDICTS, commits, VerdictDocument, "a record of a verdict", owner)
+
+
+def _extensions(log: SealedLog[ExtensionDocument]) -> int:
     try:
-        names = fs.listdir(path / COMMITS)
+        numbers = log.numbers(must_exist=True)
     except FileNotFoundError:
-        raise StoreCorruptError(f"{path / COMMITS}: missing: the commits of the run") from None
-    numbers = sorted(int(match[1]) for name in names if (match := _EXTENSION.fullmatch(name)))
+        raise StoreCorruptError(f"{log.folder}: missing: the commits of the run") from None
     for expected, number in enumerate(numbers):
         if number != expected:
-            raise StoreCorruptError(f"{extension_file(path, expected)}: missing: an extension of the run")
+            raise StoreCorruptError(f"{log.file(expected)}: missing: an extension of the run")
     return len(numbers)
-
-
-def extension_file(path: Place, number: int) -> Place:
-    """Return the file of the record of an extension."""
-    return path / COMMITS / f"extension{number:04d}.json"
 
 
 _BATCH = re.compile(r"batch\d+")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -86,9 +87,6 @@ def n_rounds(all_rounds: tuple[Round, ...], operation: Tunable) -> int:
     """Return the number of rounds that tune an operation."""
     return sum(operation in one.operations for one in all_rounds)
 
-
-if TYPE_CHECKING:
-    from rayfbnn.spec import RunSpec
 
 # The coordinates of levels with a noise or power that is a float above 0.
 _COORDINATES = {"noise": (-1419.0, 1489.0), "powers": (-744.0, 0.0)}
@@ -197,8 +195,8 @@ class LadderMeasured:
 Measurements: TypeAlias = Measured | LadderStarts | LadderMeasured
 
 
-def to_document(measured: Measurements) -> dict[str, Any]:
-    """Return measurements as a JSON document."""
+def to_document(measured: Measurements | LadderRound) -> dict[str, Any]:
+    """Return measurements, or a round of ladders, as a JSON document."""
     document: dict[str, Any] = as_lists(asdict(measured))
     return document
 
@@ -217,40 +215,24 @@ def as_tuples(value: Any) -> Any:
     return tuple(as_tuples(inner) for inner in value) if isinstance(value, tuple | list) else value
 
 
-def measured_from(document: Mapping[str, Any]) -> Measured:
-    """Return the measurements of an automatic operation in a JSON document."""
+def measurements_from(document: Mapping[str, Any]) -> Any:
+    """Return the measurements of an automatic operation, of starts, or of ladders in a JSON document."""
+    if "n_starts" in document:
+        return LadderStarts(**as_tuples(document))
+    if "settings" in document:
+        settings = LadderSettings(**as_tuples(document["settings"]))
+        return LadderMeasured(settings, of_ladder.MeasuredLadders(**as_tuples(document["measured"])))
     return Measured(**as_tuples(document))
-
-
-def starts_from(document: Mapping[str, Any]) -> LadderStarts:
-    """Return the measurements of the chains that ladders start from."""
-    return LadderStarts(**as_tuples(document))
-
-
-def ladder_measured_from(document: Mapping[str, Any]) -> LadderMeasured:
-    """Return the measurements of ladders in a JSON document."""
-    settings = LadderSettings(**as_tuples(document["settings"]))
-    return LadderMeasured(settings, of_ladder.MeasuredLadders(**as_tuples(document["measured"])))
 
 
 def summed(documents: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Return the sums of the measurements of a batch's blocks, given for each block one after the other."""
-    return [to_document(added(list(map(_read, of_one)))) for of_one in zip(*documents, strict=True)]
+    return [to_document(added(of_one)) for of_one in zip(*documents, strict=True)]
 
 
-def added(measured: Sequence[Any]) -> Any:
-    """Return the sum of measurements of one kind."""
-    return reduce(lambda ours, theirs: ours + theirs, measured)
-
-
-def _read(document: Mapping[str, Any]) -> Measurements:
-    if "n_starts" in document:
-        return starts_from(document)
-    return ladder_measured_from(document) if "settings" in document else measured_from(document)
-
-
-if TYPE_CHECKING:
-    from rayfbnn.spec import RunSpec
+def added(documents: Iterable[Mapping[str, Any]]) -> Any:
+    """Return the sum of measurements of one kind, given as JSON documents."""
+    return reduce(operator.add, map(measurements_from, documents))
 
 
 @dataclass(frozen=True)
@@ -293,7 +275,7 @@ def starting_round(
     documents  the measurements of all blocks
     tuned      the settings that the warm-up has found, or None
     """
-    starts: LadderStarts = added([starts_from(document) for document in documents])
+    starts: LadderStarts = added(documents)
     if spec.ladder_ends.kind == "noise" and not starts.top:
         raise ValueError("no noise of the chains was measured")
     settings = first_settings(
@@ -311,9 +293,7 @@ def adapting_round(
 
     documents  the measurements of each batch, block after block
     """
-    by_batch: list[LadderMeasured] = [
-        added([ladder_measured_from(document) for document in of_batch]) for of_batch in documents
-    ]
+    by_batch: list[LadderMeasured] = list(map(added, documents))
     before = by_batch[0].settings
     if any(one.settings != before for one in by_batch):
         raise ValueError("batches of one round have different settings")
@@ -322,21 +302,11 @@ def adapting_round(
     return LadderRound(LadderMeasured(before, measured), settings)
 
 
-def ladder_body(record: LadderRound) -> dict[str, Any]:
-    """Return the part of a JSON document that describes a round."""
-    body: dict[str, Any] = as_lists(asdict(record))
-    return body
-
-
 def ladder_from(document: Mapping[str, Any]) -> LadderRound:
-    """Read what `ladder_body` returned, of the type `documents.LadderDocument`."""
-    measured = document["measured"]
-    read = starts_from if "n_starts" in measured else ladder_measured_from
-    return LadderRound(read(measured), LadderSettings(**as_tuples(document["settings"])))
+    """Return the round in a document of the type `documents.LadderDocument`."""
+    settings = LadderSettings(**as_tuples(document["settings"]))
+    return LadderRound(measurements_from(document["measured"]), settings)
 
-
-if TYPE_CHECKING:
-    from rayfbnn.spec import RunSpec
 
 MEASURES = {
     LOG_RSS: "log RSS",

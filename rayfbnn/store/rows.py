@@ -56,7 +56,6 @@ def check_follows(root: Place, header: Header, batch: int, block: Block, progres
 
 
 def _block_problem(record: Record, header: Header) -> str:
-    """Return why the record of a block is impossible, or ""; segments are not looked at."""
     if record.segment is not None:
         return ""
     if record.chunks:
@@ -67,7 +66,6 @@ def _block_problem(record: Record, header: Header) -> str:
 
 
 def _progress_problem(record: Record, before: BatchProgress, header: Header) -> str:
-    """Return the problem with the numbers of iterations and draws, or ""."""
     is_warmup = record.section == "warmup"
     first, planned = (
         (before.warmup_draws, header.n_warmup_draws) if is_warmup else (before.draws, header.n_draws)
@@ -93,7 +91,6 @@ def _progress_problem(record: Record, before: BatchProgress, header: Header) -> 
 
 
 def _chunks_problem(record: Record, header: Header, plans: Mapping[str, ArrayPlan]) -> str:
-    """Return the problem with the chunk files of a segment, or ""."""
     if record.segment is None:
         return ""
     size = header.draws_per_chunk

@@ -22,7 +22,8 @@ from rayfbnn.store import creation, locking
 from rayfbnn.store.appending import append, gather
 from rayfbnn.store.catalogue import Kind, StateShapes
 from rayfbnn.store.creation import new_header
-from rayfbnn.store.locking import VerdictLog, locked
+from rayfbnn.store.documents import VerdictDocument
+from rayfbnn.store.locking import locked
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import (
     SECONDS,
@@ -30,9 +31,11 @@ from rayfbnn.store.records import (
     Block,
     Record,
     RunUpdates,
+    SealedLog,
     VerifyReport,
 )
 from rayfbnn.store.repair import repair
+from rayfbnn.store.root import verdict_log
 from rayfbnn.store.rounds import word_of_run
 from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.places import Place, place_of
@@ -179,9 +182,9 @@ class Store(OpenStore):
         return self.header.n_batches
 
     @property
-    def verdicts(self) -> VerdictLog:
+    def verdicts(self) -> SealedLog[VerdictDocument]:
         """The verdicts on a run that was extended until it was ok."""
-        return VerdictLog(self.fs, self.path, self.root.identity)
+        return verdict_log(self.fs, self.path, self.root.identity)
 
     def progress(self, batch: int) -> BatchProgress:
         """Return the progress of a batch. This reads at most one folder and two small files."""
@@ -353,7 +356,6 @@ def stepsizes_of_draws(store: Store, chains: slice, draws: slice) -> Array:
 
 
 def _rows(seed: int, chains: slice, iterations: Array) -> Streams:
-    """Return streams with a row for each chain and iteration, chain after chain."""
     numbers = np.arange(chains.start, chains.stop, dtype=np.uint64)
     return _Rows(
         seed,

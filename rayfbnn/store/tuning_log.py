@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.mcmc.automatic import Measured, first_settings, lengths, settings_after, with_steps
 from rayfbnn.mcmc.operation import AUTO, Settings, Tunable, Tuning, automatic
-from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING
-from rayfbnn.store.documents import TuningDocument, as_document
+from rayfbnn.store.catalogue import COMMITS, TUNING
+from rayfbnn.store.documents import TuningDocument
 from rayfbnn.store.known import Seen
 from rayfbnn.store.log import CommitLog
-from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
+from rayfbnn.store.records import Record, SealedLog, set_aside
 from rayfbnn.store.rounds import (
     LadderRound,
     Round,
     adapting_round,
+    added,
     as_lists,
-    ladder_body,
     ladder_from,
-    measured_from,
+    measurements_from,
     measurements_problem,
     n_finished,
     n_rounds,
@@ -49,12 +49,10 @@ class RoundRecord:
     """The measurements of a round, and the settings that follow from them.
 
     measured, settings  by operation, in the order of Round.operations; the settings apply after the round
-    digest              of the file
     """
 
     measured: Mapping[Tunable, Measured]
     settings: Mapping[Tunable, Settings]
-    digest: str
 
     def mean_acceptance(self, operation: Tunable) -> float:
         """Return the mean acceptance over all trajectories of the round, at the longest measured length."""
@@ -68,7 +66,17 @@ class TuningLog:
     def __init__(
         self, fs: Storage, root: Place, store: str, spec: RunSpec, n_batches: int, commits: CommitLog
     ) -> None:
-        self._fs, self._root, self._store, self._spec = fs, root, store, spec
+        self._fs, self._root, self._spec = fs, root, spec
+        commits_folder, owner = root / COMMITS, ("store", store)
+        self.log = SealedLog(
+            fs,
+            commits_folder / TUNING,
+            commits_folder,
+            TuningDocument,
+            "a record of tuning",
+            owner,
+            number="round",
+        )
         self._commits = commits
         self._n_batches = n_batches
         self._cache: dict[int, tuple[TuningDocument, RoundRecord | LadderRound]] = {}
@@ -85,14 +93,9 @@ class TuningLog:
         """The first iteration in which the levels of ladders are annealed."""
         return next(one.last for one in self.rounds if one.of == "starts") + 1
 
-    @property
-    def folder(self) -> Place:
-        """Folder of the records."""
-        return self._root / COMMITS / TUNING
-
     def file(self, number: int) -> Place:
         """Return the file of the record of a round."""
-        return self.folder / f"{number:06d}.json"
+        return self.log.file(number)
 
     def at(self, iteration: int) -> Tuning:
         """Return the settings of automatic operations in an iteration; StoreCorruptError if unknown."""
@@ -105,9 +108,8 @@ class TuningLog:
 
         A missing record is computed again when the run goes on.
         """
-        names = set(self._fs.listdir(self.folder)) if self._fs.exists(self.folder) else set()
-        finished = range(n_finished(self.rounds, iteration))
-        self._fs.each(self._document, [number for number in finished if self.file(number).name in names])
+        finished = n_finished(self.rounds, iteration)
+        self._fs.each(self._document, [number for number in self.log.numbers() if number < finished])
 
     def latest(self) -> tuple[int, Mapping[Tunable, Settings]]:
         """Return the number of rounds that have a record, and the settings of each operation after them."""
@@ -119,8 +121,7 @@ class TuningLog:
 
     def latest_ladder_rounds(self) -> list[LadderRound]:
         """Return the records of the rounds of ladders that there are so far, in order."""
-        known = self.rounds[: self.latest()[0]]
-        return [self.read_ladder(one.number) for one in known if one.of != "operations"]
+        return self._ladder_rounds(self.latest()[0])
 
     def _is_there(self, number: int) -> bool:
         """Return True if a round has a record; a record that was seen once is not looked for again."""
@@ -129,7 +130,6 @@ class TuningLog:
         return number in self._seen
 
     def _settings(self, n_finished: int) -> dict[Tunable, Settings]:
-        """Return the settings after `n_finished` rounds."""
         settings = {op: first_settings(op) for tuning_round in self.rounds for op in tuning_round.operations}
         # A record holds only the operations of its round; others are in records of earlier phases.
         last = {
@@ -153,20 +153,19 @@ class TuningLog:
 
     def ladder_rounds(self, iteration: int) -> list[LadderRound]:
         """Return the records of the rounds of ladders that end before an iteration, in order."""
-        finished = self.rounds[: n_finished(self.rounds, iteration)]
-        return [self.read_ladder(one.number) for one in finished if one.of != "operations"]
+        return self._ladder_rounds(n_finished(self.rounds, iteration))
+
+    def _ladder_rounds(self, n: int) -> list[LadderRound]:
+        return [self.read_ladder(one.number) for one in self.rounds[:n] if one.of != "operations"]
 
     def _document(self, number: int) -> tuple[TuningDocument, RoundRecord | LadderRound]:
         """Read one record, and return it as a document and parsed; neither is read again."""
         if number not in self._cache:
             path = self.file(number)
             try:
-                raw = unseal(self._fs.read(path), path)
+                parsed = self.log.read(number)
             except FileNotFoundError:
                 raise StoreCorruptError(f"{path}: missing: the settings found in round {number}") from None
-            parsed = as_document(TuningDocument, raw, path, "a record of tuning")
-            if (parsed.store, parsed.round) != (self._store, number):
-                raise StoreCorruptError(f"{path}: belongs to another store or round")
             problem = self._problem(parsed.model_dump(), self.rounds[number])
             if problem:
                 raise StoreCorruptError(f"{path}: damaged: {problem}")
@@ -199,12 +198,8 @@ class TuningLog:
 
     def publish(self, number: int) -> None:
         """Publish the record of a round that every batch has committed, durably, unless it exists."""
-        if self._is_there(number):
-            return
-        content = self.content(number)
-        self._fs.mkdir(self.folder)
-        self._fs.fsync_dir(self.folder.parent)
-        self._fs.write_exclusive(self.file(number), content)
+        if not self._is_there(number):
+            self.log.put(number, self._body(number))
 
     def check(self, number: int) -> None:
         """Raise StoreCorruptError if a record does not follow from the commits of the batches.
@@ -236,19 +231,19 @@ class TuningLog:
         """Move a record aside, if there is one; `publish` computes it again."""
         self._cache.pop(number, None)
         self._seen.discard(number)
-        if self._fs.exists(self.file(number)):
-            aside = self._root / COMMITS / DISCARDED
-            self._fs.mkdir(aside)
-            taken = len(self._fs.listdir(aside))
-            kept = aside / f"{taken:04d}-tuning-{number:06d}.json"
-            self._fs.rename_new(self.file(number), kept, below=self._root)
+        if self._fs.exists(file := self.file(number)):
+            set_aside(self._fs, self._root, file, f"tuning-{file.name}")
 
     def content(self, number: int) -> bytes:
         """Compute the content of a record from the commits; StoreError if a batch lacks some of them."""
+        return self.log.content(number, self._body(number))
+
+    def _body(self, number: int) -> dict[str, Any]:
         tuning_round = self.rounds[number]
         try:
             is_of_operations = tuning_round.of == "operations"
-            body = self._body(tuning_round) if is_of_operations else self._body_of_ladders(tuning_round)
+            make = self._body_of_operations if is_of_operations else self._body_of_ladders
+            body = make(tuning_round)
             problem = self._problem(as_lists({"ladder": None, **body}), tuning_round)
             if problem:
                 raise ValueError(problem)
@@ -256,18 +251,13 @@ class TuningLog:
             raise StoreCorruptError(
                 f"{self._root}: the measurements of round {number} of the tuning give no settings ({exc})"
             ) from exc
-        return seal(
-            {
-                "store": self._store,
-                "round": number,
-                "iterations": [tuning_round.first, tuning_round.last],
-                "previous": self._document(number - 1)[0].seal if number else "",
-                **body,
-                SEAL: NO_SEAL,
-            }
-        )
+        return {
+            "iterations": [tuning_round.first, tuning_round.last],
+            "previous": self._document(number - 1)[0].seal if number else "",
+            **body,
+        }
 
-    def _body(self, tuning_round: Round) -> dict[str, Any]:
+    def _body_of_operations(self, tuning_round: Round) -> dict[str, Any]:
         """Return the measurements of automatic operations in a round, and their settings after it."""
         measured = self._measured(tuning_round)
         entries = []
@@ -291,10 +281,9 @@ class TuningLog:
 
     def _body_of_ladders(self, tuning_round: Round) -> dict[str, Any]:
         """Return the measurements of all ladders in a round, and their settings after it."""
-        seen, spec = self._commits.look(range(self._n_batches)), self._spec
+        spec = self._spec
         documents = [  # blocks are read from the last to the first
-            [record.tuning[0] for record in reversed(self._blocks(tuning_round, batch, seen.get(batch)))]
-            for batch in range(self._n_batches)
+            [record.tuning[0] for record in reversed(blocks)] for blocks in self._blocks(tuning_round)
         ]
         if tuning_round.of == "starts":
             settings = self._settings(tuning_round.number)
@@ -303,22 +292,22 @@ class TuningLog:
         else:
             number = sum(one.of == "ladders" for one in self.rounds[: tuning_round.number])
             record = adapting_round(spec, number, documents)
-        return {"operations": [], "ladder": ladder_body(record)}
+        return {"operations": [], "ladder": to_document(record)}
 
     def _measured(self, tuning_round: Round) -> dict[Tunable, Measured]:
         """Return the sums of the measurements in a round over all batches and their blocks."""
-        seen = self._commits.look(range(self._n_batches))
-        blocks = [
-            record
-            for batch in range(self._n_batches)
-            for record in self._blocks(tuning_round, batch, seen.get(batch))
-        ]
+        blocks = list(chain.from_iterable(self._blocks(tuning_round)))
         return {
-            operation: reduce(Measured.__add__, (measured_from(record.tuning[place]) for record in blocks))
+            operation: added(record.tuning[place] for record in blocks)
             for place, operation in enumerate(tuning_round.operations)
         }
 
-    def _blocks(self, tuning_round: Round, batch: int, seen: Seen | None) -> list[Record]:
+    def _blocks(self, tuning_round: Round) -> list[list[Record]]:
+        """Return the records of each batch's blocks in a round; StoreError if a batch lacks some of them."""
+        seen = self._commits.look(range(self._n_batches))
+        return [self._blocks_of(tuning_round, batch, seen.get(batch)) for batch in range(self._n_batches)]
+
+    def _blocks_of(self, tuning_round: Round, batch: int, seen: Seen | None) -> list[Record]:
         """Return a batch's records of the blocks in a round; StoreError unless they cover it.
 
         seen  as in CommitLog.records
@@ -343,16 +332,15 @@ class TuningLog:
     def _parse(self, parsed: TuningDocument, number: int) -> RoundRecord:
         path, tuning_round = self.file(number), self.rounds[number]
         pairs = list(zip(tuning_round.operations, parsed.operations, strict=True))
-        measured = {operation: measured_from(entry.measured.model_dump()) for operation, entry in pairs}
+        measured = {operation: measurements_from(entry.measured.model_dump()) for operation, entry in pairs}
         settings = {operation: _settings_from(entry.settings.model_dump()) for operation, entry in pairs}
         for operation in tuning_round.operations:
             if not _is_possible(operation, measured[operation], settings[operation]):
                 raise StoreCorruptError(f"{path}: has settings that tuning cannot give {operation.op}")
-        return RoundRecord(measured, settings, parsed.seal)
+        return RoundRecord(measured, settings)
 
 
 def _is_possible(operation: Tunable, measured: Measured, settings: Settings) -> bool:
-    """Return True if the operation may have these settings after this round."""
     n_scales = len(measured.slopes) if operation.scaling == AUTO else 0
     return (
         settings.steps in lengths(operation)

@@ -14,10 +14,10 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_index, chunk_rows
 from rayfbnn.store.hierarchy import METADATA, Hierarchy, array_metadata
-from rayfbnn.store.locking import VerdictLog, read_holder
+from rayfbnn.store.locking import read_holder
 from rayfbnn.store.log import CommitLog
 from rayfbnn.store.opened import commit_log
-from rayfbnn.store.records import BatchProgress, Problem, Record, VerifyReport
+from rayfbnn.store.records import BatchProgress, Problem, Record, VerifyReport, check_head
 from rayfbnn.store.root import (
     HOLDER,
     Root,
@@ -25,13 +25,14 @@ from rayfbnn.store.root import (
     check_fixed_chunks,
     check_layout,
     draw_chunks,
-    extension_files,
+    extension_log,
     metadata_files,
     read_fixed,
     read_metadata_file,
     read_root,
     read_sealed,
     root_document,
+    verdict_log,
 )
 from rayfbnn.store.rows import ADVICE, check_record
 from rayfbnn.store.storage import storage_of
@@ -74,7 +75,8 @@ class _Verification:
         self._check(self.path / COMMITS, partial(self.fs.check_folders, [self.path / COMMITS]), is_file=False)
         if self.problems:
             return
-        for path in (self.path / METADATA, *extension_files(self.fs, self.path)):
+        extensions = extension_log(self.fs, self.path, "")
+        for path in (self.path / METADATA, *map(extensions.file, extensions.numbers())):
             self._check(path, partial(read_sealed, self.fs, path))
         if self.problems:
             return
@@ -99,9 +101,9 @@ class _Verification:
             if len(self.problems) > _MOST_PROBLEMS:  # a store may claim to have a million batches
                 return
         self._check_tuning(commits)
-        verdicts = VerdictLog(self.fs, self.path, self.root.identity)
-        for path in verdicts.files():
-            self._check(path, partial(verdicts.read, path))
+        verdicts = verdict_log(self.fs, self.path, self.root.identity)
+        for number in verdicts.numbers():
+            self._check(verdicts.file(number), partial(verdicts.read, number))
 
     def _check_layout(self, root: Root) -> None:
         check_layout(self.fs, self.path, self.plans)
@@ -153,7 +155,7 @@ class _Verification:
                 reason = f"does not follow the commit of block {first_block - 1} of batch {batch}"
                 self._add(path, StoreCorruptError(reason), batch, first_block)
             if head is not None:
-                self._check(path, partial(head.check, record, path), batch, first_block)
+                self._check(path, partial(check_head, head, record, path), batch, first_block)
             expected, previous = record.block + 1, record.last_digest
             is_consistent = self._is_consistent(record, before or _progress_before(record), path)
             before = record.progress
@@ -253,7 +255,6 @@ class _Verification:
 
 
 def _digest(values: Array) -> str:
-    """Return the SHA-256 of the values, little-endian, in C order."""
     return hashlib.sha256(
         np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
     ).hexdigest()
@@ -271,7 +272,6 @@ def _progress_before(record: Record) -> BatchProgress:
 
 
 def _attempt(check: Callable[[], Value]) -> tuple[Value | None, StoreError | None]:
-    """Return the result and the error of one attempt, one of them None."""
     try:
         return check(), None
     except FileNotFoundError:

@@ -34,7 +34,7 @@ from rayfbnn.study.plan import (
     numbered_seeds,
 )
 from rayfbnn.study.rule import Judged, Rule, judge, reasons
-from rayfbnn.study.sealed import MOST_MEMBERS, AdditionDocument, LookDocument, RecordLog
+from rayfbnn.study.sealed import MOST_MEMBERS, AdditionDocument, LookDocument, Numbered, RecordLog
 
 _ADDITIONS, _LOOKS = "additions", "looks"
 _OURS = (FILE, FOLDER, FAILURES, _ADDITIONS, _LOOKS)
@@ -48,7 +48,7 @@ class StudyFiles:
         self.place, self.plan = place, plan
         self._storage = storage_of(place)
         self.members = Members(self._storage, place, plan)
-        self._additions = RecordLog(self._storage, place, [_ADDITIONS], plan.identity, AdditionDocument)
+        self._additions = self._log(AdditionDocument, place / _ADDITIONS)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -119,8 +119,11 @@ class StudyFiles:
         return [Look.from_document(document) for document in self._look_log(configuration).all()]
 
     def _look_log(self, configuration: int) -> RecordLog[LookDocument]:
-        folders = [_LOOKS, _folder_of_looks(configuration)]
-        return RecordLog(self._storage, self.place, folders, self.plan.identity, LookDocument)
+        return self._log(LookDocument, self.place / _LOOKS / _folder_of_looks(configuration))
+
+    def _log(self, model: type[Numbered], folder: Place) -> RecordLog[Numbered]:
+        owner = ("study", self.plan.identity)
+        return RecordLog(self._storage, folder, self.place, model, "a record of a study", owner)
 
     @property
     def is_complete(self) -> bool:

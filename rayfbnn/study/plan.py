@@ -23,9 +23,9 @@ from rayfbnn.errors import (
 )
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec, differences
-from rayfbnn.store.documents import as_document
+from rayfbnn.store.documents import as_document, parse_json
 from rayfbnn.store.locking import lock_of
-from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
+from rayfbnn.store.records import NO_SEAL, SEAL, seal, seal_of, unsealed
 from rayfbnn.store.storage.building import hidden_name
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
@@ -121,7 +121,8 @@ class StudyPlan:
             raw = storage.read(place)
         except FileNotFoundError:
             raise StoreMissingError(f"{folder}: is not a study: it has no {FILE}") from None
-        document = unseal(raw, place)
+        seal_of(raw, place)
+        document = parse_json(raw, place)
         version = document.get("format_version")
         if version == _ONE_HASH:
             document = _with_hash_of_each(document)
@@ -349,10 +350,9 @@ class Members:
         """Return the reason that a member cannot be sampled, or None if none is known."""
         place = self._folder / FAILURES / f"{member.name}.json"
         try:
-            content = unseal(self._storage.read(place), place)
+            document = unsealed(FailureDocument, self._storage.read(place), place, "a record of a failure")
         except FileNotFoundError:
             return None
-        document = as_document(FailureDocument, content, place, "a record of a failure")
         if (document.study, document.member) != (self._plan.identity, member.name):
             raise StoreCorruptError(f"{place}: this record is about another member or another study")
         return document.reason

@@ -16,7 +16,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
 from rayfbnn.run.resuming import set_length
 from rayfbnn.spec.defaults import FIRST_ITERATIONS
-from rayfbnn.store.locking import RoundVerdict
+from rayfbnn.store.documents import RoundVerdict
 from rayfbnn.store.store import Store, word_for_chains
 from rayfbnn.verbs.arguments import check_decisive
 
@@ -135,7 +135,7 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
             affordable = int((deadline - now) / seconds) if is_bounded else _UNLIMITED
             following = _following(store, until, diagnosis, length, affordable=affordable)
             verdict = _record(length, store, until, diagnosis, now - started, following)
-            store.verdicts.append(verdict)
+            store.verdicts.append(verdict.model_dump())
             if options.progress:
                 say(_line(number, verdict, store, diagnosis))
             if following is None:
@@ -167,9 +167,16 @@ def _first_length(store: Store, until: Until) -> int:
     if not verdicts:
         none = "no draws"
         first = RoundVerdict(
-            length, 0, until.decisive, none, none, ok=False, seconds=0, next_iterations=length
+            iterations=length,
+            draws=0,
+            decisive=until.decisive,
+            predictions=none,
+            hyperparameters=none,
+            ok=False,
+            seconds=0,
+            next_iterations=length,
         )
-        store.verdicts.append(first)
+        store.verdicts.append(first.model_dump())
     return length
 
 

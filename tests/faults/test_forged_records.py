@@ -7,13 +7,10 @@ the full product.
 
 from __future__ import annotations
 
-import os
-import resource
 import shutil
-import signal
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,7 @@ from rayfbnn.errors import RayFBNNError
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import RunOptions, run_rounds, unfinished_batches
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.locking import HOLDER, RoundVerdict
+from rayfbnn.store.locking import HOLDER
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
@@ -43,6 +40,7 @@ from tests.support.store.forgeries import (
     kinds_in,
     records,
 )
+from tests.support.store.forging import VERDICT, limited
 from tests.support.store.ladder_runs import SETTINGS, ladder_spec
 
 _AUTOMATIC = {"op": "hybrid", "steps": "auto", "stepsize": "auto", "scaling": "auto"}
@@ -101,7 +99,7 @@ def _tuned(path: Path, folder: Path) -> None:
     _sampled(path, spec)
     store = Store.open(path)
     with store.lock():
-        store.verdicts.append(RoundVerdict(5, 5, "all", "converged", "not converged", False, 1.5, 7))
+        store.verdicts.append(VERDICT)
         store.extend(store.spec.with_iterations(7), 7)
     (path / "commits" / HOLDER).write_bytes(seal({"host": "elsewhere", "pid": 7, SEAL: NO_SEAL}))
 
@@ -163,10 +161,7 @@ def make_study(path: Path, folder: Path) -> None:
     study.add([4])
 
 
-MOST_MEMORY = 2**30  # bytes beyond those that the process had
-MOST_SECONDS = 10  # of the processor's time, for each verb
 MOST_CHARACTERS = 21_000  # of a message
-MOST_WAITING = 600  # seconds by the clock; other programs may be at work
 _STEPS = 6  # of progress, before a resumed run is asked to stop
 CASES = "x1,x2,colour,size,y,class,count,time\n.1,.2,red,1,.5,a,2,1.5\n-.3,1,blue,2,.1,b,0,.3\n"  # new.csv
 
@@ -225,47 +220,27 @@ STUDY_VERBS: dict[str, Callable[[Path], object]] = {
 
 def harm(path: Path, verbs: Mapping[str, Callable[[Path], object]]) -> str:
     """Use a store or study with verbs in a child process, and return the harm that came to it, or ""."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        with os.fdopen(writing, "wb") as pipe:
-            _in_child(path, verbs, pipe.fileno())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        *used, last = pipe.read().decode(errors="replace").split("\0")
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        how = "takes too long" if number in (signal.SIGALRM, signal.SIGPROF) else f"dies of signal {number}"
-        return f"{used[-1] if used else ''}: {how}"
-    return last
+    said = limited(lambda: _used(path, verbs))
+    return "" if said[-1] == _HARMLESS else ": ".join(said[-2:])
 
 
-def _in_child(path: Path, verbs: Mapping[str, Callable[[Path], object]], pipe: int) -> None:
-    for descriptor in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
-    for number in (signal.SIGALRM, signal.SIGPROF):
-        signal.signal(number, signal.SIG_DFL)
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + MOST_MEMORY,) * 2)
+def _used(path: Path, verbs: Mapping[str, Callable[[Path], object]]) -> Iterator[str]:
     warnings.simplefilter("ignore")
     for name, use in verbs.items():
-        os.write(pipe, name.encode() + b"\0")
-        signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
-        signal.setitimer(signal.ITIMER_REAL, MOST_WAITING)
+        yield name
         try:
             use(path)
         except RayFBNNError as exc:
             if len(str(exc)) > MOST_CHARACTERS:
-                os.write(pipe, f"{name}: a message of {len(str(exc))} characters: {str(exc)[:300]}".encode())
+                yield f"a message of {len(str(exc))} characters: {str(exc)[:300]}"
                 return
         except BaseException:
-            os.write(pipe, f"{name}: {''.join(traceback.format_exc())[-3500:]}".encode())
+            yield "".join(traceback.format_exc())[-3500:]
             return
+    yield _HARMLESS
 
 
+_HARMLESS = "no harm"
 QUICK = ("plain", "bbb", "tuned", "ladder", "ladder of powers", "study")  # have every kind of record
 NO_ANSWER = {
     "evidence": QUICK,

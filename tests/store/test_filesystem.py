@@ -17,13 +17,6 @@ from rayfbnn.store.storage.system_calls import SystemCalls
 FS = FileSystem()
 
 
-def test_an_atomic_write_replaces_the_content_and_leaves_nothing_else(tmp_path: Path) -> None:
-    for content in (b"old", b"", b"new" * 100_000):
-        FS.write_atomic(tmp_path / "file", content)
-        assert FS.read(tmp_path / "file") == content
-        assert FS.listdir(tmp_path) == ["file"]
-
-
 def test_a_failed_atomic_write_leaves_the_old_content_and_nothing_else(tmp_path: Path) -> None:
     class Full(SystemCalls):
         def fsync(self, descriptor: int) -> None:
@@ -33,13 +26,6 @@ def test_a_failed_atomic_write_leaves_the_old_content_and_nothing_else(tmp_path:
     with pytest.raises(StoreFullError, match=str(tmp_path / "file")):
         FileSystem(Full()).write_atomic(tmp_path / "file", b"new")
     assert FS.read(tmp_path / "file") == b"old"
-    assert FS.listdir(tmp_path) == ["file"]
-
-
-def test_an_exclusive_write_never_replaces(tmp_path: Path) -> None:
-    assert FS.write_exclusive(tmp_path / "file", b"first")
-    assert not FS.write_exclusive(tmp_path / "file", b"second")
-    assert FS.read(tmp_path / "file") == b"first"
     assert FS.listdir(tmp_path) == ["file"]
 
 

@@ -412,7 +412,7 @@ def test_a_record_under_the_name_of_another_is_an_error(copy_of_complete: Study)
     looks = Path(str(copy_of_complete.place)) / "looks" / "c0000"
     count = len(list(looks.iterdir()))
     shutil.copy(looks / "000001.json", looks / f"{count + 1:06d}.json")
-    with pytest.raises(StoreCorruptError, match="its number differs from its name"):
+    with pytest.raises(StoreCorruptError, match="belongs to another study or has another number"):
         copy_of_complete.looks()
 
 

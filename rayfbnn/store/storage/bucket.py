@@ -83,7 +83,6 @@ def _status(text: str) -> int | None:
 
 
 def _may_pass(status: int, code: str, text: str) -> bool:
-    """Return True if a server that answers so may answer otherwise later."""
     if status == HTTPStatus.BAD_REQUEST:  # the answer to HEAD has no code; other requests will tell
         return code == "RequestTimeout" or (not code and "performing HEAD" in text)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -203,7 +203,6 @@ class Building:
         return StoreError(f"{self.path}: was replaced while the store was made; look at it, and try again")
 
     def _has_name(self, folder: int) -> bool:
-        """Return True if the name belongs to an open folder."""
         return self._calls.is_same(folder, self._name, self._parent)
 
     def _open_folder(self, descriptors: ExitStack) -> int:

@@ -74,10 +74,6 @@ class ObjectStorage:
             return ObjectStorage(Bucket.from_place(place))
 
     def read(self, place: Place, *, at_most: int = MOST_BYTES) -> bytes:
-        """Return the content of an object; FileNotFoundError if there is none.
-
-        StoreCorruptError, before anything is read, if it has more than `at_most` bytes.
-        """
         root = None if self._creation is None else self._creation.root
         if root is not None and place == root[0]:
             return root[1]
@@ -88,7 +84,6 @@ class ObjectStorage:
                 raise StoreCorruptError(f"{place}: damaged: {exc}") from None
 
     def read_start(self, place: Place, n_bytes: int) -> bytes:
-        """Return the first bytes of an object; FileNotFoundError if there is none."""
         with _translated("read", place):
             return self._bucket.get_start(_key(place), n_bytes)
 
@@ -103,7 +98,6 @@ class ObjectStorage:
         """Do nothing: keys lead nowhere else."""
 
     def listdir(self, place: Place) -> list[str]:
-        """Return the names one level below a place, in order; there may be none."""
         with _translated("list", place):
             return self._bucket.names(_key(place))
 
@@ -123,17 +117,14 @@ class ObjectStorage:
         return {place: sorted(names[_key(place)]) for place in places}
 
     def sizes(self, place: Place) -> dict[str, int]:
-        """Return the sizes of the objects one level below a place by their names; there may be none."""
         with _translated("list", place):
             return self._bucket.sizes(_key(place))
 
     def exists(self, place: Place) -> bool:
-        """Return True if there is an object with this key, or below it."""
         with _translated("look at", place):
             return self._bucket.exists(_key(place)) or bool(self._bucket.names(_key(place)))
 
     def modified(self, place: Place) -> float:
-        """Return the time when an object was put, in seconds since 1970, by the server's clock."""
         with _translated("read", place):
             return self._bucket.modified(_key(place))
 
@@ -144,7 +135,6 @@ class ObjectStorage:
         return is_store or (bool(keys) and _key(place / CREATING) not in keys)
 
     def free_bytes(self, place: Place) -> int:
-        """Return a number larger than any run, because a bucket has no limit."""
         return sys.maxsize
 
     def write_atomic(self, place: Place, data: bytes) -> None:
@@ -153,11 +143,9 @@ class ObjectStorage:
             self._replace(place, data, lambda existing: True)
 
     def replace(self, place: Place, data: bytes, old: bytes) -> bool:
-        """Replace an object with the content `old`; return False if it has another content."""
         return self._replace(place, data, lambda existing: existing == old)
 
     def write_exclusive(self, place: Place, data: bytes) -> bool:
-        """Put an object if there is none; return True if it was put, even if the answer was lost."""
         self._check_lease()
         if self._creation is not None:
             self._creation.written.add(_key(place))
@@ -175,7 +163,6 @@ class ObjectStorage:
                 raise
 
     def write_files(self, files: Mapping[Place, bytes]) -> None:
-        """Put several objects at once."""
         self._at_once((self.write_atomic, place, content) for place, content in files.items())
 
     def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> None:
@@ -187,7 +174,6 @@ class ObjectStorage:
         self._at_once((self._write_chunk, place, content, holds) for place, content in files.items())
 
     def unlink(self, place: Place, *, below: Place) -> None:
-        """Remove an object, if it exists; StoreBusyError if another process replaces it."""
         with _translated("remove", place), suppress(FileNotFoundError):
             self._remove(place, self._bucket.get(_key(place))[1])
 
@@ -248,7 +234,6 @@ class ObjectStorage:
             lease.release()
 
     def is_locked(self, place: Place) -> bool:
-        """Return True if a process holds the lease at `place`; repeated calls notice that it died."""
         with _translated("read", place):
             return self._leases_seen.is_held(_key(place))
 

@@ -42,10 +42,6 @@ class FileSystem:
         self._calls = SystemCalls() if calls is None else calls
 
     def read(self, place: Place, *, at_most: int = MOST_BYTES) -> bytes:
-        """Return the content of a file; FileNotFoundError if there is none.
-
-        StoreCorruptError if it has more than `at_most` bytes, or is a link, a pipe or a device.
-        """
         path = _local(place)
         with translated("read", place):
             size = self._again(lambda: self._calls.size(path))
@@ -54,21 +50,15 @@ class FileSystem:
             return self._again(lambda: self._calls.read(path))
 
     def read_start(self, place: Place, n_bytes: int) -> bytes:
-        """Return the first bytes of a file; FileNotFoundError if there is none.
-
-        StoreCorruptError if it is a link, a pipe or a device.
-        """
         path = _local(place)
         with translated("read", place):
             self._again(lambda: self._calls.size(path))  # raises an error unless it is a file
             return self._again(lambda: self._calls.read(path, n_bytes))
 
     def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Return the result of `read` for each item, one after the other."""
         return [read(item) for item in items]
 
     def check_folders(self, places: Iterable[Place]) -> None:
-        """Raise StoreCorruptError if one of the places exists but is not a folder, such as a link."""
         for place in places:
             if not self.is_directory(place) and self.exists(place):
                 raise StoreCorruptError(
@@ -76,18 +66,15 @@ class FileSystem:
                 )
 
     def check_files(self, places: Iterable[Place]) -> None:
-        """Raise StoreCorruptError if one of the places exists but is not a file, such as a link."""
         for place in places:
             if not self._calls.is_file(_local(place)) and self.exists(place):
                 raise StoreCorruptError(f"{place}: is not a file but a link, a pipe, a device or a folder")
 
     def listdir(self, place: Place) -> list[str]:
-        """Return the names in a folder, in order."""
         with translated("list", place):
             return sorted(self._again(lambda: self._calls.listdir(_local(place))))
 
     def listdirs(self, places: Collection[Place]) -> dict[Place, list[str]]:
-        """Return the names in each of some folders, in order; missing folders are left out."""
         names = {}
         for place in places:
             with suppress(FileNotFoundError):
@@ -95,7 +82,6 @@ class FileSystem:
         return names
 
     def sizes(self, place: Place) -> dict[str, int]:
-        """Return the sizes of the files in a folder by their names; {} for a missing folder."""
         sizes: dict[str, int] = {}
         with suppress(FileNotFoundError):
             for name in self.listdir(place):
@@ -121,12 +107,10 @@ class FileSystem:
             return self._calls.exists(_local(place))
 
     def modified(self, place: Place) -> float:
-        """Return the time when a file was written, in seconds since 1970."""
         with translated("read", place):
             return self._calls.modified(_local(place))
 
     def is_taken(self, place: Place) -> bool:
-        """Return True if there is anything with this name."""
         return self.exists(place)
 
     def is_directory(self, place: Place) -> bool:
@@ -135,12 +119,10 @@ class FileSystem:
             return self._calls.is_directory(_local(place))
 
     def free_bytes(self, place: Place) -> int:
-        """Return the number of bytes left for this user on the disk of a folder."""
         with translated("look at", place):
             return self._calls.free_bytes(_local(place))
 
     def mkdir(self, place: Place) -> None:
-        """Make a folder unless it exists; StoreCorruptError if a link or a file is there."""
         try:
             with translated("make", place):
                 self._calls.mkdir(_local(place))
@@ -148,18 +130,15 @@ class FileSystem:
             self.check_folders([place])
 
     def fsync_dir(self, place: Place) -> None:
-        """Make the names in a folder durable."""
         with translated("sync", place):
             self._calls.fsync_dir(_local(place))
 
     def unlink(self, place: Place, *, below: Place) -> None:
-        """Remove a file below a folder, if it exists."""
         path = _local(place)
         with translated("remove", place), suppress(FileNotFoundError), self._folder(path.parent, below) as at:
             self._calls.unlink(Path(path.name), at)
 
     def drop(self, place: Place, *, below: Place) -> None:
-        """Remove a file below a folder, if it exists."""
         self.unlink(place, below=below)
 
     @contextmanager
@@ -188,7 +167,6 @@ class FileSystem:
             self._or_remove(temporary, lambda: self._calls.replace(temporary, path))
 
     def replace(self, place: Place, data: bytes, old: bytes) -> bool:
-        """Replace a file with the content `old`; return False if it has another content."""
         is_old = self.read(place) == old
         if is_old:
             self.write_atomic(place, data)
@@ -209,7 +187,6 @@ class FileSystem:
             return is_new
 
     def write_files(self, files: Mapping[Place, bytes]) -> None:
-        """Write several files, each as `write_atomic` does."""
         for place, content in files.items():
             self.write_atomic(place, content)
 
@@ -220,7 +197,6 @@ class FileSystem:
             self.fsync_dir(folder)
 
     def rename_new(self, source: Place, destination: Place, *, below: Place) -> None:
-        """Move a file within a folder, durably; StoreExistsError if the new name is taken."""
         old, new = _local(source), _local(destination)
         with (
             translated("rename", destination),
@@ -234,7 +210,6 @@ class FileSystem:
                 self._calls.fsync(descriptor)
 
     def sweep(self, place: Place, *, below: Place) -> int:
-        """Remove half-written files that crashes left in a folder, and return their number."""
         with translated("remove", place), self._folder(place, below) as at:
             with translated("list", place):
                 names = sorted(self._again(lambda: self._calls.listdir(at)))
@@ -263,7 +238,6 @@ class FileSystem:
             self._calls.close(descriptor)
 
     def is_locked(self, place: Place) -> bool:
-        """Return True if a process holds the lock on the file `place`; False if there is no such file."""
         try:
             with translated("read", place):
                 return self._again(lambda: self._calls.is_locked(_local(place)))
@@ -282,13 +256,11 @@ class FileSystem:
 
     @contextmanager
     def creation(self, place: Place, lock: str, is_ours: IsOurs) -> Iterator[Place]:
-        """Return a context with a hidden folder next to `place`, which gets the name `place` at the end."""
         with Building(self._calls, _local(place), is_ours) as inside:
             self._probe(inside / PROBE)
             yield inside
 
     def write_root(self, place: Place, data: bytes) -> None:
-        """Write the root metadata of a new store, which nobody sees before the store is renamed."""
         self.write_atomic(place, data)
 
     def _probe(self, place: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_draw_has_the_measures_of_all_levels(undisturbed: Path) -> None:
     for name, shape in shapes.items():
         values = store.hierarchy.read(f"{LADDER}/{name}")
         assert values.shape == shape and np.isfinite(values).all()
-    assert store.hierarchy.read(f"{LADDER}/family").tolist() == ["chains", "prior"] * 2
+    assert store.datatree()[LADDER]["family"].values.tolist() == ["chains", "prior"] * 2
     # The last level is the posterior: its residuals are those of the draw before the exchange or after it.
     replicas = store.hierarchy.read(f"{LADDER}/replica")
     assert set(np.unique(replicas)) <= {0, 1, 2, 3} and len(np.unique(replicas)) > 1

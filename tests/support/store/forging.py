@@ -10,7 +10,7 @@ import signal
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,19 @@ from rayfbnn.store.store import Store
 from rayfbnn.store.verify import verify
 from tests.support.store.toy import contents, step
 
+VERDICT = {
+    "iterations": 5,
+    "draws": 5,
+    "decisive": "all",
+    "predictions": "converged",
+    "hyperparameters": "not converged",
+    "ok": False,
+    "seconds": 1.5,
+    "next_iterations": 7,
+}
 MOST_MEMORY = 2**30  # bytes beyond those that the process had
-MOST_SECONDS = 10  # of the processor's time, to which other programs add little
-MOST_WAITING = 60  # seconds by the clock
+MOST_SECONDS = 10  # of the processor's time, for each step; other programs add little to it
+MOST_WAITING = 600  # seconds by the clock; other programs may be at work
 
 
 def document(file: Path) -> dict[str, Any]:
@@ -94,26 +104,48 @@ def _chained(file: Path, identity: str, last: str, n_blocks: int) -> tuple[str, 
     return str(end), (block if isinstance(block, int) else n_blocks) + 1
 
 
-def outcome(store: Path) -> str:
-    """Return "refused" or "used", or the harm that came to a process that used the store.
+def limited(work: Callable[[], Iterator[str]]) -> list[str]:
+    """Return what `work` yields in a child process; at the end that it hangs, or dies, if it does.
 
-    It opens the store, reads all of it, resumes it, verifies it and plans its repair, within MOST_SECONDS,
-    MOST_WAITING and MOST_MEMORY, and may open and change nothing outside the store.
+    Each step has MOST_SECONDS and MOST_WAITING, and all together MOST_MEMORY.
     """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        os.write(writing, _in_child(store).encode()[:4000])
+        for descriptor in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+        for number in (signal.SIGALRM, signal.SIGPROF):
+            signal.signal(number, signal.SIG_DFL)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY,) * 2)
+        _set_timers()
+        for said in work():
+            os.write(writing, said.encode()[:4000] + b"\0")
+            _set_timers()
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read().decode()
+        said = pipe.read().decode(errors="replace").split("\0")[:-1]
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        return "hangs" if number in (signal.SIGALRM, signal.SIGPROF) else f"dies of {number}"
+        said.append("hangs" if number in (signal.SIGALRM, signal.SIGPROF) else f"dies of {number}")
     return said
+
+
+def _set_timers() -> None:
+    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, MOST_WAITING)
+
+
+def outcome(store: Path) -> str:
+    """Return "refused" or "used", or the harm that came to a process that used the store.
+
+    It opens the store, reads all of it, resumes it, verifies it and plans its repair, and may open and change
+    nothing outside the store.
+    """
+    return limited(lambda: _use(store))[-1]
 
 
 # The arguments of an event that are paths, each with that of the descriptor from which it is taken.
@@ -132,7 +164,7 @@ def _from_folder(descriptor: int) -> Path:
     return Path.cwd() if descriptor < 0 else Path(os.readlink(f"/proc/self/fd/{descriptor}"))
 
 
-def _in_child(store: Path) -> str:
+def _use(store: Path) -> Iterator[str]:
     outside: list[str] = []
     allowed = [str(store), *(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib"))]
     allowed += [sys.base_prefix, str(Path(__file__).parents[3]), "/proc/", "/sys/", "/etc/localtime"]
@@ -147,12 +179,6 @@ def _in_child(store: Path) -> str:
                 if not real.startswith(tuple(allowed)):
                     outside.append(f"{event} {real}")
 
-    for number in (signal.SIGALRM, signal.SIGPROF):
-        signal.signal(number, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, MOST_WAITING)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY,) * 2)
     sys.addaudithook(watch)
     is_refused = False
     for use in (_read, _load, _resume, verify, _plan_repair):
@@ -161,10 +187,12 @@ def _in_child(store: Path) -> str:
         except RayFBNNError:
             is_refused = True
         except BaseException:
-            return "traceback " + "".join(traceback.format_exc())[-3500:]
+            yield "traceback " + "".join(traceback.format_exc())[-3500:]
+            return
     if outside:
-        return f"leaves the store: {outside[0]}"
-    return "refused" if is_refused else "used"
+        yield f"leaves the store: {outside[0]}"
+    else:
+        yield "refused" if is_refused else "used"
 
 
 def _read(store: Path) -> None:

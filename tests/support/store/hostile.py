@@ -33,27 +33,18 @@ def _linked(name: str) -> Attack:
     return attack
 
 
-def _in_place(name: str, make: Callable[[Path], object]) -> Attack:
-    def attack(store: Path, outside: Path) -> None:
-        (store / name).unlink(missing_ok=True)
-        make(store / name)
-
-    return attack
-
-
 def _links() -> Iterator[tuple[str, Attack]]:
     for name in (
-        "posterior",
-        "posterior/io",
-        "constant_data/inputs",
-        "commits",
-        "commits/batch0000",
-        BLOCK,
-        SEGMENT,
-        "commits/batch0000/head.json",
-        "zarr.json",
-        "posterior/io/zarr.json",
-        CHUNK,
+        *(
+            "posterior",
+            "posterior/io",
+            "constant_data/inputs",
+            "commits",
+            "commits/batch0000",
+            BLOCK,
+            SEGMENT,
+        ),
+        *("commits/batch0000/head.json", "zarr.json", "posterior/io/zarr.json", CHUNK),
         "sample_stats/statistics/c.1.0.0",
     ):
         yield f"{name} is a link to the outside", _linked(name)
@@ -62,35 +53,28 @@ def _links() -> Iterator[tuple[str, Attack]]:
             f"commits/{name} is a link to the outside",
             lambda store, outside, name=name: (store / "commits" / name).symlink_to(outside),
         )
-    yield (
-        "commits/lock is a link to nothing",
-        _in_place("commits/lock", lambda path: path.symlink_to(path.parents[2] / "outside" / "made")),
-    )
-    yield (
-        "a batch's lock is a link to a file outside",
-        _in_place(
-            "commits/batch0000/lock", lambda path: path.symlink_to(path.parents[3] / "outside" / "secret.txt")
-        ),
-    )
-    yield (
-        "a chunk is a link to /dev/zero",
-        _in_place(CHUNK, lambda path: path.symlink_to("/dev/zero")),
-    )
-    for name in (CHUNK, "zarr.json", BLOCK, "commits/lock"):
-        yield f"{name} is a pipe", _in_place(name, os.mkfifo)
-    yield "the holder is a pipe", _in_place("commits/holder.json", os.mkfifo)
     half = "commits/batch0000/.000003.block.host-1-0.partial"
-    for kind, make in (
-        ("a link", lambda path: path.symlink_to(path.parents[3] / "outside" / "secret.txt")),
-        ("a folder", os.mkdir),
-        ("a pipe", os.mkfifo),
+    batch_lock = "commits/batch0000/lock"
+    for what, name, make in (
+        ("a link to nothing", "commits/lock", lambda path, outside: path.symlink_to(outside / "made")),
+        ("a link to a file", batch_lock, lambda path, outside: path.symlink_to(outside / "secret.txt")),
+        ("a link to /dev/zero", CHUNK, lambda path, outside: path.symlink_to("/dev/zero")),
+        ("a loop of links", CHUNK, lambda path, outside: path.symlink_to(path)),
+        ("a folder", CHUNK, _folder),
+        *(("a pipe", name, _pipe) for name in (CHUNK, "zarr.json", "commits/lock", "commits/holder.json")),
+        ("a link", half, lambda path, outside: path.symlink_to(outside / "secret.txt")),
+        ("a folder", half, _folder),
+        ("a pipe", half, _pipe),
     ):
-        yield f"a half-written file is {kind}", _in_place(half, make)
-    yield "a chunk is a folder", _in_place(CHUNK, os.mkdir)
-    yield (
-        "a chunk is a loop of links",
-        _in_place(CHUNK, lambda path: path.symlink_to(path)),
-    )
+        yield f"{name} is {what}", replaced(name, make)
+
+
+def _folder(path: Path, outside: Path) -> None:
+    path.mkdir()
+
+
+def _pipe(path: Path, outside: Path) -> None:
+    os.mkfifo(path)
 
 
 def _root(change: Callable[[dict[str, Any]], object]) -> Attack:
@@ -127,6 +111,9 @@ def _roots() -> Iterator[tuple[str, Attack]]:
         ("header.coordinate_chunk", 10**9),
         ("header.kind", "other"),
         ("header.kind", "prior"),
+        *(("header.draws_per_chunk", value) for value in (10**9, 0, None, 2)),
+        *(("header.cases_per_chunk", value) for value in (10**9, 0, None, 2)),
+        *(("header.draws_per_block", value) for value in (10**9, 0)),
         ("header", None),
         ("header", {}),
         ("spec", []),
@@ -243,21 +230,15 @@ def _arrays() -> Iterator[tuple[str, Attack]]:
 
 def _records() -> Iterator[tuple[str, Attack]]:
     for name, keys, value in (
+        *((name, *one) for name in (BLOCK, SEGMENT) for one in _OF_BOTH),
         (BLOCK, "batch", "0"),
         (BLOCK, "block", -1),
-        (BLOCK, "first_iteration", 10**15),
         (BLOCK, "n_iterations", 0),
-        (BLOCK, "n_draws", 10**7),
         (BLOCK, "n_draws", 1.5),
         (BLOCK, "n_draws", None),
         (BLOCK, "section", "other"),
-        (SEGMENT, "chunks", {"../../outside/c.0.0.0.0": DIGEST}),
-        (SEGMENT, "chunks", {"posterior/io/c.x.y.0.0": DIGEST}),
-        (SEGMENT, "chunks", {"posterior/io/c.0": DIGEST}),
-        (SEGMENT, "chunks", {"posterior/io/c.99999.0.0.0": DIGEST}),
-        (SEGMENT, "chunks", {"posterior/none/c.1.0.0.0": DIGEST}),
-        (SEGMENT, "chunks", {CHUNK: "short"}),
-        (SEGMENT, "chunks", [1, 2]),
+        (BLOCK, "chunks", {"posterior/io/c.0.0.0.0": DIGEST}),
+        (BLOCK, "segment", {"first_block": 2, "last": DIGEST}),
         (BLOCK, "state", {"../../outside/secret.txt": DIGEST}),
         (BLOCK, "state", None),
         (BLOCK, "progress", None),
@@ -270,6 +251,21 @@ def _records() -> Iterator[tuple[str, Attack]]:
         (BLOCK, "progress.last", {"n_accepted": 1e308, "diverged": 1e308}),
         (BLOCK, "tuning", [{"trajectories": 0}]),
         (BLOCK, "tuning", "text"),
+        (SEGMENT, "segment", None),
+        (SEGMENT, "block", 1),
+        (SEGMENT, "segment.first_block", 0),
+        (SEGMENT, "segment.first_block", 10**15),
+        (SEGMENT, "segment.more", 1),
+        *(
+            (SEGMENT, "chunks", {file: DIGEST})
+            for file in (
+                *("../../outside/c.0.0.0.0", "../outside/c.0", "posterior/io/c.x.y.0.0", "posterior/io/c.0"),
+                *("posterior/io/c.0.0.0.0", "posterior/io/c.99999.0.0.0", "posterior/none/c.1.0.0.0"),
+            )
+        ),
+        (SEGMENT, "chunks", {CHUNK: "short"}),
+        (SEGMENT, "chunks", [1, 2]),
+        (SEGMENT, "chunks", {}),
     ):
         kind = name.rpartition(".")[2]
         yield f"record of a {kind}: {keys} = {str(value)[:60]}", changed(name, _set(keys, value))
@@ -278,6 +274,21 @@ def _records() -> Iterator[tuple[str, Attack]]:
     yield "a verdict called x.json", _new("commits/verdicts/x.json")
     yield "an empty verdict", _new("commits/verdicts/000000.json")
     yield "a tuning record of a run without any", _new("commits/tuning/000000.json")
+
+
+_OF_BOTH: tuple[tuple[str, Any], ...] = (
+    ("n_draws", 10**6),
+    ("n_draws", 10**18),
+    ("n_draws", -1),
+    ("first_draw", 10**6),
+    ("first_iteration", 10**15),
+    ("section", None),
+    ("batch", 10**9),
+    ("block", 10**15),
+    ("state", {"state/position/c.0.0.0": DIGEST}),
+    ("n_iterations", 10**15),
+    ("also", 1),
+)
 
 
 def _listed(store: Path, outside: Path) -> None:
@@ -346,7 +357,6 @@ Attack = Callable[[Path, Path], object]  # changes a store, with a folder outsid
 
 BLOCK = "commits/batch0000/000002.block"
 SEGMENT = "commits/batch0001/000002.segment"
-HUGE = 10**18
 
 
 def parts(file: Path) -> tuple[dict[str, Any], bytes]:
@@ -390,15 +400,8 @@ def with_line(line: bytes) -> Attack:
 
 def replaced(name: str, make: Callable[[Path, Path], object]) -> Attack:
     def attack(store: Path, outside: Path) -> None:
-        (store / name).unlink()
+        (store / name).unlink(missing_ok=True)
         make(store / name, outside)
-
-    return attack
-
-
-def header(**values: Any) -> Attack:
-    def attack(store: Path, outside: Path) -> None:
-        forge(store / "zarr.json", lambda root: root["attributes"]["header"].update(values))
 
     return attack
 
@@ -415,38 +418,21 @@ def copied(source: str, to: str) -> Attack:
     return attack
 
 
-def _kinds(name: str) -> dict[str, Attack]:
-    kind = name.rpartition(".")[2]
-    return {
-        f"a {kind} that is a link to a file outside": replaced(
-            name, lambda path, outside: path.symlink_to(outside / "secret.txt")
-        ),
-        f"a {kind} that is a link to nothing": replaced(
-            name, lambda path, outside: path.symlink_to(outside / "new")
-        ),
-        f"a {kind} that is a link to /dev/zero": replaced(
-            name, lambda path, outside: path.symlink_to("/dev/zero")
-        ),
-        f"a {kind} that is a pipe": replaced(name, lambda path, outside: os.mkfifo(path)),
-        f"a {kind} that is a folder": replaced(name, lambda path, outside: path.mkdir()),
-        f"a {kind} of two gigabytes": replaced(name, lambda path, outside: _sparse(path, 2**31)),
-        f"an empty {kind}": replaced(name, lambda path, outside: path.touch()),
-        f"a {kind} without arrays": with_payload(name, lambda payload: b""),
-        f"a {kind} with more arrays": with_payload(name, lambda payload: payload + b"\0" * 1000),
-        f"a {kind} with fewer arrays": with_payload(name, lambda payload: payload[:-8]),
-        f"a {kind} with 10**6 draws": changed(name, lambda record: record.update(n_draws=10**6)),
-        f"a {kind} with 10**18 draws": changed(name, lambda record: record.update(n_draws=HUGE)),
-        f"a {kind} with -1 draws": changed(name, lambda record: record.update(n_draws=-1)),
-        f"a {kind} that begins at draw 10**6": changed(name, lambda record: record.update(first_draw=10**6)),
-        f"a {kind} without a section": changed(name, lambda record: record.update(section=None)),
-        f"a {kind} of batch 10**9": changed(name, lambda record: record.update(batch=10**9)),
-        f"a {kind} number 10**15": changed(name, lambda record: record.update(block=10**15)),
-        f"a {kind} with a state of files": changed(
-            name, lambda record: record.update(state={"state/position/c.0.0.0": "0" * 64})
-        ),
-        f"a {kind} with 10**15 iterations": changed(name, lambda record: record.update(n_iterations=10**15)),
-        f"a {kind} with another key": changed(name, lambda record: record.update(also=1)),
-    }
+def _kinds(name: str) -> Iterator[tuple[str, Attack]]:
+    """The file of a block or segment is something else, or has other arrays."""
+    for what, make in (
+        ("a link to a file outside", lambda path, outside: path.symlink_to(outside / "secret.txt")),
+        ("a link to nothing", lambda path, outside: path.symlink_to(outside / "new")),
+        ("a link to /dev/zero", lambda path, outside: path.symlink_to("/dev/zero")),
+        ("a pipe", _pipe),
+        ("a folder", _folder),
+        ("two gigabytes large", lambda path, outside: _sparse(path, 2**31)),
+        ("empty", lambda path, outside: path.touch()),
+    ):
+        yield f"{name} is {what}", replaced(name, make)
+    yield f"{name} has no arrays", with_payload(name, lambda payload: b"")
+    yield f"{name} has more arrays", with_payload(name, lambda payload: payload + b"\0" * 1000)
+    yield f"{name} has fewer arrays", with_payload(name, lambda payload: payload[:-8])
 
 
 def _sparse(path: Path, size: int) -> None:
@@ -455,50 +441,19 @@ def _sparse(path: Path, size: int) -> None:
 
 
 CORPUS: dict[str, Attack] = {
-    **_kinds(BLOCK),
-    **_kinds(SEGMENT),
-    "a record of 10**9 - 1 bytes": with_line(b"rayfbnn record, bytes: 999999999\n"),
-    "a record of no bytes": with_line(b"rayfbnn record, bytes: 000000000\n"),
-    "a record of -1 bytes": with_line(b"rayfbnn record, bytes: -00000001\n"),
-    "a record of bytes that are no number": with_line(b"rayfbnn record, bytes: 0000000x1\n"),
-    "a record of bytes in other digits": with_line("rayfbnn record, bytes: 00000000٣\n".encode()),
+    **dict(_kinds(BLOCK)),
+    **dict(_kinds(SEGMENT)),
+    **{
+        f"a record of {length} bytes": with_line(f"rayfbnn record, bytes: {length}\n".encode())
+        for length in ("999999999", "000000000", "-00000001", "0000000x1", "00000000٣")
+    },
     "a file without a first line": with_line(b""),
-    "a block that names chunks": changed(
-        BLOCK, lambda record: record.update(chunks={"posterior/io/c.0.0.0.0": "0" * 64})
-    ),
-    "a block that is a segment": changed(
-        BLOCK, lambda record: record.update(segment={"first_block": 2, "last": "0" * 64})
-    ),
-    "a segment that is a block": changed(SEGMENT, lambda record: record.pop("segment")),
-    "a segment that ends before it begins": changed(SEGMENT, lambda record: record.update(block=1)),
-    "a segment of 10**15 blocks": changed(SEGMENT, lambda record: record.update(block=10**15)),
-    "a segment from block 0 on": changed(SEGMENT, lambda record: record["segment"].update(first_block=0)),
-    "a segment of a block from 10**15 on": changed(
-        SEGMENT, lambda record: record["segment"].update(first_block=10**15)
-    ),
-    "a segment with another key": changed(SEGMENT, lambda record: record["segment"].update(more=1)),
-    "a segment without chunks": changed(SEGMENT, lambda record: record.update(chunks={})),
-    "a segment with chunks of another batch": changed(
-        SEGMENT, lambda record: record.update(chunks={"posterior/io/c.0.0.0.0": "0" * 64})
-    ),
-    "a segment with a path that leaves the store": changed(
-        SEGMENT, lambda record: record.update(chunks={"../outside/c.0": "0" * 64})
-    ),
     "a segment in place of the first block": copied(SEGMENT, "commits/batch0000/000000.segment"),
     "a block where a segment stands for it": copied(BLOCK, "commits/batch0001/000002.block"),
     "a segment within another": copied(SEGMENT, "commits/batch0001/000003.segment"),
     "30,000 empty blocks": many_names,
-    "chunks of 10**9 draws": header(draws_per_chunk=10**9),
-    "chunks of no draws": header(draws_per_chunk=0),
-    "chunks of unknown draws": header(draws_per_chunk=None),
-    "chunks of another number of draws": header(draws_per_chunk=2),
-    "chunks of 10**9 cases": header(cases_per_chunk=10**9),
-    "chunks of no cases": header(cases_per_chunk=0),
-    "chunks of unknown cases": header(cases_per_chunk=None),
-    "chunks of another number of cases": header(cases_per_chunk=2),
-    "10**12 cases": header(n_cases=10**12),
-    "10**12 cases in chunks of one": header(n_cases=10**12, cases_per_chunk=1),
+    "10**12 cases in chunks of one": _root(
+        lambda root: root["header"].update(n_cases=10**12, cases_per_chunk=1)
+    ),
     "a chunk of cases in another's place": copied("constant_data/inputs/c.0.0", "constant_data/inputs/c.1.0"),
-    "blocks of 10**9 draws": header(draws_per_block=10**9),
-    "blocks of no draws": header(draws_per_block=0),
 }

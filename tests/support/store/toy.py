@@ -12,7 +12,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, make_dataset
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
-from rayfbnn.store.catalogue import STATS
+from rayfbnn.store.catalogue import STATS, ArrayPlan
+from rayfbnn.store.hierarchy import array_metadata
 from rayfbnn.store.records import Block
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
@@ -182,3 +183,18 @@ def contents(store: Store) -> dict[str, bytes]:
 def opened(calls: SystemCalls, path: Path = PATH) -> Store:
     """The store as another process opens it."""
     return Store.open(path, fs=FileSystem(calls))
+
+
+def written_by_zarr(plan: ArrayPlan, values: Array) -> bytes:
+    """Return the first chunk file of an array that has these values at its start, as Zarr writes it."""
+    import zarr
+    from zarr.buffer import default_buffer_prototype
+    from zarr.storage import MemoryStore
+
+    files: dict[str, Any] = {"zarr.json": default_buffer_prototype().buffer.from_bytes(array_metadata(plan))}
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        array = zarr.open_array(MemoryStore(files), mode="r+", zarr_format=3)
+    assert isinstance(array, zarr.Array)
+    array[tuple(slice(n) for n in values.shape)] = values
+    content: bytes = files[plan.chunk_file().rpartition("/")[2]].to_bytes()
+    return content
