@@ -50,10 +50,46 @@ EXCHANGE_MUTANTS: dict[str, tuple[str, str, str]] = {
         "noise",
     ),
 }
-ENERGY_MUTANTS: dict[str, tuple[str, str]] = {
-    "sign of the energy at the top": ("m / 2 * xp.log((b", "-m / 2 * xp.log((b"),
-    "prior left out at the top": ("constant + m / 2 * xp.log((b", "constant + m / 2 * xp.log((0 * b"),
-    "a factor left out at the top": ("m / 2 * xp.log((b", "xp.log((b"),
+NOISE_MUTANTS: dict[str, tuple[str, str, str, str]] = {
+    "density of the proposal left out": (
+        "energy_of",
+        "(proposal.log_density(u) - joint.log_density(u))",
+        "(0 * proposal.log_density(u) - joint.log_density(u))",
+        "t noise",
+    ),
+    "wrong sign of the energy at the top": (
+        "energy_of",
+        "(proposal.log_density(u) - joint.log_density(u))",
+        "(joint.log_density(u) - proposal.log_density(u))",
+        "t noise",
+    ),
+    "a factor left out": ("Joint", "(self.b * xp.log1p(", "(xp.log1p(", "t noise"),
+    "prior left out": (
+        "Joint",
+        "log_gamma_density(tau, self.alpha, self.omega) + u",
+        "0 * log_gamma_density(tau, self.alpha, self.omega)",
+        "noise with two levels",
+    ),
+    "sign of the energy at the top": ("Squares", "m / 2 * xp.log((b", "-m / 2 * xp.log((b", "noise"),
+    "prior left out at the top": (
+        "Squares",
+        "constant + m / 2 * xp.log((b",
+        "constant + m / 2 * xp.log((0 * b",
+        "noise",
+    ),
+    "a factor left out at the top": ("Squares", "m / 2 * xp.log((b", "xp.log((b", "noise"),
+}
+PATH_MUTANTS = {
+    "noise that its level held kept at the top": (
+        "precisions[:, columns] = xp.where(is_below[",
+        "_ = xp.where(is_below[",
+        "noise",
+    ),
+    "targets drawn without the common precision": (
+        ", mean=precisions[:, columns])",
+        ")",
+        "noise with two levels",
+    ),
 }
 
 
@@ -65,15 +101,15 @@ def test_mutant_of_exchange_is_killed(name: str, monkeypatch: pytest.MonkeyPatch
     assert not _stays_exact(problem, name)
 
 
-@pytest.mark.parametrize("name", ENERGY_MUTANTS)
+@pytest.mark.parametrize("name", NOISE_MUTANTS)
 def test_mutant_of_energy_at_the_top_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = mutant(noise_ladder, ENERGY_MUTANTS[name])
-    monkeypatch.setattr(noise_ladder, "Squares", changed.Squares)
-    assert not _stays_exact("noise", name)
+    part, old, new, problem = NOISE_MUTANTS[name]
+    monkeypatch.setattr(noise_ladder, part, getattr(mutant(noise_ladder, (old, new)), part))
+    assert not _stays_exact(problem, name)
 
 
-def test_mutant_without_new_noise_at_the_top_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state that reaches the top would keep the precision that its level held."""
-    changed = mutant(noise_ladder, ("precisions[:, columns] = xp.where(is_below[", "_ = xp.where(is_below["))
-    monkeypatch.setattr(ladder_path, "NoisePath", changed.NoisePath)
-    assert not _stays_exact("noise", "noise not drawn again")
+@pytest.mark.parametrize("name", PATH_MUTANTS)
+def test_mutant_of_new_noise_at_the_top_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new, problem = PATH_MUTANTS[name]
+    monkeypatch.setattr(ladder_path, "NoisePath", mutant(noise_ladder, (old, new)).NoisePath)
+    assert not _stays_exact(problem, name)
