@@ -21,7 +21,7 @@ DECIDING = (
     *("model/**/*.py", "mcmc/**/*.py", "approximate/*.py", "ring/*.py", "streams.py"),
     *("data/dataset.py", "data/training.py", "data/learning.py"),
     *("answers/predict.py", "answers/predictor.py", "answers/diagnostics.py", "answers/check.py"),
-    *("answers/calibration.py", "reduce/effective.py", "draws/subsets.py", "answers/judging/*.py"),
+    *("answers/measures.py", "reduce/effective.py", "draws/subsets.py", "answers/judging/*.py"),
     *("answers/distances.py", "answers/comparison.py"),
     *("answers/loo.py", "reduce/importance.py"),
     *("reduce/importance.py", "study/rule.py", "study/files.py", "study/training_files.py"),

@@ -24,9 +24,9 @@ from rayfbnn import RunSpec, api
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.model.likelihood.data_model import QUANTILES
-from rayfbnn.reduce.blocks import Reader, Unit
 from rayfbnn.reduce.passes import OnRay, TaskExecutor, TasksInProcess
-from rayfbnn.reduce.predictive import Cases, joined, summaries
+from rayfbnn.reduce.predictive import joined, summaries
+from rayfbnn.reduce.tile import Reader, Unit
 from rayfbnn.store.store import Store
 
 EXAMPLE = Path(__file__).parents[2] / "examples/robot_arm/hybrid.toml"
@@ -67,13 +67,12 @@ def against_jax(python: Path, run: Draws, inputs: np.ndarray, folder: Path) -> N
         [python, script, folder / "arrays.npz"], check=True, stdout=subprocess.PIPE, text=True
     )
     jax = json.loads(answer.stdout)
-    cases = Cases(inputs)
     for name, wanted in {"moments": {}, "quantiles": QUANTILES}.items():
         times = []
         for _ in range(3):
             started = _processor_seconds()
             found = joined(
-                summaries([run], cases, executor=TasksInProcess(), quantiles=wanted, memory_bytes=256e6)
+                summaries([run], inputs, executor=TasksInProcess(), quantiles=wanted, memory_bytes=256e6)
             )
             times.append(_processor_seconds() - started)
         ours, theirs = (

@@ -15,6 +15,7 @@ from rayfbnn.answers.judging.words import known, listed
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities
 from rayfbnn.draws.same_posterior import check_same_posterior
+from rayfbnn.draws.view import Draws
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.numerals import compared
 from rayfbnn.output import tables
@@ -23,15 +24,9 @@ from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mea
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.draws.view import Draws
 
-_QUANTILES = (
-    0.05,
-    0.25,
-    0.5,
-    0.75,
-    0.95,
-)  # at these, the effective size for a distribution function is computed
+# At these quantiles, the effective size for a distribution function is computed.
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _MIN_ESS = 100  # a smaller effective sample size is itself too uncertain for the stated rate to hold
 
 
@@ -57,7 +52,6 @@ class CheckResult:
     reasons: tuple[str, ...]
 
     def _repr_html_(self) -> str:
-        """Return the verdict and the table of tests as HTML, for notebooks."""
         badge = tables.grade_badge("ok" if self.ok else "not ok", is_ok=self.ok).text
         return f"<p>{badge}</p>{tables.items(self.reasons)}{tables.frame(self.table, 'quantity')}"
 
@@ -83,9 +77,7 @@ class CheckResult:
         )
 
 
-def check_draws(
-    mcmc: Draws, exact: Draws, *, false_alarm_rate: float = 1e-3, cases: int = 10, inputs: Array | None = None
-) -> CheckResult:
+def check_draws(mcmc: Draws, exact: Draws, *, false_alarm_rate: float = 1e-3, cases: int = 10) -> CheckResult:
     """Compare draws of Markov chains with exact, independent draws of the same posterior.
 
     Each quantity (log sigmas, log densities, functions at some cases) is tested twice: the difference of
@@ -97,8 +89,7 @@ def check_draws(
     Parameters
     ----------
     mcmc, exact : stores of kinds "mcmc" and "exact" with the same data, network and priors
-    cases, inputs : functions are compared at `cases` rows of `inputs` (as in the data file), or of the
-        training data
+    cases : functions are compared at this many rows of the training data
     """
     if exact.kind != "exact":
         raise StoreMismatchError(
@@ -110,7 +101,7 @@ def check_draws(
             " compare` to measure how far they are from it"
         )
     check_same_posterior([mcmc, exact])
-    planned = Quantities.of_run(mcmc, cases=cases, inputs=inputs)
+    planned = Quantities.of_run(mcmc, cases=cases)
     compared = ((name, _pair(name, values, mcmc)) for name, values in planned.each([mcmc, exact]))
     result = compare_quantities(compared, false_alarm_rate=false_alarm_rate)
     return replace(result, table=result.table.loc[list(planned.origins)])
@@ -129,7 +120,6 @@ def compare_quantities(
 
 
 def _pair(name: str, values: Array, mcmc: Draws) -> tuple[Array, Array]:
-    """Divide the values of both runs, and take logarithms of sigmas."""
     comparable = np.log(values) if name.startswith(("sigma_", "adjustment_")) else values
     ours, theirs = np.split(comparable, [mcmc.total])
     return ours.reshape(mcmc.n_chains, mcmc.n_draws), theirs
@@ -142,7 +132,8 @@ def _tests(ours: Array, theirs: Array) -> dict[str, float]:
     is_usable = ours.shape[1] >= MIN_DRAWS and theirs.size >= MIN_DRAWS
     if not (is_usable and np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return row | dict.fromkeys(("z", "p_mean", "ks", "p_ks", "ess"), math.nan)
-    ess = _effective_draws(ours)
+    # The smallest effective size of bulk and of several quantiles, at most the number of draws.
+    ess = min(ess_bulk(ours), *(ess_quantile(ours, p) for p in _QUANTILES), float(ours.size))
     # The larger of two errors, because draws that happen to be antithetic would give false alarms.
     mcse = max(float(mcse_mean(ours)), float(ours.std(ddof=1)) / math.sqrt(ess))
     z = (row["mean_mcmc"] - row["mean_exact"]) / math.hypot(mcse, theirs.std(ddof=1) / math.sqrt(theirs.size))
@@ -155,12 +146,6 @@ def _tests(ours: Array, theirs: Array) -> dict[str, float]:
         "p_ks": float(scipy.special.kolmogorov(math.sqrt(effective) * distance)),
         "ess": ess,
     }
-
-
-def _effective_draws(values: Array) -> float:
-    """Return the smallest effective size of bulk and of several quantiles, at most the number of draws."""
-    sizes = [ess_bulk(values), *(ess_quantile(values, p) for p in _QUANTILES), float(values.size)]
-    return min(sizes)
 
 
 def _reasons(table: pd.DataFrame, threshold: float) -> list[str]:

@@ -26,22 +26,19 @@ from rayfbnn.answers.distances import (
 from rayfbnn.answers.judging.words import known
 from rayfbnn.answers.measures import root_mean_square
 from rayfbnn.arrays import Array
-from rayfbnn.draws.fits import with_members
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.draws.same_posterior import check_same_posterior
-from rayfbnn.draws.subsets import halves, spread, with_draws
+from rayfbnn.draws.subsets import halves, spread, with_draws, with_members
+from rayfbnn.draws.view import Draws
 from rayfbnn.errors import DataError
 from rayfbnn.numerals import plain
 from rayfbnn.output import tables
 from rayfbnn.output.lines import table_text
-from rayfbnn.reduce.passes import TasksInProcess
+from rayfbnn.reduce.passes import TaskExecutor, TasksInProcess
+from rayfbnn.reduce.tile import Reader
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from rayfbnn.draws.view import Draws
-    from rayfbnn.reduce.blocks import Reader
-    from rayfbnn.reduce.passes import TaskExecutor
 
 
 Measures: TypeAlias = dict[str, Array]  # by name, at all cases
@@ -189,8 +186,7 @@ def averages(score: Measures, distance: Measures, exact: Measures) -> dict[str, 
 
 
 def _with_error(name: str, values: Array) -> dict[str, float]:
-    mean, error = mean_and_error(values)
-    return {name: mean, f"{name}_se": error}
+    return dict(zip(_keys(name), mean_and_error(values), strict=True))
 
 
 def _reliability(score: Measures) -> tuple[Array, Array]:
@@ -200,7 +196,6 @@ def _reliability(score: Measures) -> tuple[Array, Array]:
 
 
 def _log_sigmas(run: Draws) -> dict[str, tuple[float, float]]:
-    """Return the mean and the standard deviation over draws of the log of each free sigma."""
     logs = {name: np.log(values) for name, values in sigmas(run).items()}
     return {name: (float(values.mean()), float(values.std())) for name, values in logs.items()}
 
@@ -213,53 +208,41 @@ def _differences(
     }
 
 
-COLUMNS = {
-    "log_probability": "log probability",
-    "log_probability_difference": "its difference",
-    "error_rate": "error rate",
-    "error_rate_difference": "its difference",
-    "squared_error": "squared error",
-    "squared_error_difference": "its difference",
-    "rmse": "RMSE",
-    "expected_error_rate": "expected error rate",
-    "ece": "ECE",
-    "coverage": "10-90 % band",
-    "crps": "CRPS",
-    "total_variation": "total variation",
-    "kl": "KL",
-    "agreement": "agreement",
-    "w2": "W2/sd",
-    "mean_difference": "means/sd",
-    "sd_ratio": "sd ratio",
-    "log_sigma": "log sigma",
-    "log_evidence": "log evidence",
-    "seconds": "seconds",
-    "gradients": "gradients",
+_BLOCKS = {
+    "test cases (differences are from the reference, case by case)": {
+        "log_probability": "log probability",
+        "log_probability_difference": "its difference",
+        "error_rate": "error rate",
+        "error_rate_difference": "its difference",
+        "squared_error": "squared error",
+        "squared_error_difference": "its difference",
+        "rmse": "RMSE",
+    },
+    "calibration": {
+        "expected_error_rate": "expected error rate",
+        "ece": "ECE",
+        "coverage": "10-90 % band",
+        "crps": "CRPS",
+    },
+    "distance from the reference": {
+        "total_variation": "total variation",
+        "kl": "KL",
+        "agreement": "agreement",
+        "w2": "W2/sd",
+        "mean_difference": "means/sd",
+        "sd_ratio": "sd ratio",
+    },
+    "hyperparameters, evidence and cost": {
+        "log_sigma": "log sigma",
+        "log_evidence": "log evidence",
+        "seconds": "seconds",
+        "gradients": "gradients",
+    },
 }
-"""The names of the values of a row, in order, with their headings in text."""
+COLUMNS = [name for columns in _BLOCKS.values() for name in columns]
+"""The names of the values of a row, in order."""
 
 _MOST_DECIMALS = 7
-_BLOCKS = {
-    "test cases (differences are from the reference, case by case)": (
-        "log_probability",
-        "log_probability_difference",
-        "error_rate",
-        "error_rate_difference",
-        "squared_error",
-        "squared_error_difference",
-        "rmse",
-    ),
-    "calibration": ("expected_error_rate", "ece", "coverage", "crps"),
-    "distance from the reference": (
-        "total_variation",
-        "kl",
-        "agreement",
-        "w2",
-        "mean_difference",
-        "sd_ratio",
-    ),
-    "hyperparameters, evidence and cost": ("log_sigma", "log_evidence", "seconds", "gradients"),
-}
 
 
 @dataclass(frozen=True)
@@ -306,9 +289,8 @@ class Comparison:
             | {f"log_sigma[{sigma}]": value for sigma, value in row.log_sigma.items()}
             for name, row in self.rows.items()
         ]
-        names = [key for column in COLUMNS for key in _keys(column)]
         frame = pd.DataFrame(records)
-        ordered = ["method", *(name for name in names if name in frame)]
+        ordered = ["method", *(key for column in COLUMNS for key in _keys(column) if key in frame)]
         return frame[ordered + [name for name in frame if name not in ordered]]
 
     def to_json(self) -> str:
@@ -319,12 +301,7 @@ class Comparison:
             | {"log_sigma": {sigma: known(value) for sigma, value in row.log_sigma.items()}}
             for name, row in self.rows.items()
         ]
-        document = {
-            "reference": self.reference,
-            "ok": self.ok,
-            "reasons": list(self.reasons),
-            "rows": rows,
-        }
+        document = {"reference": self.reference, "ok": self.ok, "reasons": list(self.reasons), "rows": rows}
         return json.dumps(document)
 
     def to_text(self) -> str:
@@ -338,13 +315,12 @@ class Comparison:
                 [method, *(_cell(row, name) or "-" for name in shown)] for method, row in self.rows.items()
             ]
             lines += ["", title] if lines else [title]
-            lines.append(table_text(["", *(COLUMNS[name] for name in shown)], rows))
+            lines.append(table_text(["", *(columns[name] for name in shown)], rows))
         lines += ["", f"reference: {self.reference}; distances below that of its halves are not meaningful"]
         lines += [f"the reference may not have converged: {reason}" for reason in self.reasons]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """Return the table as HTML, for notebooks."""
         frame = self.to_frame()
         body = tables.table(tuple(frame.columns), frame.to_numpy().tolist())
         return body + tables.items(self.reasons)
@@ -372,7 +348,6 @@ def _cell(row: Compared, name: str) -> str:
 
 
 def _largest(log_sigma: dict[str, float]) -> str:
-    """Return the difference that is largest in size, with its sigma."""
     if not log_sigma:
         return ""
     name = max(log_sigma, key=lambda name: abs(log_sigma[name]))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.held import hold
 from rayfbnn.draws.outputs import activation_bytes, output_blocks
 from rayfbnn.draws.quantities import functions_at
 from rayfbnn.draws.same_posterior import check_same_posterior
-from rayfbnn.draws.subsets import chosen, spread
+from rayfbnn.draws.subsets import chosen, hold, spread
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import total_steps
@@ -24,8 +22,6 @@ from rayfbnn.store.store import stepsizes_of_draws
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from rayfbnn.store.store import Store
 
 
@@ -34,8 +30,6 @@ _OF_PRIOR = {"posterior": "prior", "sample_stats": "sample_stats_prior"}  # name
 
 def stored_tree(store: Store) -> xr.DataTree:
     """Return the stored groups by ArviZ's names; parameters and data are read when they are used."""
-    import xarray as xr
-
     whole = store.datatree()
     parts: dict[str, xr.Dataset] = {}
     for name, node in whole.children.items():
@@ -67,8 +61,6 @@ def to_datatree(
     numbers  increasing numbers of the draws of each chain, instead of `skip` and `draws`
     chains   numbers of the chains; None for all
     """
-    import xarray as xr
-
     run = chosen(committed(store), chains=chains)
     numbers = chosen_draws(run, skip, draws) if numbers is None else numbers
     tree = stored_tree(store)
@@ -140,7 +132,7 @@ def chosen_draws(run: Draws, skip: int, draws: int | None) -> Array:
 
 def check_memory(run: Draws, groups: Sequence[str], n_draws: int, max_memory: float) -> None:
     """Raise ConfigError if the groups with a value for each draw, case and target take too much memory."""
-    needed = len(groups) * computed_bytes(run, n_draws)
+    needed = len(groups) * 8 * run.n_chains * n_draws * run.data.n_cases * run.data.n_targets
     if needed <= max_memory:
         return
     enough = int(n_draws * max_memory / needed)
@@ -163,15 +155,12 @@ def log_likelihood(run: Draws, numbers: Array) -> xr.Dataset:
     It is on the data file's scale, (chain, draw, case, target) float64. If targets are missing, the last two
     axes become one, `observation`, over the observed targets, each with its case and target.
     """
-    import xarray as xr
-
     data, model = run.data, run.spec.data_model
     targets, log_jacobian = data.standardized_targets, data.target_units.log_jacobian(data.targets)
-    values = _empty(run)
-    for block in _blocks(run):
-        for place, outputs, noise, _ in block.draws(numbers):
-            density = model.log_density_by_target(outputs, targets[block.cases], noise)
-            values[place] = density.swapaxes(1, 2) - log_jacobian[block.cases]
+    values = np.empty((run.n_chains, run.n_draws, data.n_cases, data.n_targets))
+    for place, outputs, noise, _ in _each_draw(run, numbers):
+        density = model.log_density_by_target(outputs, targets[place[-1]], noise)
+        values[place] = density.swapaxes(1, 2) - log_jacobian[place[-1]]
     coordinates = {"target": list(data.target_names), **_coordinates(run, numbers)}
     pointwise = xr.Dataset({"targets": ((*_LEADING, "case", "target"), values)}, coordinates)
     is_observed = ~np.isnan(data.targets)
@@ -191,15 +180,12 @@ def posterior_predictive(run: Draws, numbers: Array) -> xr.Dataset:
     They are as in the data file, (chain, draw, case, target) float64; survival times are never censored. They
     depend only on the run's seed, the chain, and the number of the draw.
     """
-    import xarray as xr
-
     data, model = run.data, run.spec.data_model
     values = np.empty((run.n_chains, len(numbers), data.n_cases, data.n_targets))
-    for block in _blocks(run, all_cases=True):
-        for place, outputs, noise, streams in block.draws(numbers):
-            flat = outputs.reshape(len(outputs), 1, -1) if model.n_cells > 1 else outputs.swapaxes(1, 2)
-            drawn = model.draw(flat.astype(np.float64), noise, streams).swapaxes(1, 2)
-            values[place] = data.target_units.to_file(drawn)
+    for place, outputs, noise, streams in _each_draw(run, numbers, all_cases=True):
+        flat = outputs.reshape(len(outputs), 1, -1) if model.n_cells > 1 else outputs.swapaxes(1, 2)
+        drawn = model.draw(flat.astype(np.float64), noise, streams).swapaxes(1, 2)
+        values[place] = data.target_units.to_file(drawn)
     coordinates = {"target": list(data.target_names), **_coordinates(run, numbers)}
     return xr.Dataset({"targets": ((*_LEADING, "case", "target"), values)}, coordinates)
 
@@ -210,8 +196,6 @@ def log_prior(run: Draws, numbers: Array) -> xr.Dataset:
     weights  of all weights, biases and offsets given the sigmas
     sigmas   of the free hyperparameters, as a density in the precisions
     """
-    import xarray as xr
-
     parameters, layout = run.parameter_layout, run.precision_layout
     weights, sigmas = (np.empty((run.n_chains, len(numbers))) for _ in range(2))
     for chains, draws in run.chunks():
@@ -226,52 +210,30 @@ def log_prior(run: Draws, numbers: Array) -> xr.Dataset:
     return xr.Dataset(parts, _coordinates(run, numbers))
 
 
-def computed_bytes(run: Draws, n_draws: int) -> int:
-    """Return the size in bytes of a group with a value for each draw, case and target."""
-    return 8 * run.n_chains * n_draws * run.data.n_cases * run.data.n_targets
+def _each_draw(
+    run: Draws, numbers: Array, *, all_cases: bool = False
+) -> Iterator[tuple[tuple[slice, int, slice], Array, Array, Streams]]:
+    """Yield each draw of some chains at some training cases, in bounded memory.
 
+    These are its place in the result (chains, draw, cases), outputs (n_chains, n_cases, n_outputs), noise
+    precisions, and random numbers.
 
-@dataclass(frozen=True)
-class _Block:
-    """Outputs of some chains and draws, (n_chains, n_draws, n_cases, n_outputs), at some cases."""
-
-    run: Draws
-    chains: slice
-    first: int
-    cases: slice
-    outputs: Array
-    precisions: Array
-
-    def draws(self, numbers: Array) -> Iterator[tuple[tuple[slice, int, slice], Array, Array, Streams]]:
-        """Yield for each draw its place in the result, outputs, noise precisions, and random numbers."""
-        chains = np.array(self.run.chain_numbers[self.chains], dtype=np.uint64)
-        streams = Streams(self.run.spec.seed, chains)
-        for place in range(self.outputs.shape[1]):
-            draw = self.first + place
-            noise = prior.noise_precisions(self.precisions[:, place], self.run.precision_layout)
-            where = self.chains, draw, self.cases
-            # Iteration 0 belongs to draws from the prior.
-            yield where, self.outputs[:, place], noise, streams.at(iteration=int(numbers[draw]) + 1)
-
-
-def _blocks(run: Draws, *, all_cases: bool = False) -> Iterator[_Block]:
-    """Yield the outputs at the training cases in blocks of bounded size.
-
-    all_cases  True for blocks that have all cases, as needed if random numbers are drawn for all at once
+    all_cases  True for all cases together, as needed if random numbers are drawn for all at once
     """
-    data = run.data
+    data, layout = run.data, run.precision_layout
     per_case = activation_bytes(run.spec.network, run.spec.dtype) * run.spec.data_model.n_cells
     at_once = data.n_cases if all_cases else max(1, int(_BLOCK_BYTES / 4 / per_case))
     for first in range(0, data.n_cases, at_once):
         cases = slice(first, min(first + at_once, data.n_cases))
         inputs = data.standardized(data.inputs[cases])
-        for chains, draws, outputs, precisions in output_blocks(run, inputs, memory_bytes=_BLOCK_BYTES):
-            yield _Block(run, chains, draws.start, cases, outputs, precisions)
-
-
-def _empty(run: Draws) -> Array:
-    shape = run.n_chains, run.n_draws, run.data.n_cases, run.data.n_targets
-    return np.empty(shape)
+        for chains, draws, outputs in output_blocks(run, inputs, memory_bytes=_BLOCK_BYTES):
+            precisions = run.precisions(chains, draws)
+            streams = Streams(run.spec.seed, np.array(run.chain_numbers[chains], dtype=np.uint64))
+            for place, draw in enumerate(range(draws.start, draws.stop)):
+                # Iteration 0 belongs to draws from the prior.
+                random = streams.at(iteration=int(numbers[draw]) + 1)
+                noise = prior.noise_precisions(precisions[:, place], layout)
+                yield (chains, draw, cases), outputs[:, place], noise, random
 
 
 def _coordinates(run: Draws, numbers: Array) -> dict[str, Array]:
@@ -285,9 +247,7 @@ def labelled_functions(run: Draws, inputs: Array) -> xr.DataArray:
     """
     names = run.spec.data_model.function_names(run.data.modelled_names)
     return xr.DataArray(
-        functions_at(run, inputs),
-        dims=("chain", "draw", "case", "function"),
-        coords={"function": names},
+        functions_at(run, inputs), dims=("chain", "draw", "case", "function"), coords={"function": names}
     )
 
 

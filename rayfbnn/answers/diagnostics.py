@@ -11,21 +11,18 @@ import numpy as np
 
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, average_error
 from rayfbnn.answers.judging.fit import FitVerdict, verdict_on_fit
-from rayfbnn.answers.judging.ladder_hint import ladder_hint, with_hint
-from rayfbnn.answers.judging.ladder_pooled import weighed_by_evidence
-from rayfbnn.answers.judging.ladder_verdict import LadderVerdict, overruled, verdict_on_ladders
-from rayfbnn.answers.judging.modes import Mode, modes, summarize
 from rayfbnn.answers.judging.verdicts import (
     Decisive,
-    Thresholds,
+    Mode,
     Verdict,
     VerdictEvidence,
     judge_hyperparameters,
     judge_predictions,
+    modes,
+    summarize,
 )
-from rayfbnn.answers.judging.words import iterations_that_would_do, known
+from rayfbnn.answers.judging.words import iterations_that_would_do, known, ladder_hint, word_of_chains
 from rayfbnn.arrays import Array
-from rayfbnn.draws.ladders import word_for_draws
 from rayfbnn.draws.quantities import Quantities, is_of_predictions
 from rayfbnn.draws.view import Draws
 from rayfbnn.numerals import compared
@@ -36,7 +33,7 @@ from rayfbnn.store.storage.places import as_typed
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.draws.view import Draws
+    from rayfbnn.answers.judging.ladder_verdict import LadderVerdict
 
 MAX_DIVERGED = 0.01  # share of iterations
 _MOST_DIVERGED = 2**31  # updates in an iteration; a forged store may have more
@@ -116,7 +113,6 @@ class Diagnosis:
         return self.predictions.decided_by or self.reasons[0]
 
     def _repr_html_(self) -> str:
-        """Return the verdicts and the table of quantities as HTML, for notebooks."""
         verdicts = "".join(verdict._repr_html_() for verdict in self.verdicts)
         return verdicts + tables.frame(self.quantities, "quantity")
 
@@ -177,7 +173,6 @@ def diagnose_draws(
     on_progress : called with the share of the quantities that are done
     """
     planned = Quantities.of_run(run, cases=cases, inputs=inputs)
-    limits = Thresholds(max_rhat, min_ess)
     shape = run.n_chains, run.n_draws
 
     def judged() -> Iterator[tuple[str, Array]]:
@@ -186,7 +181,11 @@ def diagnose_draws(
             on_progress(number / len(planned.origins))
 
     summary = summarize(judged()).of(list(planned.origins))
-    summary = replace(summary, table=with_iterations(summary.table, run, limits))
+    needed = [
+        iterations_that_would_do(row, run.spec, run.n_draws, max_rhat=max_rhat, min_ess=min_ess)
+        for _, row in summary.table.iterrows()
+    ]
+    summary = replace(summary, table=summary.table.assign(iterations=needed))
     chain_modes = modes(run.stat("log_likelihood"), run.chain_numbers)
     acceptance, divergences, diverged_share = _updates(run)
     diverged = ""
@@ -194,22 +193,23 @@ def diagnose_draws(
         (share,), most = compared([diverged_share], MAX_DIVERGED, ".1%", ".0%")
         diverged = f"{divergences} updates diverged, in {share} of the iterations (at most {most})"
 
-    def evidence(names: list[str]) -> VerdictEvidence:
-        some, path, word = summary.of(names), as_typed(run.path), word_for_draws([run])
-        return VerdictEvidence(some, *shape, diverged, chain_modes, run.spec, path, limits, word)
+    path, word = as_typed(run.path), word_of_chains([run])
+    every = VerdictEvidence(summary, *shape, diverged, chain_modes, run.spec, path, word, max_rhat, min_ess)
+    names = {of: [name for name in planned.origins if is_of_predictions(name) is of] for of in (True, False)}
+    of_predictions, of_others = (replace(every, summary=summary.of(names[of])) for of in (True, False))
+    predictions = judge_predictions(of_predictions, average_error([run], inputs=inputs))
+    others = judge_hyperparameters(of_others)
+    ladders, weighed = None, run
+    if run.is_of_ladders:
+        from rayfbnn.answers.judging.ladder_verdict import overruled, verdict_on_ladders, weighed_by_evidence
 
-    for_predictions = [name for name in planned.origins if is_of_predictions(name)]
-    others = [name for name in planned.origins if not is_of_predictions(name)]
+        ladders = verdict_on_ladders(run, max_rhat=max_rhat)
+        predictions, others = overruled(predictions, ladders), overruled(others, ladders)
+        weighed, _ = weighed_by_evidence(run, ladders)
+    elif not predictions.ok:
+        hint = ladder_hint(run, float(summary.table["rhat"]["log_likelihood"]))
+        predictions = replace(predictions, advice=(*predictions.advice, *([hint] if hint else [])))
     warmup = run.store.updates().warmup
-    ladders = verdict_on_ladders(run, max_rhat=max_rhat)
-    hint = ladder_hint(run, float(summary.table["rhat"]["log_likelihood"]))
-    predictions, others_judged = (
-        with_hint(overruled(verdict, ladders), hint)
-        for verdict in (
-            judge_predictions(evidence(for_predictions), average_error([run], inputs=inputs)),
-            judge_hyperparameters(evidence(others)),
-        )
-    )
     return Diagnosis(
         summary.table,
         acceptance,
@@ -217,7 +217,7 @@ def diagnose_draws(
         divergences,
         warmup.divergences,
         predictions,
-        others_judged,
+        others,
         chain_modes,
         {
             "max_rhat": max_rhat,
@@ -228,30 +228,9 @@ def diagnose_draws(
             "min_chains": MIN_CHAINS,
         },
         decisive,
-        _fit(run, ladders, inputs, targets, predictions) if fit else None,
+        verdict_on_fit([weighed], inputs, targets, predictions=predictions) if fit else None,
         ladders,
     )
-
-
-def _fit(
-    run: Draws,
-    ladders: LadderVerdict | None,
-    inputs: Array | None,
-    targets: Array | None,
-    predictions: Verdict,
-) -> FitVerdict:
-    """Judge the fit of the predictions, which weigh ladders by their evidence where phases remain."""
-    weighed, _ = weighed_by_evidence(run, ladders)
-    return verdict_on_fit(weighed, inputs, targets, predictions=predictions)
-
-
-def with_iterations(table: pd.DataFrame, run: Draws, limits: Thresholds) -> pd.DataFrame:
-    """Add the column `iterations`: the length that the last phase needs, NaN if enough or unknown."""
-    needed = [
-        iterations_that_would_do(row, run.spec, run.n_draws, max_rhat=limits.max_rhat, min_ess=limits.min_ess)
-        for _, row in table.iterrows()
-    ]
-    return table.assign(iterations=needed)
 
 
 def _updates(run: Draws) -> tuple[float | None, int, float]:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.special
 import scipy.stats
 
-from rayfbnn.answers.calibration import Places, places
+from rayfbnn.answers.measures import Places, places
 from rayfbnn.arrays import Array
-from rayfbnn.draws.held import hold
 from rayfbnn.draws.outputs import activation_bytes, output_blocks
-from rayfbnn.draws.subsets import spread
-from rayfbnn.reduce.predictive import Cases, joined, quantiles_of_points, summaries
-
-if TYPE_CHECKING:
-    from rayfbnn.draws.view import Draws
-    from rayfbnn.reduce.passes import TaskExecutor
+from rayfbnn.draws.subsets import hold, spread
+from rayfbnn.draws.view import Draws
+from rayfbnn.reduce.passes import TaskExecutor
+from rayfbnn.reduce.predictive import joined, quantiles_of_points, summaries
 
 
 def distances(approximate: Functions, exact: Functions) -> dict[str, Array]:
@@ -132,16 +128,17 @@ def functions_of(run: Draws, inputs: Array, *, memory_bytes: float) -> Functions
     memory_bytes : float           approximate memory for a block of draws
     """
     model = run.spec.data_model
-    sums: list[Array] = []
-    kept = []
-    for _, _, outputs, _ in output_blocks(run, inputs, memory_bytes=memory_bytes):
+    sums, kept = np.zeros(()), []
+    for _, _, outputs in output_blocks(run, inputs, memory_bytes=memory_bytes):
         flat = outputs.reshape(-1, len(inputs), outputs.shape[-1])
         if model.has_labels:
-            sums = [_sums_of_labels(distributions(run, model.probabilities(flat)), sums)]
+            p = distributions(run, model.probabilities(flat))
+            odds = scipy.special.logit(np.clip(p, _SMALLEST, 1 - _SMALLEST))
+            sums = sums + np.stack([p.sum(axis=0), odds.sum(axis=0), np.square(odds).sum(axis=0)])
         else:
             kept.append(np.moveaxis(flat, 0, 2))
     if model.has_labels:
-        probabilities, *log_odds = sums[0] / run.total
+        probabilities, *log_odds = sums / run.total
         return Functions(run.total, probabilities, np.stack(log_odds))
     return Functions(run.total, outputs=np.concatenate(kept, axis=2))
 
@@ -170,16 +167,6 @@ def merged(first: Functions, second: Functions) -> Functions:
     return Functions(n_draws, outputs=np.concatenate([first.outputs, second.outputs], axis=2))
 
 
-def _sums_of_labels(p: Array, before: list[Array]) -> Array:
-    """Sum probabilities (n_draws, n_cases, n_targets, n_labels), their log odds, and the squares of these.
-
-    The result is (3, n_cases, n_targets, n_labels). `before` is empty or contains the sum so far.
-    """
-    odds = scipy.special.logit(np.clip(p, _SMALLEST, 1 - _SMALLEST))
-    now = np.stack([p.sum(axis=0), odds.sum(axis=0), np.square(odds).sum(axis=0)])
-    return now + before[0] if before else now
-
-
 BINS = 15
 BAND = 0.8  # from the 10 % to the 90 % quantile
 INTERVALS = np.arange(1, 20) / 20  # levels of the central intervals in a picture
@@ -202,9 +189,18 @@ def scores(
     """
     data = run.data
     units = data.target_units
-    cases = Cases(data.standardized(inputs), units.to_network(targets))
+    standardized = data.standardized(inputs)
     wanted = quantiles_of_points(run)
-    whole = joined(summaries([run], cases, executor=executor, quantiles=wanted, memory_bytes=memory_bytes))
+    whole = joined(
+        summaries(
+            [run],
+            standardized,
+            units.to_network(targets),
+            executor=executor,
+            quantiles=wanted,
+            memory_bytes=memory_bytes,
+        )
+    )
     is_known = ~np.isnan(targets)
     log_jacobian = units.log_jacobian(targets).sum(axis=1)
     of_all = {"log_probability": np.where(is_known.any(axis=1), whole.log_probability - log_jacobian, np.nan)}
@@ -213,7 +209,7 @@ def scores(
     is_known &= ~(run.spec.data_model.are_times & (targets < 0))
     error = np.where(is_known, np.square(whole.in_file_units(units).point - targets), np.nan)
     placed = places([run], inputs, targets, executor=executor, memory_bytes=memory_bytes / 4)
-    loss = crps(units.to_file(_quantiles(run, cases, executor, memory_bytes)), targets)
+    loss = crps(units.to_file(_quantiles(run, standardized, executor, memory_bytes)), targets)
     return of_all | {
         "squared_error": np.where(is_known.any(axis=1), np.nansum(error, axis=1), np.nan),
         "crps": np.where(is_known, loss, np.nan),
@@ -222,12 +218,12 @@ def scores(
     }
 
 
-def _quantiles(run: Draws, cases: Cases, executor: TaskExecutor, memory_bytes: float) -> Array:
+def _quantiles(run: Draws, inputs: Array, executor: TaskExecutor, memory_bytes: float) -> Array:
     """Return the quantiles at `_LEVELS` given some of the draws, (n_levels, n_cases, n_targets)."""
     some = hold(run, spread(run.n_draws, max(1, _MOST_DRAWS // run.n_chains)))
     wanted = {f"{level:g}": float(level) for level in _LEVELS}
     parts = summaries(
-        [some], cases, executor=executor, quantiles=wanted, with_modes=False, memory_bytes=memory_bytes
+        [some], inputs, executor=executor, quantiles=wanted, with_modes=False, memory_bytes=memory_bytes
     )
     found = joined(parts).quantiles
     return np.stack([found[name] for name in wanted])
@@ -265,7 +261,7 @@ def crps(quantiles: Array, targets: Array) -> Array:
     return 2 * losses.mean(axis=0)
 
 
-def calibration_error(confidence: Array, is_right: Array, n_bins: int = BINS) -> float:
+def calibration_error(confidence: Array, is_right: Array) -> float:
     """Return the expected calibration error over equal bins from 0 to 1 of the largest probability.
 
     It is the mean over cases of |share that was right - mean confidence| in the case's bin (Guo et al. 2017,
@@ -273,23 +269,23 @@ def calibration_error(confidence: Array, is_right: Array, n_bins: int = BINS) ->
 
     confidence, is_right  of the same shape, NaN where a target is missing
     """
-    n_cases, gap = _bins(confidence, is_right, n_bins)[::3]
+    n_cases, gap = _bins(confidence, is_right)[::3]
     return float(np.abs(gap).sum() / n_cases.sum()) if n_cases.sum() else math.nan
 
 
-def reliability(confidence: Array, is_right: Array, n_bins: int = BINS) -> tuple[Array, Array]:
+def reliability(confidence: Array, is_right: Array) -> tuple[Array, Array]:
     """Return mean confidence and the share that was right in each bin that has cases, (n_used_bins,) each."""
-    n_cases, sum_confidence, sum_right, _ = _bins(confidence, is_right, n_bins)
+    n_cases, sum_confidence, sum_right, _ = _bins(confidence, is_right)
     is_used = n_cases > 0
     return sum_confidence[is_used] / n_cases[is_used], sum_right[is_used] / n_cases[is_used]
 
 
-def _bins(confidence: Array, is_right: Array, n_bins: int) -> tuple[Array, Array, Array, Array]:
-    """Return cases, sums of confidence and of right guesses, and their difference, (n_bins,) each."""
+def _bins(confidence: Array, is_right: Array) -> tuple[Array, Array, Array, Array]:
+    """Return cases, sums of confidence and of right guesses, and their difference, (BINS,) each."""
     is_known = ~np.isnan(is_right)
     confidence, is_right = confidence[is_known], is_right[is_known]
-    bins = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
-    counted, said, right = (np.bincount(bins, weights, n_bins) for weights in (None, confidence, is_right))
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    counted, said, right = (np.bincount(bins, weights, BINS) for weights in (None, confidence, is_right))
     return counted, said, right, right - said
 
 

@@ -10,14 +10,14 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.draws.fits import linear_approximation
-from rayfbnn.draws.outputs import activation_bytes, networks_at_once, outputs_alone, posterior_of
+from rayfbnn.draws.outputs import activation_bytes, networks_at_once, output_blocks, posterior_of
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.draws.subsets import thinned
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.network import Buffers, forward, input_rows, output_contributions
-from rayfbnn.reduce.blocks import DrawBlock, Reader, first_draw
 from rayfbnn.reduce.passes import Passes, PassJob, TaskExecutor
+from rayfbnn.reduce.tile import DrawBlock, Reader, first_draw
 from rayfbnn.streams import Purpose, Streams
 
 _MEMORY_BYTES, _BAND_BYTES = 64e6, 80e6
@@ -170,7 +170,7 @@ def _means(run: Draws, inputs: Array) -> Array:
     standardized = (inputs - data.input_center) / data.input_scale
     sigmas = noise_sigmas(run)
     parts = []
-    for chains, draws, outputs in outputs_alone(run, standardized, memory_bytes=_MEMORY_BYTES):
+    for chains, draws, outputs in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
         flat = np.moveaxis(outputs.reshape(-1, *outputs.shape[2:]), 0, -1)
         sigma = sigmas[:, chains, draws].reshape(1, len(sigmas), flat.shape[-1])
         parts.append(np.asarray(model.moments(flat, sigma)[0], dtype=np.float64))

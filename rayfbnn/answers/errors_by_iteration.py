@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
@@ -12,11 +12,11 @@ from scipy.special import logsumexp
 from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import spread, with_chains, with_draws
 from rayfbnn.draws.view import Committed, Draws, of_source
-from rayfbnn.reduce.blocks import Reader
-from rayfbnn.reduce.passes import Passes, PassJob, TasksInProcess
-from rayfbnn.reduce.tile import by_draw
+from rayfbnn.reduce.tile import DrawBlock, Reader, Tile, by_draw, units_of
 
 if TYPE_CHECKING:
+    from rayfbnn.data.dataset import TargetUnits
+    from rayfbnn.model.likelihood.data_model import DataModel
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.store import Store
 
@@ -101,50 +101,51 @@ class _Errors:
     memory_bytes: float
 
     def of_run(self, run: Draws, *, keep: Literal["warmup", True]) -> Course:
-        """Return the errors of some draws, all chains and a few draws at a time."""
+        """Return the errors of some draws, all chains and a few cases at a time."""
         numbers = spread(run.n_draws, max(1, self.at_most // run.n_chains))
+        some = with_draws(run, numbers)
         n_values = max(run.spec.network.outputs, run.data.n_targets)
-        most = self.memory_bytes / (8 * _COPIES * n_values * run.n_chains)  # of draws times cases
-        n_cases = len(self.inputs)
-        cases_at_once = int(np.clip(most, 1, n_cases))
-        draws_at_once = int(np.clip(most / cases_at_once, 1, len(numbers)))
-        some = replace(with_draws(run, numbers), chains_per_batch=run.n_chains, draws_per_chunk=draws_at_once)
+        at_once = max(1, int(self.memory_bytes / (8 * _COPIES * n_values * some.total)))
+        n_cases, reader = len(self.inputs), Reader([some])
         totals = np.zeros((2 * run.n_chains + 1, len(numbers)))
-        for first in range(0, n_cases, cases_at_once):
-            totals += self._of_cases(some, slice(first, first + cases_at_once))
+        for first in range(0, n_cases, at_once):
+            totals += self._of_cases(some, reader, slice(first, first + at_once))
         of_draws, so_far, (together,) = np.split(totals / n_cases, [run.n_chains, 2 * run.n_chains])
         iterations = iterations_of(run.spec, numbers + run.skipped, keep=keep)
         return Course(iterations, of_draws, so_far, together)
 
-    def _of_cases(self, run: Draws, cases: slice) -> Array:
+    def _of_cases(self, run: Draws, reader: Reader, cases: slice) -> Array:
         """Return sums over some cases: the errors of draws, of chains so far, and of all chains so far."""
-        data, targets = run.data, self.targets[cases]
-        inputs = data.standardized(self.inputs[cases])
-        standardized = data.target_units.to_network(targets)
-        function = _log_densities if self.measure == "log_probability" else _means
-        passes = Passes([run], inputs, TasksInProcess(), memory_bytes=self.memory_bytes)
-        sums = np.zeros((2 * run.n_chains + 1, run.n_draws))
-        before: dict[int, Array] = {}  # the sum over a chain's draws so far, by the first case
-        for unit, at, part in passes.map(function, lambda at: (standardized[at],)):
-            draws = slice(*unit.draws)
-            values = part.reshape(run.n_chains, -1, *part.shape[1:])
-            means, before[at.start] = self._means_so_far(values, before.get(at.start), draws)
-            together = self._mean_of_chains(means)
-            for rows, of_rows in enumerate((values, means, together[None])):
-                first = rows * run.n_chains
-                total = self._total(run, of_rows, targets[at])
-                sums[first : first + len(of_rows), draws] += total
-        return sums
-
-    def _means_so_far(self, values: Array, before: Array | None, draws: slice) -> tuple[Array, Array]:
-        """Return the means over the draws up to each, and the sum over all, of densities as logarithms."""
-        n = np.arange(draws.start + 1, draws.stop + 1)[:, None, None]
-        if before is not None:
-            values = np.concatenate([before[:, None], values], axis=1)
-        add = np.logaddexp if self.measure == "log_probability" else np.add
+        targets = self.targets[cases]
+        values: Array = None
         with np.errstate(all="ignore"):
-            sums = add.accumulate(values, axis=1)[:, -len(n) :]
-        return sums - np.log(n) if self.measure == "log_probability" else sums / n, sums[:, -1]
+            for unit in units_of([run]):
+                of_unit = self._of_unit(run, reader.block(unit), cases)
+                if values is None:
+                    values = np.empty((run.n_chains, run.n_draws, *of_unit.shape[1:]))
+                at = slice(*unit.chains), slice(*unit.draws)
+                values[at] = of_unit.reshape(values[at].shape)
+            means = self._means_so_far(values)
+            together = self._mean_of_chains(means)[None]
+        return np.concatenate([self._total(run, of_rows, targets) for of_rows in (values, means, together)])
+
+    def _of_unit(self, run: Draws, block: DrawBlock, cases: slice) -> Array:
+        """Return log densities, or what `_means` returns, (n_draws, n_cases, n_values)."""
+        data = run.data
+        tile = Tile(run, data.standardized(self.inputs[cases]))
+        if self.measure == "log_probability":
+            targets = data.target_units.to_network(self.targets[cases])
+            parts = [tile.model.log_density(of, targets, some.noise) for _, some, of in tile.parts(block)]
+            return np.concatenate(parts)[..., None]
+        units = data.target_units
+        return np.concatenate([_means(tile.model, units, of, some) for _, some, of in tile.parts(block)])
+
+    def _means_so_far(self, values: Array) -> Array:
+        """Return the means over the draws of each chain up to each, of densities as logarithms."""
+        n = np.arange(1, values.shape[1] + 1)[:, None, None]
+        if self.measure == "log_probability":
+            return np.asarray(np.logaddexp.accumulate(values, axis=1) - np.log(n))
+        return np.asarray(np.cumsum(values, axis=1) / n)
 
     def _mean_of_chains(self, means: Array) -> Array:
         if self.measure == "log_probability":
@@ -171,36 +172,18 @@ class _Errors:
         return np.asarray(errors.reshape(values.shape[:-1]).sum(axis=-1))
 
 
-def _means(reader: Reader, job: PassJob) -> Array:
+def _means(model: DataModel, units: TargetUnits, outputs: Array, block: DrawBlock) -> Array:
     """Return the mean of each target, or the probability of each label, (n_draws, n_cases, n_values).
 
     Means are on the network's scale, but those of targets on a log scale in the units of the data file. If
     these do not exist, they are medians on the network's scale.
     """
-    tile, block = job.read(reader)
-    units = reader.runs[job.unit.run].data.target_units
-    parts = []
-    with np.errstate(all="ignore"):
-        for _, some, outputs in tile.parts(block):
-            mean, variance = tile.model.target_moments(*by_draw(outputs, some))
-            values = np.moveaxis(mean, 2, 0).astype(np.float64)
-            if units.has_logs and tile.model.has_exponential_moments:
-                half = np.square(units.scale) * np.moveaxis(variance, 2, 0) / 2
-                means = np.exp(values * units.scale + units.center + half)
-                values = np.where(units.is_log, means, values)
-            parts.append(values)
-    return np.concatenate(parts)
-
-
-def _log_densities(reader: Reader, job: PassJob) -> Array:
-    """Return the log density of each case's targets, (n_draws, n_cases, 1)."""
-    (targets,) = job.arguments
-    tile, block = job.read(reader)
-    with np.errstate(all="ignore"):
-        parts = [
-            tile.model.log_density(outputs, targets, some.noise) for _, some, outputs in tile.parts(block)
-        ]
-    return np.concatenate(parts)[..., None]
+    mean, variance = model.target_moments(*by_draw(outputs, block))
+    values = np.moveaxis(mean, 2, 0).astype(np.float64)
+    if units.has_logs and model.has_exponential_moments:
+        half = np.square(units.scale) * np.moveaxis(variance, 2, 0) / 2
+        values = np.where(units.is_log, np.exp(values * units.scale + units.center + half), values)
+    return values
 
 
 def warmup_draws(store: Store) -> Draws | None:

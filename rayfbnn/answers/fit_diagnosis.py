@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rayfbnn.answers.judging.fit import FitVerdict
+from rayfbnn.answers.judging.verdicts import Decisive
 from rayfbnn.answers.judging.words import known
 from rayfbnn.arrays import Array
 from rayfbnn.draws.fits import FitSummary, fit_summary
+from rayfbnn.draws.view import Draws
 from rayfbnn.numerals import compared
 from rayfbnn.output import tables
 from rayfbnn.reduce.importance import pareto_k
@@ -19,9 +22,6 @@ from rayfbnn.reduce.importance import pareto_k
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.answers.judging.fit import FitVerdict
-    from rayfbnn.answers.judging.verdicts import Decisive
-    from rayfbnn.draws.view import Draws
 
 _MAX_PARETO_K = 0.7  # Vehtari et al. (2024): with a larger k a mean by importance weights is unreliable
 _MAX_DRIFT = 1.0  # nats, over the last tenth of the steps
@@ -69,7 +69,6 @@ class FitDiagnosis:
         return not self.reasons
 
     def _repr_html_(self) -> str:
-        """Return the table of starts and the reasons as HTML."""
         of_starts = tables.frame(self.starts, "start") + tables.items(self.reasons)
         return of_starts + ("" if self.fit is None else self.fit._repr_html_())
 

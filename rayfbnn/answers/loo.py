@@ -5,32 +5,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.special
 
 from rayfbnn.answers.judging.words import known
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import order_of_cases
-from rayfbnn.draws.outputs import activation_bytes
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
 from rayfbnn.memory import bytes_text, memory_of_machine
-from rayfbnn.reduce.blocks import KEPT_BYTES, Reader, Unit, bytes_of, units_of
-from rayfbnn.reduce.effective import MIN_DRAWS, ess_mean
-from rayfbnn.reduce.importance import is_unreliable, pareto_k
+from rayfbnn.reduce.importance import is_unreliable, leave_out_tile, tile_jobs
 from rayfbnn.reduce.passes import TaskExecutor, TasksInProcess
-from rayfbnn.reduce.tile import Tile
 
 if TYPE_CHECKING:
     import pandas as pd
     from arviz_stats import ELPDData
 
 
-_MOST_CASES = 128  # of a tile whose draws a worker keeps in memory, so that there are tiles for all workers
 _BYTES_OF_DRAW = 72  # of one case: its density, and eight copies while the weights are smoothed, as measured
 LEAST_DRAWS = 25  # arviz-stats fits the largest fifth of the weights, and needs five of them
 
@@ -84,7 +77,7 @@ def leave_out(
 
     Parameters
     ----------
-    executor : Executor     who computes the tiles; None for this process
+    executor : TaskExecutor     who computes the tiles; None for this process
     memory_bytes : float    approximate memory to use at once in each process, besides the draws that it keeps
     on_progress : callable  called with the share of the cases that are done
 
@@ -92,84 +85,17 @@ def leave_out(
     memory; StoreError if outputs of networks are not finite.
     """
     check_draws(run)
-    n_cases, at_once = run.data.n_cases, _cases_at_once(run, memory_bytes)
-    starts = range(0, n_cases, at_once)
-    jobs = [TileJob(first, min(first + at_once, n_cases), memory_bytes / 4) for first in starts]
-    results = np.empty((3, n_cases))
-    for job, result in zip(
-        jobs, (executor or TasksInProcess()).map(leave_out_tile, [run], jobs), strict=True
-    ):
-        results[:, job.first : job.stop] = result
-        on_progress(job.stop / n_cases)
+    data, done = run.data, 0
+    jobs = tile_jobs([run], data.standardized_inputs, data.standardized_targets, memory_bytes=memory_bytes)
+    results = np.empty((3, data.n_cases))
+    for result in (executor or TasksInProcess()).map(leave_out_tile, [run], jobs):
+        results[:, done : done + result.shape[1]] = result
+        done += result.shape[1]
+        on_progress(done / data.n_cases)
+    results[0] -= data.target_units.log_jacobian(data.targets).sum(axis=1)
+    results[:, np.isnan(data.targets).all(axis=1)] = np.nan
     elpd, p, k = _in_order_of_table(run, results)
     return LeftOut(elpd, p, k, run.total)
-
-
-@dataclass(frozen=True)
-class TileJob:
-    """Some cases to leave out.
-
-    first, stop   numbers of the first case in the store, and of the case after the last
-    memory_bytes  memory for networks at work, besides 8 bytes for each draw and case
-    """
-
-    first: int
-    stop: int
-    memory_bytes: float
-
-
-def leave_out_tile(reader: Reader, job: TileJob) -> Array:
-    """Return elpd, p and Pareto k of some cases, (3, n_cases) float64; NaN without an observed target.
-
-    The result depends on the draws and the job alone, so tiles may be computed in any order and process.
-    """
-    (run,) = reader.runs
-    densities = _log_densities(reader, job)
-    is_observed = ~np.isnan(run.data.targets[job.first : job.stop]).all(axis=1)
-    result = np.full((3, len(densities)), np.nan)
-    for case in np.flatnonzero(is_observed):
-        result[:, case] = leave_out_one(densities[case])
-    return result
-
-
-def leave_out_one(log_densities: Array) -> tuple[float, float, float]:
-    """Return elpd, p and Pareto k of a case, given its log density in every draw, (n_chains, n_draws).
-
-    The weights are not smoothed if no Pareto distribution can be fitted to the largest. Then k is minus
-    infinity if all weights are nearly equal, and else infinite; the case then counts as unreliable.
-    """
-    from arviz_stats import base
-
-    statistics: Any = base.array_stats  # type: ignore[attr-defined]
-    if np.isneginf(log_densities).any():
-        return -math.inf, math.inf, math.inf
-    elpd = k = math.nan
-    with np.errstate(all="ignore"), suppress(ValueError):  # raised if the largest weights are all equal
-        efficiency = relative_efficiency(log_densities)
-        elpd, k, p = map(float, statistics.loo(log_densities, r_eff=efficiency))
-    if math.isfinite(elpd) and math.isfinite(k):
-        return elpd, p, k
-    elpd, k = -_log_mean(-log_densities), pareto_k(-log_densities.ravel())
-    return elpd, _log_mean(log_densities) - elpd, math.inf if math.isnan(k) else k
-
-
-def _log_mean(logs: Array) -> float:
-    """Return the log of the mean of numbers, given their logs."""
-    return float(scipy.special.logsumexp(logs)) - math.log(logs.size)
-
-
-def relative_efficiency(log_densities: Array) -> float:
-    """Return the effective sample size of a case's density divided by the number of draws; 1 if unknown.
-
-    It decides how many of the largest weights are smoothed. It is unknown for a single chain (where ArviZ
-    takes 1 too), for fewer than MIN_DRAWS draws a chain, and for a constant density.
-
-    log_densities  (n_chains, n_draws)
-    """
-    if len(log_densities) == 1 or log_densities.shape[1] < MIN_DRAWS:
-        return 1.0
-    share = float(ess_mean(np.exp(log_densities - log_densities.max()))) / log_densities.size
-    return share if math.isfinite(share) and share > 0 else 1.0
 
 
 def elpd_data(left_out: LeftOut) -> ELPDData:
@@ -229,41 +155,6 @@ def check_draws(run: Draws) -> None:
             f"path: {run.path} has {run.total:,} draws of all chains together; a single case then takes"
             f" {bytes_text(needed)} of memory, and this machine has {bytes_text(memory)}; skip more draws"
         )
-
-
-def _cases_at_once(run: Draws, memory_bytes: float) -> int:
-    """Return the number of cases in a tile.
-
-    The densities of all draws, and four networks, each take at most half of the memory. If a process keeps
-    all draws in memory, small tiles cost no reading.
-    """
-    of_network = run.spec.data_model.n_cells * activation_bytes(run.spec.network, run.spec.dtype)
-    at_most = _MOST_CASES if bytes_of(run) <= KEPT_BYTES else run.data.n_cases
-    return max(1, min(at_most, int(memory_bytes / 2 / max(8 * run.total, 4 * of_network))))
-
-
-def _log_densities(reader: Reader, job: TileJob) -> Array:
-    """Return the joint log density of each case's observed targets, (n_cases, n_chains, n_draws) float64.
-
-    It is per unit of the data file, and zero for a case without observed targets.
-    """
-    (run,) = reader.runs
-    data, cases = run.data, slice(job.first, job.stop)
-    targets = data.standardized_targets[cases]
-    log_jacobian = data.target_units.log_jacobian(data.targets[cases]).sum(axis=1)
-    tile = Tile(run, data.standardized(data.inputs[cases]), memory_bytes=job.memory_bytes)
-    values = np.empty((len(targets), run.n_chains, run.n_draws))
-    for unit in reader.kept_first(units_of([run])):
-        for at, block, outputs in tile.finite_parts(reader.block(unit)):
-            density = tile.model.log_density(outputs, targets, block.noise) - log_jacobian
-            values[:, *_places(unit, at)] = density.T
-    return values
-
-
-def _places(unit: Unit, at: slice) -> tuple[Array, Array]:
-    """Return the chains and the draws of a unit's draws at a slice, one chain after the other."""
-    rows, draws = np.divmod(np.arange(at.start, at.stop), unit.draws[1] - unit.draws[0])
-    return unit.chains[0] + rows, unit.draws[0] + draws
 
 
 def _in_order_of_table(run: Draws, values: Array) -> Array:

@@ -1,16 +1,155 @@
-"""Measures of how good predictions are, each over all cases together, with their standard errors."""
+"""Measures of how good predictions are over all cases together, with standard errors, and calibration.
+
+A target y that is a number is placed within its predictive distribution F: its probability integral transform
+(PIT) F(y) is uniform over cases if predictions are calibrated. A count is spread evenly over the interval
+from P(Y < y) to P(Y <= y) (Czado, Gneiting and Held 2009, "Predictive model assessment for count data"). A
+censored time is spread evenly over the interval from P(T <= y) to 1 (Haider et al. 2020, "Effective ways to
+build and evaluate individual survival distributions").
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
 from rayfbnn.model.likelihood.data_model import point_column
+from rayfbnn.reduce.importance import ends_of_places, values_at
+from rayfbnn.reduce.passes import Passes, TaskExecutor, TasksInProcess, distribution_sums
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+BINS = 10
+_MEMORY_BYTES = 64e6
+_MAX_SCORE = 8.0  # in float64 the normal distribution function is 1 beyond this
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of targets within their predictive distributions.
+
+    low, high  (n_cases, n_targets) ends of each place, between 0 and 1, NaN for a missing target; they are
+               equal for targets with a density
+    """
+
+    low: Array
+    high: Array
+
+    def of_target(self, target: int) -> Places:
+        """Return the places of one target that are known, (n_known_cases,) each."""
+        low, high = self.low[:, target], self.high[:, target]
+        is_known = ~np.isnan(low)
+        return Places(low[is_known], high[is_known])
+
+    @property
+    def scores(self) -> Array:
+        """Normal scores, the standard normal quantiles at the middle of each place, clipped at -8 and 8.
+
+        They are standard normal if predictions are calibrated: Dunn and Smyth (1996), "Randomized quantile
+        residuals", without the randomisation.
+        """
+        scores = scipy.special.ndtri((self.low + self.high) / 2)
+        return np.asarray(np.clip(scores, -_MAX_SCORE, _MAX_SCORE))
+
+    def share_below(self, at: Array) -> Array:
+        """Return the mean over cases of the share of each place that lies below the points, (n_points,)."""
+        width = (self.high - self.low)[:, None]
+        above_low = np.asarray(at) - self.low[:, None]
+        is_wide = width > 0
+        share = np.where(is_wide, above_low / np.where(is_wide, width, 1.0), above_low >= 0)
+        return np.asarray(np.clip(share, 0, 1).mean(axis=0))
+
+    def histogram(self, n_bins: int = BINS) -> Array:
+        """Return the share of cases in each of `n_bins` equal bins from 0 to 1."""
+        below = self.share_below(np.linspace(0, 1, n_bins + 1))
+        below[0], below[-1] = 0.0, 1.0
+        return np.diff(below)
+
+    def coverage(self, levels: Sequence[float] | Array = LEVELS) -> Array:
+        """Return the share of cases within their central interval of each level, (n_levels,)."""
+        tails = (1 - np.asarray(levels)) / 2
+        return self.share_below(1 - tails) - self.share_below(tails)
+
+
+def places(
+    runs: Sequence[Draws],
+    inputs: Array,
+    targets: Array,
+    *,
+    executor: TaskExecutor | None = None,
+    memory_bytes: float = _MEMORY_BYTES,
+) -> Places:
+    """Place targets that are numbers within the predictive distributions of one or several runs.
+
+    inputs (n_cases, n_inputs) and targets (n_cases, n_targets) are as in the data file.
+
+    executor      runs the tasks; this process unless given
+    memory_bytes  approximate memory of a task
+    """
+    data, model = runs[0].data, runs[0].spec.data_model
+    passes = Passes(runs, data.standardized(inputs), executor or TasksInProcess(), memory_bytes=memory_bytes)
+    y = data.target_units.to_network(targets)
+    guesses = np.arange(len(inputs)), values_at(model, y)[None]
+    (sums,) = passes.sums(distribution_sums, [guesses], shape=(3,))
+    cdf, mass, _ = sums[:, 0] / passes.n_draws
+    return Places(*ends_of_places(model, cdf, mass, y))
+
+
+def share_limits(n_cases: int, share: float) -> tuple[float, float]:
+    """Return the limits within which a binomial share of `n_cases` lies with at least 95 % probability."""
+    if n_cases == 0:
+        return 0.0, 1.0
+    at_most = scipy.special.bdtr(np.arange(n_cases + 1), n_cases, share)
+    low, high = (int((at_most < below).sum()) for below in (0.025, 0.975))
+    return low / n_cases, min(high, n_cases) / n_cases
+
+
+def labelled(run: Draws, table: pd.DataFrame, targets: Array) -> dict[str, tuple[Array, Array]]:
+    """Return each label's predicted probabilities and whether each case has it, by the label in words.
+
+    Both are (n_known_cases,). Of two labels, only the second is included.
+
+    table    the table of predictions
+    targets  (n_cases, n_targets)
+    """
+    model, names = run.spec.data_model, run.data.target_names
+    by_label = {}
+    columns, in_words = model.probability_columns(names), model.probability_words(names)
+    for column, words, (has_label, has_opposite) in zip(
+        columns, in_words, model.labelled_cases(targets), strict=True
+    ):
+        is_known = ~np.isnan(targets[:, 0]) if has_opposite is None else has_label | has_opposite
+        by_label[words] = table[column].to_numpy()[is_known], has_label[is_known]
+    return by_label
+
+
+def reliability(probability: Array, happened: Array) -> pd.DataFrame:
+    """Return a row for each bin of probabilities that has cases: cases, predicted, observed, low, high.
+
+    `predicted` is the mean probability in the bin, and `observed` the share of its cases that have the label.
+    If predictions are calibrated, `observed` lies from `low` to `high` with a probability of about 95 %.
+    """
+    import pandas as pd
+
+    bins = np.minimum((probability * BINS).astype(int), BINS - 1)
+    rows = []
+    for one in np.unique(bins):
+        inside = bins == one
+        n, mean = int(inside.sum()), float(probability[inside].mean())
+        low, high = share_limits(n, mean)
+        rows.append((n, mean, float(happened[inside].mean()), low, high))
+    return pd.DataFrame(rows, columns=["cases", "predicted", "observed", "low", "high"])
+
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +232,7 @@ class Concordance:
 
 
 def concordance(times: Array, predicted: Array) -> Concordance | None:
-    """Return Harrell's C-index of predicted times in O(n log n); None if no two cases are comparable.
+    """Return Harrell's C-index of predicted times ; None if no two cases are comparable.
 
     A pair of cases is comparable if the shorter time is that of an event, and the other case is observed for
     longer or censored at the same time. A pair scores 1 if the predicted times are in the same order, 1/2 if
@@ -112,8 +251,12 @@ def concordance(times: Array, predicted: Array) -> Concordance | None:
     times, predicted = times[is_known], predicted[is_known]
     is_event, n = times > 0, len(times)
     # Two events at one time have the same place, and a case that is censored then has the next.
-    _, places = np.unique(np.stack([np.abs(times), ~is_event]), axis=1, return_inverse=True)
-    scores, pairs = _scores(places.ravel(), np.unique(predicted, return_inverse=True)[1], is_event)
+    order = np.lexsort([~is_event, np.abs(times)])
+    is_new = np.any(np.diff([np.abs(times)[order], ~is_event[order]], axis=1), axis=0)
+    groups = np.split(order, np.flatnonzero(is_new) + 1)
+    n_later, not_above = _counts(groups[::-1], predicted, asks=is_event, counts=np.ones(n, bool))
+    n_sooner, below = _counts(groups, predicted, asks=np.ones(n, bool), counts=is_event)
+    scores, pairs = n_later - not_above + below, n_later + n_sooner
     if not pairs.any():
         return None
     index = float(scores.sum() / pairs.sum())
@@ -122,55 +265,21 @@ def concordance(times: Array, predicted: Array) -> Concordance | None:
     return Concordance(index, error, int(pairs.sum()) // 2)
 
 
-def _scores(places: Array, ranks: Array, is_event: Array) -> tuple[Array, Array]:
-    """Return the total score of each case in its comparable pairs, and their number, (n_cases,) each.
+def _counts(groups: list[Array], predicted: Array, *, asks: Array, counts: Array) -> tuple[Array, Array]:
+    """Return how many cases of earlier groups each case can be compared with, and how many have lower values.
 
-    The cases are sorted into groups by the bits of their places, the highest bit first. Two cases part at
-    the first bit in which their places differ, and are counted there.
+    Equal values count one half. Both are (n_cases,), and zero for cases that do not ask.
 
-    places    whole numbers from 0 in the order of the observed times
-    ranks     whole numbers from 0 in the order of the predicted times
-    is_event  whether the time is that of an event
+    groups  the numbers of the cases of each group
+    asks    whether a case is compared with earlier ones
+    counts  whether later cases are compared with a case
     """
-    scores, pairs = np.zeros(len(places)), np.zeros(len(places), dtype=np.int64)
-    order = np.argsort(ranks, kind="stable")
-    for bit in reversed(range(int(places.max(initial=0)).bit_length())):
-        groups, is_later = places[order] >> (bit + 1), (places[order] >> bit) % 2 == 1
-        added, n_added, destinations = _parted(groups, ranks[order], is_later, is_event[order])
-        scores[order] += added
-        pairs[order] += n_added
-        order[destinations] = order.copy()
-    return scores, pairs
-
-
-def _parted(groups: Array, ranks: Array, is_later: Array, is_event: Array) -> tuple[Array, Array, Array]:
-    """Compare the earlier cases of each group with its later ones, and sort the earlier ones to the front.
-
-    Returns the score of each case, the number of its comparable pairs, and its new place. All arrays are
-    (n_cases,), in the order of the groups and then of the ranks.
-    """
-    is_sooner = ~is_later & is_event  # an earlier case that is censored is not comparable
-    later, sooner = _running(is_later), _running(is_sooner)
-    is_new_group = np.diff(groups, prepend=-1) != 0
-    first, end = _ends(is_new_group)
-    first_equal, end_equal = _ends(is_new_group | (np.diff(ranks, prepend=-1) != 0))
-    of_sooner = later[end] - (later[first_equal] + later[end_equal]) / 2
-    of_later = (sooner[first_equal] + sooner[end_equal]) / 2 - sooner[first]
-    n_later, n_sooner = later[end] - later[first], sooner[end] - sooner[first]
-    scores = np.where(is_later, of_later, np.where(is_sooner, of_sooner, 0.0))
-    pairs = np.where(is_later, n_sooner, np.where(is_sooner, n_later, 0))
-    later_before = later[:-1] - later[first]
-    destinations = np.where(is_later, end - n_later + later_before, np.arange(len(groups)) - later_before)
-    return scores, pairs, destinations
-
-
-def _running(flags: Array) -> Array:
-    """Return the number of true flags before each place, and before the end, (n + 1,)."""
-    return np.concatenate([[0], np.cumsum(flags)])
-
-
-def _ends(is_first: Array) -> tuple[Array, Array]:
-    """Return the first place of each item's run and the place after its last, (n,) each."""
-    begins = np.flatnonzero(is_first)
-    lengths = np.diff(begins, append=len(is_first))
-    return np.repeat(begins, lengths), np.repeat(begins + lengths, lengths)
+    n_before, n_lower, values = np.zeros(len(predicted), int), np.zeros(len(predicted)), predicted.tolist()
+    before: list[float] = []
+    for group in groups:
+        for case in group[asks[group]].tolist():
+            n_before[case] = len(before)
+            n_lower[case] = (bisect_left(before, values[case]) + bisect_right(before, values[case])) / 2
+        for case in group[counts[group]].tolist():
+            insort(before, values[case])
+    return n_before, n_lower

@@ -12,14 +12,10 @@ import numpy as np
 
 from rayfbnn.answers.effects import check_contributions, contribution_columns
 from rayfbnn.answers.judging.chain_average import average_error
-from rayfbnn.answers.judging.ladder_pooled import verdict_on_pooled_ladders
-from rayfbnn.answers.judging.ladder_verdict import overruled, verdict_on_ladders
-from rayfbnn.answers.judging.modes import modes, summarize
-from rayfbnn.answers.judging.verdicts import Thresholds, Verdict, VerdictEvidence, judge_predictions
-from rayfbnn.answers.judging.words import known
+from rayfbnn.answers.judging.verdicts import Verdict, VerdictEvidence, judge_predictions, modes, summarize
+from rayfbnn.answers.judging.words import known, word_of_chains
 from rayfbnn.answers.measures import means_over_cases, measures_of_targets
 from rayfbnn.arrays import Array
-from rayfbnn.draws.ladders import word_for_draws
 from rayfbnn.draws.quantities import is_of_predictions, quantities
 from rayfbnn.draws.same_posterior import check_independent, check_same_posterior
 from rayfbnn.draws.subsets import thinned
@@ -28,13 +24,12 @@ from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.model.likelihood.data_model import QUANTILES
 from rayfbnn.output import tables
 from rayfbnn.reduce.passes import TaskExecutor, TasksInProcess
-from rayfbnn.reduce.predictive import Cases, PredictiveSummary, summaries
+from rayfbnn.reduce.predictive import PredictiveSummary, summaries
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rayfbnn.answers.judging.fit import FitVerdict
-    from rayfbnn.data import Dataset
 
 
 _ROWS_SHOWN = 10  # in a notebook
@@ -100,7 +95,6 @@ class Prediction:
     equal_weights: Prediction | None = None
 
     def _repr_html_(self) -> str:
-        """Return the summary, the first rows of the table and the verdicts as HTML, for notebooks."""
         rows = self.table.head(_ROWS_SHOWN).set_axis(range(1, min(len(self.table), _ROWS_SHOWN) + 1))
         more = len(self.table) - len(rows)
         left_out = tables.paragraph(f"and {more:,} more cases") if more else ""
@@ -183,11 +177,11 @@ def predict_from_draws(
         check_contributions(runs)
     inputs, targets = _checked(runs[0], inputs, targets)
     data, model = runs[0].data, runs[0].spec.data_model
-    cases = Cases(data.standardized(inputs), _standardized(targets, data))
     executor = executor or TasksInProcess()
     parts = summaries(
         runs,
-        cases,
+        data.standardized(inputs),
+        None if targets is None else data.target_units.to_network(targets),
         executor=executor,
         quantiles={} if model.has_labels else QUANTILES,
         memory_bytes=memory_bytes,
@@ -272,10 +266,6 @@ def _checked(run: Draws, inputs: Array, targets: Array | None) -> tuple[Array, A
     return inputs, targets
 
 
-def _standardized(targets: Array | None, data: Dataset) -> Array | None:
-    return None if targets is None else data.target_units.to_network(targets)
-
-
 def _table(run: Draws, summary: PredictiveSummary, targets: Array | None) -> pd.DataFrame:
     """Return the rows of the table for some cases; targets (n_cases, n_targets) are as on file."""
     import pandas as pd
@@ -324,6 +314,18 @@ def _scaled_columns(run: Draws, summary: PredictiveSummary) -> dict[str, Array]:
     }
 
 
+def weighed_by_evidence(runs: Sequence[Draws]) -> tuple[list[Draws], str]:
+    """Weigh ladders by their evidence where phases of them remain; return draws, and a sentence about it.
+
+    Runs without ladders are returned unchanged.
+    """
+    if not any(run.is_of_ladders for run in runs):
+        return list(runs), ""
+    from rayfbnn.answers.judging.ladder_verdict import pooled_by_evidence
+
+    return pooled_by_evidence(runs)
+
+
 _CASES = 10
 _DRAWS, _LEAST_DRAWS = 4_000, 100  # of all chains together, and of each: enough for an ESS of 400
 
@@ -344,33 +346,27 @@ def verdict_on_predictions(runs: Sequence[Draws], inputs: Array) -> Verdict | No
         return None
     at_most = max(_LEAST_DRAWS, _DRAWS // sum(run.n_chains for run in runs))
     some = [thinned(run, at_most) for run in runs]
-    by_name = _together([_of_run(run, inputs) for run in some])
+    of_runs = [quantities(run, cases=_CASES, inputs=inputs) for run in some]
+    n_draws = min(run.n_draws for run in some)  # the last ones of each run
+    by_name = {
+        name: np.concatenate([of_run[name][:, -n_draws:] for of_run in of_runs])
+        for name in of_runs[0]
+        if is_of_predictions(name)
+    }
     summary = summarize(by_name.items())
-    n_chains, n_draws = by_name["log_likelihood"].shape
     evidence = VerdictEvidence(
         replace(summary, table=summary.table.assign(iterations=math.nan)),
-        n_chains,
+        sum(run.n_chains for run in some),
         n_draws,
         divergences="",
         modes=modes(by_name["log_likelihood"], runs[0].chain_numbers if len(runs) == 1 else None),
         spec=runs[0].spec,
         path=str(runs[0].path),
-        thresholds=Thresholds(),
-        word=word_for_draws(runs),
+        word=word_of_chains(runs),
     )
     verdict = judge_predictions(evidence, average_error(some, inputs=inputs))
-    for run in runs:
-        verdict = overruled(verdict, verdict_on_ladders(run))
-    return overruled(verdict, verdict_on_pooled_ladders(runs)) if len(runs) > 1 else verdict
+    if any(run.is_of_ladders for run in runs):
+        from rayfbnn.answers.judging.ladder_verdict import overruled_by_ladders
 
-
-def _of_run(run: Draws, inputs: Array) -> dict[str, Array]:
-    """Return the quantities that predictions depend on, (n_chains, n_draws) each."""
-    every = quantities(run, cases=_CASES, inputs=inputs)
-    return {name: values for name, values in every.items() if is_of_predictions(name)}
-
-
-def _together(of_runs: list[dict[str, Array]]) -> dict[str, Array]:
-    """Return the chains of all runs, each cut to its last draws, as many as the shortest run has."""
-    n_draws = min(values.shape[1] for of_run in of_runs for values in of_run.values())
-    return {name: np.concatenate([of_run[name][:, -n_draws:] for of_run in of_runs]) for name in of_runs[0]}
+        return overruled_by_ladders(verdict, runs)
+    return verdict

@@ -6,7 +6,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,20 +13,17 @@ from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases
 from rayfbnn.draws.fits import check_own_networks
-from rayfbnn.draws.held import hold
 from rayfbnn.draws.outputs import activation_bytes, outputs_by_case, posterior_of
 from rayfbnn.draws.quantities import noise_sigmas
-from rayfbnn.draws.subsets import evenly_spaced, spread
+from rayfbnn.draws.subsets import evenly_spaced, hold, spread
+from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
 from rayfbnn.reduce.passes import TasksInProcess
-from rayfbnn.reduce.predictive import Cases, PredictiveSummary, joined, quantiles_of_points, summaries
+from rayfbnn.reduce.predictive import PredictiveSummary, joined, quantiles_of_points, summaries
+from rayfbnn.spec import RunSpec
 from rayfbnn.streams import Streams
-
-if TYPE_CHECKING:
-    from rayfbnn.draws.view import Draws
-    from rayfbnn.spec import RunSpec
 
 
 class Predictor:
@@ -48,7 +44,7 @@ class Predictor:
         run: Draws,
         thinning: Thinning,
         *,
-        max_memory: float,
+        max_memory: float = 256e6,
         dtype: str | None = None,
         spec: RunSpec | None = None,
     ) -> None:
@@ -62,19 +58,6 @@ class Predictor:
         self._held = hold(run, thinning.numbers, dtype=dtype)
         self._max_memory = max_memory
         self._spec = self._held.spec if spec is None else spec
-
-    @staticmethod
-    def from_draws(
-        run: Draws,
-        *,
-        draws: int | None = None,
-        max_mcse: float = 0.05,
-        max_memory: float = 256e6,
-        dtype: str | None = None,
-    ) -> Predictor:
-        """Return a predictor with a chosen number of draws; see `rayfbnn.load`."""
-        thinning = thin(run, draws=draws, max_mcse=max_mcse)
-        return Predictor(run, thinning, max_memory=max_memory, dtype=dtype)
 
     @property
     def n_draws(self) -> int:
@@ -123,17 +106,23 @@ class Predictor:
         """Return the predictive mean of each target, (n_cases, n_targets), without the rest of `predict`.
 
         For labels these are probabilities, (n_cases, n_labels); for targets with two labels, of the second.
+        For a target that has no mean, on a log scale with t noise, it is the median.
 
         Parameters
         ----------
         data
             The cases, as for `predict`.
         """
-        inputs, _ = _cases(data, self._held, self._spec)
-        return predictive_mean(self._held, inputs, memory_bytes=self._max_memory)
+        run = self._held
+        summary = self._summary(data, quantiles_of_points(run))
+        has_labels = run.spec.data_model.has_labels
+        return summary.mean if has_labels else summary.in_file_units(run.data.target_units).point
 
     def quantiles(self, data: Source, probabilities: Sequence[float]) -> Array:
         """Return quantiles of the predictive distribution, (n_probabilities, n_cases, n_targets).
+
+        The distribution is the equally weighted mixture over all draws, noise included, on the scale of the
+        data file.
 
         Parameters
         ----------
@@ -142,14 +131,37 @@ class Predictor:
         probabilities
             Numbers strictly between 0 and 1. Others raise ConfigError, and so do targets that are labels.
         """
-        inputs, _ = _cases(data, self._held, self._spec)
-        return predictive_quantiles(self._held, inputs, probabilities, memory_bytes=self._max_memory)
+        model, wanted = self._held.spec.data_model, {}
+        for number, probability in enumerate(probabilities):
+            if not 0 < probability < 1:
+                raise ConfigError(f"quantiles: must lie between 0 and 1, such as 0.9, got {probability}")
+            wanted[str(number)] = probability
+        if model.has_labels:
+            raise ConfigError(
+                f"quantiles: {model.kind} targets are labels and have no quantiles; ask for probabilities"
+            )
+        found = self._summary(data, wanted).in_file_units(self._held.data.target_units).quantiles
+        return np.stack([found[name] for name in wanted])
+
+    def _summary(self, data: Source, quantiles: dict[str, float]) -> PredictiveSummary:
+        run = self._held
+        inputs, _ = _cases(data, run, self._spec)
+        parts = summaries(
+            [run],
+            run.data.standardized(inputs),
+            executor=TasksInProcess(),
+            quantiles=quantiles,
+            with_modes=False,
+            memory_bytes=self._max_memory,
+        )
+        return joined(parts)
 
     def sample(self, data: Source, n_samples: int, *, seed: int) -> Array:
         """Draw targets of new cases from the predictive distribution, (n_samples, n_cases, n_targets).
 
-        In each sample all cases share one draw of the posterior, taken at random, so samples are joint over
-        cases. Labels are given as their numbers, from 0; survival times are never censored.
+        In each sample all cases share one draw of the posterior, taken at random with replacement, so samples
+        are joint over cases. A sample depends only on the seed, the draws, and its number. Labels are given
+        as their numbers, from 0; survival times are never censored.
 
         Parameters
         ----------
@@ -160,8 +172,24 @@ class Predictor:
         seed
             Seed of the random numbers, from 0 to 2**32 - 1; equal seeds give equal samples.
         """
-        inputs, _ = _cases(data, self._held, self._spec)
-        return predictive_sample(self._held, inputs, n_samples, seed=seed)
+        run = self._held
+        inputs, _ = _cases(data, run, self._spec)
+        check_own_networks(run)
+        model, posterior = run.spec.data_model, posterior_of(run)
+        chosen = np.random.default_rng(seed).integers(run.total, size=n_samples)
+        positions = run.positions().reshape(-1, posterior.n_parameters)[chosen]
+        precisions = run.precisions().reshape(-1, run.precision_layout.n_precisions)[chosen]
+        noise = noise_precisions(precisions, run.precision_layout)
+        cells = model.cell_inputs(run.data.standardized(inputs))
+        samples = np.empty((n_samples, len(inputs), run.data.n_targets))
+        at_once = max(1, int(_BLOCK_BYTES / (activation_bytes(run.spec.network, "float64") * len(cells))))
+        for first in range(0, n_samples, at_once):
+            some = slice(first, min(first + at_once, n_samples))
+            outputs = posterior.outputs(np.ascontiguousarray(positions[some], posterior.dtype), cells)
+            by_unit = outputs.astype(np.float64).swapaxes(1, 2)
+            streams = Streams(seed, np.arange(some.start, some.stop, dtype=np.uint64)).at(iteration=1)
+            samples[some] = model.draw(by_unit, noise[some], streams).swapaxes(1, 2)
+        return run.data.target_units.to_file(samples)
 
     def __repr__(self) -> str:
         names = ", ".join(at_most_ten(self.target_names))
@@ -187,97 +215,11 @@ def _cases(data: Source, held: Draws, spec: RunSpec) -> tuple[Array, Array | Non
 
 
 def _is_plain(spec: RunSpec) -> bool:
-    """Return True if the network takes every column unchanged."""
     columns = () if spec.encoding is None else spec.encoding.inputs
     return all(column.kind == "number" and not column.n_missing for column in columns)
 
 
-_BLOCK_BYTES = 64e6
-
-
-def predictive_mean(run: Draws, inputs: Array, *, memory_bytes: float = 256e6) -> Array:
-    """Return the mean of each target over all draws, (n_cases, n_targets), on the scale of the data file.
-
-    For labels it is the probability of each label, (n_cases, n_labels). For a target that has no mean, on a
-    log scale with t noise, it is the median.
-
-    inputs  (n_cases, n_inputs) as in the data file
-    """
-    summary = _summary(run, inputs, quantiles_of_points(run), memory_bytes)
-    return (
-        summary.mean if run.spec.data_model.has_labels else summary.in_file_units(run.data.target_units).point
-    )
-
-
-def predictive_quantiles(
-    run: Draws, inputs: Array, probabilities: Sequence[float], *, memory_bytes: float = 256e6
-) -> Array:
-    """Return quantiles of each target's predictive distribution, (n_probabilities, n_cases, n_targets).
-
-    The distribution is the equally weighted mixture over all draws, noise included, on the scale of the data
-    file.
-
-    inputs         (n_cases, n_inputs) as in the data file
-    probabilities  strictly between 0 and 1; ConfigError for any other
-    """
-    model, units = run.spec.data_model, run.data.target_units
-    for probability in probabilities:
-        if not 0 < probability < 1:
-            raise ConfigError(f"quantiles: must lie between 0 and 1, such as 0.9, got {probability}")
-    if model.has_labels:
-        raise ConfigError(
-            f"quantiles: {model.kind} targets are labels and have no quantiles; ask for probabilities"
-        )
-    wanted = {str(number): probability for number, probability in enumerate(probabilities)}
-    found = _summary(run, inputs, wanted, memory_bytes).in_file_units(units).quantiles
-    return np.stack([found[name] for name in wanted])
-
-
-def predictive_sample(run: Draws, inputs: Array, n_samples: int, *, seed: int) -> Array:
-    """Draw targets from the predictive distribution, (n_samples, n_cases, n_targets) as in the data file.
-
-    Each sample takes one draw of the posterior at random, with replacement, for all cases, and adds noise. It
-    depends only on the seed, the draws, and the number of the sample.
-
-    inputs  (n_cases, n_inputs) as in the data file
-    """
-    check_own_networks(run)
-    model, data, posterior = run.spec.data_model, run.data, posterior_of(run)
-    chosen = np.random.default_rng(seed).integers(run.total, size=n_samples)
-    positions = run.positions().reshape(-1, posterior.n_parameters)[chosen]
-    precisions = run.precisions().reshape(-1, run.precision_layout.n_precisions)[chosen]
-    noise = noise_precisions(precisions, run.precision_layout)
-    cells = model.cell_inputs(_standardized(run, inputs))
-    samples = np.empty((n_samples, len(inputs), data.n_targets))
-    at_once = max(1, int(_BLOCK_BYTES / (activation_bytes(run.spec.network, "float64") * len(cells))))
-    for first in range(0, n_samples, at_once):
-        some = slice(first, min(first + at_once, n_samples))
-        outputs = posterior.outputs(np.ascontiguousarray(positions[some], posterior.dtype), cells)
-        by_unit = outputs.astype(np.float64).swapaxes(1, 2)
-        streams = Streams(seed, np.arange(some.start, some.stop, dtype=np.uint64)).at(iteration=1)
-        samples[some] = model.draw(by_unit, noise[some], streams).swapaxes(1, 2)
-    return data.target_units.to_file(samples)
-
-
-def _summary(
-    run: Draws, inputs: Array, quantiles: dict[str, float], memory_bytes: float
-) -> PredictiveSummary:
-    return joined(
-        summaries(
-            [run],
-            Cases(_standardized(run, inputs)),
-            executor=TasksInProcess(),
-            quantiles=quantiles,
-            with_modes=False,
-            memory_bytes=memory_bytes,
-        )
-    )
-
-
-def _standardized(run: Draws, inputs: Array) -> Array:
-    return run.data.standardized(np.asarray(inputs, dtype=np.float64))
-
-
+_BLOCK_BYTES = 64e6  # of samples at work
 _LEAST_DRAWS = 100  # of all chains together, because quantiles and standard deviations need draws too
 _N_CASES = 20  # evenly spaced training cases for estimates of the error
 _GROWTH = 1.25  # factor from one number of draws tried to the next

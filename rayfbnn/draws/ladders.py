@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,12 +14,29 @@ from rayfbnn.store.rounds import value_of_level
 
 
 @dataclass(frozen=True, eq=False)
-class LadderDraws:
-    """The levels of R ladders at n draws; K is the number of levels, and the last is the posterior.
+class LadderLevels:
+    """The K levels of R ladders, of which the last is the posterior.
 
-    kind      what levels hold: noise, or a power of the likelihood
-    held      (K-1,) the noise in standard deviations of the targets, or the power, of each level but the last
-    ladders   (R,) numbers of the ladders in the store
+    kind     what levels hold: noise, or a power of the likelihood
+    held     (K-1,) the noise in standard deviations of the targets, or the power, of each level but the last
+    ladders  (R,) numbers of the ladders in the store
+    """
+
+    kind: Literal["noise", "powers"]
+    held: tuple[float, ...]
+    ladders: tuple[int, ...]
+
+    def name_of(self, level: int) -> str:
+        """Return a level in words, such as "noise 0.05", or "the posterior" for the last."""
+        if level == len(self.held):
+            return "the posterior"
+        return f"{'noise' if self.kind == 'noise' else 'power'} {self.held[level]:.2g}"
+
+
+@dataclass(frozen=True, eq=False)
+class LadderDraws(LadderLevels):
+    """The levels of ladders at n draws.
+
     families  (R,) the side that each ladder started from: "chains" or "prior"
     measured  the name of the measure in the store
     measure   (R, n, K) log of the residual sum of squares or of its scale, or the energy of the data
@@ -30,9 +46,6 @@ class LadderDraws:
     trips     (R,) round trips between both ends in these draws
     """
 
-    kind: Literal["noise", "powers"]
-    held: tuple[float, ...]
-    ladders: tuple[int, ...]
     families: tuple[str, ...]
     measured: str
     measure: Array
@@ -52,36 +65,12 @@ class LadderDraws:
         # Ladder by ladder, because hundreds of them together would take hundreds of MB.
         return np.stack([_rejection(*pair) for pair in zip(self.forward, self.reverse, strict=True)])
 
-    def name_of(self, level: int) -> str:
-        """Return a level in words; see `level_name`."""
-        return level_name(self.kind, self.held, level)
-
-
-def level_name(kind: str, held: Sequence[float], level: int) -> str:
-    """Return a level in words, such as "noise 0.05", or "the posterior" for the last.
-
-    kind, held  see `LadderDraws`
-    """
-    if level == len(held):
-        return "the posterior"
-    return f"{'noise' if kind == 'noise' else 'power'} {held[level]:.2g}"
-
 
 def _rejection(forward: Array, reverse: Array) -> Array:
     """Return the mean rejection of each pair of levels of one ladder, whose differences are (n, K-1)."""
     with np.errstate(over="ignore", invalid="ignore"):
         accepted = np.exp(np.minimum(0.0, -(forward.astype(float) + reverse)))
     return 1 - np.nan_to_num(accepted).mean(axis=0)
-
-
-def is_of_ladders(run: Draws) -> bool:
-    """Return True for draws of a run of ladders, and not of an earlier phase."""
-    return run.kind == "mcmc" and run.spec.ladder is not None and run.early_phase is None
-
-
-def word_for_draws(runs: Sequence[Draws]) -> str:
-    """Return what sentences call a chain of these draws: "ladder" if any run is of ladders, else "chain"."""
-    return "ladder" if any(map(is_of_ladders, runs)) else "chain"
 
 
 def ladder_draws(run: Draws) -> LadderDraws:

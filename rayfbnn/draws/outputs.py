@@ -29,27 +29,16 @@ _Made: TypeAlias = tuple["Dataset", "NetworkSpec", "ModelSpec", Posterior]
 _POSTERIORS: WeakKeyDictionary[Store, dict[str, _Made]] = WeakKeyDictionary()  # by dtype
 
 
-def output_blocks(
-    run: Draws, inputs: Array, *, memory_bytes: float
-) -> Iterator[tuple[slice, slice, Array, Array]]:
-    """Yield outputs of every draw at `inputs`: (chains, draws, outputs, precisions), a block at a time.
+def output_blocks(run: Draws, inputs: Array, *, memory_bytes: float) -> Iterator[tuple[slice, slice, Array]]:
+    """Yield outputs of every draw at `inputs`, a block at a time: (chains, draws, outputs).
+
+    `outputs` is (n_chains, n_draws, n_cases, n_outputs) in the run's dtype and on the network's scale. For a
+    hazard of pieces it is (n_chains, n_draws, n_cases, n_pieces).
 
     Parameters
     ----------
     inputs : (n_cases, n_inputs)   standardised, as the network sees them
     memory_bytes : float           approximate memory to use for a block, and then for its density
-
-    `outputs` is that of `outputs_alone`. `precisions` is (n_chains, n_draws, n_precisions).
-    """
-    for chains, draws, outputs in outputs_alone(run, inputs, memory_bytes=memory_bytes):
-        yield chains, draws, outputs, run.precisions(chains, draws)
-
-
-def outputs_alone(run: Draws, inputs: Array, *, memory_bytes: float) -> Iterator[tuple[slice, slice, Array]]:
-    """Yield outputs of every draw as `output_blocks`, without reading precisions: (chains, draws, outputs).
-
-    `outputs` is (n_chains, n_draws, n_cases, n_outputs) in the run's dtype and on the network's scale. For a
-    hazard of pieces it is (n_chains, n_draws, n_cases, n_pieces).
     """
     posterior = posterior_of(run)
     at_modes = modes(run) if is_linear(run) else None
@@ -76,7 +65,7 @@ def outputs_by_case(run: Draws, inputs: Array, *, memory_bytes: float) -> Array:
     The parameters are those of `output_blocks`; the result itself takes additional memory.
     """
     values: Array = None
-    for chains, draws, outputs in outputs_alone(run, inputs, memory_bytes=memory_bytes):
+    for chains, draws, outputs in output_blocks(run, inputs, memory_bytes=memory_bytes):
         if values is None:
             values = np.empty((*outputs.shape[2:], run.n_chains, run.n_draws), dtype=outputs.dtype)
         values[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
@@ -102,11 +91,7 @@ def posterior_of(run: Draws) -> Posterior:
     if known is not None and known[0] is data and known[1] == spec.network and known[2] == spec.model:
         return known[3]
     posterior = Posterior.from_pieces(
-        spec.network,
-        spec.model,
-        data.standardized_pieces(),
-        data.standardized_targets,
-        dtype=spec.dtype,
+        spec.network, spec.model, data.standardized_pieces(), data.standardized_targets, dtype=spec.dtype
     )
     by_dtype[spec.dtype] = data, spec.network, spec.model, posterior
     return posterior
@@ -153,7 +138,7 @@ def network_values(
     at_once = max(1, int(memory_bytes / 2 / activation_bytes(network, run.spec.dtype)))
     for first in range(0, len(points), at_once):
         some = slice(first, first + at_once)
-        for chains, which, outputs in outputs_alone(run, points[some], memory_bytes=memory_bytes):
+        for chains, which, outputs in output_blocks(run, points[some], memory_bytes=memory_bytes):
             values[chains, which, some] = outputs
     return values.reshape(-1, *values.shape[2:])
 

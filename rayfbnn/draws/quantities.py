@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.outputs import outputs_alone
+from rayfbnn.draws.outputs import output_blocks
 from rayfbnn.draws.subsets import evenly_spaced
 from rayfbnn.draws.view import Draws
 from rayfbnn.model.architecture import DISPERSION, NOISE
@@ -22,29 +22,9 @@ _GROUP_BYTES = 128e6  # of the quantities that are read together
 _LEAST_TOGETHER = 3  # the statistics of one take five arrays of its size anyway, and reading is slow
 
 
-@dataclass(frozen=True)
-class _Sigma:
-    """The sigma of a column of the precisions, or the geometric mean of several."""
-
-    columns: slice
-
-
-@dataclass(frozen=True)
-class _Statistic:
-    """A statistic of the store."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class _Function:
-    """A function of the networks at a row of the inputs."""
-
-    row: int
-    number: int
-
-
-_Origin: TypeAlias = _Sigma | _Statistic | _Function
+# The origin of a quantity: columns of the precisions, whose sigma it is, or the geometric mean of theirs;
+# a statistic of the store; or a row of the inputs and the number of a function of the networks there.
+_Origin: TypeAlias = slice | str | tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -64,9 +44,9 @@ class Quantities:
         inputs = run.data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
         chosen = evenly_spaced(len(inputs), cases)
         origins: dict[str, _Origin] = {**_sigmas(run), **_adjustments(run)}
-        origins |= {name: _Statistic(name) for name in DENSITIES}
+        origins |= {name: name for name in DENSITIES}
         for number, label in enumerate(run.spec.data_model.function_names(run.data.modelled_names)):
-            origins |= {f"{label}[{case}]": _Function(row, number) for row, case in enumerate(chosen)}
+            origins |= {f"{label}[{case}]": (row, number) for row, case in enumerate(chosen)}
         return cls(origins, inputs[chosen])
 
     def each(
@@ -86,15 +66,21 @@ class Quantities:
             names = list(alike)
             for first in range(0, len(names), at_once):
                 some = names[first : first + at_once]
-                self._read(runs, [self.origins[name] for name in some], values)
+                self._read([self.origins[name] for name in some], runs, values)
                 yield from zip(some, values, strict=False)
 
-    def _read(self, runs: Sequence[Draws], origins: list[_Origin], values: Array) -> None:
-        """Read quantities of the same type into the first rows of `values`, (n_quantities, n_values)."""
+    def _read(self, alike: list[Any], runs: Sequence[Draws], values: Array) -> None:
+        """Read quantities of one kind into the first rows of `values`, (n_quantities, n_values)."""
         first = 0
         for run in runs:
-            of_run = values[: len(origins), first : first + run.total]
-            _read(run, origins, self.inputs, of_run.reshape(len(origins), run.n_chains, run.n_draws))
+            of_run = values[: len(alike), first : first + run.total]
+            of_run = of_run.reshape(len(alike), run.n_chains, run.n_draws)
+            if isinstance(alike[0], tuple):
+                _read_functions(run, alike, self.inputs, of_run)
+            elif isinstance(alike[0], str):
+                _read_statistics(run, alike, of_run)
+            else:
+                _read_sigmas(run, alike, of_run)
             first += run.total
 
 
@@ -143,7 +129,7 @@ def noise_sigmas(run: Draws) -> Array:
     return values
 
 
-def _sigmas(run: Draws) -> dict[str, _Sigma]:
+def _sigmas(run: Draws) -> dict[str, slice]:
     layout, data = run.precision_layout, run.data
     columns = {}
     for group, column in layout.common.items():
@@ -160,8 +146,8 @@ def _sigmas(run: Draws) -> dict[str, _Sigma]:
     return {name: _of_column(column) for name, column in columns.items() if layout.is_free[column]}
 
 
-def _adjustments(run: Draws) -> dict[str, _Sigma]:
-    by_name: dict[str, _Sigma] = {}
+def _adjustments(run: Draws) -> dict[str, slice]:
+    by_name: dict[str, slice] = {}
     for group in run.precision_layout.adjustments:
         if group.name == "ao":
             names = run.spec.data_model.output_names(run.data.target_names)
@@ -169,59 +155,50 @@ def _adjustments(run: Draws) -> dict[str, _Sigma]:
             pairs = zip(names, columns, strict=True)
             by_name |= {f"adjustment_ao[{name}]": _of_column(column) for name, column in pairs}
         else:
-            by_name[f"adjustment_{group.name}"] = _Sigma(group.columns)
+            by_name[f"adjustment_{group.name}"] = group.columns
     return by_name
 
 
-def _of_column(column: int) -> _Sigma:
-    return _Sigma(slice(column, column + 1))
+def _of_column(column: int) -> slice:
+    return slice(column, column + 1)
 
 
 def _place(origin: _Origin) -> tuple[int, int]:
     """Return the place of a quantity among those that are read one after another."""
-    if isinstance(origin, _Function):
-        return 2, origin.row  # all functions at a row come from the same networks
-    return (1, 0) if isinstance(origin, _Statistic) else (0, 0)
+    if isinstance(origin, tuple):
+        return 2, origin[0]  # all functions at a row come from the same networks
+    return (1, 0) if isinstance(origin, str) else (0, 0)
 
 
-def _all_of(run: Draws, by_name: dict[str, _Sigma]) -> dict[str, Array]:
+def _all_of(run: Draws, by_name: dict[str, slice]) -> dict[str, Array]:
     values = np.empty((len(by_name), run.n_chains, run.n_draws))
     _read_sigmas(run, list(by_name.values()), values)
     return dict(zip(by_name, values, strict=True))
 
 
-def _read(run: Draws, origins: list[_Origin], inputs: Array, values: Array) -> None:
-    """Read quantities of the same type of a run into `values`, (n_quantities, n_chains, n_draws)."""
-    _read_sigmas(run, [one for one in origins if isinstance(one, _Sigma)], values)
-    _read_statistics(run, [one for one in origins if isinstance(one, _Statistic)], values)
-    _read_functions(run, [one for one in origins if isinstance(one, _Function)], inputs, values)
-
-
-def _read_sigmas(run: Draws, wanted: list[_Sigma], values: Array) -> None:
+def _read_sigmas(run: Draws, wanted: list[slice], values: Array) -> None:
     for chains, draws in run.chunks() if wanted else ():
         precisions = run.precisions(chains, draws)
-        for number, sigma in enumerate(wanted):
+        for number, columns in enumerate(wanted):
             # Columns first, so that their logs are added one after another.
-            of_columns = np.moveaxis(precisions[:, :, sigma.columns], 2, 0) ** -0.5
+            of_columns = np.moveaxis(precisions[:, :, columns], 2, 0) ** -0.5
             is_mean = len(of_columns) > 1
             values[number, chains, draws] = (
                 np.exp(np.log(of_columns).mean(axis=0)) if is_mean else of_columns[0]
             )
 
 
-def _read_statistics(run: Draws, wanted: list[_Statistic], values: Array) -> None:
-    for chains, draws in run.chunks() if wanted else ():
+def _read_statistics(run: Draws, wanted: list[str], values: Array) -> None:
+    for chains, draws in run.chunks():
         for number, statistic in enumerate(wanted):  # of a chunk that is kept in memory
-            values[number, chains, draws] = run.stat(statistic.name, chains, draws)
+            values[number, chains, draws] = run.stat(statistic, chains, draws)
 
 
-def _read_functions(run: Draws, wanted: list[_Function], inputs: Array, values: Array) -> None:
-    if not wanted:
-        return
-    rows = sorted({one.row for one in wanted})
+def _read_functions(run: Draws, wanted: list[tuple[int, int]], inputs: Array, values: Array) -> None:
+    rows = sorted({row for row, _ in wanted})
     for chains, draws, functions in _function_blocks(run, inputs[rows]):
-        for number, one in enumerate(wanted):
-            values[number, chains, draws] = functions[:, :, rows.index(one.row), one.number]
+        for place, (row, number) in enumerate(wanted):
+            values[place, chains, draws] = functions[:, :, rows.index(row), number]
 
 
 def functions_at(run: Draws, inputs: Array) -> Array:
@@ -244,7 +221,7 @@ def _function_blocks(run: Draws, inputs: Array) -> Iterator[tuple[slice, slice, 
     """
     data, model = run.data, run.spec.data_model
     standardized = (inputs - data.input_center) / data.input_scale
-    for chains, draws, outputs in outputs_alone(run, standardized, memory_bytes=_MEMORY_BYTES):
+    for chains, draws, outputs in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
         yield chains, draws, model.functions(outputs, data.target_center, data.target_scale)
 
 

@@ -1,17 +1,15 @@
-"""Runs that belong together: the checks of it, and the draws of several as those of one."""
+"""Checks of whether the draws of several runs belong together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import names_that_differ, unshuffled
-from rayfbnn.draws.view import STARTS, Draws
+from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, StoreMismatchError, at_most_ten
 from rayfbnn.spec import differences
 
@@ -138,46 +136,3 @@ def _in_order_of_table(run: Draws) -> Dataset:
 def _has_densities(run: Draws) -> bool:
     model = run.spec.data_model
     return model.is_real or model.are_times
-
-
-@dataclass(frozen=True, eq=False)
-class _Stacked:
-    """The last `n_draws` draws of all chains of several runs.
-
-    Chains of the second store have the numbers that follow those of the first, and so on.
-    """
-
-    runs: tuple[Draws, ...]
-    n_draws: int
-
-    def read(self, name: str, chains: slice, draws: slice) -> Array:
-        """Read the requested chains of each run, one run after another."""
-        pieces, first, offset = [], 0, 0
-        for run in self.runs:
-            low, high = max(chains.start, first), min(chains.stop, first + run.n_chains)
-            if low < high:
-                skipped = run.n_draws - self.n_draws
-                some = slice(draws.start + skipped, draws.stop + skipped)
-                piece = run.source.read(name, slice(low - first, high - first), some)
-                pieces.append(piece + offset if name == STARTS else piece)
-            first, offset = first + run.n_chains, offset + run.store.n_chains
-        return np.concatenate(pieces)
-
-
-def stacked(runs: Sequence[Draws]) -> Draws:
-    """Return all chains of several runs as one run, with as many draws of each as the shortest run has.
-
-    The store and the configuration are those of the first run. StoreMismatchError for runs of different
-    posteriors, and for runs with the same random numbers.
-    """
-    check_same_posterior(runs)
-    check_independent(runs)
-    n_draws = min(run.n_draws for run in runs)
-    return replace(
-        runs[0],
-        source=_Stacked(tuple(runs), n_draws),
-        n_chains=sum(run.n_chains for run in runs),
-        n_draws=n_draws,
-        chains_per_batch=min(run.chains_per_batch for run in runs),
-        skipped=0,
-    )

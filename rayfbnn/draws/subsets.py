@@ -1,19 +1,22 @@
-"""Views of some chains and some draws of a run: named chains, later draws, evenly spaced ones, halves."""
+"""Chosen draws: some chains, some draws, those of several runs, weighed ones, and draws in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.view import Draws, Source
+from rayfbnn.draws.fits import fit_summary, is_linear
+from rayfbnn.draws.same_posterior import check_independent, check_same_posterior
+from rayfbnn.draws.view import POSITIONS, PRECISIONS, STARTS, Draws, Source
 from rayfbnn.errors import ConfigError, StoreError
 
 _BLOCKS = 16  # that are read from a batch, however long the run is
 _DRAWS = 50  # of a block, if a chunk has as many
 _PICTURED = 4_000
+_CHAINS_AT_ONCE = 16  # of draws in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,31 +37,84 @@ class Chosen:
 
     def read(self, name: str, chains: slice, draws: slice) -> Array:
         """Read the chosen draws from the other source, one batch of chains and one block at a time."""
-        numbers = self.chains[chains]
-        if len(numbers) == 0 or numbers[-1] - numbers[0] == len(numbers) - 1:
-            first = int(numbers[0]) if len(numbers) else 0
-            return self._read(name, slice(first, first + len(numbers)), draws)
-        splits = np.flatnonzero(np.diff(numbers // self.per_batch)) + 1
-        batches = [
-            self._read(name, slice(int(some[0]), int(some[-1]) + 1), draws)[some - some[0]]
-            for some in np.split(numbers, splits)
-        ]
-        return np.concatenate(batches)
+        batches = _neighbours(self.chains[chains], self.per_batch)
+        rows = [self._read(name, batch, self.numbers[draws]) for batch in batches]
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
-    def _read(self, name: str, chains: slice, draws: slice) -> Array:
-        """Read the chosen draws of neighbouring chains."""
-        numbers = self.numbers[draws]
-        if len(numbers) == 0 or numbers[-1] - numbers[0] == len(numbers) - 1:
-            first = int(numbers[0]) if len(numbers) else 0
-            return self.source.read(name, chains, slice(first, first + len(numbers)))
-        splits = np.flatnonzero(np.diff(numbers // self.per_block)) + 1
+    def _read(self, name: str, chains: Array, numbers: Array) -> Array:
         values: Array = None
-        for first, some in zip([0, *splits], np.split(numbers, splits), strict=True):
-            block = self.source.read(name, chains, slice(int(some[0]), int(some[-1]) + 1))
+        first, blocks = 0, _neighbours(numbers, self.per_block)
+        for block in blocks:
+            part = self.source.read(name, _span(chains), _span(block))[_places(chains)][:, _places(block)]
+            if len(blocks) == 1:
+                return part
             if values is None:
-                values = np.empty((len(block), len(numbers), *block.shape[2:]), dtype=block.dtype)
-            values[:, first : first + len(some)] = block[:, some - some[0]]
+                values = np.empty((len(part), len(numbers), *part.shape[2:]), dtype=part.dtype)
+            values[:, first : first + len(block)] = part
+            first += len(block)
         return values
+
+
+def _neighbours(numbers: Array, together: int) -> list[Array]:
+    """Divide increasing numbers into those of each group of `together`, unless none is left out."""
+    if _is_gapless(numbers):
+        return [numbers]
+    return np.split(numbers, np.flatnonzero(np.diff(numbers // together)) + 1)
+
+
+def _is_gapless(numbers: Array) -> bool:
+    return len(numbers) == 0 or bool(numbers[-1] - numbers[0] == len(numbers) - 1)
+
+
+def _span(numbers: Array) -> slice:
+    return slice(int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else slice(0, 0)
+
+
+def _places(numbers: Array) -> Array | slice:
+    """Return the places of increasing numbers in their span."""
+    return slice(None) if _is_gapless(numbers) else numbers - numbers[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Joined:
+    """The draws of several views, one after another.
+
+    parts    the views, which have as many draws each (axis 0), or one chain each (axis 1)
+    offsets  of the numbers of their chains, one for each part
+    axis     0 for further chains, 1 for further draws of one chain
+    """
+
+    parts: tuple[Draws, ...]
+    offsets: tuple[int, ...]
+    axis: int
+
+    def read(self, name: str, chains: slice, draws: slice) -> Array:
+        """Read the requested chains or draws of each part."""
+        pieces, first, wanted = [], 0, (chains, draws)[self.axis]
+        for part, offset in zip(self.parts, self.offsets, strict=True):
+            n = (part.n_chains, part.n_draws)[self.axis]
+            low, high = max(wanted.start, first), min(wanted.stop, first + n)
+            if low < high:
+                some = slice(low - first, high - first)
+                at = (some, draws) if self.axis == 0 else (chains, some)
+                piece = part.source.read(name, *at)
+                pieces.append(piece + offset if name == STARTS and offset else piece)
+            first += n
+        return np.concatenate(pieces, axis=self.axis)
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Arrays (n_chains, n_draws, ...) in memory by name; all others are read from the source."""
+
+    source: Source
+    arrays: Mapping[str, Array]
+
+    def read(self, name: str, chains: slice, draws: slice) -> Array:
+        """Return a view of an array in memory, or read it from the source."""
+        if name in self.arrays:
+            return self.arrays[name][chains, draws]
+        return self.source.read(name, chains, draws)
 
 
 def with_draws(run: Draws, numbers: Array) -> Draws:
@@ -95,7 +151,13 @@ def chosen(
         skip = run.n_draws - last
     if chains is not None:
         run = with_chains(run, _checked_chains(run, chains))
-    return without_first(run, skip)
+    if skip < 0:
+        raise ConfigError(f"skip: must be 0 or more, got {skip}")
+    if skip >= run.n_draws:
+        raise ConfigError(f"skip: must be below {run.n_draws}, the draws per chain in {run.path}, got {skip}")
+    if skip == 0:
+        return run
+    return replace(with_draws(run, np.arange(skip, run.n_draws)), skipped=run.skipped + skip)
 
 
 def _checked_chains(run: Draws, chains: Sequence[int]) -> Array:
@@ -112,18 +174,6 @@ def _checked_chains(run: Draws, chains: Sequence[int]) -> Array:
                 f" got {number}"
             )
     return numbers
-
-
-def without_first(run: Draws, skip: int) -> Draws:
-    """Return the run without the first `skip` draws of each chain; ConfigError if none would be left."""
-    if skip < 0:
-        raise ConfigError(f"skip: must be 0 or more, got {skip}")
-    if skip == 0:
-        return run
-    if skip >= run.n_draws:
-        raise ConfigError(f"skip: must be below {run.n_draws}, the draws per chain in {run.path}, got {skip}")
-    later = with_draws(run, np.arange(skip, run.n_draws))
-    return replace(later, skipped=run.skipped + skip)
 
 
 def halves(run: Draws) -> tuple[Draws, Draws]:
@@ -154,6 +204,84 @@ def for_picture(run: Draws) -> Draws:
 def first_draws(run: Draws, at_most: int) -> Draws:
     """Return the first `at_most` draws of each chain, or all if there are fewer."""
     return run if at_most >= run.n_draws else with_draws(run, np.arange(at_most))
+
+
+def with_members(run: Draws) -> Draws:
+    """Return the draws of an approximation that count, as one chain; see `weighed`.
+
+    A run that is not an approximation is returned unchanged.
+    """
+    return weighed(run, fit_summary(run.store).weight) if run.kind == "approximate" else run
+
+
+def weighed(run: Draws, weight: Array) -> Draws:
+    """Return one chain with a number from the first draws of each chain in proportion to its weight.
+
+    The chain with the largest weight keeps all its draws. A run with equal weights is returned unchanged.
+
+    weight  (n_chains,)
+    """
+    counts = np.floor(run.n_draws * weight / weight.max() + 1e-9).astype(int)
+    if (counts == run.n_draws).all():
+        return run
+    of_chains = (with_chains(run, np.array([chain])) for chain in np.flatnonzero(counts))
+    parts = tuple(first_draws(one, n) for one, n in zip(of_chains, counts[counts > 0].tolist(), strict=True))
+    source = _Joined(parts, (0,) * len(parts), axis=1)
+    return replace(run, source=source, n_chains=1, n_draws=int(counts.sum()), chains_per_batch=1)
+
+
+def stacked(runs: Sequence[Draws]) -> Draws:
+    """Return all chains of several runs as one run, with as many last draws of each as the shortest run has.
+
+    The store and the configuration are those of the first run. Chains of the second store have the numbers
+    that follow those of the first, and so on. StoreMismatchError for runs of different posteriors, and for
+    runs with the same random numbers.
+    """
+    check_same_posterior(runs)
+    check_independent(runs)
+    n_draws = min(run.n_draws for run in runs)
+    parts = tuple(with_draws(run, np.arange(run.n_draws - n_draws, run.n_draws)) for run in runs)
+    offsets = np.cumsum([0, *(run.store.n_chains for run in runs[:-1])])
+    return replace(
+        runs[0],
+        source=_Joined(parts, tuple(offsets.tolist()), axis=0),
+        n_chains=sum(run.n_chains for run in runs),
+        n_draws=n_draws,
+        chains_per_batch=min(run.chains_per_batch for run in runs),
+        skipped=0,
+    )
+
+
+def hold(run: Draws, numbers: Array, *, dtype: str | None = None) -> Draws:
+    """Return the run with only some draws, with their positions and precisions in memory.
+
+    numbers  increasing numbers of the draws of each chain to hold
+    dtype    type for the evaluation of networks; None for that of the run
+    """
+    some = with_draws(run, numbers)
+    names = (POSITIONS, PRECISIONS, STARTS) if is_linear(run) else (POSITIONS, PRECISIONS)
+    # The last two only limit how many networks are evaluated at once, since nothing is read in parts.
+    return replace(
+        some,
+        source=Held(some.source, {name: _all_of(run, name, numbers) for name in names}),
+        spec=run.spec.model_copy(update={"dtype": dtype or run.spec.dtype}),
+        chains_per_batch=min(run.n_chains, _CHAINS_AT_ONCE),
+        draws_per_chunk=some.n_draws,
+    )
+
+
+def _all_of(run: Draws, name: str, numbers: Array) -> Array:
+    """Return some draws of all chains, (n_chains, n_numbers, ...), with each chunk of the store read once."""
+    found: Array = None
+    for chains, draws in run.chunks():
+        at = slice(*np.searchsorted(numbers, (draws.start, draws.stop)))
+        if at.start == at.stop:
+            continue
+        part = run.source.read(name, chains, _span(numbers[at]))[:, _places(numbers[at])]
+        if found is None:
+            found = np.empty((run.n_chains, len(numbers), *part.shape[2:]), dtype=part.dtype)
+        found[chains, at] = part
+    return found
 
 
 def evenly_spaced(n: int, at_most: int) -> Array:

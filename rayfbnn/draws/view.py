@@ -84,6 +84,11 @@ class Draws:
         return self.store.kind
 
     @property
+    def is_of_ladders(self) -> bool:
+        """True for draws of a run of ladders, and not of an earlier phase."""
+        return self.kind == "mcmc" and self.spec.ladder is not None and self.early_phase is None
+
+    @property
     def parameter_layout(self) -> ParameterLayout:
         """Columns of `positions`."""
         return self.store.parameter_layout
@@ -119,35 +124,36 @@ class Draws:
         """Return one of catalogue.STATS, or STEPSIZE (store/store.py), (n_chains, n_draws) float64."""
         return self._read(name, chains, draws)
 
-    def of_ladder(self, name: str, chains: slice = _ALL, draws: slice = _ALL) -> Array:
+    def of_ladder(self, name: str) -> Array:
         """Return an array of the group catalogue.LADDER, (n_chains, n_draws, ...) float32."""
-        return self._read(f"{LADDER}/{name}", chains, draws)
+        return self._read(f"{LADDER}/{name}", _ALL, _ALL)
 
     def _read(self, name: str, chains: slice, draws: slice) -> Array:
         return self.source.read(name, _span(chains, self.n_chains), _span(draws, self.n_draws))
 
-    def blocks(self, draws_at_once: int) -> Iterator[slice]:
-        """Yield slices of successive draws, as whole chunks of the store if more than one fits."""
-        per_chunk = self.draws_per_chunk
-        if draws_at_once > per_chunk:
-            draws_at_once -= draws_at_once % per_chunk
-        for first in range(0, self.n_draws, draws_at_once):
-            yield slice(first, min(first + draws_at_once, self.n_draws))
-
     def blocks_in_memory(self, n_values: int, memory_bytes: float) -> Iterator[tuple[slice, slice]]:
-        """Yield blocks of chains and draws that fill about half of the memory, `n_values` numbers a draw."""
-        chains_at_once = min(self.chains_per_batch, self.n_chains)
-        draws_at_once = max(1, int(memory_bytes / 2 / (8 * n_values * chains_at_once)))
-        for first in range(0, self.n_chains, chains_at_once):
-            for draws in self.blocks(draws_at_once):
-                yield slice(first, min(first + chains_at_once, self.n_chains)), draws
+        """Yield blocks of chains and draws that fill about half of the memory, `n_values` numbers a draw.
+
+        The blocks are whole chunks of the store if more than one fits.
+        """
+        of_a_draw = 8 * n_values * min(self.chains_per_batch, self.n_chains)
+        draws_at_once = max(1, int(memory_bytes / 2 / of_a_draw))
+        if draws_at_once > self.draws_per_chunk:
+            draws_at_once -= draws_at_once % self.draws_per_chunk
+        return self._blocks(draws_at_once)
 
     def chunks(self) -> Iterator[tuple[slice, slice]]:
         """Yield the chains and draws of each chunk of the store, batch by batch."""
-        at_once = min(self.chains_per_batch, self.n_chains)
-        for first in range(0, self.n_chains, at_once):
-            for draws in self.blocks(self.draws_per_chunk):
-                yield slice(first, min(first + at_once, self.n_chains)), draws
+        return self._blocks(self.draws_per_chunk)
+
+    def _blocks(self, draws_at_once: int) -> Iterator[tuple[slice, slice]]:
+        chains_at_once = min(self.chains_per_batch, self.n_chains)
+        for chain in range(0, self.n_chains, chains_at_once):
+            for draw in range(0, self.n_draws, draws_at_once):
+                yield (
+                    slice(chain, min(chain + chains_at_once, self.n_chains)),
+                    slice(draw, min(draw + draws_at_once, self.n_draws)),
+                )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.judging.modes import summarize
+from rayfbnn.answers.judging.verdicts import summarize
 from rayfbnn.answers.mixing import Autocorrelations, Ranks, autocorrelations, ranks_of_chains
 from rayfbnn.arrays import Array
 from rayfbnn.draws import subsets

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.answers.comparison import Comparison
-from rayfbnn.draws.fits import with_members
-from rayfbnn.draws.subsets import for_picture
+from rayfbnn.draws.subsets import for_picture, with_members
 from rayfbnn.pictures.along_input import band_panels
 from rayfbnn.pictures.figures import GREY, Axes, Panel, arrange, series_colour
 from rayfbnn.pictures.panels import logarithmic, name_rows

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rayfbnn.answers.calibration import BINS, Places, labelled, places, reliability, share_limits
+from rayfbnn.answers.measures import BINS, Places, labelled, places, reliability, share_limits
 from rayfbnn.arrays import Array
-from rayfbnn.draws.outputs import outputs_alone
+from rayfbnn.draws.outputs import output_blocks
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.output.lines import all_shortened, shortened
@@ -336,7 +336,7 @@ def curves_by_draw(run: Draws, inputs: Array, times: Array) -> Array:
     stride = math.ceil(run.total / _MAX_CURVES)
     kept: list[Array] = []
     seen = 0
-    for _, _, outputs in outputs_alone(run, standardized, memory_bytes=_MEMORY_BYTES):
+    for _, _, outputs in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
         log_hazard = outputs.reshape(-1, *outputs.shape[2:])  # (n_draws, n_cases, n_pieces)
         chosen = log_hazard[-seen % stride :: stride]
         seen += len(log_hazard)

@@ -142,7 +142,6 @@ def _scores(order: Array, ordered: Array) -> Array:
 
 
 def _is_usable(values: Array) -> bool:
-    """Return whether there are enough draws, and all are finite."""
     return values.shape[1] >= MIN_DRAWS and bool(np.isfinite(values).all())
 
 

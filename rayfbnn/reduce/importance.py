@@ -1,4 +1,4 @@
-"""Left-out cases by Pareto-smoothed importance sampling: weights of draws, and places of targets."""
+"""Cases left out by Pareto-smoothed importance sampling: weights of draws, densities, and places."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import activation_bytes
 from rayfbnn.draws.view import Draws
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.reduce.blocks import KEPT_BYTES, Reader, bytes_of, units_of
+from rayfbnn.reduce.effective import MIN_DRAWS, ess_mean
 from rayfbnn.reduce.passes import TaskExecutor
-from rayfbnn.reduce.tile import Tile, by_draw
+from rayfbnn.reduce.tile import KEPT_BYTES, Reader, Tile, by_draw, bytes_of, units_of
 
 _LEAST_TAIL = 5  # weights in a fit
 _PRIOR_DRAWS, _PRIOR_K, _PRIOR_QUARTILE = 10, 0.5, 3  # of Zhang and Stephens, and of Vehtari and others
@@ -24,8 +24,8 @@ _UNDERFLOW = 600.0  # exp(-708) is the smallest normal number
 _NEARLY_EQUAL = 1.01  # the largest weight over the mean; no probability by such weights is off by more
 
 
-def smoothed(log_weights: Array) -> tuple[Array, Array]:
-    """Return weights that add up to one, and the Pareto k of each case.
+def smoothed(log_weights: Array, *, efficiency: float = 1.0) -> tuple[Array, Array]:
+    """Return log weights up to a constant of each case, zero at most, and the Pareto k of each case.
 
     The largest weights of a case are replaced by quantiles of a Pareto distribution that is fitted to them:
     Vehtari, Simpson, Gelman, Yao and Gabry, JMLR 25 (2024). The weights are those of arviz-stats, also where
@@ -36,9 +36,10 @@ def smoothed(log_weights: Array) -> tuple[Array, Array]:
     Parameters
     ----------
     log_weights : (n_cases, n_draws)   finite, up to a constant of each case
+    efficiency : float                 effective sample size of the weights, divided by the number of draws
     """
     n_draws = log_weights.shape[1]
-    n_tail = _tail(n_draws)
+    n_tail = _tail(n_draws, efficiency)
     logs = log_weights - log_weights.max(axis=1, keepdims=True)
     k = np.full(len(logs), np.nan)
     if n_draws > n_tail >= _LEAST_TAIL:
@@ -52,10 +53,8 @@ def smoothed(log_weights: Array) -> tuple[Array, Array]:
         quantiles = np.log(_pareto_quantiles(share, k[is_fitted], sigma[is_fitted]) + bound[is_fitted])
         rows = np.flatnonzero(is_fitted)[:, None]
         logs[rows, order[is_fitted, 1:]] = np.minimum(quantiles, 0.0)
-    weights = np.exp(logs)
-    weights /= weights.sum(axis=1, keepdims=True)
-    is_flat = np.isnan(k) & (weights.max(axis=1) * n_draws <= _NEARLY_EQUAL)
-    return weights, np.where(is_flat, -np.inf, k)
+    is_flat = np.isnan(k) & (n_draws <= _NEARLY_EQUAL * np.exp(logs).sum(axis=1))
+    return logs, np.where(is_flat, -np.inf, k)
 
 
 def pareto_k(log_weights: Array) -> float:
@@ -92,9 +91,9 @@ def tail_shape(values: Array) -> float:
     return float(np.fmax(k[0], k[1]))
 
 
-def _tail(n_draws: int) -> int:
+def _tail(n_draws: int, efficiency: float = 1.0) -> int:
     """Return the number of the largest weights that a Pareto distribution is fitted to."""
-    return int(min(0.2 * n_draws, 3 * math.sqrt(n_draws)))
+    return int(min(0.2 * n_draws, 3 * math.sqrt(n_draws / efficiency)))
 
 
 def _pareto_fit(excess: Array) -> tuple[Array, Array]:
@@ -132,17 +131,108 @@ _MOST_CASES = 128  # of a tile whose draws a process keeps in memory
 
 
 @dataclass(frozen=True)
+class TileJob:
+    """Some cases at which the values of all draws are held at once.
+
+    inputs, targets  (n_cases, ...), standardised; a missing target is NaN
+    leaves_out       whether the cases are training cases, each to be left out
+    memory_bytes     memory for networks at work
+    """
+
+    inputs: Array
+    targets: Array
+    leaves_out: bool
+    memory_bytes: float
+
+
+def tile_jobs(
+    runs: Sequence[Draws],
+    inputs: Array,
+    targets: Array,
+    *,
+    memory_bytes: float,
+    leaves_out: bool = True,
+    n_values: int = 1,
+) -> list[TileJob]:
+    """Return the tiles of all cases, which depend on the runs and the memory.
+
+    The values of all draws, and four networks, each take at most half of the memory. If a process keeps all
+    draws in memory, small tiles cost no reading.
+
+    n_values  numbers that are held for each draw and case
+    """
+    first, n_draws = runs[0], sum(run.total for run in runs)
+    of_network = first.spec.data_model.n_cells * activation_bytes(first.spec.network, first.spec.dtype)
+    at_most = _MOST_CASES if sum(map(bytes_of, runs)) <= KEPT_BYTES else len(inputs)
+    needed = max(8 * n_draws * n_values, 4 * of_network)
+    at_once = max(1, min(at_most, int(memory_bytes / 2 / needed)))
+    tiles = [slice(at, at + at_once) for at in range(0, len(inputs), at_once)]
+    return [TileJob(inputs[at], targets[at], leaves_out, memory_bytes / 4) for at in tiles]
+
+
+def leave_out_tile(reader: Reader, job: TileJob) -> Array:
+    """Return elpd, p and Pareto k of some cases of a run, (3, n_cases); see `leave_out_one`."""
+    (run,) = reader.runs
+    tile = Tile(run, job.inputs, memory_bytes=job.memory_bytes)
+    densities = np.empty((len(job.targets), run.n_chains, run.n_draws))
+    for unit in units_of([run]):
+        for at, some, outputs in tile.finite_parts(reader.block(unit)):
+            rows, draws = np.divmod(np.arange(at.start, at.stop), unit.draws[1] - unit.draws[0])
+            of_draws = tile.model.log_density(outputs, job.targets, some.noise)
+            densities[:, unit.chains[0] + rows, unit.draws[0] + draws] = of_draws.T
+    return np.array([leave_out_one(of_case) for of_case in densities]).T
+
+
+def leave_out_one(log_densities: Array) -> tuple[float, float, float]:
+    """Return elpd, p and Pareto k of a case, given its log density in every draw, (n_chains, n_draws).
+
+    The weights are not smoothed if no Pareto distribution can be fitted to the largest. Then k is minus
+    infinity if all weights are nearly equal, and else infinite; the case then counts as unreliable.
+    """
+    if np.isneginf(log_densities).any():
+        return -math.inf, math.inf, math.inf
+    flat = log_densities.reshape(1, -1)
+    log_weights, (k,) = smoothed(-flat, efficiency=relative_efficiency(log_densities))
+    (elpd,), (p,) = _elpd_and_p(flat, log_weights)
+    return float(elpd), float(p), math.inf if np.isnan(k) else float(k)
+
+
+def relative_efficiency(log_densities: Array) -> float:
+    """Return the effective sample size of a case's density divided by the number of draws; 1 if unknown.
+
+    It decides how many of the largest weights are smoothed. It is unknown for a single chain (where ArviZ
+    takes 1 too), for fewer than MIN_DRAWS draws a chain, and for a constant density.
+
+    log_densities  (n_chains, n_draws)
+    """
+    if len(log_densities) == 1 or log_densities.shape[1] < MIN_DRAWS:
+        return 1.0
+    share = float(ess_mean(np.exp(log_densities - log_densities.max()))) / log_densities.size
+    return share if math.isfinite(share) and share > 0 else 1.0
+
+
+def _elpd_and_p(log_densities: Array, log_weights: Array) -> tuple[Array, Array]:
+    """Return elpd and p of cases, (n_cases,) each, given the arrays (n_cases, n_draws)."""
+    elpd = _log_sum(log_densities + log_weights) - _log_sum(log_weights)
+    return elpd, _log_sum(log_densities) - math.log(log_densities.shape[1]) - elpd
+
+
+def _log_sum(logs: Array) -> Array:
+    return np.asarray(scipy.special.logsumexp(logs, axis=1))
+
+
+@dataclass(frozen=True)
 class Placed:
     """Predictive distributions at some cases, and the places of the targets in them.
 
     A value is a target, or the probability of a label.
 
     low, high    (n_cases, n_targets) ends of the place of each target that is a number, as in
-                 `answers.calibration.Places`; NaN for labels
+                 `answers.measures.Places`; NaN for labels
     probability  (n_cases, n_labels) of each label; no labels for numbers
     mean, sd     (n_cases, n_values) of the targets by all draws, on the scale of `DataModel.moments`
     p            (n_cases,) effective number of parameters that a case takes; zero if none is left out
-    pareto_k     (n_cases,) of the weights, as in `importance.smoothed`; NaN if none is left out
+    pareto_k     (n_cases,) of the weights, as in `smoothed`; NaN if none is left out
     is_finite    (n_cases,) whether the outputs of all networks are finite; other fields say nothing if not
     """
 
@@ -157,7 +247,7 @@ class Placed:
 
     def some(self, at: Array) -> Placed:
         """Return the fields at some cases."""
-        return Placed(*(part[at] for part in _fields(self)))
+        return Placed(*(part[at] for part in vars(self).values()))
 
 
 def place(
@@ -175,36 +265,20 @@ def place(
     all other cases: draw d has the weight 1 / p_d, where p_d is the density of the case's targets, and the
     largest weights are smoothed (`importance.smoothed`). At a temperature T the weights are p_d**(-1/T).
 
-    The values of all draws at the cases of a tile are held at once. The tiles depend on the runs and
-    `memory_bytes`, not on the executor.
-
     Parameters
     ----------
     inputs, targets : (n_cases, ...)   standardised; a missing target is NaN
     memory_bytes : float               approximate memory of a task, besides the draws that it keeps
     """
-    at_once = _cases_at_once(runs, memory_bytes)
-    slices = [slice(first, first + at_once) for first in range(0, len(inputs), at_once)]
-    jobs = [PlaceJob(inputs[at], targets[at], leaves_out, memory_bytes / 4) for at in slices]
-    tiles = list(executor.map(place_tile, runs, jobs))
-    return Placed(*(np.concatenate(parts) for parts in zip(*map(_fields, tiles), strict=True)))
+    n_values = 3 + 4 * max(runs[0].data.n_targets, runs[0].spec.network.outputs)
+    jobs = tile_jobs(
+        runs, inputs, targets, memory_bytes=memory_bytes, leaves_out=leaves_out, n_values=n_values
+    )
+    parts = [vars(tile).values() for tile in executor.map(place_tile, runs, jobs)]
+    return Placed(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _fields(placed: Placed) -> tuple[Array, ...]:
-    return tuple(vars(placed).values())
-
-
-@dataclass(frozen=True)
-class PlaceJob:
-    """Some cases to place; the fields are as in `place`."""
-
-    inputs: Array
-    targets: Array
-    leaves_out: bool
-    memory_bytes: float
-
-
-def place_tile(reader: Reader, job: PlaceJob) -> Placed:
+def place_tile(reader: Reader, job: TileJob) -> Placed:
     """Return the places at some cases. They depend on the draws and the job alone."""
     runs = reader.runs
     model, n_cases = runs[0].spec.data_model, len(job.targets)
@@ -218,69 +292,57 @@ def place_tile(reader: Reader, job: PlaceJob) -> Placed:
             given = by_draw(outputs, some)
             mean, variance = (part.astype(np.float64) for part in model.moments(*given))
             moments = moments + np.stack([mean.sum(axis=2), (mean**2 + variance).sum(axis=2)])
-            values.append(mean if model.has_labels else _places(model, *given, job.targets))
+            values.append(mean if model.has_labels else _distributions(model, *given, job.targets))
             if job.leaves_out:
                 densities.append(model.log_density(outputs, job.targets, some.noise).T)
     n_draws = sum(run.total for run in runs)
     weights = np.full((n_cases, n_draws), 1 / n_draws)
     p, pareto_k = np.zeros(n_cases), np.full(n_cases, np.nan)
     if job.leaves_out:
-        density = _finite(np.concatenate(densities, axis=1))
-        weights, pareto_k = smoothed(-density / runs[0].spec.temperature)
-        p = _log_mean(density, 1 / n_draws) - _log_mean(density, weights)
-    weighted = np.einsum("...cd,cd->...c", _by_row(values), weights)  # (2 or 1, n_values, n_cases)
+        density = np.concatenate(densities, axis=1).astype(np.float64)
+        density = np.nan_to_num(density, nan=0.0, neginf=-1e8, posinf=1e8)
+        log_weights, pareto_k = smoothed(-density / runs[0].spec.temperature)
+        _, p = _elpd_and_p(density, log_weights)
+        weights = np.exp(log_weights)
+        weights /= weights.sum(axis=1, keepdims=True)
+    by_row = np.moveaxis(np.concatenate(values, axis=-1), -3, -2)  # (..., n_values, n_cases, n_draws)
+    weighted = np.einsum("...cd,cd->...c", by_row, weights).swapaxes(-1, -2)
     mean, square = moments / n_draws
     sd = np.sqrt(np.maximum(square - mean**2, 0))
-    return Placed(*_ends(model, weighted, job.targets), mean, sd, p, pareto_k, is_finite)
+    if model.has_labels:
+        nothing = np.full(job.targets.shape, np.nan)
+        return Placed(nothing, nothing, weighted, mean, sd, p, pareto_k, is_finite)
+    cdf, mass = weighted
+    low, high = ends_of_places(model, np.clip(cdf, 0, 1), mass, job.targets)
+    return Placed(low, high, np.empty((n_cases, 0)), mean, sd, p, pareto_k, is_finite)
 
 
-def _by_row(values: list[Array]) -> Array:
-    """Return values of all draws, (..., n_values, n_cases, n_draws)."""
-    return np.moveaxis(np.concatenate(values, axis=-1), -3, -2)
+def values_at(model: DataModel, targets: Array) -> Array:
+    """Return the values at which distribution functions place targets; zero for missing ones."""
+    return np.nan_to_num(np.abs(targets) if model.are_times else targets)
 
 
-def _places(model: DataModel, outputs: Array, sigmas: Array, targets: Array) -> Array:
-    """Return P(Y < y) and P(Y <= y) given each draw, (2, n_cases, n_targets, n_draws).
+def ends_of_places(model: DataModel, cdf: Array, mass: Array, targets: Array) -> tuple[Array, Array]:
+    """Return the ends of the places of targets, in the shape of the arrays; NaN for missing targets.
+
+    A count is placed between P(Y < y) and P(Y <= y). A censored time has a minus sign, and its event comes
+    later.
+
+    cdf, mass  P(Y <= y), and for counts P(Y = y), by predictive distributions
+    """
+    low = np.maximum(cdf - mass, 0) if model.has_modes else cdf
+    high = np.where(targets < 0, 1.0, cdf) if model.are_times else cdf
+    return np.where(np.isnan(targets), np.nan, low), np.where(np.isnan(targets), np.nan, high)
+
+
+def _distributions(model: DataModel, outputs: Array, sigmas: Array, targets: Array) -> Array:
+    """Return P(Y <= y) and P(Y = y) given each draw, (2, n_cases, n_targets, n_draws).
 
     The sums of `DataModel.distribution` are over a single draw each: every draw is treated as a case.
     """
     n_cases, _, n_draws = outputs.shape
     each = outputs.transpose(0, 2, 1).reshape(n_cases * n_draws, -1, 1)
     of_noise = np.broadcast_to(sigmas.transpose(0, 2, 1), (n_cases, n_draws, sigmas.shape[1]))
-    values = np.repeat(np.nan_to_num(np.abs(targets) if model.are_times else targets), n_draws, axis=0)
-    cdf, mass, _ = model.distribution(each, of_noise.reshape(n_cases * n_draws, -1, 1), values)
-    low = np.maximum(cdf - mass, 0) if model.has_modes else cdf  # a count
-    return np.stack([low, cdf]).reshape(2, n_cases, n_draws, -1).swapaxes(2, 3)
-
-
-def _ends(model: DataModel, weighted: Array, targets: Array) -> tuple[Array, Array, Array]:
-    """Return low, high and probability of `Placed`."""
-    nothing = np.full(targets.shape, np.nan)
-    if model.has_labels:
-        return nothing, nothing, weighted.T
-    low, high = np.clip(weighted.swapaxes(1, 2), 0, 1)
-    if model.are_times:  # a censored time has a minus sign, and the event comes later
-        high = np.where(targets < 0, 1.0, high)
-    is_known = ~np.isnan(targets)
-    low, high = (np.where(is_known, end, np.nan) for end in (low, high))
-    return low, high, np.empty((len(targets), 0))
-
-
-def _finite(log_density: Array) -> Array:
-    """Return log densities with a very small number for minus infinity."""
-    return np.nan_to_num(log_density.astype(np.float64), nan=0.0, neginf=-1e8, posinf=1e8)
-
-
-def _log_mean(logs: Array, weights: Array | float) -> Array:
-    """Return the log of the weighted mean over draws, (n_cases,)."""
-    return np.asarray(scipy.special.logsumexp(logs, axis=1, b=weights))
-
-
-def _cases_at_once(runs: Sequence[Draws], memory_bytes: float) -> int:
-    """Return the number of cases in a tile, whose values and densities take at most half of the memory."""
-    first, n_draws = runs[0], sum(run.total for run in runs)
-    n_values = 2 * max(first.data.n_targets, first.spec.network.outputs)
-    of_network = first.spec.data_model.n_cells * activation_bytes(first.spec.network, first.spec.dtype)
-    is_kept = sum(map(bytes_of, runs)) <= KEPT_BYTES
-    needed = max(8 * n_draws * (3 + 2 * n_values), 4 * of_network)
-    return max(1, min(_MOST_CASES if is_kept else 1 << 16, int(memory_bytes / 2 / needed)))
+    values = np.repeat(values_at(model, targets), n_draws, axis=0)
+    sums = model.distribution(each, of_noise.reshape(n_cases * n_draws, -1, 1), values)
+    return np.asarray(sums[:2].reshape(2, n_cases, n_draws, -1).swapaxes(2, 3))

@@ -12,8 +12,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
-from rayfbnn.reduce.blocks import KEPT_BYTES, DrawBlock, Reader, Unit, units_of
-from rayfbnn.reduce.tile import Tile
+from rayfbnn.reduce.tile import KEPT_BYTES, DrawBlock, Reader, Tile, Unit, units_of
 from rayfbnn.run.on_ray.executor import Tasks
 
 _CASES_OF_A_JOB = {"cpu": 512, "gpu": 8192}  # at least, and at most 16 times as many where draws are few
@@ -64,7 +63,7 @@ class Passes:
         on_work  called after each task with the number of networks it evaluated, times the number of cases
         """
         self.runs, self.n_draws = runs, sum(run.total for run in runs)
-        self._inputs, self._executor, self._memory_bytes = inputs, executor, memory_bytes
+        self.inputs, self._executor, self._memory_bytes = inputs, executor, memory_bytes
         self._units, self._on_work = list(units_of(runs)), on_work
         least = _CASES_OF_A_JOB[executor.device]
         most_draws = max(unit.n_draws for unit in self._units)
@@ -72,7 +71,7 @@ class Passes:
 
     def all_cases(self) -> list[slice]:
         """Return the cases of each task of a complete pass."""
-        return self._columns(len(self._inputs))
+        return self._columns(len(self.inputs))
 
     def _columns(self, n: int) -> list[slice]:
         return [slice(first, min(first + self._at_once, n)) for first in range(0, n, self._at_once)]
@@ -84,7 +83,7 @@ class Passes:
 
         arguments  of the tasks at some cases
         """
-        places = [(at, self._inputs[at], arguments(at)) for at in self.all_cases()]
+        places = [(at, self.inputs[at], arguments(at)) for at in self.all_cases()]
         for at, job, part in self._results(function, places):
             yield job.unit, at, part
 
@@ -104,7 +103,7 @@ class Passes:
         """
         sums = [np.zeros((*shape, *values.shape)) for _, values in lists]
         places = [
-            ((total, column), self._inputs[cases[column]], (np.ascontiguousarray(values[:, column]),))
+            ((total, column), self.inputs[cases[column]], (np.ascontiguousarray(values[:, column]),))
             for total, (cases, values) in zip(sums, lists, strict=True)
             for column in self._columns(len(cases))
         ]
@@ -113,9 +112,7 @@ class Passes:
         return sums
 
     def _results(
-        self,
-        function: Callable[[Reader, PassJob], Any],
-        places: list[tuple[_Place, Array, tuple[Any, ...]]],
+        self, function: Callable[[Reader, PassJob], Any], places: list[tuple[_Place, Array, tuple[Any, ...]]]
     ) -> Iterator[tuple[_Place, PassJob, Any]]:
         """Yield the results of tasks for each unit at each place, which has some inputs and arguments."""
         device = self._executor.device

@@ -11,10 +11,9 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import TargetUnits
 from rayfbnn.draws.view import Draws
-from rayfbnn.reduce.blocks import DrawBlock, Reader, Unit
 from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
 from rayfbnn.reduce.passes import Passes, PassJob
-from rayfbnn.reduce.tile import Tile, add_excess, by_draw
+from rayfbnn.reduce.tile import DrawBlock, Reader, Tile, Unit, add_excess, by_draw
 
 _ALL_CHAINS = 1024  # pieces of all chains together, where chains have more than the least number
 _LEAST = 16  # pieces of a chain with as many draws

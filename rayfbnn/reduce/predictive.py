@@ -11,15 +11,13 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import TargetUnits
-from rayfbnn.draws.held import hold
-from rayfbnn.draws.subsets import spread, with_chains, with_draws
+from rayfbnn.draws.subsets import hold, spread, with_chains, with_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.model.likelihood.data_model import QUANTILES
-from rayfbnn.reduce.blocks import Reader, first_draw
 from rayfbnn.reduce.passes import Passes, PassJob, TaskExecutor, distribution_sums, mass_sums
 from rayfbnn.reduce.pieces import Pieces, exponential_moments
 from rayfbnn.reduce.search import Guesses, QuantileSearch, most_probable
-from rayfbnn.reduce.tile import Tile, by_draw
+from rayfbnn.reduce.tile import Reader, Tile, by_draw, first_draw
 
 _MOST_CASES = 1 << 16  # at once, where memory allows more
 _MANY, _SOME, _MOST_SOME = 1 << 15, 1 << 12, 1 << 16  # draws, of which some show where quantiles are
@@ -31,7 +29,8 @@ _PASSES = 2  # over all guesses at quantiles, about as many as are needed
 
 def summaries(
     runs: Sequence[Draws],
-    cases: Cases,
+    inputs: Array,
+    targets: Array | None = None,
     *,
     executor: TaskExecutor,
     quantiles: dict[str, float],
@@ -44,34 +43,32 @@ def summaries(
     The draws are read in units that the stores fix, and sums over them are added in the order of the units.
     The results therefore do not depend on the executor.
 
+    inputs        (n_cases, n_inputs), standardised
+    targets       (n_cases, n_targets), standardised and NaN if missing; None if they are not known
     quantiles     names and probabilities of quantiles; none for labels
     memory_bytes  approximate memory of this process for sums
     on_progress   called with the share of the work that is done, about
     """
     pieces = Pieces.of_runs(runs)
     n_values = max(runs[0].spec.network.outputs, runs[0].data.n_targets)
-    some_draws = _some_draws(runs, len(cases)) if quantiles else []
+    some_draws = _some_draws(runs, len(inputs)) if quantiles else []
     of_groups = 6 * _GROUPS * len(quantiles) if some_draws else 0  # F, f, f' before and after a step
     n_sums = pieces.n_pieces + 12 * (1 + len(quantiles)) + of_groups
     at_once = int(min(max(1, memory_bytes / 4 / (8 * n_values * n_sums)), _MOST_CASES))
     per_case = (1 + runs[0].data.target_units.has_logs + _PASSES * bool(quantiles)) * sum(
         run.total for run in runs
     )
-    for first in range(0, len(cases), at_once):
-        at = slice(first, min(first + at_once, len(cases)))
-        some, share = cases.some(at), _Share(at, len(cases), per_case, on_progress)
-        passes = Passes(runs, some.inputs, executor, memory_bytes=memory_bytes / 6, on_work=share.add)
+    with_modes = bool(with_modes and quantiles and runs[0].spec.data_model.has_modes)
+    for first in range(0, len(inputs), at_once):
+        at = slice(first, min(first + at_once, len(inputs)))
+        share = _Share(at, len(inputs), per_case, on_progress)
+        passes = Passes(runs, inputs[at], executor, memory_bytes=memory_bytes / 6, on_work=share.add)
         few = None
         if some_draws:
-            few = _Groups(Passes(some_draws, some.inputs, executor, memory_bytes=memory_bytes / 6), len(runs))
-        work = _Work(passes, pieces, some, few)
-        yield (
-            at,
-            work.summary(
-                quantiles, with_modes=bool(with_modes and quantiles and runs[0].spec.data_model.has_modes)
-            ),
-        )
-        on_progress(at.stop / len(cases))
+            few = _Groups(Passes(some_draws, inputs[at], executor, memory_bytes=memory_bytes / 6), len(runs))
+        work = _Work(passes, pieces, None if targets is None else targets[at], few)
+        yield at, work.summary(quantiles, with_modes=with_modes)
+        on_progress(at.stop / len(inputs))
 
 
 def _some_draws(runs: Sequence[Draws], n_cases: int) -> list[Draws]:
@@ -114,9 +111,9 @@ class _Share:
 class _Work:
     """The summaries of some cases, by passes over all draws."""
 
-    def __init__(self, passes: Passes, pieces: Pieces, cases: Cases, few: _Groups | None) -> None:
+    def __init__(self, passes: Passes, pieces: Pieces, targets: Array | None, few: _Groups | None) -> None:
         """Take passes over all draws, and over groups of some of them if these save time."""
-        self._passes, self._pieces, self._cases, self._few = passes, pieces, cases, few
+        self._passes, self._pieces, self._targets, self._few = passes, pieces, targets, few
         self._first = passes.runs[0]
 
     def summary(self, quantiles: dict[str, float], *, with_modes: bool) -> PredictiveSummary:
@@ -139,7 +136,7 @@ class _Work:
                 found["quantiles"][max(quantiles, key=quantiles.__getitem__)],
             )
         log_probability = None
-        if self._cases.targets is not None:
+        if self._targets is not None:
             with np.errstate(divide="ignore"):
                 log_probability = first.maxima + np.log(first.scaled) - math.log(n)
         mcse = self._pieces.mcse_of_mean(first.by_piece).T
@@ -152,7 +149,7 @@ class _Work:
         total = _FirstSums.zeros(shift, self._pieces.n_pieces, n_cases)
 
         def arguments(at: slice) -> tuple[Any, ...]:
-            return (self._cases.some(at), shift[:, at], self._pieces)
+            return (None if self._targets is None else self._targets[at], shift[:, at], self._pieces)
 
         for unit, at, part in self._passes.map(_first_sums, arguments):
             total.add(part, self._pieces.rows_of(unit), at)
@@ -166,7 +163,7 @@ class _Work:
         block = first_draw(self._first)
         shift = []
         for at in self._passes.all_cases():
-            outputs = Tile(self._first, self._cases.inputs[at]).outputs(block)
+            outputs = Tile(self._first, self._passes.inputs[at]).outputs(block)
             with np.errstate(over="ignore", invalid="ignore"):
                 moments = self._first.spec.data_model.target_moments(*by_draw(outputs, block))
                 shift.append(moments[0][:, :, 0].T)
@@ -278,35 +275,16 @@ class _FirstSums:
 
 
 def _first_sums(reader: Reader, job: PassJob) -> _FirstSums:
-    cases, shift, pieces = job.arguments
+    targets, shift, pieces = job.arguments
     tile, block = job.read(reader)
     rows = pieces.rows_of(job.unit)
-    sums = _FirstSums.zeros(shift, len(rows), len(cases))
+    sums = _FirstSums.zeros(shift, len(rows), len(job.inputs))
     numbers = np.searchsorted(rows, pieces.numbers_of(job.unit))
     tile.add_moments(block, numbers, shift, (sums.by_piece, sums.squares, sums.variances))
-    if cases.targets is not None:
-        tile.add_scores(block, cases.targets, sums.maxima, sums.scaled)
+    if targets is not None:
+        tile.add_scores(block, targets, sums.maxima, sums.scaled)
     sums.curves = tile.curves(block)
     return sums
-
-
-@dataclass(frozen=True)
-class Cases:
-    """Some cases to predict.
-
-    inputs   (n_cases, n_inputs), standardised
-    targets  (n_cases, n_targets), standardised and NaN if missing; None if they are not known
-    """
-
-    inputs: Array
-    targets: Array | None = None
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def some(self, at: slice | Array) -> Cases:
-        """Return the cases at a slice or at numbers."""
-        return Cases(self.inputs[at], None if self.targets is None else self.targets[at])
 
 
 @dataclass(frozen=True)
@@ -366,7 +344,7 @@ class PredictiveSummary:
 
 
 def quantiles_of_points(run: Draws) -> dict[str, float]:
-    """Return the quantiles that `Summary.point` needs: the median if a target of a run may have no mean."""
+    """Return the quantiles that points need: the median if a target of a run may have no mean."""
     has_means = run.spec.data_model.has_exponential_moments or not run.data.target_units.has_logs
     return {} if has_means else {"median": QUANTILES["median"]}
 

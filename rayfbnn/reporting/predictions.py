@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from rayfbnn.answers.calibration import LEVELS, Places, labelled, reliability, share_limits
 from rayfbnn.answers.effects import (
     Dependence,
     columns_of,
@@ -15,6 +14,7 @@ from rayfbnn.answers.effects import (
     permutation_shares,
     value_names,
 )
+from rayfbnn.answers.measures import LEVELS, Places, labelled, reliability, share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.draws.quantities import sigmas

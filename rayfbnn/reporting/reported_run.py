@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.answers.calibration import Places, places
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
 from rayfbnn.answers.judging.fit import FitVerdict, fit_evidence, judge
-from rayfbnn.answers.judging.ladder_pooled import BESIDE, weighed_by_evidence
+from rayfbnn.answers.judging.ladder_verdict import BESIDE, weighed_by_evidence
+from rayfbnn.answers.measures import Places, places
 from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.answers.predictor import thin
 from rayfbnn.arrays import Array
-from rayfbnn.draws.held import hold
-from rayfbnn.draws.subsets import evenly_spaced, spread, thinned
+from rayfbnn.draws.subsets import evenly_spaced, hold, spread, thinned
 from rayfbnn.draws.view import early_warning
 
 if TYPE_CHECKING:
@@ -148,7 +147,9 @@ def read_run(
     if run.kind == "mcmc" and run.early_phase is None:
         tell(f"{label}: judging {run.total:,} draws")
         diagnosis = diagnose_draws(run)
-    weighed, weighing = weighed_by_evidence(run, None if diagnosis is None else diagnosis.ladders)
+    weighed, weighing = run, ""
+    if diagnosis is not None and diagnosis.ladders is not None:
+        weighed, weighing = weighed_by_evidence(run, diagnosis.ladders)
     tell(f"{label}: reading draws")
     held = _held(weighed, draws, max_mcse)
     few, fewest = (
@@ -165,7 +166,7 @@ def read_run(
     if run.kind != "prior" and run.early_phase is None:
         tell(f"{label}: judging the fit")
         held_out = (cases.inputs, cases.targets) if cases.is_held_out else (None, None)
-        evidences = fit_evidence(weighed, *held_out)
+        evidences = fit_evidence([weighed], *held_out)
         fit = judge(run, evidences, predictions=None if diagnosis is None else diagnosis.predictions)
         left_out = dict(evidences[0].places)
     return ReportedRun(label, run, held, few, fewest, cases, prediction, diagnosis, fit, left_out, weighing)

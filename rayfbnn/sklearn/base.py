@@ -23,9 +23,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from rayfbnn import api
 from rayfbnn.answers.judging.chain_average import MIN_CHAINS
-from rayfbnn.answers.judging.ladder_pooled import pooled_by_evidence
 from rayfbnn.answers.judging.verdicts import Verdict
-from rayfbnn.answers.predictor import Predictor
+from rayfbnn.answers.predict import weighed_by_evidence
+from rayfbnn.answers.predictor import Predictor, thin
 from rayfbnn.data.raw_table import check_paired, column_name, without_labels
 from rayfbnn.draws.view import committed_or_early, early_warning
 from rayfbnn.errors import ConfigError, RayFBNNError, StoreCorruptError
@@ -290,10 +290,10 @@ def _predictor(path: Path) -> Predictor:
     check_estimator does not allow.
     """
     every = committed_or_early(Store.open(path))
-    (run,), _ = pooled_by_evidence([every])  # the verdict names the phases
+    (run,), _ = weighed_by_evidence([every])  # the verdict names the phases
     # Weighed phases of ladders have no Monte Carlo error that could be estimated.
     max_mcse = _MAX_MCSE if run.early_phase is None and run is every else 0
-    return Predictor.from_draws(run, max_mcse=max_mcse, dtype="float64")
+    return Predictor(run, thin(run, draws=None, max_mcse=max_mcse), dtype="float64")
 
 
 def warn_unless_ok(verdict: Verdict, estimator: str, *, iterations: int, obstacle: str = "") -> None:

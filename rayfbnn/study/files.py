@@ -10,8 +10,6 @@ from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 
-from rayfbnn.answers.judging.ladder_pooled import verdict_on_pooled_ladders
-from rayfbnn.answers.judging.ladder_verdict import verdict_on_ladders
 from rayfbnn.draws.quantities import DENSITIES, Quantities
 from rayfbnn.draws.view import Draws, of_store
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, at_most_ten
@@ -388,10 +386,13 @@ def _reasons_of_ladders(runs: Mapping[int, Draws]) -> list[str]:
 
     The sentences have no numbers, whose last digits may differ between machines.
     """
-    verdicts = {seed: verdict_on_ladders(run) for seed, run in runs.items()}
+    if not any(run.is_of_ladders for run in runs.values()):
+        return []
+    from rayfbnn.answers.judging.ladder_verdict import verdict_on_ladders, verdict_on_pooled_ladders
+
     unsound: dict[str, list[str]] = {}
-    for seed, verdict in verdicts.items():
-        if verdict is not None and not verdict.is_sound:
+    for seed, run in runs.items():
+        if run.is_of_ladders and not (verdict := verdict_on_ladders(run)).is_sound:
             unsound.setdefault(verdict.grade, []).append(str(seed))
     sentences = [
         f"the evidence of the ladders of these seeds is {grade!r}: {', '.join(at_most_ten(seeds))}"

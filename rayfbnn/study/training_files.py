@@ -407,11 +407,11 @@ def _scored(study: StudyFiles, configuration: int, data: Source) -> _Scored:
 
 def _fit_left_out(paths: Sequence[str], predictions: Verdict | None) -> FitVerdict:
     """Return the verdict on fit where `predict` gives none, since the cases are the training cases."""
-    from rayfbnn.answers.judging.fit import verdict_on_fit_left_out
-    from rayfbnn.answers.judging.ladder_pooled import pooled_by_evidence
+    from rayfbnn.answers.judging.fit import verdict_on_fit
+    from rayfbnn.answers.predict import weighed_by_evidence
 
-    runs, _ = pooled_by_evidence([chosen_draws(Store.open(path), 0) for path in paths])
-    return verdict_on_fit_left_out(runs, predictions=predictions)
+    runs, _ = weighed_by_evidence([chosen_draws(Store.open(path), 0) for path in paths])
+    return verdict_on_fit(runs, predictions=predictions)
 
 
 def _grades(of_files: Sequence[str]) -> str:

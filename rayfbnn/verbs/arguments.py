@@ -82,8 +82,7 @@ def chosen_draws(
 
     For an approximation, only the draws of the starts that count are returned.
     """
-    from rayfbnn.draws.fits import with_members
-    from rayfbnn.draws.subsets import chosen
+    from rayfbnn.draws.subsets import chosen, with_members
     from rayfbnn.draws.view import committed
 
     check_choice(skip, last, chains)
@@ -97,8 +96,7 @@ def draws_for_predictions(
 
     ConfigError for a choice of draws if none are kept.
     """
-    from rayfbnn.draws.fits import with_members
-    from rayfbnn.draws.subsets import chosen
+    from rayfbnn.draws.subsets import chosen, with_members
     from rayfbnn.draws.view import committed_or_early, early_warning
 
     check_choice(skip, last, chains)
@@ -114,9 +112,9 @@ def draws_for_predictions(
 
 def draws_weighed(run: Draws) -> Draws:
     """Return a run whose ladders count by their evidence if phases remain, with a warning that names them."""
-    from rayfbnn.answers.judging.ladder_pooled import pooled_by_evidence
+    from rayfbnn.answers.predict import weighed_by_evidence
 
-    (weighed,), sentence = pooled_by_evidence([run])
+    (weighed,), sentence = weighed_by_evidence([run])
     if sentence:
         _log.warning("%s: %s", as_typed(run.path), sentence)
     return weighed
@@ -124,7 +122,9 @@ def draws_weighed(run: Draws) -> Draws:
 
 def warn_of_equal_weights(run: Draws) -> None:
     """Log a warning if all ladders of a run count alike in an answer, although `predict` weighs them."""
-    from rayfbnn.answers.judging.ladder_pooled import note_on_equal_weights
+    if not run.is_of_ladders:
+        return
+    from rayfbnn.answers.judging.ladder_verdict import note_on_equal_weights
 
     if note := note_on_equal_weights(run):
         _log.warning("%s: %s", as_typed(run.path), note)

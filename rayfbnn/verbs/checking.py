@@ -87,8 +87,7 @@ def diagnose(
     from rayfbnn.answers.fit_diagnosis import diagnose_fit
     from rayfbnn.answers.judging.fit import verdict_on_fit
     from rayfbnn.answers.judging.words import heat_warning
-    from rayfbnn.draws.fits import with_members
-    from rayfbnn.draws.subsets import chosen
+    from rayfbnn.draws.subsets import chosen, with_members
     from rayfbnn.draws.view import committed
     from rayfbnn.run.progress import show_share
 
@@ -104,7 +103,7 @@ def diagnose(
     run = chosen(committed(Store.open(path)), skip=skip, last=last, chains=chains)
     inputs, targets = (None, None) if data is None else read_cases(data, run.spec, run.data)
     if run.kind == "approximate":
-        of_fit = verdict_on_fit(with_members(run), inputs, targets) if fit else None
+        of_fit = verdict_on_fit([with_members(run)], inputs, targets) if fit else None
         return diagnose_fit(run, of_fit, decisive=decisive)
     if warning := heat_warning(run.store):
         _log.warning("%s", warning)

@@ -176,11 +176,13 @@ def predict(
 
 def _weighed(runs: list[Draws]) -> list[Draws]:
     """Return runs whose ladders are weighed by their evidence, with a warning; the same list if none are."""
-    from rayfbnn.answers.judging.ladder_pooled import BESIDE, pooled_by_evidence
+    from rayfbnn.answers.predict import weighed_by_evidence
 
-    weighed, sentence = pooled_by_evidence(runs)
+    weighed, sentence = weighed_by_evidence(runs)
     is_equal = all(one is other for one, other in zip(weighed, runs, strict=False))
     if sentence:
+        from rayfbnn.answers.judging.ladder_verdict import BESIDE
+
         paths = ", ".join(at_most_ten(as_typed(run.path) for run in runs))
         _log.warning("%s: %s%s", paths, sentence, "" if is_equal else BESIDE)
     return runs if is_equal else weighed
@@ -214,7 +216,7 @@ def _some_draws(runs: list[Draws], draws: int | None, max_mcse: float) -> list[D
     if draws is None and max_mcse == 0:
         return runs
     from rayfbnn.answers.predictor import thin
-    from rayfbnn.draws.held import hold
+    from rayfbnn.draws.subsets import hold
 
     total = sum(run.total for run in runs)
     some = []

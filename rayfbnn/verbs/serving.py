@@ -323,7 +323,7 @@ def _numbers(run: Draws, draws: int | None, max_mcse: float | None) -> Array:
 def _export_model(
     run: Draws, out: Path, draws: int | None, max_mcse: float | None, on_progress: OnProgress
 ) -> None:
-    from rayfbnn.answers.export import export as export_draws
+    from rayfbnn.answers.draw_files import export as export_draws
 
     thinning = _thinning(run, draws, _MAX_MCSE if max_mcse is None else max_mcse)
     export_draws(run, thinning.numbers, out, on_progress)

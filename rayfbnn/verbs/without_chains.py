@@ -269,7 +269,6 @@ def _evidence_of_ladders(
     if store.kind != "mcmc" or store.spec.ladder is None:
         raise ConfigError(f"spec: {path} is not a run with [ladder]; give the configuration instead")
     verdict = verdict_on_ladders(committed(store))
-    assert verdict is not None
     found = verdict.evidence
     if found is None or found.common is None or not found.is_known:
         raise SamplingError(f"{path}: the ladders do not give log Z: {'; '.join(verdict.reasons)}")

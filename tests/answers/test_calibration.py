@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rayfbnn.answers.calibration import Places, labelled, places, reliability
+from rayfbnn.answers.measures import Places, labelled, places, reliability
 from rayfbnn.answers.predict import predict_from_draws
 from tests.support.store.standin_store import (
     OTHER_MODELS,

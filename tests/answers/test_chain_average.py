@@ -159,13 +159,6 @@ def test_chains_that_disagree_on_the_noise_have_an_error_of_the_deviation() -> N
     assert not error.is_small
 
 
-def test_two_runs_of_one_posterior_are_averaged_together() -> None:
-    spec = make_spec()
-    runs = [make_run(spec, make_data(spec), seed=seed) for seed in (11, 50)]
-    both = average_error(runs)
-    assert both.chains == 8
-
-
 def test_runs_of_which_one_has_few_draws_are_averaged_without_a_test_of_their_parts() -> None:
     spec = make_spec()
     runs = [make_run(spec, make_data(spec), seed=seed) for seed in (11, 50)]

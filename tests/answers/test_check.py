@@ -137,24 +137,18 @@ def test_json_has_no_nan() -> None:
     assert read["quantities"]["log_prior"]["p_ks"] is None and read["ok"] is False
 
 
-def test_only_exact_draws_are_a_reference() -> None:
-    mcmc, _ = pair()
-    with pytest.raises(StoreMismatchError, match="exact draws"):
-        check_draws(mcmc, make_run(make_spec(seed=2)))
-
-
-def test_exact_draws_of_another_temperature_are_refused() -> None:
-    mcmc, _ = pair()
-    other = make_run(make_spec(temperature=3), kind="exact", path="other.zarr")
-    with pytest.raises(StoreMismatchError, match="temperature: was 1.0, now 3.0"):
-        check_draws(mcmc, other)
-
-
-def test_exact_draws_of_other_data_are_refused() -> None:
-    mcmc, _ = pair()
-    other = make_run(SPEC, make_data(SPEC, seed=9), kind="exact", path="other.zarr")
-    with pytest.raises(StoreMismatchError, match="training cases differ"):
-        check_draws(mcmc, other)
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"spec": make_spec(seed=2)}, "exact draws"),
+        ({"spec": make_spec(temperature=3), "kind": "exact"}, "temperature: was 1.0, now 3.0"),
+        ({"spec": SPEC, "data": make_data(SPEC, seed=9), "kind": "exact"}, "training cases differ"),
+    ],
+    ids=["no exact draws", "another temperature", "other data"],
+)
+def test_other_draws_are_no_reference(other: dict[str, Any], message: str) -> None:
+    with pytest.raises(StoreMismatchError, match=message):
+        check_draws(pair()[0], make_run(**other, path="other.zarr"))
 
 
 def test_scipy_stats_which_is_slow_to_load_is_not() -> None:

@@ -83,8 +83,8 @@ def test_the_standard_error_is_about_that_of_the_jackknife() -> None:
 
 
 def test_many_cases_need_no_pairs() -> None:
-    """A hundred thousand cases have five thousand million pairs."""
-    n = 100_000
+    """Twenty thousand cases have two hundred million pairs."""
+    n = 20_000
     times, predicted = np.arange(1.0, n + 1), np.arange(1.0, n + 1) + 3 * normal(5, (n,))
     found = concordance(times, predicted)
-    assert found is not None and found.n_pairs == n * (n - 1) // 2 and 0.999 < found.index < 1
+    assert found is not None and found.n_pairs == n * (n - 1) // 2 and 0.99 < found.index < 1

@@ -11,7 +11,7 @@ import pytest
 from arviz_stats.base import array_stats
 
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
-from rayfbnn.answers.judging.modes import summarize
+from rayfbnn.answers.judging.verdicts import summarize
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.quantities import quantities
 from rayfbnn.model.layout import ParameterLayout
@@ -26,12 +26,6 @@ def independent() -> Any:
 
 def judge(run: Any, **thresholds: float) -> Diagnosis:
     return diagnose_draws(run, **thresholds)
-
-
-def test_independent_draws_are_ok() -> None:
-    diagnosis = judge(independent(), max_rhat=1.02)
-    assert diagnosis.ok and diagnosis.reasons == ()
-    assert diagnosis.quantities["rhat"].max() < 1.02 and diagnosis.quantities["ess_bulk"].min() > 1000
 
 
 def test_statistics_are_those_of_arviz() -> None:
@@ -54,40 +48,12 @@ def test_a_quantity_that_never_changes_has_a_mean_alone() -> None:
     assert row[["rhat", "ess_bulk", "ess_tail", "mcse"]].isna().all()
 
 
-def test_a_chain_elsewhere_is_named() -> None:
-    run = independent()
-    run.store.stats["log_prior"][2] += 3
-    diagnosis = judge(run, max_rhat=1.02)
-    assert not diagnosis.ok
-    assert any("R-hat above 1.02: log_prior" in reason for reason in diagnosis.reasons)
-    assert any("ESS below 400: log_prior" in reason for reason in diagnosis.reasons)
-
-
-def test_chains_that_never_moved_are_not_ok_although_they_agree() -> None:
-    run = independent()
-    run.store.positions[...] = 0
-    run.store.stats["log_likelihood"][...] = 1
-    reasons = judge(run, max_rhat=1.02).reasons
-    assert any("never change in chains 0, 1, 2 and 3: log_likelihood" in reason for reason in reasons)
-
-
-def test_one_chain_that_never_moved_is_named() -> None:
-    run = independent()
-    run.store.stats["log_likelihood"][3] = run.store.stats["log_likelihood"][3, 0]
-    assert any("never change in chain 3: log_likelihood" in reason for reason in judge(run).reasons)
-
-
 @pytest.mark.parametrize("n_draws", [1, 2, 3])
 def test_too_few_draws_are_a_reason_not_a_number(n_draws: int) -> None:
     diagnosis = judge(make_run(SPEC, n_draws=n_draws))
     assert any(f"only {n_draws} draws in each chain; at least 4" in reason for reason in diagnosis.reasons)
     assert diagnosis.quantities["rhat"].isna().all()
     assert np.isfinite(diagnosis.quantities["mean"]).all()
-
-
-def test_one_chain_is_a_reason() -> None:
-    diagnosis = judge(make_run(make_spec(chains=1), n_draws=400))
-    assert any("only one chain; R-hat needs at least 2" in reason for reason in diagnosis.reasons)
 
 
 def test_values_that_are_not_finite_are_a_reason() -> None:

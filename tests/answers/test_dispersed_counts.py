@@ -12,7 +12,7 @@ import scipy.optimize
 import scipy.stats
 
 import rayfbnn
-from rayfbnn.answers.calibration import places
+from rayfbnn.answers.measures import places
 from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import with_draws
 from rayfbnn.draws.view import committed

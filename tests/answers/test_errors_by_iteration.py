@@ -17,7 +17,7 @@ from rayfbnn.answers.errors_by_iteration import (
 )
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
-from rayfbnn.draws.subsets import with_chains, with_draws, without_first
+from rayfbnn.draws.subsets import chosen, with_chains, with_draws
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.store.store import Store
 from tests.support.small import small_spec
@@ -101,7 +101,7 @@ def test_without_a_warmup_there_are_only_draws_from_the_posterior(tmp_path: Path
 
 def test_some_draws_are_evenly_spaced_and_keep_their_iterations(tmp_path: Path) -> None:
     run = run_of("real", tmp_path)
-    every, some = errors(run), errors(without_first(run, 2), at_most=15)
+    every, some = errors(run), errors(chosen(run, skip=2), at_most=15)
     assert some.kept.iterations.tolist() == [11, 14, 18]
     np.testing.assert_allclose(some.kept.of_draws, every.kept.of_draws[:, [2, 5, 9]], rtol=1e-6)
 

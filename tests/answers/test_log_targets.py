@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 import rayfbnn
-from rayfbnn.answers.calibration import places
 from rayfbnn.answers.distances import scores
 from rayfbnn.answers.effects import columns_of, partial_dependence, permutation_shares, value_names
 from rayfbnn.answers.errors_by_iteration import errors_by_iteration
+from rayfbnn.answers.measures import places
 from rayfbnn.draws.fits import fit_summary
 from rayfbnn.draws.quantities import functions_at, noise_sigmas
 from rayfbnn.draws.view import Draws, committed

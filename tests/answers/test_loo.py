@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
@@ -16,20 +15,13 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import rayfbnn
-from rayfbnn.answers.loo import (
-    TileJob,
-    elpd_data,
-    leave_out,
-    leave_out_one,
-    leave_out_tile,
-    n_unreliable,
-    relative_efficiency,
-)
+from rayfbnn.answers.loo import elpd_data, leave_out, n_unreliable
 from rayfbnn.arrays import Array
-from rayfbnn.draws.view import Source, committed
+from rayfbnn.draws.view import Draws, Source, committed
 from rayfbnn.errors import StoreError
-from rayfbnn.reduce.blocks import Reader, bytes_of
+from rayfbnn.reduce.importance import TileJob, leave_out_one, leave_out_tile, relative_efficiency
 from rayfbnn.reduce.passes import TasksInProcess
+from rayfbnn.reduce.tile import Reader, bytes_of
 from rayfbnn.store.store import Store
 from tests.support.model.linear import linear_run, loo_of_linear
 from tests.support.small import small_spec
@@ -125,12 +117,8 @@ def test_results_do_not_depend_on_the_tiles(linear: Path) -> None:
         np.testing.assert_allclose(getattr(at_once, name), getattr(in_tiles, name), rtol=1e-9)
 
 
-def test_a_tile_can_be_computed_from_a_pickled_view(linear: Path) -> None:
-    run, job = committed(Store.open(linear)), TileJob(3, 7, 1e6)
-    function, view, job_there = pickle.loads(pickle.dumps((leave_out_tile, run, job)))
-    there = function(Reader([view]), job_there)
-    np.testing.assert_array_equal(there, leave_out_tile(Reader([run]), job))
-    assert there.shape == (3, 4)
+def tile_of(run: Draws, cases: slice) -> TileJob:
+    return TileJob(run.data.standardized_inputs[cases], run.data.standardized_targets[cases], True, 1e6)
 
 
 def test_progress_is_the_share_of_the_cases(linear: Path) -> None:
@@ -169,7 +157,7 @@ def test_shuffled_cases_are_in_the_order_of_their_table(dtype: str, tmp_path: Pa
     run = committed(Store.open(tmp_path / "run.zarr"))
     rows = rayfbnn.open(tmp_path / "run.zarr")["constant_data"]["row"].values
     assert rows.tolist() != sorted(rows.tolist())
-    in_store = leave_out_tile(Reader([run]), TileJob(0, 12, 1e6))
+    in_store = leave_out_tile(Reader([run]), tile_of(run, slice(0, 12)))
     np.testing.assert_array_equal(leave_out(run).elpd[rows], in_store[0])
 
 
@@ -190,7 +178,7 @@ def peak_bytes(n_draws: int, n_cases: int, memory_bytes: float, **changes: int) 
     store = make_run(spec).store
     store.data = make_data(spec, n_cases)
     run = committed(Endless(store, n_draws))
-    leave_out_tile(Reader([run]), TileJob(0, 1, 1e6))  # imports and the targets are not counted
+    leave_out_tile(Reader([run]), tile_of(run, slice(0, 1)))  # imports and the targets are not counted
     tracemalloc.start()
     try:
         leave_out(run, executor=TasksInProcess(kept_bytes=0), memory_bytes=memory_bytes)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import studentized_range
 
-from rayfbnn.answers.judging.modes import _studentized_range, mode_sentences, modes
+from rayfbnn.answers.judging.verdicts import _studentized_range, mode_sentences, modes
 from rayfbnn.answers.judging.words import numbered
 from rayfbnn.arrays import Array
 from tests.support.store.standin_store import normal

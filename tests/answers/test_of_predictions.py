@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,3 +96,17 @@ def test_predict_warns_in_one_line_where_draws_are_too_few(
     assert "cannot judge the predictions: only 2 draws in each" in record.getMessage()
     assert f"rayfbnn diagnose {run} --for predictions" in record.getMessage()
     assert prediction.verdict is not None and prediction.verdict.grade == "cannot tell"
+
+
+def test_predictions_and_verdicts_of_chains_meet_nothing_of_ladders(tmp_path: Path) -> None:
+    run, data = tmp_path / "run.zarr", tmp_path / "train.csv"
+    api.sample(small_spec(tmp_path), run, workers=0, progress=False)
+    code = f"""
+import sys, rayfbnn
+rayfbnn.predict({str(run)!r}, data={str(data)!r})
+rayfbnn.diagnose({str(run)!r})
+print([name for name in sys.modules if name.startswith("rayfbnn.") and "ladder" in name])
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = set(ast.literal_eval(found.stdout))
+    assert not {name for name in names if name.startswith(("rayfbnn.answers", "rayfbnn.draws"))}

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
-from rayfbnn.answers.calibration import places
 from rayfbnn.answers.effects import columns_of
+from rayfbnn.answers.measures import places
 from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import posterior_of
 from rayfbnn.draws.view import Draws, committed

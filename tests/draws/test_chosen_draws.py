@@ -10,9 +10,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-pytest.importorskip("zarr", reason="Zarr is not installed")
-
-import rayfbnn  # noqa: E402
+import rayfbnn  # noqa: E402  # noqa: E402
 from rayfbnn import cli  # noqa: E402
 from rayfbnn.answers.check import check_draws  # noqa: E402
 from rayfbnn.answers.loo import leave_out  # noqa: E402
@@ -21,8 +19,44 @@ from rayfbnn.draws.subsets import chosen  # noqa: E402
 from rayfbnn.draws.view import Draws, committed  # noqa: E402
 from rayfbnn.errors import ConfigError  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
+from rayfbnn.store.opened import OpenStore  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
-from tests.support.small import small, small_spec, write_train  # noqa: E402
+from tests.support.small import (  # noqa: E402
+    small,
+    small_spec,  # noqa: E402
+    write_train,
+)
+
+pytest.importorskip("zarr", reason="Zarr is not installed")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    rayfbnn.sample(small_spec(folder), folder / "run.zarr", workers=0, progress=False)
+    return folder
+
+
+@pytest.mark.parametrize("verb", ["diagnose", "predict", "report", "load"])
+def test_what_is_committed_is_asked_once(verb: str, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question lists the records of every batch; a run on a cluster has hundreds of batches."""
+    settings: dict[str, dict[str, Any]] = {
+        "predict": {"data": finished / "train.csv"},
+        "report": {"out": finished / "report.html", "progress": False},
+    }
+    asked, ask = [], OpenStore.committed
+
+    def counted(store: OpenStore, section: Any) -> int:
+        asked.append(section)
+        return ask(store, section)
+
+    monkeypatch.setattr(OpenStore, "committed", counted)
+    getattr(rayfbnn, verb)(finished / "run.zarr", **settings.get(verb, {}))
+    assert len(asked) == 1
+
+
+pytest.importorskip("zarr", reason="Zarr is not installed")
+
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 SOME: dict[str, Any] = {"chains": [4, 1, 2], "last": 9}  # of five chains with ten draws each

@@ -12,8 +12,7 @@ import pytest
 from rayfbnn.answers.diagnostics import diagnose_draws
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
-from rayfbnn.draws.held import hold
-from rayfbnn.draws.subsets import chosen, first_draws, halves, thinned, with_chains, with_draws, without_first
+from rayfbnn.draws.subsets import chosen, first_draws, halves, hold, thinned, with_chains, with_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, StoreError
 from tests.support.store.standin_store import MemoryStore, make_data, make_run, make_spec, view
@@ -61,7 +60,7 @@ def test_a_long_run_is_read_in_sixteen_blocks_from_the_first_to_the_last() -> No
 @pytest.mark.parametrize("skip", [1, 7, 19])
 def test_draws_that_are_skipped_are_not_read(skip: int) -> None:
     run = make_run(make_spec(), n_draws=20)
-    assert_reads(without_first(run, skip), run, np.arange(4), np.arange(skip, 20))
+    assert_reads(chosen(run, skip=skip), run, np.arange(4), np.arange(skip, 20))
 
 
 @pytest.mark.parametrize("numbers", [[0], [2, 3], [0, 2], [0, 3, 4, 7, 8]])
@@ -84,7 +83,7 @@ def test_the_last_draws_of_chosen_chains() -> None:
 
 def test_views_of_views_read_what_both_leave() -> None:
     run = make_run(make_spec(), n_draws=40)
-    later = without_first(run, 10)
+    later = chosen(run, skip=10)
     assert_reads(with_draws(later, np.array([0, 3, 29])), run, np.arange(4), np.array([10, 13, 39]))
     assert_reads(first_draws(later, 2), run, np.arange(4), np.array([10, 11]))
     first, second = halves(later)
@@ -111,7 +110,7 @@ def test_steps_are_refused() -> None:
 def test_what_is_committed_later_is_not_in_the_view() -> None:
     run = make_run(make_spec(), n_draws=20)
     run.store.committed_draws = 25
-    assert (run.n_draws, run.positions().shape[1], without_first(run, 5).n_draws) == (20, 20, 15)
+    assert (run.n_draws, run.positions().shape[1], chosen(run, skip=5).n_draws) == (20, 20, 15)
 
 
 def test_predictions_and_diagnoses_are_of_what_is_left() -> None:
@@ -120,28 +119,23 @@ def test_predictions_and_diagnoses_are_of_what_is_left() -> None:
     stats = {name: values[:, 10:] for name, values in store.stats.items()}
     left = view(MemoryStore(run.spec, run.data, store.positions[:, 10:], store.precisions[:, 10:], stats))
     unseen = make_data(run.spec, 4, seed=41)
-    prediction = predict_from_draws([without_first(run, 10)], unseen.inputs, unseen.targets)
+    prediction = predict_from_draws([chosen(run, skip=10)], unseen.inputs, unseen.targets)
     expected = predict_from_draws([left], unseen.inputs, unseen.targets)
     assert prediction.table.equals(expected.table) and prediction.summary == expected.summary
     assert prediction.summary["draws"] == 20 * run.n_chains
-    ours, theirs = diagnose_draws(without_first(run, 10)), diagnose_draws(left)
+    ours, theirs = diagnose_draws(chosen(run, skip=10)), diagnose_draws(left)
     assert ours.quantities.equals(theirs.quantities) and ours.reasons == theirs.reasons
 
 
 def test_without_a_choice_the_run_is_returned_itself() -> None:
     run = make_run(make_spec(), n_draws=5)
-    assert (
-        chosen(run) is run
-        and without_first(run, 0) is run
-        and thinned(run, 5) is run
-        and first_draws(run, 9) is run
-    )
+    assert chosen(run) is run and thinned(run, 5) is run and first_draws(run, 9) is run
 
 
 @pytest.mark.parametrize(("skip", "right"), [(5, "must be below 5"), (-1, "must be 0 or more")])
 def test_skips_that_make_no_sense_are_refused(skip: int, right: str) -> None:
     with pytest.raises(ConfigError, match=f"skip: {right}.*, got {skip}"):
-        without_first(make_run(make_spec(), n_draws=5), skip)
+        chosen(make_run(make_spec(), n_draws=5), skip=skip)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from rayfbnn.answers.diagnostics import diagnose_draws  # noqa: E402
 from rayfbnn.answers.errors_by_iteration import Course, ErrorsByIteration  # noqa: E402
 from rayfbnn.answers.predict import predict_from_draws  # noqa: E402
-from rayfbnn.draws.held import Held  # noqa: E402
+from rayfbnn.draws.subsets import Held
 from rayfbnn.errors import ConfigError  # noqa: E402
 from rayfbnn.pictures import along_input, chains, predicted, sampling
 from rayfbnn.pictures.chains import describe_quantity  # noqa: E402

@@ -16,15 +16,15 @@ from typer.testing import CliRunner
 
 from rayfbnn import api, cli
 from rayfbnn.answers import loo
-from rayfbnn.answers.calibration import places
 from rayfbnn.answers.effects import columns_of, permutation_shares
 from rayfbnn.answers.loo import leave_out
+from rayfbnn.answers.measures import places
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.reduce import blocks
-from rayfbnn.reduce.blocks import Reader
+from rayfbnn.reduce import tile
 from rayfbnn.reduce.passes import OnRay, TasksInProcess
+from rayfbnn.reduce.tile import Reader
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
 from rayfbnn.study.plan import Member
@@ -73,13 +73,6 @@ def refused(tmp_path: Path, *arguments: object) -> str:
 
 
 # Stores that do not belong together.
-
-
-def test_stores_of_other_posteriors_are_not_pooled(folder: Path, tmp_path: Path) -> None:
-    out = ("--data", folder / "new.csv", "--out", tmp_path / "out.csv")
-    line = refused(tmp_path, "predict", folder / "run.zarr", folder / "larger.zarr", *out)
-    assert "larger.zarr: is not from the posterior of" in line
-    assert line.endswith("network.hidden[0].units: was 3, now 4")
 
 
 @pytest.mark.parametrize("verb", ["predict", "loo"])
@@ -251,14 +244,6 @@ def test_a_damaged_chunk_is_named_by_workers(folder: Path, copy: Path, tmp_path:
 # Numbers without sense, and too little memory.
 
 
-@pytest.mark.parametrize("value", ["-1", "-1e-9", "nan", "inf", "-inf"])
-def test_an_error_without_sense_is_refused(folder: Path, tmp_path: Path, value: str) -> None:
-    data = ("--data", folder / "new.csv", "--out", tmp_path / "out.csv")
-    line = refused(tmp_path, "predict", folder / "run.zarr", *data, "--max-mcse", value)
-    assert "max_mcse: must be above 0, such as 0.01, or 0 for all draws, got" in line
-    assert line.endswith(str(float(value)))
-
-
 def test_an_error_of_zero_takes_all_draws(folder: Path) -> None:
     by_zero, by_all = (
         api.predict(folder / "run.zarr", data=folder / "new.csv", **options)
@@ -268,17 +253,10 @@ def test_an_error_of_zero_takes_all_draws(folder: Path) -> None:
     assert "of_draws" not in by_zero.summary
 
 
-@pytest.mark.parametrize("value", ["0", "-3"])
-def test_a_number_of_draws_below_one_is_refused(folder: Path, tmp_path: Path, value: str) -> None:
-    data = ("--data", folder / "new.csv", "--out", tmp_path / "out.csv")
-    line = refused(tmp_path, "predict", folder / "run.zarr", *data, "--draws", value)
-    assert line.endswith(f"draws: must be at least 1, got {value}")
-
-
 def test_draws_that_do_not_fit_into_memory_are_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "memory_of_machine", lambda: 10_000)
+    monkeypatch.setattr(tile, "memory_of_machine", lambda: 10_000)
     data = ("--data", folder / "new.csv", "--out", tmp_path / "out.csv")
     line = refused(tmp_path, "predict", folder / "run.zarr", *data)
     assert "run.zarr: draws 0 to 19 of chains 0 to 1 are stored together and take " in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
@@ -12,15 +13,16 @@ import pandas as pd
 import pytest
 
 from rayfbnn import api
-from rayfbnn.answers.loo import TileJob, leave_out, leave_out_tile
+from rayfbnn.answers.loo import leave_out
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
-from rayfbnn.draws.subsets import without_first
+from rayfbnn.draws.subsets import chosen
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.reduce import predictive
-from rayfbnn.reduce.blocks import Reader, units_of
+from rayfbnn.reduce.importance import TileJob, leave_out_tile, tile_jobs
 from rayfbnn.reduce.passes import OnRay, TasksInProcess
+from rayfbnn.reduce.tile import Reader, units_of
 from rayfbnn.store.store import Store
 from tests.support.small import small_spec
 
@@ -76,7 +78,7 @@ def test_a_search_that_begins_with_some_draws_has_the_same_bits_on_ray(
     """Two runs, pooled; the workers get the groups of draws from the driver."""
     for name in ("_MANY", "_MANY_CASES"):
         monkeypatch.setattr(predictive, name, 1)
-    runs, inputs = [run, without_first(run, 1)], inputs_of(run)
+    runs, inputs = [run, chosen(run, skip=1)], inputs_of(run)
     monkeypatch.setattr("rayfbnn.answers.predict.check_independent", lambda runs: None)  # a run given twice
     here, there = (predict_from_draws(runs, inputs, executor=who).table for who in (TasksInProcess(), on_ray))
     pd.testing.assert_frame_equal(here, there, check_exact=True)
@@ -98,7 +100,9 @@ def leave_out_and_die_once(reader: Reader, job: tuple[str, TileJob]) -> Array:
 
 @pytest.mark.ray
 def test_a_worker_that_dies_costs_its_tile_only(run: Draws, on_ray: OnRay, tmp_path: Path) -> None:
-    tiles = [TileJob(first, first + 2, 1e6) for first in range(0, 12, 2)]
+    data, two_cases = run.data, 2 * 2 * 8 * run.total
+    tiles = tile_jobs([run], data.standardized_inputs, data.standardized_targets, memory_bytes=two_cases)
+    assert len(tiles) == 6
     expected = [leave_out_tile(Reader([run]), tile) for tile in tiles]
     jobs = [(str(tmp_path / "died"), tile) for tile in tiles]
     found = list(on_ray.map(leave_out_and_die_once, [run], jobs))
@@ -107,7 +111,7 @@ def test_a_worker_that_dies_costs_its_tile_only(run: Draws, on_ray: OnRay, tmp_p
 
 
 def test_a_view_opens_its_store_again_when_it_is_unpickled(run: Draws) -> None:
-    some = without_first(run, 1)
+    some = chosen(run, skip=1)
     again = pickle.loads(pickle.dumps(some))
     assert again.store is not some.store and again.n_draws == some.n_draws
     np.testing.assert_array_equal(again.positions(), some.positions())
@@ -145,7 +149,9 @@ def test_fewer_draws_are_counted(run: Draws) -> None:
     [
         ({"draws": 1}, "draws: must be at least"),
         ({"draws": 0}, "draws: must be at least 1, got 0"),
-        ({"max_mcse": -0.1}, "max_mcse: must be above 0"),
+        ({"max_mcse": -1e-9}, "max_mcse: must be above 0, such as 0.01, or 0 for all draws, got -1e-09"),
+        ({"max_mcse": math.nan}, "max_mcse: must be above 0"),
+        ({"max_mcse": math.inf}, "max_mcse: must be above 0"),
         ({"draws": 50, "max_mcse": 0.1}, "give either draws or max_mcse"),
         ({"workers": -1}, "workers: must be at least 0"),
         ({"workers": 0, "address": "auto"}, "workers: 0 computes in this process"),

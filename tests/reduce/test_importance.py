@@ -15,12 +15,18 @@ from rayfbnn.reduce.importance import is_unreliable, pareto_k, smoothed, tail_sh
 from tests.support.store.standin_store import normal
 
 
+def weights_of(logs: Array) -> tuple[Array, Array]:
+    """Return smoothed weights that add up to one, and Pareto k."""
+    smoothed_logs, k = smoothed(logs)
+    return np.exp(smoothed_logs) / np.exp(smoothed_logs).sum(axis=1, keepdims=True), k
+
+
 @pytest.mark.parametrize("n_draws", [30, 200, 1000])
 def test_weights_are_those_of_arviz(n_draws: int) -> None:
     """From weights that are nearly equal to some with an infinite mean."""
     statistics: Any = base.array_stats  # type: ignore[attr-defined]
     logs = normal(3, (20, n_draws)) * np.linspace(0.01, 3, 20)[:, None]
-    weights, k = smoothed(logs)
+    weights, k = weights_of(logs)
     for case, of_case in enumerate(logs):
         expected, expected_k = statistics.psislw(-of_case)
         np.testing.assert_allclose(weights[case], np.exp(expected), rtol=1e-9)
@@ -57,7 +63,7 @@ def test_weights_of_repeated_draws_are_those_of_arviz(n_draws: int) -> None:
     statistics: Any = base.array_stats  # type: ignore[attr-defined]
     n_unknown = 0
     for name, logs in _tied(n_draws):
-        (weights,), (k,) = smoothed(logs[None])
+        (weights,), (k,) = weights_of(logs[None])
         expected, expected_k = np.full(n_draws, np.nan), np.nan
         with suppress(ValueError):  # the largest weights are all equal
             expected, expected_k = statistics.psislw(-logs)
@@ -79,7 +85,7 @@ def test_draws_that_nearly_agree_need_no_fit(n_draws: int, share: float) -> None
     """Probabilities near one are a number of float32, or a few: the weights are reliable as they are."""
     logs = np.full((2, n_draws), -3.0)
     logs[:, :4] += share
-    weights, k = smoothed(logs)
+    weights, k = weights_of(logs)
     np.testing.assert_allclose(weights, 1 / n_draws, rtol=2e-3)
     assert (k == -np.inf).all() and pareto_k(logs[0]) == -np.inf and not is_unreliable(k, 0.7).any()
 
@@ -104,13 +110,13 @@ def test_weights_that_are_not_finite_have_no_k() -> None:
     logs = normal(3, (2, 100))
     logs[0, 3], logs[1, 4] = np.inf, np.nan
     with np.errstate(invalid="ignore"):
-        _, k = smoothed(logs)
+        _, k = weights_of(logs)
     assert np.isnan(k).all() and is_unreliable(k, 0.7).all()
     assert np.isnan([pareto_k(one) for one in logs]).all()
 
 
 def test_a_few_draws_are_not_smoothed() -> None:
     logs = normal(4, (3, 20))
-    weights, k = smoothed(logs)
+    weights, k = weights_of(logs)
     np.testing.assert_allclose(weights, np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True))
     assert np.isnan(k).all()

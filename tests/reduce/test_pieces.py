@@ -9,9 +9,9 @@ import pytest
 import scipy.signal
 
 from rayfbnn.arrays import Array
-from rayfbnn.reduce.blocks import Unit
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.pieces import Pieces
+from rayfbnn.reduce.tile import Unit
 
 
 class Run:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.outputs import outputs_alone
+from rayfbnn.draws.outputs import output_blocks
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.draws.subsets import evenly_spaced, thinned
 from rayfbnn.draws.view import Draws
@@ -285,7 +285,7 @@ def _chain_moments(run: Draws, inputs: Array) -> tuple[Array, Array, Array]:
     part_of_draw = _parts(run.n_draws)
     n_parts = int(part_of_draw[-1]) + 1
     sums: Array = None
-    for chains, draws, outputs in outputs_alone(run, standardized, memory_bytes=_MEMORY_BYTES):
+    for chains, draws, outputs in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
         shape = outputs.shape[:2]
         flat = np.moveaxis(outputs.reshape(-1, *outputs.shape[2:]), 0, -1)
         sigma = sigmas[:, chains, draws].reshape(1, len(sigmas), shape[0] * shape[1])

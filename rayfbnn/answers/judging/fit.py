@@ -147,11 +147,17 @@ def judge_fit(
     """
     groups = [of_group for evidence in evidences if (of_group := _tested(evidence, len(evidences)))]
     every = [tested for of_group in groups for tested in of_group]
+    tests_of_groups = [[test for tested in of_group for test in tested.tests] for of_group in groups]
+    coverages = [
+        coverage_sentence(tested.target, is_left_out=tested.is_left_out)
+        for tested in every[:_NAMED]
+        if isinstance(tested.target.cases, NumberCases)
+    ]
     verdict = FitVerdict(
         "fit",
         "no misfit",
-        remarks=(*_coverages(every), *_choices(evidences)),
-        p_value=min([1.0, *(len(groups) * _joint_p(of_group) for of_group in groups)]),
+        remarks=(*coverages, *_choices(evidences)),
+        p_value=min([1.0, *(len(groups) * joint_p(tests) for tests in tests_of_groups)]),
         coverage=_coverage_by_source(every),
         cases={_source(evidence.is_left_out): evidence.n_used for evidence in evidences},
     )
@@ -181,7 +187,6 @@ def _of_chains_in_doubt(verdict: FitVerdict, predictions: Verdict) -> FitVerdict
 def _with_reasons(
     verdict: FitVerdict, every: list[_Tested], model: DataModel, is_positive: dict[str, bool]
 ) -> FitVerdict:
-    """Return a misfit with a sentence for each test that falls short, and what to do."""
     ordered = sorted(every, key=lambda tested: _weighted(tested.strongest))
     failing = [tested for tested in ordered if tested.failed()] or ordered[:1]
     reasons, advice = [], []
@@ -226,10 +231,6 @@ def _tested(evidence: FitEvidence, n_groups: int) -> list[_Tested]:
     return [_Tested(target, evidence.is_left_out, len(judged), FALSE_ALARMS / n_groups) for target in judged]
 
 
-def _joint_p(of_group: list[_Tested]) -> float:
-    return joint_p([test for tested in of_group for test in tested.tests])
-
-
 def _doubt(evidences: Sequence[FitEvidence], every: list[_Tested]) -> str:
     """Return why the cases cannot be judged, or ""."""
     n_infinite = sum(evidence.n_infinite for evidence in evidences)
@@ -252,7 +253,6 @@ def _source(is_left_out: bool) -> str:
 
 
 def _choices(evidences: Sequence[FitEvidence]) -> Iterator[str]:
-    """Say which cases and labels were used, if not all were, and what is known of censored ones."""
     for evidence in evidences:
         if evidence.n_used + evidence.n_infinite < evidence.n_all:
             yield f"{evidence.n_used:,} of {evidence.n_all:,} cases are used, which the seed chooses"
@@ -274,15 +274,8 @@ def _coverage_by_source(every: list[_Tested]) -> dict[str, dict[str, dict[str, f
     return shares
 
 
-def _coverages(every: list[_Tested]) -> Iterator[str]:
-    """Say how many targets the central intervals hold."""
-    for tested in every[:_NAMED]:
-        if isinstance(tested.target.cases, NumberCases):
-            yield coverage_sentence(tested.target, is_left_out=tested.is_left_out)
-
-
 def verdict_on_fit(
-    run: Draws,
+    runs: Sequence[Draws],
     inputs: Array | None = None,
     targets: Array | None = None,
     *,
@@ -290,25 +283,22 @@ def verdict_on_fit(
 ) -> FitVerdict:
     """Judge the training cases, each predicted without itself, and other cases if their targets are known.
 
+    runs             of one posterior
     inputs, targets  (n_cases, ...) as in the data file
     predictions      the verdict on predictions; the fit cannot be judged if they cannot be used
     """
-    return judge(run, fit_evidence(run, inputs, targets), predictions=predictions)
+    return judge(runs[0], fit_evidence(runs, inputs, targets), predictions=predictions)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # cases at which networks are not finite are left out
-def fit_evidence(run: Draws, inputs: Array | None = None, targets: Array | None = None) -> list[FitEvidence]:
+def fit_evidence(
+    runs: Sequence[Draws], inputs: Array | None = None, targets: Array | None = None
+) -> list[FitEvidence]:
     """Return the evidence of the training cases, and of other cases if their targets are known."""
-    evidences = [evidence_left_out([run])]
-    if inputs is not None and targets is not None and _can_judge(run, inputs, targets):
-        evidences.append(evidence_at([run], inputs, targets))
+    evidences = [evidence_left_out(runs)]
+    if inputs is not None and targets is not None and _can_judge(runs[0], inputs, targets):
+        evidences.append(evidence_at(runs, inputs, targets))
     return evidences
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def verdict_on_fit_left_out(runs: Sequence[Draws], *, predictions: Verdict | None = None) -> FitVerdict:
-    """Judge the training cases by the draws of several runs of one posterior, each case without itself."""
-    return judge(runs[0], [evidence_left_out(runs)], predictions=predictions)
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rayfbnn.answers.calibration import Places
 from rayfbnn.answers.judging.fit_tests import (
     PREDICTED_VALUE,
     LabelCases,
@@ -15,15 +14,14 @@ from rayfbnn.answers.judging.fit_tests import (
     has_order,
     labels_have_order,
 )
+from rayfbnn.answers.measures import Places
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import Dataset
-from rayfbnn.draws.held import hold
-from rayfbnn.draws.subsets import evenly_spaced, thinned, with_chains
+from rayfbnn.draws.subsets import evenly_spaced, hold, thinned, with_chains
 from rayfbnn.draws.view import Draws
-from rayfbnn.reduce.blocks import KEPT_BYTES, DrawBlock, Reader, Unit, bytes_of
-from rayfbnn.reduce.importance import Placed, is_unreliable, place
+from rayfbnn.reduce.importance import Placed, ends_of_places, is_unreliable, place, values_at
 from rayfbnn.reduce.passes import Passes, TaskExecutor, TasksInProcess, distribution_sums
-from rayfbnn.reduce.tile import Tile
+from rayfbnn.reduce.tile import KEPT_BYTES, DrawBlock, Reader, Tile, Unit, bytes_of
 from rayfbnn.streams import SHARED, Purpose, Streams
 
 MOST_CASES = 2_000  # more would cost time; a misfit that 2,000 cases do not show is small
@@ -69,7 +67,6 @@ class FitEvidence:
     is_left_out  whether the cases are training cases, each predicted without itself
     n_all        number of cases before the choice
     n_used       number of cases
-    n_draws      number of draws, of all chains together
     n_large_k    number of cases with unreliable weights
     n_infinite   number of further cases with infinite outputs of networks; these are not used
     targets      every target with its cases
@@ -80,7 +77,6 @@ class FitEvidence:
     is_left_out: bool
     n_all: int
     n_used: int
-    n_draws: int
     n_large_k: int
     n_infinite: int
     targets: tuple[JudgedTarget, ...]
@@ -104,14 +100,21 @@ def evidence_left_out(runs: Sequence[Draws], *, executor: TaskExecutor | None = 
     """
     data, spec = runs[0].data, runs[0].spec
     chosen, runs = _chosen_cases(data.n_cases, spec.seed), _few_draws(runs, _DRAWS)
-    inputs, targets = data.standardized(data.inputs[chosen]), data.standardized_targets[chosen]
-    placed = place(runs, inputs, targets, leaves_out=True, executor=executor or TasksInProcess())
-    some = _FiniteCases(placed.some(placed.is_finite), data.n_cases, int((~placed.is_finite).sum()))
-    chosen = chosen[placed.is_finite]
-    low, high = some.placed.low[None], some.placed.high[None]
-    ends = None if spec.data_model.has_labels else (low, high)
-    rows = data.standardized_targets[chosen][None]
-    return _evidence(runs, some, data.inputs[chosen], ends, rows, is_left_out=True)
+    inputs, targets = data.inputs[chosen], data.standardized_targets[chosen]
+    every = place(
+        runs, data.standardized(inputs), targets, leaves_out=True, executor=executor or TasksInProcess()
+    )
+    placed, inputs, rows = (
+        every.some(every.is_finite),
+        inputs[every.is_finite],
+        targets[every.is_finite][None],
+    )
+    if spec.data_model.has_labels:
+        judged = list(_labels(runs[0], placed, inputs, rows))
+    else:
+        judged = list(_numbers(runs[0], placed, inputs, (placed.low[None], placed.high[None]), rows[0]))
+    evidence = _evidence(runs[0], every, data.n_cases, judged, rows[0])
+    return replace(evidence, is_left_out=True, n_large_k=int(is_unreliable(placed.pareto_k, _LARGE_K).sum()))
 
 
 def evidence_at(
@@ -126,31 +129,40 @@ def evidence_at(
     """
     executor, data, spec = executor or TasksInProcess(), runs[0].data, runs[0].spec
     chosen = _chosen_cases(len(inputs), spec.seed, at_most=_REPLICATED // data.n_targets)
-    standardized = data.standardized(inputs[chosen])
+    n_all, inputs = len(inputs), inputs[chosen]
     values = data.target_units.to_network(targets[chosen])
     few = _few_draws(runs, _DRAWS)
-    placed = place(few, standardized, values, leaves_out=False, executor=executor)
-    is_finite = placed.is_finite
-    some = _FiniteCases(placed.some(is_finite), len(inputs), int((~is_finite).sum()))
-    standardized, values = standardized[is_finite], values[is_finite]
+    every = place(few, data.standardized(inputs), values, leaves_out=False, executor=executor)
+    at = every.is_finite
+    placed, inputs, values = every.some(at), inputs[at], values[at]
+    standardized = data.standardized(inputs)
     rows = np.concatenate([values[None], _replicates(few, standardized, values)])
-    ends = None
-    if not spec.data_model.has_labels:
+    if spec.data_model.has_labels:
+        judged = list(_labels(runs[0], placed, inputs, rows))
+    else:
         ends = _ends(_few_draws(runs, _MIXED), standardized, rows, executor)
-    return _evidence(few, some, inputs[chosen[is_finite]], ends, rows, is_left_out=False)
+        judged = list(_numbers(runs[0], placed, inputs, ends, values))
+    return _evidence(runs[0], every, n_all, judged, values)
 
 
-@dataclass(frozen=True)
-class _FiniteCases:
-    """The places of the cases where all networks are finite.
+def _evidence(
+    run: Draws, every: Placed, n_all: int, judged: list[JudgedTarget], targets: Array
+) -> FitEvidence:
+    """Return the evidence on other cases than the training cases.
 
-    n_all       number of cases before any choice
-    n_infinite  number of chosen cases that are left out
+    every    all chosen cases
+    targets  (n_cases, n_targets) of those where networks are finite
     """
-
-    placed: Placed
-    n_all: int
-    n_infinite: int
+    return FitEvidence(
+        is_left_out=False,
+        n_all=n_all,
+        n_used=len(targets),
+        n_large_k=0,
+        n_infinite=len(every.is_finite) - len(targets),
+        targets=tuple(judged),
+        n_censored=int((targets < 0).sum()) if run.spec.data_model.are_times else 0,
+        n_labels=every.probability.shape[1],
+    )
 
 
 def _chosen_cases(n_cases: int, seed: int, at_most: int = MOST_CASES) -> Array:
@@ -207,43 +219,10 @@ def _ends(runs: Sequence[Draws], inputs: Array, rows: Array, executor: TaskExecu
     """Return the ends of the places of targets (n_rows, n_cases, n_targets) in the mixture of all draws."""
     model = runs[0].spec.data_model
     passes = Passes(runs, inputs, executor, memory_bytes=_MEMORY_BYTES)
-    values = np.nan_to_num(np.abs(rows) if model.are_times else rows)
-    (sums,) = passes.sums(distribution_sums, [(np.arange(len(inputs)), values)], shape=(3,))
-    high, mass = sums[0] / passes.n_draws, sums[1] / passes.n_draws
-    low = np.maximum(high - mass, 0) if model.has_modes else high
-    return low, np.where(rows < 0, 1.0, high) if model.are_times else high
-
-
-def _evidence(
-    runs: Sequence[Draws],
-    some: _FiniteCases,
-    inputs: Array,
-    ends: tuple[Array, Array] | None,
-    rows: Array,
-    *,
-    is_left_out: bool,
-) -> FitEvidence:
-    """Return the evidence from the places of all cases.
-
-    ends  of the places, (n_rows, n_cases, n_targets) each; None for labels
-    rows  (n_rows, n_cases, n_targets) targets, NaN if missing; the first row has those of the cases
-    """
-    run, placed = runs[0], some.placed
-    if ends is None:
-        judged = list(_labels(run, placed, inputs, rows))
-    else:
-        judged = list(_numbers(run, placed, inputs, ends, rows[0]))
-    return FitEvidence(
-        is_left_out,
-        some.n_all,
-        len(inputs),
-        sum(run.total for run in runs),
-        int(is_unreliable(placed.pareto_k, _LARGE_K).sum()) if is_left_out else 0,
-        some.n_infinite,
-        tuple(judged),
-        int((rows[0] < 0).sum()) if run.spec.data_model.are_times else 0,
-        placed.probability.shape[1],
-    )
+    guesses = np.arange(len(inputs)), values_at(model, rows)
+    (sums,) = passes.sums(distribution_sums, [guesses], shape=(3,))
+    cdf, mass, _ = sums / passes.n_draws
+    return ends_of_places(model, cdf, mass, rows)
 
 
 def _numbers(
@@ -275,7 +254,6 @@ def _numbers(
 
 
 def _pull(placed: Placed, target: int, some: Array) -> float:
-    """Return the pull of `NumberCases` for training cases."""
     spread = float(placed.mean[some, target].std()) * np.sqrt(some.sum())
     noise = float(np.median(placed.sd[some, target])) if some.any() else 0.0
     return float(placed.p[some].sum()) * noise / spread if spread > 0 else 0.0

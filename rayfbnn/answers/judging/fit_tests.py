@@ -271,7 +271,6 @@ class NumberCases:
             yield Test(COVERAGE, f"{level:g}", p, _SHARES[COVERAGE] / len(LEVELS), float(share[0] - level))
 
     def _outliers(self) -> Test:
-        """Test the target that is farthest out."""
         tail = np.minimum(self.place, 1 - self.place).min(axis=1).clip(LEAST_PLACE)
         p = -np.expm1(self.place.shape[1] * np.log1p(-2 * np.minimum(tail, 0.5 - 1e-9)))
         return Test(OUTLIERS, "", p, _SHARES[OUTLIERS], -1.0)
@@ -474,12 +473,3 @@ def correlation_p(spread: Array, covariate: Array) -> Array:
 def two_sided(z: Array) -> Array:
     """Return two-sided p-values of standard normal statistics."""
     return np.clip(2 * scipy.special.ndtr(-np.abs(z)), _LEAST_P, 1.0)
-
-
-def limits_of_share(n: int, share: float, probability: float = 0.95) -> tuple[float, float]:
-    """Return the limits within which a binomial share lies with a probability of at least `probability`."""
-    counts = np.arange(n + 1)
-    at_most = scipy.special.bdtr(counts, n, share)
-    tail = (1 - probability) / 2
-    low, high = (int((at_most < share_below).sum()) for share_below in (tail, 1 - tail))
-    return low / n, min(high, n) / n

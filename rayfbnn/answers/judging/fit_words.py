@@ -24,9 +24,9 @@ from rayfbnn.answers.judging.fit_tests import (
     LabelCases,
     NumberCases,
     Test,
-    limits_of_share,
     normal_scores,
 )
+from rayfbnn.answers.measures import share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.model.likelihood.data_model import Misfit
 from rayfbnn.numerals import in_range
@@ -44,7 +44,7 @@ def coverage_sentence(target: JudgedTarget, *, is_left_out: bool) -> str:
     assert isinstance(cases, NumberCases)
     held, allowed = [], []
     for level in LEVELS:
-        low, high = limits_of_share(n, level)
+        low, high = share_limits(n, level)
         share, ends = in_range(100 * float(cases.coverage(level)[0]), (100 * low, 100 * high), ".0f", ".0f")
         held.append(share)
         allowed.append(" to ".join(ends))
@@ -78,7 +78,7 @@ def _sentence(target: JudgedTarget, test: Test, *, is_left_out: bool) -> str:
     if test.kind == COVERAGE:
         return coverage_sentence(target, is_left_out=is_left_out)
     if test.kind == VARIATION:
-        low, high = _coverage_at_ends(cases, test.of)
+        low, high = (float(cases.coverage(0.8, some)[0]) for some in _thirds(cases.values_of(test.of)))
         return (
             f"the spread of {name} varies with {test.of} more than predicted: the 80 % intervals hold"
             f" {low:.0%} of the third of cases where it is lowest, and {high:.0%} where it is highest"
@@ -141,14 +141,7 @@ def mean_remedy(feature: Feature, name: str, *, sign: float, is_positive: bool) 
     return f'{units}, or a log scale: data.transform = {{ {name} = "log" }}' if is_positive else units
 
 
-def _coverage_at_ends(cases: NumberCases, covariate: str) -> tuple[float, float]:
-    """Return the share in 80 % intervals of the third of cases with low values, and with high values."""
-    low, high = _thirds(cases.values_of(covariate))
-    return float(cases.coverage(0.8, low)[0]), float(cases.coverage(0.8, high)[0])
-
-
 def _thirds(values: Array) -> tuple[Array, Array]:
-    """Return the numbers of the third of cases with the lowest values, and with the highest."""
     order = np.argsort(values, kind="stable")
     third = max(1, len(order) // 3)
     return order[:third], order[-third:]
@@ -190,7 +183,8 @@ def misfit(target: JudgedTarget, failed: Sequence[Test]) -> Misfit:
     scores = np.clip(scipy.special.ndtri(places), -_MAX_SCORE, _MAX_SCORE)
     if abs(_skewness(scores)) > _SKEWED * np.sqrt(6 / len(scores)):
         return "skewed"
-    if OUTLIERS in kinds or _fourth_moment(scores) > _HEAVY:
+    z = (scores - scores.mean()) / max(scores.std(), 1e-12)
+    if OUTLIERS in kinds or (z**4).mean() > _HEAVY:
         return "outliers"
     return "too wide" if spread < 1 / _NARROW else "shifted"
 
@@ -206,9 +200,3 @@ def _skewness(scores: Array) -> float:
     z = np.clip((scores - middle) * 1.349 / max(high - low, 1e-12), -2.5, 2.5)
     z -= z.mean()
     return float((z**3).mean() / (z**2).mean() ** 1.5)
-
-
-def _fourth_moment(scores: Array) -> float:
-    """Return the fourth moment of scores about their mean, in units of their standard deviation."""
-    z = (scores - scores.mean()) / max(scores.std(), 1e-12)
-    return float((z**4).mean())

@@ -1,4 +1,4 @@
-"""The evidence of ladders: where they agree, and their log normalising constants from a common level."""
+"""The evidence of ladders: where they agree, their log normalising constants, and lasting obstacles."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayfbnn.answers.judging.modes import modes
+from rayfbnn.answers.judging.verdicts import modes
+from rayfbnn.answers.judging.words import RHAT_IN_REACH, are_steady
 from rayfbnn.arrays import Array
-from rayfbnn.draws.ladders import LadderDraws, ladder_draws, level_name
+from rayfbnn.draws.ladders import LadderDraws, LadderLevels, ladder_draws
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.draws.view import Draws
 from rayfbnn.mcmc.ladder.bennett import LogRatios, bennett
@@ -46,13 +47,11 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class LadderEvidence:
+class LadderEvidence(LadderLevels):
     """The agreement of ladders, as far as their draws show it.
 
     Attributes
     ----------
-    held
-        Noise of each level but the last, in standard deviations of the targets, or its power.
     measured
         The name of the quantity that `rhat` is of: "log_rss" (log of the residual sum of squares),
         "log_scale" (log of the scale of t noise that fits the residuals best), or "data_energy".
@@ -74,9 +73,6 @@ class LadderEvidence:
         Groups of ladders with separate log likelihoods, the heaviest first.
     """
 
-    kind: str
-    held: tuple[float, ...]
-    ladders: tuple[int, ...]
     measured: str
     rhat: tuple[float, ...]
     rejection: tuple[float, ...]
@@ -129,10 +125,6 @@ class LadderEvidence:
         if self.kind == "powers":
             return -math.log(self.held[0])
         return 2 * math.log(self.held[0] / self.held[-1]) if len(self.held) > 1 else math.inf
-
-    def name_of(self, level: int) -> str:
-        """Return a level in words, such as "noise 0.05", or "the posterior" for the last."""
-        return level_name(self.kind, self.held, level)
 
     @property
     def of_heaviest(self) -> tuple[float, float]:
@@ -233,3 +225,45 @@ def phases_of(run: Draws, log_z: Array) -> tuple[Phase, ...]:
         found.append((ladders, float(log_likelihood[rows].mean()), sigma, of_phase))
     most = max(one[-1] for one in found)
     return tuple(Phase(*one, gap=most - one[-1]) for one in sorted(found, key=lambda one: -one[-1]))
+
+
+# With fewer draws, levels may only seem to disagree or not to exchange. Neighbours that exchange in one of
+# fifty iterations would have eight exchanges in these.
+_LEAST_DRAWS = 400
+
+
+def lasting_obstacle(levels: LadderDraws) -> str:
+    """Return why more iterations with the same levels would not make ladders converge; "" if they may.
+
+    Levels do not change any more once draws are kept. If neighbours hardly exchange, or if ladders disagree
+    at the hot end where each of them is steady, that will stay so.
+    """
+    if levels.measure.shape[1] < _LEAST_DRAWS:
+        return ""
+    return _without_exchange(levels) or _without_agreement(levels)
+
+
+def _without_exchange(levels: LadderDraws) -> str:
+    """Name the neighbours that are expected to exchange less than once in all draws."""
+    n_draws = levels.measure.shape[1]
+    exchanges = n_draws * (1 - levels.rejection)
+    ladder, pair = np.unravel_index(np.argmin(exchanges), exchanges.shape)
+    if not exchanges[ladder, pair] < 1:
+        return ""
+    return (
+        f"{levels.name_of(int(pair))} and {levels.name_of(int(pair) + 1)} exchange less than once in"
+        f" {n_draws} iterations of ladder {levels.ladders[ladder]}"
+    )
+
+
+def _without_agreement(levels: LadderDraws) -> str:
+    """Say that ladders disagree at all hotter levels, if each is steady where they disagree least."""
+    hot_half = levels.measure[..., : levels.n_levels // 2].astype(float)
+    of_levels = [float(rhat(hot_half[..., level])) for level in range(hot_half.shape[2])]
+    least = int(np.argmin(of_levels))
+    if not of_levels[least] > RHAT_IN_REACH or not are_steady(hot_half[..., least]):
+        return ""
+    return (
+        f"the ladders are steady but disagree at all levels of the hotter half (R-hat at least"
+        f" {of_levels[least]:.2f})"
+    )

@@ -1,4 +1,4 @@
-"""The verdict on ladders: agreement of levels, evidence from two sides, and round trips.
+"""The verdict on ladders, of one store or several, and draws whose phases weigh by their evidence.
 
 R-hat and round trips are necessary, but neither makes a verdict good (docs/ladder.md).
 """
@@ -6,21 +6,28 @@ R-hat and round trips are necessary, but neither makes a verdict good (docs/ladd
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import fdtri, stdtrit
 
-from rayfbnn.answers.judging.ladder_evidence import AGREES, LadderEvidence, ladder_evidence
-from rayfbnn.answers.judging.ladder_hint import lasting_obstacle
-from rayfbnn.answers.judging.verdicts import Grade, Verdict
+from rayfbnn.answers.judging.ladder_evidence import (
+    AGREES,
+    LadderEvidence,
+    common_level,
+    ladder_evidence,
+    lasting_obstacle,
+    phases_of,
+)
+from rayfbnn.answers.judging.verdicts import Grade, Verdict, modes
 from rayfbnn.answers.judging.words import MOST_NUMBERED, known, numbered, resume_advice, rounded_up
-from rayfbnn.draws.ladders import is_of_ladders, ladder_draws
+from rayfbnn.draws.ladders import ladder_draws
+from rayfbnn.draws.subsets import stacked, weighed
 from rayfbnn.draws.view import Draws
-from rayfbnn.numerals import compared
-from rayfbnn.reduce.effective import MIN_DRAWS
+from rayfbnn.numerals import compared, plain
+from rayfbnn.reduce.effective import MIN_DRAWS, rhat
 from rayfbnn.store.catalogue import FAMILIES
 from rayfbnn.store.rounds import MEASURES
 from rayfbnn.store.storage.places import as_typed
@@ -68,11 +75,6 @@ class LadderVerdict(Verdict):
             }
         return document
 
-    @property
-    def has_phases(self) -> bool:
-        """True if phases with different weights remain."""
-        return self.evidence is not None and len(self.evidence.phases) > 1
-
 
 def _plain(record: Any) -> Any:
     """Return a record as dictionaries, lists and numbers, with None for numbers that are not finite."""
@@ -83,13 +85,8 @@ def _plain(record: Any) -> Any:
     return known(record) if isinstance(record, float) else record
 
 
-def verdict_on_ladders(run: Draws, *, max_rhat: float = 1.01) -> LadderVerdict | None:
-    """Judge the ladders of a run; None for a run without.
-
-    max_rhat  the limit of R-hat at every level
-    """
-    if not is_of_ladders(run):
-        return None
+def verdict_on_ladders(run: Draws, *, max_rhat: float = 1.01) -> LadderVerdict:
+    """Judge the ladders of a run; `max_rhat` is the limit of R-hat at every level."""
     if run.n_draws < MIN_DRAWS:
         reason = f"only {run.n_draws} draws in each ladder; at least {MIN_DRAWS} are needed"
         return LadderVerdict("ladders", "cannot tell", (reason,), decided_by=reason)
@@ -107,12 +104,8 @@ def verdict_on_ladders(run: Draws, *, max_rhat: float = 1.01) -> LadderVerdict |
 def judge_ladders(evidence: LadderEvidence, *, max_rhat: float = 1.01) -> LadderVerdict:
     """Judge ladders by their evidence; `max_rhat` is the limit of R-hat at every level."""
     disagreement, unknown = _disagreement(evidence), _unknown(evidence)
-    reasons = [
-        *disagreement,
-        *unknown,
-        *_high_rhat(evidence, max_rhat),
-        *_no_trips(evidence),
-    ]
+    of_levels = _high_rhat(evidence, max_rhat), _no_trips(evidence)
+    reasons = tuple(reason for reason in (disagreement, unknown, *of_levels) if reason)
     remarks = (
         _agreement_sentence(evidence, max_rhat),
         _evidence_sentence(evidence),
@@ -120,23 +113,22 @@ def judge_ladders(evidence: LadderEvidence, *, max_rhat: float = 1.01) -> Ladder
     )
     if not reasons:
         return LadderVerdict("ladders", "converged", remarks=remarks, evidence=evidence, is_sound=True)
-    is_unknown = bool(unknown) and not disagreement
     return LadderVerdict(
         "ladders",
-        "cannot tell" if is_unknown else "not converged",
-        tuple(reasons),
+        "cannot tell" if unknown and not disagreement else "not converged",
+        reasons,
         remarks,
-        _advice(evidence, disagreement=bool(disagreement)),
+        tuple(_advice(evidence, disagreement=bool(disagreement))),
         decided_by=reasons[0],
         evidence=evidence,
         is_sound=not (disagreement or unknown),
     )
 
 
-def _disagreement(evidence: LadderEvidence) -> list[str]:
-    """Return why the evidence of the ladders contradicts itself, beyond the errors of log Z."""
+def _disagreement(evidence: LadderEvidence) -> str:
+    """Say how log Z of the ladders contradicts itself, beyond its errors; "" if it does not."""
     if not evidence.is_known:
-        return []
+        return ""
     n_ladders, (first, second) = len(evidence.ladders), evidence.by_family()
     families = [one for one in (first, second) if len(one) > 1]
     spreads = [(float(np.std(one, ddof=1)), _largest_spread(len(one), n_ladders)) for one in families]
@@ -144,13 +136,13 @@ def _disagreement(evidence: LadderEvidence) -> list[str]:
         of_means = math.sqrt(1 / len(first) + 1 / len(second))
         spreads.append((evidence.between, of_means * float(stdtrit(n_ladders, 1 - _CHANCE / 2))))
     if not any(spread > max(MAX_SPREAD, limit * evidence.error) for spread, limit in spreads):
-        return []
+        return ""
     missed = "may have missed" if max(evidence.within, evidence.between) < _LARGE_SPREAD else "have missed"
     (within, between), most = compared([evidence.within, evidence.between], MAX_SPREAD, ".2g")
-    return [
+    return (
         f"log Z of the ladders differs by {within} nats within families and {between} between them (at most"
         f" {most}), so that some ladders {missed} a part of the posterior"
-    ]
+    )
 
 
 def _largest_spread(n: int, n_ladders: int) -> float:
@@ -171,64 +163,60 @@ def _too_short(evidence: LadderEvidence) -> str:
     )
 
 
-def _unknown(evidence: LadderEvidence) -> list[str]:
-    """Return why the evidence cannot decide."""
+def _unknown(evidence: LadderEvidence) -> str:
+    """Say why the evidence cannot decide; "" if it can."""
     if too_short := _too_short(evidence):
-        return [too_short]
+        return too_short
     if evidence.common is None:
         lowest = min(map(_or_infinite, evidence.rhat[: len(evidence.rhat) // 2]))
         (least,), most = compared([lowest], AGREES, ".2f")
-        return [
+        return (
             "the ladders have no level in common to compare log Z from: R-hat is at least"
             f" {least} at the hotter levels (at most {most})"
-        ]
+        )
     if not evidence.is_known:
-        return [
+        return (
             f"log Z of {ladders_named(_unjoined(evidence))} is not known, because two neighbouring levels"
             " have hardly a draw in common"
-        ]
+        )
     if math.isnan(evidence.between):
-        return ["all these ladders started from one side; evidence needs both"]
+        return "all these ladders started from one side; evidence needs both"
     if max(evidence.within, evidence.between) > MAX_SPREAD and not _disagreement(evidence):
-        return [
+        return (
             f"log Z is known with a standard error of {evidence.error:.2g} nats only, which could hide a"
             f" difference of more than {MAX_SPREAD:g}"
-        ]
+        )
     if evidence.error > MAX_SPREAD:
         (error,), most = compared([evidence.error], MAX_SPREAD, ".2g")
-        return [f"the standard error of log Z is {error} nats (at most {most})"]
-    return []
+        return f"the standard error of log Z is {error} nats (at most {most})"
+    return ""
 
 
-def _high_rhat(evidence: LadderEvidence, max_rhat: float) -> list[str]:
+def _high_rhat(evidence: LadderEvidence, max_rhat: float) -> str:
     high = [level for level, value in enumerate(evidence.rhat) if not value <= max_rhat]
     if not high:
-        return []
+        return ""
     worst = max(high, key=lambda level: _or_infinite(evidence.rhat[level]))
     (largest,), most = compared([evidence.rhat[worst]], max_rhat, ".3f")
-    return [
-        f"R-hat of {_measured(evidence)} over the ladders above {most} at {len(high)} of"
+    return (
+        f"R-hat of {MEASURES[evidence.measured]} over the ladders above {most} at {len(high)} of"
         f" {len(evidence.rhat)} levels: {largest} at {evidence.name_of(worst)}"
-    ]
+    )
 
 
-def _no_trips(evidence: LadderEvidence) -> list[str]:
+def _no_trips(evidence: LadderEvidence) -> str:
     none = [ladder for ladder, n in zip(evidence.ladders, evidence.trips, strict=True) if n == 0]
-    if not none:
-        return []
-    return [f"no replica has made a round trip between both ends in {ladders_named(none)}"]
+    return f"no replica has made a round trip between both ends in {ladders_named(none)}" if none else ""
 
 
 def _agreement_sentence(evidence: LadderEvidence, max_rhat: float) -> str:
-    """Say down to which level the ladders agree."""
     agree = [value <= max_rhat for value in evidence.rhat]
-    if all(agree):
-        of_levels = f"all {len(agree)} levels (R-hat at most {max_rhat:g})"
-        return f"the ladders agree in {_measured(evidence)} at {of_levels}"
-    first = agree.index(False)
-    if first == 0:
+    if all(agree) or not agree[0]:
         levels = f"{sum(agree)} of {len(agree)} levels, but not at the hottest" if any(agree) else "no level"
-        return f"the ladders agree in {_measured(evidence)} at {levels}"
+        if all(agree):
+            levels = f"all {len(agree)} levels (R-hat at most {max_rhat:g})"
+        return f"the ladders agree in {MEASURES[evidence.measured]} at {levels}"
+    first = agree.index(False)
     if evidence.kind == "noise":
         least = f"{evidence.held[first - 1]:.2g}"
         return f"converged for noise of {least} and more, in standard deviations of the targets"
@@ -300,42 +288,34 @@ def ladders_named(numbers: Sequence[int]) -> str:
     )
 
 
-def _advice(evidence: LadderEvidence, *, disagreement: bool) -> tuple[str, ...]:
-    advice = []
+def _advice(evidence: LadderEvidence, *, disagreement: bool) -> Iterator[str]:
     hotter = "a larger ladder.hot" if evidence.kind == "noise" else "a smaller ladder.hot"
     if evidence.span < _SHORT:
-        advice.append(f"sample again with {hotter}, or without one")
+        yield f"sample again with {hotter}, or without one"
     elif evidence.common is None:
-        advice.append(f"sample again with more ladder.annealing and ladder.adaptation, or with {hotter}")
+        yield f"sample again with more ladder.annealing and ladder.adaptation, or with {hotter}"
     elif max(evidence.rejection) > _HIGH_REJECTION or not evidence.is_known:
         pair = max(range(len(evidence.rejection)), key=evidence.rejection.__getitem__)
-        advice.append(
+        yield (
             f"neighbours exchange too seldom near {evidence.name_of(pair)} (rejection"
             f" {evidence.rejection[pair]:.2f}): sample again with more ladder.levels or ladder.adaptation"
         )
     if disagreement and len(evidence.phases) > 1:
-        advice.append(
+        yield (
             "`predict` weighs the phases by their evidence, and gives the errors with equal weights too;"
             " networks with wider layers have fewer phases"
         )
-    return tuple(advice)
-
-
-def _measured(evidence: LadderEvidence) -> str:
-    return MEASURES[evidence.measured]
 
 
 def _or_infinite(value: float) -> float:
     return value if math.isfinite(value) else math.inf
 
 
-def overruled(verdict: Verdict, ladders: LadderVerdict | None) -> Verdict:
+def overruled(verdict: Verdict, ladders: LadderVerdict) -> Verdict:
     """Return the verdict on the last levels of ladders: it cannot be good unless their evidence is sound.
 
     The ladders alone say how long the run should be, if they say it.
     """
-    if ladders is None:
-        return verdict
     decide = bool(ladders.obstacle) or (verdict.ok and not ladders.is_sound)
     if decide and verdict.resume:
         others = tuple(one for one in verdict.advice if one != verdict.resume)
@@ -353,3 +333,137 @@ def overruled(verdict: Verdict, ladders: LadderVerdict | None) -> Verdict:
         advice=(*verdict.advice, *ladders.advice),
         decided_by=sentence,
     )
+
+
+def verdict_on_pooled_ladders(runs: Sequence[Draws]) -> LadderVerdict | None:
+    """Judge the ladders of runs of one posterior together; None if there is nothing to judge.
+
+    Ladders are numbered through the stores. Log Z of two stores can be compared if both count it from the
+    same noise (or power), which a fixed `ladder.hot` achieves. Its hottest level and the posterior are then
+    judged over all ladders. Otherwise the grade is "cannot tell" if the ladders of all stores are in separate
+    groups of log likelihoods. If they are not, no weights are needed, and the verdict is None.
+    """
+    if len(runs) == 1:
+        return verdict_on_ladders(runs[0])
+    if min(run.n_draws for run in runs) < MIN_DRAWS:
+        return None  # each run has a verdict of its own, which says so
+    pool = stacked(runs)
+    every = [ladder_evidence(run) for run in runs if run.is_of_ladders]
+    reason, advice = _why_not_comparable(runs, every)
+    if not reason:
+        return judge_ladders(_pooled_evidence(runs, every, pool))
+    if len(modes(pool.stat("log_likelihood"))) < 2:
+        return None
+    reason = f"phases remain in these stores, and {reason}"
+    return LadderVerdict("ladders", "cannot tell", (reason,), advice=advice, decided_by=reason)
+
+
+def overruled_by_ladders(verdict: Verdict, runs: Sequence[Draws]) -> Verdict:
+    """Return a verdict on pooled runs that is no better than those on the ladders of each, and of all."""
+    for run in runs:
+        if run.is_of_ladders:
+            verdict = overruled(verdict, verdict_on_ladders(run))
+    pooled = verdict_on_pooled_ladders(runs) if len(runs) > 1 else None
+    return verdict if pooled is None else overruled(verdict, pooled)
+
+
+def _why_not_comparable(
+    runs: Sequence[Draws], every: Sequence[LadderEvidence]
+) -> tuple[str, tuple[str, ...]]:
+    """Return the reason that log Z of the stores cannot be compared, and advice; ("", ()) if it can."""
+    if len(every) < len(runs):
+        return "not all of them have ladders, so that log Z of the phases is not known", ()
+    # The noise precisions of the targets relative to each other, which all levels share.
+    multipliers = [run.store.tuning.latest_ladder_rounds()[-1].settings.multipliers for run in runs]
+    starts = [(_held_at_start(one), ratios) for one, ratios in zip(every, multipliers, strict=True)]
+    if len(set(starts)) == 1:
+        return "", ()
+    values = sorted({held for held, _ in starts})
+    reason = "log Z of their ladders is counted from different levels, so that it cannot be compared"
+    if len(values) == 1:
+        way = (
+            "sample all ladders in one store, because each store finds its own ratios of the noise of targets"
+        )
+        return f"{reason}: the ratios of the noise of the targets differ", (way,)
+    kind = runs[0].spec.ladder_ends.kind
+    name, first, last = "noise" if kind == "noise" else "power", plain(values[0], 2), plain(values[-1], 2)
+    hottest = last if kind == "noise" else first
+    way = f"sample with the same ladder.hot in all of them, such as ladder.hot={hottest}"
+    return f"{reason}: {name} {first} to {last}", (way,)
+
+
+def _held_at_start(evidence: LadderEvidence) -> float:
+    """Return the noise, or the power, of the level that log Z is counted from."""
+    return evidence.held[evidence.common or 0]
+
+
+def _pooled_evidence(runs: Sequence[Draws], every: Sequence[LadderEvidence], pool: Draws) -> LadderEvidence:
+    """Return the evidence of all ladders as if they had two levels: that where log Z starts, and the top."""
+    measures = []
+    for run, one in zip(runs, every, strict=True):
+        measure = ladder_draws(run).measure[:, -pool.n_draws :].astype(float)
+        measures.append(measure[:, :, [one.common or 0, -1]])
+    of_levels = tuple(float(rhat(values)) for values in np.moveaxis(np.concatenate(measures), 2, 0))
+    log_z = tuple(z for one in every for z in one.log_z)
+    return LadderEvidence(
+        kind=every[0].kind,
+        held=(_held_at_start(every[0]),),
+        ladders=pool.chain_numbers,
+        measured=every[0].measured,
+        rhat=of_levels,
+        rejection=(max(value for one in every for value in one.rejection),),
+        common=common_level(of_levels),
+        log_z=log_z,
+        errors=tuple(error for one in every for error in one.errors),
+        families=tuple(family for one in every for family in one.families),
+        trips=tuple(trips for one in every for trips in one.trips),
+        phases=phases_of(pool, np.array(log_z)),
+    )
+
+
+BESIDE = "; the same with equal weights is given beside it"  # where both are
+
+
+def weighed_by_evidence(run: Draws, verdict: LadderVerdict) -> tuple[Draws, str]:
+    """Weigh ladders by exp(log Z); return the weighed draws, and a sentence that names the phases.
+
+    The run itself and "" are returned if all ladders count alike: no phases remain, or log Z of different
+    ladders cannot be compared.
+    """
+    evidence = verdict.evidence
+    if evidence is None or len(evidence.phases) < 2 or not evidence.is_known:
+        return run, ""
+    sentence = f"phases remain, so its ladders count by exp(log Z): {'; '.join(phase_sentences(evidence))}"
+    return weighed(run, np.array(evidence.weights)), sentence
+
+
+def note_on_equal_weights(run: Draws) -> str:
+    """Say that an answer counts all ladders alike, although `predict` weighs them; "" if it does not."""
+    verdict = verdict_on_ladders(run)
+    weighed, _ = weighed_by_evidence(run, verdict)
+    if weighed is run or verdict.evidence is None:
+        return ""
+    return (
+        "phases remain, and all ladders count alike here, while `predict` weighs them by exp(log Z):"
+        f" {'; '.join(phase_sentences(verdict.evidence))}"
+    )
+
+
+def pooled_by_evidence(runs: Sequence[Draws]) -> tuple[list[Draws], str]:
+    """Weigh the ladders of several stores by exp(log Z); return their draws, and a sentence about it.
+
+    If phases remain and log Z of the stores can be compared, all ladders together are a single chain.
+    Otherwise the runs themselves are returned, and all ladders count alike. The sentence then gives the
+    reason; it is "" if no phases remain.
+    """
+    verdict = verdict_on_pooled_ladders(runs)
+    if verdict is None:
+        return list(runs), ""
+    if verdict.evidence is None:
+        return list(runs), f"{verdict.decided_by}; all ladders count alike" if len(runs) > 1 else ""
+    pool = runs[0] if len(runs) == 1 else stacked(runs)
+    changed, sentence = weighed_by_evidence(pool, verdict)
+    if not sentence:
+        return list(runs), ""
+    through = "; ladders are numbered through all stores" if len(runs) > 1 else ""
+    return [changed], f"{sentence}{through}"

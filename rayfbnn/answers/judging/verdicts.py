@@ -1,13 +1,17 @@
-"""The verdicts on the chains of a run: one on its predictions, one on its hyperparameters."""
+"""The verdicts on the chains of a run, on its predictions and on its hyperparameters, and their modes."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import scipy.special
+
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, AverageError
-from rayfbnn.answers.judging.modes import Mode, mode_sentences
 from rayfbnn.answers.judging.words import (
     RHAT_IN_REACH,
     chains_advice,
@@ -18,15 +22,158 @@ from rayfbnn.answers.judging.words import (
     resume_advice,
     stepsize_advice,
 )
+from rayfbnn.arrays import Array
 from rayfbnn.numerals import compared
 from rayfbnn.output import tables
-from rayfbnn.reduce.effective import MIN_DRAWS
+from rayfbnn.reduce.effective import MIN_DRAWS, Convergence, convergence, mcse_mean
+from rayfbnn.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.answers.judging.modes import Summary
-    from rayfbnn.spec import RunSpec
+
+_FALSE_ALARM_RATE = 0.01
+# Two normal densities of equal spread and weight have two peaks if their means differ by more than this.
+_LEAST_GAP = 2.0  # standard deviations within a chain
+_MOST_COMPARED = 100  # chains; the range of more is hardly larger
+_PRECISION = 1e-9
+_CHAINS = 64  # enough to estimate the standard error of a chain's mean
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A group of chains with similar log likelihoods, separated from those of all other chains.
+
+    Attributes
+    ----------
+    chains
+        Numbers of the chains, from 0.
+    log_likelihood
+        Mean over the draws of these chains.
+    """
+
+    chains: tuple[int, ...]
+    log_likelihood: float
+
+
+def modes(log_likelihood: Array, numbers: Sequence[int] | None = None) -> tuple[Mode, ...]:
+    """Group the chains by gaps between their mean log likelihoods; the draws are (n_chains, n_draws).
+
+    numbers  the numbers that the chains have; 0, 1, ... unless given
+
+    The largest mode comes first. The result is empty if there are fewer than two chains, too few draws, or
+    values that are not finite.
+
+    Neighbouring means belong to different modes if they differ by more than two standard deviations within
+    chains, and by more than chance allows: among C chains with one mean, no two means differ by more than the
+    studentised range times a mean's standard error, with a probability of 99 %. A chain's standard error
+    allows for its autocorrelation. Modes of equal log likelihood are not distinguished.
+    """
+    n_chains, n_draws = log_likelihood.shape
+    if n_chains < 2 or n_draws < MIN_DRAWS or not np.isfinite(log_likelihood).all():
+        return ()
+    means = log_likelihood.mean(axis=1)
+    within = math.sqrt(float(log_likelihood.var(axis=1, ddof=1).mean()))
+    some = log_likelihood[:: -(-n_chains // _CHAINS)]
+    errors = np.array([float(mcse_mean(chain[None])) for chain in some])
+    # A chain that never changes has no standard error; its mean is exact.
+    error = math.sqrt(float(np.square(np.nan_to_num(errors)).mean()))
+    order = np.argsort(means)
+    least_gap = max(_LEAST_GAP * within, _studentized_range(n_chains) * error)
+    splits = np.flatnonzero(np.diff(means[order]) > least_gap) + 1
+    groups = [np.sort(group) for group in np.split(order, splits)]
+    names = range(n_chains) if numbers is None else numbers
+    by_likelihood = [
+        Mode(tuple(names[chain] for chain in group), float(means[group].mean())) for group in groups
+    ]
+    return tuple(sorted(by_likelihood, key=lambda mode: (-len(mode.chains), -mode.log_likelihood)))
+
+
+@cache
+def _studentized_range(n_chains: int) -> float:
+    """Return the 99 % quantile of the range of `n_chains` standard normal variables.
+
+    The range is at most q with probability n * integral of phi(z) (Phi(z) - Phi(z - q))**(n - 1) over the
+    largest value z. SciPy takes a second to import its function, and longer to compute it.
+    """
+    n = min(n_chains, _MOST_COMPARED)
+    z, step = np.linspace(-9, 9, 2001, retstep=True)
+    density, below = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi), scipy.special.ndtr(z)
+
+    def probability(q: float) -> float:
+        return float(n * step * (density * (below - scipy.special.ndtr(z - q)) ** (n - 1)).sum())
+
+    low, high = 0.0, 18.0
+    while high - low > _PRECISION:
+        middle = (low + high) / 2
+        low, high = (middle, high) if probability(middle) < 1 - _FALSE_ALARM_RATE else (low, middle)
+    return high
+
+
+def mode_sentences(of_chains: tuple[Mode, ...], word: str = "chain") -> list[str]:
+    """Return a sentence for each mode except the largest, with the numbers of its chains or ladders."""
+    if len(of_chains) < 2:
+        return []
+    largest, *others = of_chains
+    return [
+        f"{numbered(mode.chains, word)} sit{'s' if len(mode.chains) == 1 else ''} in a mode of"
+        f" {'lower' if mode.log_likelihood < largest.log_likelihood else 'higher'} log likelihood"
+        f" ({mode.log_likelihood:.4g} against {largest.log_likelihood:.4g})"
+        for mode in sorted(others, key=lambda mode: mode.log_likelihood)
+    ]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of quantities when their values are forgotten.
+
+    table       one row for each quantity: mean, sd, rhat, ess_bulk, ess_tail and mcse of the mean
+    not_finite  names of the quantities with values that are not finite
+    stuck       the chains in which a quantity never changes, by the name of the quantity
+    """
+
+    table: pd.DataFrame
+    not_finite: tuple[str, ...]
+    stuck: dict[str, list[int]]
+
+    def of(self, names: Sequence[str]) -> Summary:
+        """Return what is known of some quantities, in their order."""
+        return Summary(
+            self.table.loc[list(names)],
+            tuple(name for name in names if name in self.not_finite),
+            {name: self.stuck[name] for name in names if name in self.stuck},
+        )
+
+
+def summarize(judged: Iterable[tuple[str, Array]]) -> Summary:
+    """Return the summary of quantities, given by name and values (n_chains, n_draws)."""
+    import pandas as pd
+
+    rows, not_finite, stuck = {}, [], {}
+    for name, values in judged:
+        is_finite = bool(np.isfinite(values).all())
+        rows[name] = _statistics(values, is_finite=is_finite)
+        if not is_finite:
+            not_finite.append(name)
+        with np.errstate(invalid="ignore"):
+            constant = np.flatnonzero(np.ptp(values, axis=1) == 0)
+        if len(constant):
+            stuck[name] = constant.tolist()
+    return Summary(pd.DataFrame.from_dict(rows, orient="index"), tuple(not_finite), stuck)
+
+
+def _statistics(values: Array, *, is_finite: bool) -> dict[str, float]:
+    with np.errstate(invalid="ignore"):  # values may be infinite
+        sd = float(values.std(ddof=1)) if values.size > 1 else math.nan
+        row = {"mean": float(values.mean()), "sd": sd}
+    is_usable = is_finite and values.shape[1] >= MIN_DRAWS and np.ptp(values) > 0
+    unknown = Convergence(math.nan, math.nan, math.nan, math.nan)
+    return row | (convergence(values) if is_usable else unknown)._asdict()
+
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 Grade = Literal["converged", "usable", "not usable", "not converged", "no misfit", "misfit", "cannot tell"]
 Subject = Literal["predictions", "hyperparameters", "fit", "ladders"]
@@ -35,14 +182,6 @@ _LATER = "make the run longer (`resume`), and leave out the draws of its beginni
 _NOT_FOR_PREDICTIONS = (
     "do not interpret these quantities; predictions do not need them and are judged separately"
 )
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """The thresholds of a diagnosis; see `diagnose`."""
-
-    max_rhat: float = 1.01
-    min_ess: float = 400
 
 
 @dataclass(frozen=True)
@@ -110,13 +249,8 @@ class Verdict:
         return tuple(dict.fromkeys((*first, *self.remarks, *self.reasons)))
 
     def _repr_html_(self) -> str:
-        """Return the verdict as HTML, for notebooks and the report."""
         return tables.verdict(
-            self.subject,
-            self.grade,
-            is_ok=self.ok,
-            sentences=self.sentences,
-            advice=self.advice,
+            self.subject, self.grade, is_ok=self.ok, sentences=self.sentences, advice=self.advice
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,6 +281,7 @@ class VerdictEvidence:
     modes       of all chains
     spec, path  of the run
     word        what its chains are called in sentences: "chain" or "ladder"
+    max_rhat, min_ess  the limits; see `diagnose`
     """
 
     summary: Summary
@@ -156,47 +291,15 @@ class VerdictEvidence:
     modes: tuple[Mode, ...]
     spec: RunSpec
     path: str
-    thresholds: Thresholds
     word: str = "chain"
-
-
-@dataclass(frozen=True)
-class _Convergence:
-    """The findings of the convergence checks of some quantities.
-
-    reasons     one sentence for each check that fails
-    advice      what to do
-    iterations  the length of the last phase that would be enough; None if none can be promised
-    resume      the sentence among `advice` that gives this length, or ""
-    is_unknown  True if there are too few chains or draws for the checks
-    stuck       the sentence among `reasons` on quantities that never change, or ""
-    """
-
-    reasons: list[str]
-    advice: list[str]
-    iterations: int | None
-    resume: str
-    is_unknown: bool
-    stuck: str
+    max_rhat: float = 1.01
+    min_ess: float = 400
 
 
 def judge_hyperparameters(evidence: VerdictEvidence) -> Verdict:
     """Judge the quantities that predictions do not depend on."""
-    checks = _convergence(evidence)
-    if not checks.reasons:
-        return Verdict("hyperparameters", "converged")
-    decided_by = checks.reasons[0]
-    return Verdict(
-        "hyperparameters",
-        "cannot tell" if checks.is_unknown else "not converged",
-        tuple(checks.reasons),
-        () if checks.is_unknown else (_NOT_FOR_PREDICTIONS,),
-        advice=tuple(checks.advice),
-        iterations=checks.iterations,
-        decided_by=decided_by,
-        resume=checks.resume,
-        is_stuck=decided_by == checks.stuck,
-    )
+    verdict, _ = _convergence(evidence, "hyperparameters")
+    return replace(verdict, remarks=(_NOT_FOR_PREDICTIONS,)) if verdict.grade == "not converged" else verdict
 
 
 def judge_predictions(evidence: VerdictEvidence, error: AverageError) -> Verdict:
@@ -206,49 +309,44 @@ def judge_predictions(evidence: VerdictEvidence, error: AverageError) -> Verdict
     the predictions are still usable if the error of the average over chains is small, the chains no longer
     travel, and no chain has stayed in one place.
     """
-    checks, word = _convergence(evidence), evidence.word
-    reasons, recommended = checks.reasons, checks.advice
-    remarks = [_error_sentence(error, word)] if math.isfinite(error.mean) and not checks.is_unknown else []
-    if not reasons:
+    verdict, stuck = _convergence(evidence, "predictions")
+    is_unknown, word = verdict.grade == "cannot tell", evidence.word
+    remarks = [_error_sentence(error, word)] if math.isfinite(error.mean) and not is_unknown else []
+    if verdict.ok:
         if not (error.is_known and error.is_moving):
-            return Verdict("predictions", "converged", remarks=tuple(remarks), error=error)
+            return replace(verdict, remarks=tuple(remarks), error=error)
         # A slow drift that all chains share below fast noise, which neither R-hat nor ESS sees.
-        reasons = [_movement(error, word)]
-        recommended = [_LATER]
+        verdict = replace(verdict, reasons=(_movement(error, word),), advice=(_LATER,))
+    advice = list(verdict.advice)
     if error.is_moving:
         remarks.append(_movement(error, word))
     grade: Grade = "not usable"
-    if checks.is_unknown:
-        grade, decided_by = "cannot tell", reasons[0]
-    elif checks.stuck:
-        decided_by = checks.stuck
+    if is_unknown:
+        grade, decided_by = "cannot tell", verdict.decided_by
+    elif stuck:
+        decided_by = stuck
     elif not error.is_known:
         grade, decided_by = "cannot tell", _unknown_sentence(error, word)
         remarks.insert(0, decided_by)
     elif error.is_small:
         grade, decided_by = "usable", ""
+    elif error.is_moving:  # chains that drift together agree, so that their error is small
+        decided_by = remarks[-1]
     else:
-        # Chains that drift together agree, so their error is small: the drift is reported first.
-        decided_by = remarks[-1] if error.is_moving else remarks[0]
-        if not error.is_moving:
-            enough = error.chains_that_would_do
-            recommended.append(chains_advice(evidence.spec, error.chains, enough))
-    return Verdict(
-        "predictions",
-        grade,
-        tuple(reasons),
-        (*remarks, *_disagreement(evidence)),
-        tuple(recommended),
-        checks.iterations,
-        error,
-        decided_by,
-        checks.resume,
-        is_stuck=bool(decided_by) and decided_by == checks.stuck,
+        decided_by = remarks[0]
+        advice.append(chains_advice(evidence.spec, error.chains, error.chains_that_would_do))
+    return replace(
+        verdict,
+        grade=grade,
+        remarks=(*remarks, *_disagreement(evidence)),
+        advice=tuple(advice),
+        error=error,
+        decided_by=decided_by,
+        is_stuck=bool(stuck) and decided_by == stuck,
     )
 
 
 def _movement(error: AverageError, word: str) -> str:
-    """Say that the chains are still moving."""
     if error.has_drift:
         return (
             f"the predictions still move: their mean changes by {error.drift:.2g} predictive standard"
@@ -261,7 +359,6 @@ def _movement(error: AverageError, word: str) -> str:
 
 
 def _unknown_sentence(error: AverageError, word: str) -> str:
-    """Say why the error of the average over chains is unknown."""
     if error.chains < MIN_CHAINS:
         return (
             f"{error.chains} {word}s are too few to estimate the error of their average; use at least"
@@ -295,7 +392,6 @@ def _error_sentence(error: AverageError, word: str) -> str:
 
 
 def _disagreement(evidence: VerdictEvidence) -> list[str]:
-    """Say that the chains disagree, and list the chains in each mode."""
     high = (evidence.summary.table["rhat"] > RHAT_IN_REACH).any()
     sentences = mode_sentences(evidence.modes, evidence.word)
     if not sentences and not high:
@@ -305,8 +401,9 @@ def _disagreement(evidence: VerdictEvidence) -> list[str]:
     return [f"the {evidence.word}s {where}; {weight}", *sentences]
 
 
-def _convergence(evidence: VerdictEvidence) -> _Convergence:
-    table, limits, word = evidence.summary.table, evidence.thresholds, evidence.word
+def _convergence(evidence: VerdictEvidence, subject: Subject) -> tuple[Verdict, str]:
+    """Return a verdict by the convergence checks, and the reason on quantities that never change, or ""."""
+    table, word = evidence.summary.table, evidence.word
     n_chains, n_draws = (evidence.n_chains, evidence.n_draws) if len(table) else (2, MIN_DRAWS)
     reasons, recommended, is_unknown = [], [], n_draws < MIN_DRAWS or n_chains < 2
     if n_draws < MIN_DRAWS:
@@ -327,7 +424,7 @@ def _convergence(evidence: VerdictEvidence) -> _Convergence:
         reasons.append(evidence.divergences)
     if frozen or evidence.divergences:
         recommended.append(stepsize_advice(evidence.spec))
-    reasons += short_of(table, limits)
+    reasons += short_of(table, evidence.max_rhat, evidence.min_ess)
     unknown = table.index[table[["rhat", "ess_bulk", "ess_tail"]].isna().any(axis=1)]
     if not reasons and len(unknown):
         reasons.append(f"R-hat or ESS is not known: {listed(list(unknown))}")
@@ -339,20 +436,32 @@ def _convergence(evidence: VerdictEvidence) -> _Convergence:
         iterations = int(needed.max())
         resume = resume_advice(evidence.path, iterations)
         recommended.append(resume)
-    return _Convergence(reasons, recommended, iterations, resume, is_unknown, stuck)
+    if not reasons:
+        return Verdict(subject, "converged"), ""
+    verdict = Verdict(
+        subject,
+        "cannot tell" if is_unknown else "not converged",
+        tuple(reasons),
+        advice=tuple(recommended),
+        iterations=iterations,
+        decided_by=reasons[0],
+        resume=resume,
+        is_stuck=reasons[0] == stuck,
+    )
+    return verdict, stuck
 
 
-def short_of(table: pd.DataFrame, limits: Thresholds) -> list[str]:
+def short_of(table: pd.DataFrame, max_rhat: float, min_ess: float) -> list[str]:
     """Return one sentence each for R-hat, bulk ESS and tail ESS if any quantity misses the limit."""
     reasons = []
-    high = table["rhat"][table["rhat"] > limits.max_rhat].sort_values(ascending=False)
+    high = table["rhat"][table["rhat"] > max_rhat].sort_values(ascending=False)
     if len(high):
-        texts, most = compared(list(high), limits.max_rhat, ".3f")
+        texts, most = compared(list(high), max_rhat, ".3f")
         reasons.append(f"R-hat above {most}: {_named(high, texts)}")
     for column, what in (("ess_bulk", "bulk"), ("ess_tail", "tail")):
-        low = table[column][table[column] < limits.min_ess].sort_values()
+        low = table[column][table[column] < min_ess].sort_values()
         if len(low):
-            texts, least = compared(list(low), limits.min_ess, ".0f")
+            texts, least = compared(list(low), min_ess, ".0f")
             reasons.append(f"{what} ESS below {least}: {_named(low, texts)}")
     return reasons
 

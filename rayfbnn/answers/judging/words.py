@@ -8,16 +8,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rayfbnn.arrays import Array
+from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.heatbath import Heatbath
 from rayfbnn.mcmc.hybrid import Hybrid
-from rayfbnn.mcmc.operation import AUTO, Operation, automatic, unrolled, with_inner
+from rayfbnn.mcmc.operation import (
+    AUTO,
+    Operation,
+    Tuning,
+    automatic,
+    gradient_evaluations,
+    unrolled,
+    with_inner,
+)
 from rayfbnn.mcmc.sghmc import Sghmc
+from rayfbnn.reduce.effective import MIN_DRAWS
+from rayfbnn.spec import RunSpec
 from rayfbnn.store.rounds import word_of_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.spec import RunSpec
+    from rayfbnn.draws.view import Draws
     from rayfbnn.store.store import Store
 
 
@@ -150,7 +162,6 @@ def _float64(spec: RunSpec) -> Iterator[str]:
 
 
 def _less_vague(spec: RunSpec) -> Iterator[str]:
-    """Name the priors that let a sigma range over orders of magnitude."""
     vague = [group.name for group in spec.network.groups() if min(group.prior.alphas) < _VAGUE]
     if vague:
         yield f"less vague priors (alphas of 1 or more for {', '.join(vague)})"
@@ -192,6 +203,11 @@ def heat_warning(store: Store) -> str:
     )
 
 
+def word_of_chains(runs: Sequence[Draws]) -> str:
+    """Return what sentences call a chain of these draws: "ladder" if any run is of ladders, else "chain"."""
+    return "ladder" if any(run.is_of_ladders for run in runs) else "chain"
+
+
 _NAMED = 3
 MOST_NUMBERED = 8  # chains
 
@@ -218,3 +234,69 @@ def numbered(chains: Sequence[int], word: str = "chain") -> str:
 def known(value: float) -> float | None:
     """Return the number unchanged, or None (null) if it is not finite."""
     return value if math.isfinite(value) else None
+
+
+_STEADY = 0.5  # standard deviations of a chain that its mean may change by, from half to half
+_LADDERS = 8
+# Gradients of a ladder in an iteration: 24 levels, whose trajectories have 16 steps at the hottest and 128 at
+# the coldest.
+_GRADIENTS = 24 * 50
+
+
+def ladder_hint(run: Draws, rhat: float) -> str:
+    """Return a sentence that offers a ladder, with a line to paste and its cost; "" if it would not help.
+
+    A ladder is offered if the chains disagree in log likelihood while each is steady. More iterations would
+    not join such chains.
+
+    rhat  of the log likelihood
+    """
+    if run.kind != "mcmc" or run.early_phase is not None:
+        return ""
+    is_apart = math.isfinite(rhat) and rhat > RHAT_IN_REACH and run.n_draws >= 2 * MIN_DRAWS
+    if not is_apart or not are_steady(run.stat("log_likelihood")) or not _is_possible(run.spec):
+        return ""
+    factor = max(1.0, float(f"{_cost(run):.1g}"))
+    return (
+        f"the chains are steady but disagree in log likelihood (R-hat {rhat:.2f}), so that more iterations"
+        " will not join them; ladders show which of them count, and take about"
+        f" {factor:,.0f} times the gradients of this run: rayfbnn sample run.toml ladder.zarr"
+        f" --set ladder.levels=auto --set chains={_LADDERS} (with a configuration that has no [[phase]];"
+        " docs/ladder.md)"
+    )
+
+
+def are_steady(log_likelihood: Array) -> bool:
+    """Return True if all chains move, and the means of most change little from half to half.
+
+    log_likelihood  (n_chains, n_draws)
+    """
+    first, second = np.array_split(log_likelihood, 2, axis=1)
+    change = np.abs(second.mean(axis=1) - first.mean(axis=1))
+    within = log_likelihood.std(axis=1, ddof=1)
+    return bool((within > 0).all() and np.median(change / within) < _STEADY)
+
+
+def _is_possible(spec: RunSpec) -> bool:
+    try:
+        _with_ladders(spec)
+    except ConfigError:
+        return False
+    return True
+
+
+def _with_ladders(spec: RunSpec) -> RunSpec:
+    """Return the configuration of the same model with ladders of the usual length."""
+    left_out = ("phase", "method", "methods", "chains_per_batch", "iterations")
+    keys = {key: value for key, value in spec.written().items() if key not in left_out}
+    return RunSpec.from_dict({**keys, "chains": _LADDERS, "ladder": {}}).resolved(spec.encoding)
+
+
+def _cost(run: Draws) -> float:
+    spec, settings = run.spec, run.store.tuning.latest()[1]
+    of_run = sum(
+        phase.iterations * gradient_evaluations(phase.operations, tuning=Tuning(settings))
+        for phase in spec.phase
+    )
+    exchanged = sum(phase.iterations for phase in _with_ladders(spec).phase[-2:])
+    return _LADDERS * exchanged * _GRADIENTS / (spec.chains * max(1, of_run))

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from rayfbnn import api
 from rayfbnn.answers.fit_diagnosis import FitDiagnosis, drifts
 from rayfbnn.cli import app
-from rayfbnn.draws.fits import fit_summary, with_members
+from rayfbnn.draws.fits import fit_summary
 from rayfbnn.draws.outputs import outputs_by_case, posterior_of
+from rayfbnn.draws.subsets import with_members
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import StoreError, StoreMismatchError
 from rayfbnn.reduce.importance import pareto_k
@@ -97,8 +98,7 @@ def test_draws_that_are_no_networks_are_not_exported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "method",
-    [name if name == "laplace" else pytest.param(name, marks=pytest.mark.long) for name in SETTINGS],
+    "method", [name if name == "laplace" else pytest.param(name, marks=pytest.mark.long) for name in SETTINGS]
 )
 def test_every_reader_reads_every_method(tmp_path: Path, method: str) -> None:
     fitted(tmp_path, method)

@@ -16,13 +16,7 @@ import scipy.stats
 
 import rayfbnn
 from rayfbnn.answers.diagnostics import Diagnosis
-from rayfbnn.answers.judging.fit import (
-    FitVerdict,
-    judge_fit,
-    verdict_on_fit,
-    verdict_on_fit_at,
-    verdict_on_fit_left_out,
-)
+from rayfbnn.answers.judging.fit import FitVerdict, judge_fit, verdict_on_fit, verdict_on_fit_at
 from rayfbnn.answers.judging.fit_evidence import FitEvidence, evidence_at, evidence_left_out
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.arrays import Array
@@ -266,19 +260,19 @@ def test_what_is_not_known_of_networks_is_no_misfit(tmp_path: Path) -> None:
 def test_the_fit_is_not_judged_if_chains_do_not_agree(stores: Any) -> None:
     run = run_of(stores("overdispersed counts")[0])
     bad = Verdict("predictions", "not usable", ("R-hat",), decided_by="R-hat")
-    fit = verdict_on_fit(run, predictions=bad)
+    fit = verdict_on_fit([run], predictions=bad)
     assert fit.grade == "cannot tell" and not fit.ok
     assert fit.reasons == ("a misfit could be that of the chains, whose predictions are not usable",)
     assert fit.remarks[0].startswith("the 50, 80 and 95 % intervals of y hold")
-    found = verdict_on_fit(run)
+    found = verdict_on_fit([run])
     assert found.grade == "misfit" and set(found.reasons) <= set(fit.remarks)
     assert fit.advice == tuple(f"if longer runs do not help: {advice}" for advice in found.advice) != ()
     fitting = run_of(stores("count")[0])
-    assert verdict_on_fit(fitting, predictions=bad).advice == ()
+    assert verdict_on_fit([fitting], predictions=bad).advice == ()
 
 
 def test_too_few_cases_cannot_be_judged() -> None:
-    fit = verdict_on_fit(make_run(make_spec()))
+    fit = verdict_on_fit([make_run(make_spec())])
     assert fit.grade == "cannot tell"
     assert fit.warning == "cannot judge the fit: only 12 cases have a known target; at least 20 are needed"
 
@@ -296,7 +290,7 @@ def test_many_cases_are_chosen_by_the_seed(monkeypatch: pytest.MonkeyPatch, stor
     run = run_of(stores("count")[0])
     evidence = evidence_left_out([run])
     assert (evidence.n_used, evidence.n_all) == (50, N_TRAIN)
-    assert "50 of 200 cases are used, which the seed chooses" in verdict_on_fit(run).remarks
+    assert "50 of 200 cases are used, which the seed chooses" in verdict_on_fit([run]).remarks
 
 
 def test_cases_are_left_out_of_the_draws_of_several_runs_together(stores: Any) -> None:
@@ -304,8 +298,7 @@ def test_cases_are_left_out_of_the_draws_of_several_runs_together(stores: Any) -
     run = thinned(run_of(stores("count")[0]), 100)
     pooled = evidence_left_out(halves(run))
     np.testing.assert_allclose(low_of(pooled), low_of(evidence_left_out([run])), rtol=1e-6)
-    assert pooled.n_draws == run.total
-    assert verdict_on_fit_left_out(halves(run)).grade == verdict_on_fit(run).grade == "no misfit"
+    assert verdict_on_fit(halves(run)).grade == verdict_on_fit([run]).grade == "no misfit"
 
 
 def low_of(evidence: FitEvidence) -> Array:

@@ -8,7 +8,6 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
-from rayfbnn.answers.calibration import Places
 from rayfbnn.answers.judging.fit import judge_fit
 from rayfbnn.answers.judging.fit_evidence import FitEvidence, JudgedTarget
 from rayfbnn.answers.judging.fit_tests import (
@@ -25,13 +24,11 @@ from rayfbnn.answers.judging.fit_tests import (
     binomial_p,
     correlation_p,
     joint_p,
-    limits_of_share,
     ranks,
 )
-from rayfbnn.answers.judging.fit_tests import (
-    Test as OneTest,
-)
+from rayfbnn.answers.judging.fit_tests import Test as OneTest
 from rayfbnn.answers.judging.fit_words import misfit, sentences
+from rayfbnn.answers.measures import Places, share_limits
 from rayfbnn.arrays import Array
 from tests.support.store.standin_store import make_spec, normal, uniform
 
@@ -65,7 +62,7 @@ def test_p_values_are_those_of_scipy() -> None:
     expected = [scipy.stats.spearmanr(row, other).pvalue for row in tied]
     np.testing.assert_allclose(correlation_p(ranks(tied), ranks(other[None])), expected, rtol=1e-9)
     low, high = scipy.stats.binom.interval(0.95, 200, 0.8)
-    assert limits_of_share(200, 0.8) == (low / 200, high / 200)
+    assert share_limits(200, 0.8) == (low / 200, high / 200)
 
 
 def test_coverage_is_that_of_places() -> None:
@@ -206,7 +203,7 @@ def test_scores_are_skewed_beyond_three_standard_errors(standard_errors: float, 
 def test_a_fifth_of_the_cases_may_have_a_large_k(n_large_k: int, grade: str) -> None:
     places = np.linspace(0.005, 0.995, 100)[None]
     cases = NumberCases(places, np.minimum(places + 1e-3, 1.0), places, {}, frozenset())
-    evidence = FitEvidence(True, 100, 100, 400, n_large_k, 0, (JudgedTarget("y", "", cases),))
+    evidence = FitEvidence(True, 100, 100, n_large_k, 0, (JudgedTarget("y", "", cases),))
     assert judge_fit([evidence], make_spec().data_model, is_positive={"y": False}).grade == grade
     np.testing.assert_array_equal(evidence.places["y"].low, places[0])
     assert (evidence.places["y"].high > evidence.places["y"].low).all()

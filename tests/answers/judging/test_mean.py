@@ -167,7 +167,7 @@ def test_log_odds_that_miss_a_product_or_a_trend_are_found() -> None:
         probability = np.full(400, 0.5)
         drawn = rng.uniform(size=(999, 400)) < probability
         cases = LabelCases(np.concatenate([true[None], drawn]), probability, 0.0, inputs, has_order=True)
-        evidence = FitEvidence(True, 400, 400, 1, 0, 0, (JudgedTarget("y", "P(y = 1)", cases),))
+        evidence = FitEvidence(True, 400, 400, 0, 0, (JudgedTarget("y", "P(y = 1)", cases),))
         fit = judge_fit([evidence], BinaryTargets(), is_positive={})
         assert fit.grade == "misfit" and fit.reasons[0].startswith(f"P(y = 1) misses {name}:")
 

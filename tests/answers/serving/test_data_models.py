@@ -10,8 +10,6 @@ import pandas as pd
 import pytest
 
 import rayfbnn
-from rayfbnn.answers.predictor import predictive_quantiles, predictive_sample
-from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from tests.support.store.fits import MODELS, spec_of
@@ -68,7 +66,8 @@ def test_quantiles_and_samples_are_those_of_the_table(run: tuple[str, Path]) -> 
     probabilities = {"y_q90": 0.9, "y_median": 0.5, "y_q01": 0.01}
     quantiles = predictor.quantiles(inputs, list(probabilities.values()))
     assert quantiles.shape == (3, 4, 1)
-    parts = predictive_quantiles(predictor._held, inputs, [0.9, 0.5, 0.01], memory_bytes=3e3)
+    in_parts = rayfbnn.load(folder / "run.zarr", max_mcse=0, max_memory=3e3)
+    parts = in_parts.quantiles(inputs, [0.9, 0.5, 0.01])
     np.testing.assert_allclose(parts, quantiles, rtol=1e-5)
     np.testing.assert_allclose(quantiles[:, :, 0].T, table[list(probabilities)], rtol=1e-9)
     below = [(samples[:, :, 0] <= table[column].to_numpy()).mean(axis=0) for column in probabilities]
@@ -86,13 +85,14 @@ def test_a_sample_is_joint_over_cases_and_depends_on_the_seed(real_run: Path) ->
     """Twice the same case: all but the noise is shared within a sample."""
     store = Store.open(real_run)
     twice = store.data.inputs[[0, 0]] * 5  # far from the training cases, where functions differ most
-    samples = predictive_sample(committed(store), twice, 400, seed=1)[:, :, 0]
+    predictor = rayfbnn.load(real_run, max_mcse=0)
+    samples = predictor.sample(twice, 400, seed=1)[:, :, 0]
     table = rayfbnn.predict(real_run, data=twice).table
     noise = store.read_precisions()[:, :, store.precision_layout.noise_columns] ** -1.0
     share = 1 - noise.mean() * store.data.target_scale[0] ** 2 / table["y_sd"][0] ** 2
     assert np.corrcoef(samples.T)[0, 1] == pytest.approx(share, abs=5 / np.sqrt(400))
-    np.testing.assert_array_equal(predictive_sample(committed(store), twice, 400, seed=1)[:, :, 0], samples)
-    assert (predictive_sample(committed(store), twice, 400, seed=2)[:, :, 0] != samples).all()
+    np.testing.assert_array_equal(predictor.sample(twice, 400, seed=1)[:, :, 0], samples)
+    assert (predictor.sample(twice, 400, seed=2)[:, :, 0] != samples).all()
 
 
 def test_probabilities_that_are_none_are_refused(real_run: Path) -> None:

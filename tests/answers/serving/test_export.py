@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rayfbnn
-from rayfbnn.answers import export as exporting
+from rayfbnn.answers import draw_files as exporting
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
@@ -158,7 +158,7 @@ def test_the_description_says_what_the_file_is(tmp_path: Path, page: dict[str, A
 
 def test_the_share_that_is_written_grows_to_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long export has a line with the time left now and then; each array is written in parts."""
-    monkeypatch.setattr(exporting, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(exporting, "_MODEL_BYTES", 64)
     path = tmp_path / "run.zarr"
     rayfbnn.sample(small_spec(tmp_path), path, **HERE)
     shares: list[float] = []

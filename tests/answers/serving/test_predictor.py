@@ -97,7 +97,8 @@ def test_tables_are_encoded_as_by_predict(tmp_path: Path) -> None:
 def test_many_rows_take_no_more_memory_than_asked(kind: str) -> None:
     """The outputs of 2000 rows in all 800 draws are 26 MB, in float64."""
     spec = make_spec(kind)
-    predictor = Predictor.from_draws(make_run(spec, n_draws=200), max_mcse=0)
+    run = make_run(spec, n_draws=200)
+    predictor = Predictor(run, thin(run, draws=None, max_mcse=0))
     inputs = normal(5, (2000, 2))
     tracemalloc.start()
     table = predictor.predict(inputs, max_memory=6e6).table

@@ -11,7 +11,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.answers.judging.fit import verdict_on_fit
 from rayfbnn.answers.judging.fit_evidence import evidence_left_out
-from rayfbnn.answers.judging.ladder_pooled import pooled_by_evidence
+from rayfbnn.answers.judging.ladder_verdict import pooled_by_evidence
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.reporting.reported_run import ReportedCases, read_run
 from rayfbnn.store.store import Store
@@ -126,7 +126,7 @@ def test_the_fit_is_judged_by_the_draws_that_predict(in_phases: Path) -> None:
     assert np.abs(expected - alike).max() > 0.01
     diagnosis = api.diagnose(in_phases)
     assert diagnosis.fit is not None
-    of_weighed = verdict_on_fit(weighed(in_phases), predictions=diagnosis.predictions)  # type: ignore[union-attr]
+    of_weighed = verdict_on_fit([weighed(in_phases)], predictions=diagnosis.predictions)  # type: ignore[union-attr]
     assert diagnosis.fit == of_weighed and of_weighed.remarks
 
 

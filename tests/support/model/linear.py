@@ -247,4 +247,4 @@ class LinearModel:
         inputs = {f"x{number}": column for number, column in enumerate(x.T, 1)}
         covariates = {PREDICTED_VALUE: mean, PREDICTED_SPREAD: spread} | inputs
         cases = NumberCases(place, place, place, covariates, frozenset(inputs), has_order(y), pull)
-        return FitEvidence(pull > 0, len(y), len(y), 1, 0, 0, (JudgedTarget("y", "", cases),))
+        return FitEvidence(pull > 0, len(y), len(y), 0, 0, (JudgedTarget("y", "", cases),))
