@@ -105,15 +105,6 @@ class RunSummary:
         )
 
 
-def run_to_end(store: Store, options: RunOptions) -> RunSummary:
-    """Run every incomplete batch, and return a summary of the store. The store must be locked.
-
-    Raises KeyboardInterrupt, with a message on how to continue, if a signal ended the run early.
-    """
-    with Loop(store, options) as loop:
-        return loop.run(store.spec.total_iterations)
-
-
 _SECONDS_HERE = 10.0  # Ray takes 8 to 15 to start
 
 

@@ -23,7 +23,7 @@ from rayfbnn.run.hardware import n_cores
 from rayfbnn.run.on_ray.actors import Worker
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.resuming import take_up
-from rayfbnn.run.running import Loop, RunOptions, run_to_end
+from rayfbnn.run.running import Loop, RunOptions
 from rayfbnn.run.signals import GRACE_SECONDS, stop_on_signal
 from rayfbnn.study.files import Due, StudyFiles
 from rayfbnn.study.plan import Member
@@ -263,11 +263,12 @@ def _sample(study: StudyFiles, work: Work, executor: Executor | None) -> None:
     store, asked = checked_store(store.path, None, None, None, work.options, iterations=length)
     with store.lock():
         take_up(store, asked)
-        if executor is None:
-            run_to_end(store, work.options)
-        else:
-            loop = Loop(store, work.options, executor=executor)
-            loop.run_batches(store.spec.total_iterations, work.options)
+        total = store.spec.total_iterations
+        with Loop(store, work.options, executor=executor) as loop:
+            if executor is None:
+                loop.run(total)
+            else:
+                loop.run_batches(total, work.options)
 
 
 def _label(study: StudyFiles, configuration: int) -> str:

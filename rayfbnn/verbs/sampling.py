@@ -241,13 +241,14 @@ def _advanced(store: Store, goal: Until | None, options: RunOptions, length: int
     length  the new length of the last phase, if it changes
     """
     from rayfbnn.run.resuming import take_up
-    from rayfbnn.run.running import run_to_end
+    from rayfbnn.run.running import Loop
 
     with store.lock():
         take_up(store, length)
-        if goal is None or (not goal.is_asked and _is_ok(store)):
-            return run_to_end(store, options)
-        return run_until(store, goal, options)
+        if goal is not None and (goal.is_asked or not _is_ok(store)):
+            return run_until(store, goal, options)
+        with Loop(store, options) as loop:
+            return loop.run(store.spec.total_iterations)
 
 
 def new_store(

@@ -81,7 +81,7 @@ def test_an_unfinished_demo_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("rayfbnn.run.running.run_to_end", stop)
+        patched.setattr("rayfbnn.run.running.Loop.run", stop)
         assert run_demo(tmp_path / "demo").exit_code == 130
     assert Store.open(tmp_path / "demo" / "run.zarr").committed_draws == 0
     assert run_demo(tmp_path / "demo").exit_code == 0

@@ -12,7 +12,7 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.errors import ConfigError, StoreMismatchError
-from rayfbnn.run.running import RunOptions, run_to_end
+from rayfbnn.run.running import Loop, RunOptions
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from tests.support.data.tables import FULL, mixed_table, table_keys, table_spec
@@ -79,8 +79,8 @@ def test_a_store_without_an_encoding_predicts_from_tables(tmp_path: Path) -> Non
     """Stores had none before tables could have anything but numbers."""
     spec = small_spec(tmp_path)
     store = make_store(tmp_path / "run.zarr", spec)
-    with store.lock():
-        run_to_end(store, RunOptions(workers=0, progress=False))
+    with store.lock(), Loop(store, RunOptions(workers=0, progress=False)) as loop:
+        loop.run(store.spec.total_iterations)
     assert Store.open(store.path).spec.encoding is None
     api.sample(spec, tmp_path / "new.zarr", workers=0, progress=False)
     table = pd.read_csv(tmp_path / "train.csv")
