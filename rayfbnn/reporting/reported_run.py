@@ -117,8 +117,7 @@ class ReportedRun:
         """The progress of an unfinished run, "" for any other."""
         if self.draws.kind != "mcmc":
             return ""
-        total = self.draws.spec.total_iterations
-        done = min(progress.iteration for progress in self.draws.store.all_progress())
+        total, done = self.draws.spec.total_iterations, self.draws.store.done
         return "" if done >= total else f"The run is not finished: iteration {done:,} of {total:,}."
 
     @cached_property

@@ -302,16 +302,13 @@ class JsonLog(Observer):
         except OSError as exc:
             _log.warning("%s: cannot write the log: %s; the run continues without it", file, exc)
         self._write(
-            "start", version=__version__, host=socket.gethostname(), pid=os.getpid(), done=self._done()
+            "start", version=__version__, host=socket.gethostname(), pid=os.getpid(), done=self._store.done
         )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        done = self._done()
+        done = self._store.done
         is_complete = done == self._store.spec.total_iterations
         how = kind.__name__ if kind is not None else "complete" if is_complete else "stopped"
         self._write("end", how=how, done=done, failures=self._failures())
         self._close()
-
-    def _done(self) -> int:
-        return min(progress.iteration for progress in self._store.all_progress())

@@ -359,9 +359,8 @@ class OtherKernels(Observer):
 
 
 def _how_to_go_on(store: Store) -> str:
-    done = min(progress.iteration for progress in store.all_progress())
     return (
-        f"stopped: {done} of {store.spec.total_iterations} iterations of every chain are committed;"
+        f"stopped: {store.done} of {store.spec.total_iterations} iterations of every chain are committed;"
         f" continue with: rayfbnn resume {shlex.quote(str(store.path))}"
     )
 

@@ -156,12 +156,10 @@ def status_of(store: Store, now: float | None = None) -> Status:
         driver=None if driver is None else f"{driver[0]} pid {driver[1]}",
         at_work=at_work,
         complete=complete,
-        stage=None if store.spec.ladder is None else _stage(store, batches),
+        stage=None
+        if store.spec.ladder is None
+        else stage_words(store.spec, store.tuning.rounds, min(batch.iteration for batch in batches)),
     )
-
-
-def _stage(store: Store, batches: Sequence[BatchStatus]) -> str:
-    return stage_words(store.spec, store.tuning.rounds, min(batch.iteration for batch in batches))
 
 
 def status_if_driven(store: Store) -> Status | None:
@@ -189,17 +187,13 @@ def _course(store: Store, records: list[Record], batch: int, made: float, now: f
     return _Course(status, committed, is_copied, _seconds_of_block([last]), _pace(store, records))
 
 
-def _recent(records: Sequence[Record]) -> list[Record]:
-    newest = records[-1].block
-    return [record for record in reversed(records) if newest - record.block < _RECENT]
-
-
 def _n_blocks(record: Record) -> int:
     return record.block - record.first_block + 1
 
 
 def _seconds_of_block(records: Sequence[Record]) -> float | None:
-    recent = _recent(records)
+    newest = records[-1].block
+    recent = [record for record in records if newest - record.block < _RECENT]
     if not all(SECONDS in record.progress.last for record in recent):
         return None
     seconds = sum(record.progress.last[SECONDS] for record in recent)

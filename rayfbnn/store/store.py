@@ -195,6 +195,11 @@ class Store(OpenStore):
         return self.commits.progress_of(range(self.n_batches))
 
     @property
+    def done(self) -> int:
+        """The number of iterations that every chain has committed."""
+        return min(progress.iteration for progress in self.all_progress())
+
+    @property
     def seconds(self) -> float | None:
         """The wall-clock time of all workers for all blocks so far; None if blocks have no times.
 

@@ -153,7 +153,7 @@ def _member(study: StudyFiles, member: Member, due: Due | None) -> MemberStatus:
         return MemberStatus(member.seed, state, reason=reason or "", needed=needed)
     store = study.members.open(member, headers_only=True)
     current = status_if_driven(store)
-    iteration = min(progress.iteration for progress in store.all_progress())
+    iteration = store.done
     if reason is not None:
         state = "failed"
     else:

@@ -125,12 +125,12 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
     length = _first_length(store, until)
     with Loop(store, options, deadline=deadline, in_rounds=True, starts_here=until.is_open) as loop:
         for number in count(1):
-            started, before = time.monotonic(), _done(store)
+            started, before = time.monotonic(), store.done
             summary = loop.run(_iteration(store, length))
             diagnosis = _diagnosis(store, until.decisive)
             now = time.monotonic()
             # The speed is unknown if the run was complete already.
-            seconds = (now - started) / (_done(store) - before) if _done(store) > before else 0.0
+            seconds = (now - started) / (store.done - before) if store.done > before else 0.0
             is_bounded = seconds and until.seconds < math.inf
             affordable = int((deadline - now) / seconds) if is_bounded else _UNLIMITED
             following = _following(store, until, diagnosis, length, affordable=affordable)
@@ -185,10 +185,6 @@ def _iteration(store: Store, length: int) -> int:
     return store.spec.total_iterations - store.spec.phase[-1].iterations + length
 
 
-def _done(store: Store) -> int:
-    return min(progress.iteration for progress in store.all_progress())
-
-
 def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:
     from rayfbnn.answers.diagnostics import diagnose_draws
     from rayfbnn.draws.view import committed
@@ -216,7 +212,7 @@ def _following(
     length      length of the last phase at this verdict
     affordable  number of iterations that the remaining time allows
     """
-    if diagnosis is None or _is_ok(diagnosis) or _done(store) < _iteration(store, length):
+    if diagnosis is None or _is_ok(diagnosis) or store.done < _iteration(store, length):
         return None
     if _obstacle(diagnosis):
         return None
@@ -284,7 +280,7 @@ def _way_on(store: Store, diagnosis: Diagnosis | None) -> str:
     if _obstacle(diagnosis):
         assert diagnosis is not None and diagnosis.ladders is not None
         return "; ".join(diagnosis.ladders.advice[:2])
-    is_complete = _done(store) == store.spec.total_iterations
+    is_complete = store.done == store.spec.total_iterations
     over = "this is the planned length" if is_complete else "the time is over"
     command = f"rayfbnn resume {shlex.quote(str(store.path))} --until ok --max-time 30m"
     return f"{over}; continue with: {command}"

@@ -137,7 +137,10 @@ def _start_here(ray: Any, workers: int | None) -> None:
         raise
     finally:
         for name, value in inherited.items():
-            _restore(name, value)
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _start(ray: Any, **options: Any) -> None:
@@ -282,13 +285,6 @@ def _call(address: str) -> None:
 def _host_and_port(address: str) -> tuple[str, str]:
     host, _, port = address.rpartition(":")
     return host.strip("[]"), port
-
-
-def _restore(name: str, value: str | None) -> None:
-    if value is None:
-        del os.environ[name]
-    else:
-        os.environ[name] = value
 
 
 def first_line(error: BaseException) -> str:

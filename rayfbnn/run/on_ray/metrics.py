@@ -66,7 +66,9 @@ class RayMetrics(Observer):
         self._counts: Counter[str] = Counter()  # since the last report to Ray
         self._accepted: dict[int, float] = {}  # by batch, since the last report to Ray
         self._committed: dict[int, float] = {}  # time of each batch's last commit, on the monotonic clock
-        self._diverged = _divergences(store)  # of each batch at its last commit
+        lasts = store.commits.lasts(range(store.n_batches))
+        # Of each batch at its last commit, in iterations kept for the posterior.
+        self._diverged = [store.commits.updates_until(last).kept.divergences for last in lasts]
         self._n_failures = failures()  # workers that an earlier round counted
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._tell_again_and_again, daemon=True)
@@ -119,13 +121,6 @@ class RayMetrics(Observer):
         self._thread.join()
         self._committed = dict.fromkeys(self._committed, math.inf)  # nobody waits for a commit any more
         self._tell()
-
-
-def _divergences(store: Store) -> dict[int, int]:
-    return {
-        batch: store.commits.updates_until(store.commits.last(batch)).kept.divergences
-        for batch in range(store.n_batches)
-    }
 
 
 @cache
