@@ -262,7 +262,6 @@ def _with_decimal_point(value: object) -> object:
 
 
 def _marked(values: pd.Series[Any], numbers: Array, marks: Sequence[str]) -> Array:
-    """Mark the cells that hold a mark of missing values, (n_rows,); numbers are compared by value."""
     if not marks:
         return np.zeros(len(values), dtype=bool)
     plain = [float(text) for mark in marks if (text := plain_number(mark)) is not None]

@@ -12,10 +12,10 @@ import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -39,24 +39,8 @@ _MOST_SHOWN = 60
 _MOST_NAMES = 8
 
 
-@dataclass(frozen=True)
-class Lines:
-    """The first lines of a file that are not blank, and their numbers, from 1."""
-
-    texts: tuple[str, ...]
-    numbers: tuple[int, ...]
-
-    @staticmethod
-    def from_texts(texts: Sequence[str], first: int = 1) -> Lines:
-        """Return the lines of a file that are not blank; `first` is the number of the first one."""
-        kept = [(text.rstrip("\r\n"), number) for number, text in enumerate(texts, first) if text.strip()]
-        return Lines(tuple(text for text, _ in kept), tuple(number for _, number in kept))
-
-
-def excel_separator(line: str) -> str | None:
-    """Return the separator that a first line such as "sep=;" declares, as Excel writes it."""
-    match = _EXCEL.fullmatch(line)
-    return None if match is None else match[1]
+Lines: TypeAlias = Mapping[int, str]
+"""The first lines of a file that are not blank, by their numbers, counted from 1."""
 
 
 def cells_of(line: str, separator: str) -> list[str]:
@@ -69,6 +53,10 @@ def cells_of(line: str, separator: str) -> list[str]:
         return [line]
 
 
+def _rows_of(lines: Lines, separator: str) -> list[list[str]]:
+    return [cells_of(text, separator) for text in lines.values()]
+
+
 def usual_separator(lines: Lines, asked: str) -> str | None:
     """Return the separator that divides the last lines into equally many cells; None if none does.
 
@@ -79,19 +67,19 @@ def usual_separator(lines: Lines, asked: str) -> str | None:
     """
     ranks = {}
     for separator in dict.fromkeys((asked, *SEPARATORS)):
-        if (count := _usual_count(lines, separator)) is not None:
-            n_cells = [len(cells_of(text, separator)) for text in lines.texts]
+        n_cells = [len(row) for row in _rows_of(lines, separator)]
+        if (count := _usual_count(n_cells)) is not None:
             ranks[separator] = n_cells.count(count), n_cells[0]
     return max(ranks, key=lambda separator: ranks[separator]) if ranks else None
 
 
-def _usual_count(lines: Lines, separator: str) -> int | None:
-    """Return the number of cells, above 1, that most lines have; None if they differ."""
-    counts = Counter(len(cells_of(text, separator)) for text in lines.texts[len(lines.texts) // 3 :])
+def _usual_count(n_cells: Sequence[int]) -> int | None:
+    """Return the number of cells, above 1, that nearly all lines but the first have; None if they differ."""
+    counts = Counter(n_cells[len(n_cells) // 3 :])
     if not counts:
         return None
-    n_cells, n_lines = counts.most_common(1)[0]
-    return n_cells if n_cells > 1 and n_lines >= 0.9 * counts.total() else None
+    usual, n_lines = counts.most_common(1)[0]
+    return usual if usual > 1 and n_lines >= 0.9 * counts.total() else None
 
 
 def why_no_table(lines: Lines, separator: str) -> str | None:
@@ -99,75 +87,73 @@ def why_no_table(lines: Lines, separator: str) -> str | None:
 
     separator  the separator that was used
     """
-    if not lines.texts:
-        return None
     usual = usual_separator(lines, separator)
     if usual is None:
         return None
-    n_cells = _usual_count(lines, usual)
-    first = next(place for place, text in enumerate(lines.texts) if len(cells_of(text, usual)) == n_cells)
-    n_first = len(cells_of(lines.texts[0], usual))
+    rows, numbers = _rows_of(lines, usual), list(lines)
+    n_first, n_cells = len(rows[0]), _usual_count([len(row) for row in rows])
+    first = next(place for place, row in enumerate(rows) if len(row) == n_cells)
+    is_first_row = any(map(_is_number, rows[first]))
     keys: dict[str, object] = {}
     seen = []
     if usual != separator:
         seen.append(f"the cells are separated by {SEPARATORS[usual]}, not by {SEPARATORS[separator]}")
         keys["separator"] = usual
-    is_first_row = _are_numbers(cells_of(lines.texts[first], usual))
     if first == 1 and n_first + 1 == n_cells and is_first_row:
-        return _row_names(lines, usual, seen, keys)
+        keys |= _decimal(rows, usual) | {
+            "header": ["row", *rows[0]],
+            "skip_rows": numbers[0],
+            "exclude": ["row"],
+        }
+        return _row_names(rows, seen, keys)
     if first == 1 and n_cells == 2 * n_first and usual == ",":
         return (
             f"the header has {n_first} cells and each row has {n_cells}, as if numbers had decimal commas;"
             " save it with decimal points, or with semicolons between the cells"
         )
     if first > 0 and not is_first_row:
-        seen.append(
-            f"line {lines.numbers[0]} is {_shown(lines.texts[0])}, and the names seem to be in line"
-            f" {lines.numbers[first]}"
-        )
-        keys["skip_rows"] = lines.numbers[first] - 1
+        shown = _shown(lines[numbers[0]])
+        seen.append(f"line {numbers[0]} is {shown}, and the names seem to be in line {numbers[first]}")
+        keys["skip_rows"] = numbers[first] - 1
     if not seen:
         return None
-    if first == 0 and _lacks_header([cells_of(text, usual) for text in lines.texts[:_MOST_BEFORE_NAMES]]):
+    if first == 0 and _lacks_header(rows):
         seen.append("the first line looks like a case")
         is_short = n_first <= _MOST_NAMES
         keys["header"] = [f"x{number}" for number in range(1, n_first + 1)] if is_short else False
-    return f"{'; '.join(seen)}; set {keys_text(keys | _decimal(lines, usual))}"
+    return f"{'; '.join(seen)}; set {keys_text(keys | _decimal(rows, usual))}"
 
 
-def _decimal(lines: Lines, separator: str) -> dict[str, object]:
+def _decimal(rows: Sequence[Sequence[str]], separator: str) -> dict[str, object]:
     """Return the key for decimal commas, if there are any in cells that are not separated by commas."""
-    cells = (cell for line in lines.texts for cell in cells_of(line, separator))
-    is_comma = separator != "," and any(_DECIMAL_COMMA.fullmatch(cell) for cell in cells)
+    is_comma = separator != "," and any(_DECIMAL_COMMA.fullmatch(cell) for row in rows for cell in row)
     return {"decimal": ","} if is_comma else {}
 
 
-def _row_names(lines: Lines, separator: str, seen: list[str], keys: dict[str, object]) -> str:
+def _row_names(rows: Sequence[Sequence[str]], seen: Sequence[str], keys: dict[str, object]) -> str:
     """Return the advice about rows that begin with a name, as R's write.table writes them."""
-    names = cells_of(lines.texts[0], separator)
-    first = [cells_of(text, separator)[0] for text in lines.texts[1:4]]
-    keys |= _decimal(lines, separator)
-    keys |= {"header": ["row", *names], "skip_rows": lines.numbers[0], "exclude": ["row"]}
-    seen.append(
-        f"the header has {len(names)} names and each row has {len(names) + 1} cells, as if it began with the"
-        f" name of the row ({', '.join(first)}), which R writes"
+    n_names = len(rows[0])
+    what = (
+        f"the header has {n_names} names and each row has {n_names + 1} cells, as if it began with the"
+        f" name of the row ({', '.join(row[0] for row in rows[1:4])}), which R writes"
     )
-    short = f"set {keys_text(keys)}" if len(names) <= _MOST_NAMES else 'put "row", before the header'
-    return f"{'; '.join(seen)}; write the table without row names (row.names = FALSE), or {short}"
+    short = f"set {keys_text(keys)}" if n_names <= _MOST_NAMES else 'put "row", before the header'
+    return f"{'; '.join([*seen, what])}; write the table without row names (row.names = FALSE), or {short}"
 
 
 def why_no_name(lines: Lines, name: str, separator: str) -> str:
     """Return why a file may have no column of some name, as the end of a message, or ""."""
     usual = usual_separator(lines, separator) or separator
-    for place, text in enumerate(lines.texts[:_MOST_BEFORE_NAMES]):
-        if place and name in cells_of(text, usual):
-            skip = keys_text({"skip_rows": lines.numbers[place] - 1})
-            return f"; the names seem to be in line {lines.numbers[place]}: set {skip}"
+    rows = _rows_of(lines, usual)[:_MOST_BEFORE_NAMES]
+    for number, row in list(zip(lines, rows, strict=False))[1:]:
+        if name in row:
+            skip = keys_text({"skip_rows": number - 1})
+            return f"; the names seem to be in line {number}: set {skip}"
     if usual != separator:
         what = why_no_table(lines, separator)
         return f"; {what}" if what else ""
-    if lines.texts and _lacks_header([cells_of(text, usual) for text in lines.texts[:_MOST_BEFORE_NAMES]]):
-        names = [f"x{number}" for number in range(1, len(cells_of(lines.texts[0], usual)) + 1)]
+    if rows and _lacks_header(rows):
+        names = [f"x{number}" for number in range(1, len(rows[0]) + 1)]
         names = names if name in names else [*names[:-1], name]
         advice = keys_text({"header": names}) if len(names) <= _MOST_NAMES else 'data.header = ["x1", ...]'
         return f"; the first line looks like a case: if the file has no header, add one, or set {advice}"
@@ -177,16 +163,12 @@ def why_no_name(lines: Lines, name: str, separator: str) -> str:
 def _lacks_header(rows: Sequence[Sequence[str]]) -> bool:
     """Return True if the first row has numbers wherever the other rows have them, and there are some."""
     first = [_is_number(cell) for cell in rows[0]]
-    rest = [row for row in rows[1:] if len(row) == len(first)]
+    rest = [row for row in rows[1:_MOST_BEFORE_NAMES] if len(row) == len(first)]
     if not any(first) or not rest:
         return bool(first) and all(first)
     return all(
         is_number or not all(_is_number(row[place]) for row in rest) for place, is_number in enumerate(first)
     )
-
-
-def _are_numbers(cells: Sequence[str]) -> bool:
-    return any(_is_number(cell) for cell in cells)
 
 
 def _is_number(cell: str) -> bool:
@@ -254,7 +236,7 @@ def advice_on_name(path: Path, keys: DataSpec, name: str) -> str:
         return ""
     if keys.skip_rows:
         first = _shape(path, keys.model_copy(update={"skip_rows": 0})).lines
-        for text, number in zip(first.texts, first.numbers, strict=True):
+        for number, text in first.items():
             if number <= keys.skip_rows and name in cells_of(text, shape.separator):
                 skip = f"data.skip_rows = {keys.skip_rows} skips it: set data.skip_rows = {number - 1}"
                 return f"; the names seem to be in line {number}, and {skip}"
@@ -269,6 +251,11 @@ class _Shape:
     skipped: int
     separator: str
 
+    @property
+    def first(self) -> str:
+        """The first line that is not blank, or ""."""
+        return next(iter(self.lines.values()), "")
+
 
 def _shape(path: Path, keys: DataSpec) -> _Shape:
     """Return the shape of a CSV file. A first line such as "sep=;", which Excel writes, is skipped."""
@@ -279,11 +266,11 @@ def _shape(path: Path, keys: DataSpec) -> _Shape:
             if not (line := file.readline(_LONGEST_HEADER + 1)):
                 break
             lines.append(line)
-    declared = excel_separator(lines[0]) if lines else None
-    if declared is None:
-        return _Shape(Lines.from_texts(lines, skip_rows + 1), skip_rows, keys.separator or ",")
-    skipped = skip_rows + 1
-    return _Shape(Lines.from_texts(lines[1:], skipped + 1), skipped, keys.separator or declared)
+    declared = _EXCEL.fullmatch(lines[0]) if lines else None
+    if declared is not None:
+        skip_rows, lines = skip_rows + 1, lines[1:]
+    kept = {number: text.rstrip("\r\n") for number, text in enumerate(lines, skip_rows + 1) if text.strip()}
+    return _Shape(kept, skip_rows, keys.separator or (declared[1] if declared else ","))
 
 
 def _rows(path: Path, shape: _Shape, n_cells: int | None = None) -> pd.DataFrame:
@@ -324,7 +311,7 @@ def _without_empty_end(path: Path, shape: _Shape, expected: int, line: int, n_ce
     """
     import pandas as pd
 
-    header = len(cells_of(shape.lines.texts[0], shape.separator)) if shape.lines.texts else expected
+    header = len(cells_of(shape.first, shape.separator)) if shape.lines else expected
     with contextlib.suppress(pd.errors.ParserError):
         rows = _rows(path, shape, n_cells)
         if expected == header and (rows.iloc[:, expected:].fillna("") == "").all(axis=None):
@@ -340,7 +327,6 @@ def _without_empty_end(path: Path, shape: _Shape, expected: int, line: int, n_ce
 
 @contextlib.contextmanager
 def _source(path: Path, shape: _Shape) -> Iterator[Path | io.TextIOWrapper]:
-    """Yield the file for pandas, opened behind the lines to skip if there are any."""
     if not shape.skipped:
         yield path
         return
@@ -371,7 +357,7 @@ def _check_separator(path: Path, shape: _Shape) -> None:
 
     A header without the separator names at most one column, which is not enough for an input and a target.
     """
-    header = shape.lines.texts[0].strip() if shape.lines.texts else ""
+    header = shape.first.strip()
     if len(header) > _LONGEST_HEADER:
         raise DataError(
             f"{path}: the first line is longer than {bytes_text(_LONGEST_HEADER)}, too long for a header;"
@@ -392,7 +378,6 @@ def _check_separator(path: Path, shape: _Shape) -> None:
 
 
 def _open_csv(path: Path, n_skipped: int = 0) -> io.TextIOWrapper:
-    """Open a file behind the lines to skip."""
     raw = gzip.open(path, "rb") if is_gzip(path) else path.open("rb")
     file = io.TextIOWrapper(cast(Any, raw), encoding="utf-8-sig", newline="")
     for _ in range(n_skipped):

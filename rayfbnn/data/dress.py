@@ -128,7 +128,6 @@ class LevelPlaces:
 
 
 def _unambiguous(texts: Sequence[str | None]) -> dict[str, int]:
-    """Return the place of each text that occurs once."""
     return {text: place for place, text in enumerate(texts) if text is not None and texts.count(text) == 1}
 
 

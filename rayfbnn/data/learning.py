@@ -16,7 +16,7 @@ from rayfbnn.data.dress import LevelPlaces, level_text, order_of_levels, plain_n
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.keys import DataSpec, TableSpec
 from rayfbnn.data.raw_table import ColumnError, Problems, Table, listed, short, toml_value
-from rayfbnn.data.special_columns import check_none_missing, learn_exposure
+from rayfbnn.data.special_columns import check_none_missing, log_exposures
 from rayfbnn.errors import DataError, at_most_ten
 
 _WORDS = re.compile(r"[^\W\d_]|[<>=≤≥%$€£+]")
@@ -287,9 +287,10 @@ def learn_encoding(table: Table, spec: TableSpec) -> Encoding:
         raise DataError(f"{table.source}: no input varies: {listed}")
     have_one_unit = _have_one_unit(varying, spec, selection) if inputs else False
     with problems.gathered():
-        for column in learn_exposure(table, spec.data.exposure):
-            inputs.append(column)
-            varying.append(Cells.from_table(table, column.name))
+        if (name := spec.data.exposure) is not None:
+            log_exposures(table, name)  # a check
+            inputs.append(InputColumn(name, "exposure"))
+            varying.append(Cells.from_table(table, name))
     encoding = Encoding(
         columns=tuple(name for name in table.names if name not in reserved),
         inputs=tuple(inputs),
@@ -308,7 +309,6 @@ def learn_encoding(table: Table, spec: TableSpec) -> Encoding:
 
 
 def _check_targets(table: Table, spec: TableSpec, encoding: Encoding, problems: Problems) -> None:
-    """Add targets that are neither numbers nor labels to the problems, and real targets that are constant."""
     for name in spec.data.targets:
         if name in encoding.labels or spec.model_keys.data_model.has_labels:
             continue
@@ -363,7 +363,6 @@ def _is_levels(cells: Cells, spec: TableSpec, selection: Selection) -> bool:
 
 
 def _learn_column(cells: Cells, spec: TableSpec, selection: Selection) -> InputColumn:
-    """Return the encoding of one column as inputs."""
     ordered = spec.data.ordered or {}
     if not _is_levels(cells, spec, selection):
         n_missing = int(cells.is_missing.sum())
@@ -400,7 +399,6 @@ def _check_number_of_levels(cells: Cells, n_levels: int) -> None:
 
 
 def _check_names(encoding: Encoding, table: Table) -> None:
-    """Raise DataError if two inputs would have the same name."""
     names = encoding.input_names
     for place, name in enumerate(names):
         if name in names[:place]:

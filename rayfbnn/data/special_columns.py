@@ -56,14 +56,6 @@ def check_none_missing(columns: Sequence[tuple[Cells, InputColumn]], *, is_train
     )
 
 
-def learn_exposure(table: Table, name: str | None) -> tuple[InputColumn, ...]:
-    """Return the encoding of the column of exposures, which is checked; () without a name."""
-    if name is None:
-        return ()
-    log_exposures(table, name)
-    return (InputColumn(name, "exposure"),)
-
-
 def log_exposures(table: Table, name: str) -> Array:
     """Return the logarithm of each row's exposure, (n_rows,) float64.
 
@@ -141,7 +133,6 @@ class CensoringColumn:
         )
 
     def _ones(self, cells: Cells) -> Array:
-        """Return whether each cell says 1, (n_rows,) bool."""
         marks = [None if text is None else truth_of(text) or _WORDS.get(text.lower()) for text in cells.texts]
         for row, mark in enumerate(marks):
             if mark is None:

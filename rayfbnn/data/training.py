@@ -110,7 +110,6 @@ def _training_table(data: Source, spec: TableSpec) -> Table:
 
 
 def _dataset(table: Table, spec: TableSpec) -> Dataset:
-    """Return a table of training cases as arrays, using the encoding of `spec`."""
     encoding = spec.encoding
     assert encoding is not None
     inputs = encode_inputs(table, encoding)
@@ -229,7 +228,6 @@ def _check_unknown(placed: Sequence[tuple[Cells, InputColumn, Array]]) -> None:
 
 
 def _warn_of_unknown(placed: Sequence[tuple[Cells, InputColumn, Array]]) -> None:
-    """Log a warning that counts the unknown levels of each column."""
     counted = [
         f"column {cells.name} in {counts.total()} of {len(places)} rows: {counts_text(counts)}"
         for cells, _, places in placed
@@ -335,7 +333,6 @@ def encode_targets(
 def _check_range(
     table: Table, targets: Array, names: Sequence[str], model: DataModel, encoding: Encoding
 ) -> None:
-    """Raise DataError for the first target that the data model does not allow."""
     allowed = model.target_range(targets)
     if allowed is None:
         return

@@ -40,23 +40,15 @@ def default_hidden(*, n_cases: int, is_real: bool, are_readings: bool) -> tuple[
     return HIDDEN_OF_MANY if is_real and n_cases >= _MANY else DEFAULT_HIDDEN
 
 
-def default_noise(n_targets: int) -> str:
-    """Return the prior of the noise: a sigma for each target, all with the prior of a single target's sigma.
+def default_sigma(width: str, n_targets: int) -> str:
+    """Return the prior of noise or dispersion: a sigma for each target, all with the prior of a single one.
 
-    Targets that are standardised together need not have noise of the same size. The prior counts as half a
-    case with noise of a fifth of the target's standard deviation. With 0.3 it widened the noise of targets
-    that have little (docs/decisions/0017).
+    Targets that are standardised together need not have noise of the same size. With a width of 0.2, the
+    prior counts as half a case with noise of a fifth of the target's standard deviation; 0.3 widened the
+    noise of targets that have little (docs/decisions/0017). The dispersion of counts costs nothing if they
+    are Poisson, and without it predictions are poor if they are not; docs/model.md has the figures.
     """
-    return "0.2:0.5" if n_targets == 1 else "0.2::0.5"
-
-
-def default_dispersion(n_targets: int) -> str:
-    """Return the prior of the dispersion of counts: a sigma for each target, as for `default_noise`.
-
-    It costs nothing if counts are Poisson, and without it predictions are poor if they are not; docs/model.md
-    has the figures.
-    """
-    return "0.3:0.5" if n_targets == 1 else "0.3::0.5"
+    return f"{width}:0.5" if n_targets == 1 else f"{width}::0.5"
 
 
 def default_priors(

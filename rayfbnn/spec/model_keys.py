@@ -173,7 +173,6 @@ def check_columns(data: DataSpec, model: ModelKeys) -> None:
 
 
 def _check_other_columns(data: DataSpec) -> None:
-    """Raise ConfigError for a column beside inputs and targets that is one of these too."""
     if data.censored is not None and data.event is not None:
         raise ConfigError(
             f'data.event: says the opposite of data.censored, got "{data.event}" with data.censored ='
@@ -186,7 +185,6 @@ def _check_other_columns(data: DataSpec) -> None:
 
 
 def _check_transform(data: DataSpec, model: ModelKeys) -> None:
-    """Raise ConfigError unless data.transform names real targets."""
     for name in data.transform or {}:
         if name not in data.targets:
             possible = ", ".join(at_most_ten(data.targets))

@@ -283,7 +283,6 @@ def _omitted(keys: NetworkKeys, added_input: str | None) -> dict[str, tuple[str,
 
 
 def _input_numbers(names: tuple[str, ...], inputs: tuple[str, ...], *, key: str) -> tuple[int, ...]:
-    """Return the numbers of the named inputs, in increasing order."""
     for place, name in enumerate(names):
         if name not in inputs or name in names[:place]:
             problem = "is listed twice" if name in inputs else f"is not an input{nearest(name, inputs)}"
@@ -389,7 +388,6 @@ def _check_adjustments(network: NetworkSpec) -> None:
 
 
 def _check_paths(network: NetworkSpec) -> None:
-    """Check that something feeds each layer, and that something uses it."""
     n_layers = len(network.hidden)
     for layer in range(n_layers):
         feeding = [f"ih{layer}"] + [f"h{earlier}h{layer}" for earlier in range(layer)]

@@ -27,11 +27,10 @@ from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.spec.defaults import (
     FEW_CHAINS_PER_BATCH,
     HIDDEN_OF_MANY,
-    default_dispersion,
     default_hidden,
-    default_noise,
     default_phases,
     default_priors,
+    default_sigma,
     n_sigmas,
     size_of_batches,
     size_of_table,
@@ -40,25 +39,22 @@ from rayfbnn.spec.messages import messages, short
 from rayfbnn.spec.methods import (
     LADDERS_PER_BATCH,
     approximation_of,
-    check_free_noise,
+    automatic_parts,
     check_ladder,
-    check_power,
+    check_levels,
+    check_partitions,
+    check_parts,
+    check_schedule,
     even_batch,
     fit_phases,
     keys_of_method,
     keys_of_phases,
     ladder_phases,
     ladders_on_device,
+    tuning_phases,
 )
 from rayfbnn.spec.model_keys import NO_DISPERSION, check_columns, check_model, read_model
 from rayfbnn.spec.network_keys import check_gradient, check_network, read_network, with_tables
-from rayfbnn.spec.schedule_checks import (
-    automatic_parts,
-    check_partitions,
-    check_parts,
-    check_schedule,
-    tuning_phases,
-)
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
 from rayfbnn.spec.written import SECTIONS, Written
 from rayfbnn.state import LadderEnds
@@ -466,10 +462,10 @@ class RunSpec(Written):
         if "hidden" not in network.model_fields_set:
             network = network.filled(hidden=self._default_hidden)
         if "noise" in chosen.required and self.model_keys.noise is None:
-            model["noise"] = default_noise(n_targets)
+            model["noise"] = default_sigma("0.2", n_targets)
         # Approximations have no distribution for a dispersion.
         if "dispersion" in chosen.settings and self.model_keys.dispersion is None and self.fit is None:
-            model["dispersion"] = default_dispersion(n_targets)
+            model["dispersion"] = default_sigma("0.3", n_targets)
         if "hazard" in chosen.required and self.model_keys.hazard is None:
             model["hazard"] = "constant" if self.model_keys.time_points is None else "piecewise"
         return self.filled(data=data, network_keys=network, model_keys=self.model_keys.filled(**model))
@@ -535,8 +531,7 @@ class RunSpec(Written):
             is_stochastic=self.method == "sghmc",
         )
         if self.ladder is not None:
-            check_free_noise(self.model.noise, self.model_keys.noise)
-            check_power(self.ladder.hot, self.ladder_ends.kind)
+            check_levels(self.ladder, self.ladder_ends.kind, self.model.noise, self.model_keys.noise)
             phases = ladder_phases(self.ladder, phases, self.iterations)
             ladder = self.ladder.filled(warmup=phases[-4].iterations)
             return self.filled(phase=phases, ladder=ladder, iterations=phases[-1].iterations)

@@ -89,7 +89,6 @@ _AnyOperation = Annotated[
 
 
 def _table_of(kind: type[Operation]) -> type[StrictModel]:
-    """Return the pydantic record that checks the types of an operation's settings."""
     types = get_type_hints(kind, localns={"Operation": _AnyOperation}, include_extras=True)
     keys: dict[str, Any] = {
         field.name: (types[field.name], ... if field.default is dataclasses.MISSING else field.default)
@@ -406,7 +405,6 @@ class Written(StrictModel):
 
 
 def _right_values(record: type[StrictModel]) -> dict[str, Right]:
-    """Return the right values of each key of a section in words."""
     return {
         field.alias or name: Right(field.description or "", _right_elements(field.annotation))
         for name, field in record.model_fields.items()

@@ -18,8 +18,8 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data import (
     first_difference,
+    frames,
     make_dataset,
-    parquet,
     paths,
     read_cases,
     read_dataset,
@@ -270,7 +270,7 @@ def test_a_small_archive_of_a_huge_file_is_refused_before_it_is_unpacked(
 def test_a_table_that_no_memory_holds_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    for module in (paths, parquet):
+    for module in (paths, frames):
         monkeypatch.setattr(module, "memory_of_machine", lambda: 100)
     table = pd.read_csv(io.StringIO(GOOD))
     if name == "train.parquet":

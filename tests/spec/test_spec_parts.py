@@ -17,7 +17,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.hybrid import Hybrid
 from rayfbnn.mcmc.operation import with_inner
 from rayfbnn.spec import RunSpec
-from rayfbnn.spec.schedule_checks import automatic_parts
+from rayfbnn.spec.methods import automatic_parts
 from tests.support.small import SMALL, small, small_spec, write_train
 
 HYBRID = {"op": "hybrid", "steps": 6, "stepsize": 0.3}

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayfbnn.data.parquet import check_parquet_size, unpacked_sizes
+from rayfbnn.data.frames import check_parquet_size, unpacked_sizes
 from rayfbnn.errors import DataError
 
 # Seconds of processor time, which the command may not have after its imports; memory is looked at afterwards.
