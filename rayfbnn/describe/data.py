@@ -70,10 +70,9 @@ def describe_skewness(spec: RunSpec, targets: Array | None) -> list[str]:
     """
     if targets is None or not spec.data_model.is_real:
         return []
-    plain = [name for name in spec.data.targets if name not in (spec.data.transform or {})]
-    columns = dict(zip(spec.data.targets, targets.T, strict=True))
-    advice = [log_scale_advice(name, columns[name]) for name in plain]
-    return wrapped([text for text in advice if text], "  ", _WIDTH)
+    columns = zip(spec.data.targets, targets.T, strict=True)
+    raw = [(name, column) for name, column in columns if name not in (spec.data.transform or {})]
+    return wrapped([text for one in raw if (text := log_scale_advice(*one))], "  ", _WIDTH)
 
 
 def _columns(encoding: Encoding) -> list[str]:
@@ -248,13 +247,9 @@ def remarks(spec: RunSpec, data: Dataset) -> list[str]:
 def _alike(levels: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return the pairs of levels that differ only in capitals, blanks, or the form of their letters."""
     first: dict[str, str] = {}
-    pairs = []
-    for level in levels:
-        plain = " ".join(unicodedata.normalize("NFKC", level).casefold().split())
-        if plain in first:
-            pairs.append((first[plain], level))
-        first.setdefault(plain, level)
-    return pairs
+    plain = [" ".join(unicodedata.normalize("NFKC", level).casefold().split()) for level in levels]
+    pairs = [(first.setdefault(form, level), level) for form, level in zip(plain, levels, strict=True)]
+    return [pair for pair in pairs if pair[0] != pair[1]]
 
 
 def _remarks_on_numbers(name: str, values: np.ndarray) -> list[str]:
@@ -335,13 +330,14 @@ def _compare(
         counts = unknown_levels(cells, places_of(cells, column.levels))
         text = (
             f"column {column.name}: {counts.total()} of {len(is_missing)} rows have levels that no training"
+            f" case has: {counts_text(counts)}"
         )
-        text += f" case has: {counts_text(counts)}"
-        if counts and column.kind == "levels" and spec.data.unknown == "ignore":
+        if counts and column.kind == "ordered":
+            refused.append(text)
+        elif counts and spec.data.unknown == "ignore":
             remarks.append(f"{text}; they are ignored")
         elif counts:
-            advice = '; data.unknown = "ignore" predicts them' if column.kind == "levels" else ""
-            refused.append(text + advice)
+            refused.append(f'{text}; data.unknown = "ignore" predicts them')
         return
     cells.check_numbers(allowed=cells.is_missing)
     if column.kind == "number":

@@ -78,9 +78,9 @@ def shortened(text: str, at_most: int = 40) -> str:
 def all_shortened(names: Sequence[str], at_most: int = 40) -> list[str]:
     """Return shortened names that stay different.
 
-    Their middles, ends or beginnings are left out. If that makes two equal, their numbers in the list follow.
+    Their middles or ends are left out. If that makes two equal, their numbers in the list follow.
     """
-    for cut in (shortened, _without_end, _without_start):
+    for cut in (shortened, _without_end):
         texts = [cut(name, at_most) for name in names]
         if len(set(texts)) == len(set(names)):
             return texts
@@ -92,10 +92,6 @@ def all_shortened(names: Sequence[str], at_most: int = 40) -> list[str]:
 
 def _without_end(text: str, at_most: int) -> str:
     return text if len(text) <= at_most else f"{text[: at_most - 1]}…"
-
-
-def _without_start(text: str, at_most: int) -> str:
-    return text if len(text) <= at_most else f"…{text[1 - at_most :]}"
 
 
 def frame_text(

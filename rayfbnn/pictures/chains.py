@@ -91,28 +91,15 @@ def _draw_ess(axis: Axes, table: pd.DataFrame, threshold: float) -> None:
     axis.set_xlim(0, 1.05 * largest)
     axis.locator_params(axis="x", nbins=3)
     axis.xaxis.set_major_formatter("{x:,.0f}")
-    axis.legend(
-        loc="lower right",
-        bbox_to_anchor=(1, 1.05),
-        ncols=2,
-        borderaxespad=0.1,
-        handlelength=1.0,
-        columnspacing=1.0,
-    )
+    look = {"borderaxespad": 0.1, "handlelength": 1.0, "columnspacing": 1.0}
+    axis.legend(loc="lower right", bbox_to_anchor=(1, 1.05), ncols=2, **look)
 
 
 def _draw_threshold(axis: Axes, threshold: float) -> None:
     axis.axvline(threshold, color="black", lw=0.8, ls="--")
-    axis.annotate(
-        f"{threshold:g}",
-        (threshold, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 2),
-        textcoords="offset points",
-        ha="center",
-        va="bottom",
-        fontsize=8,
-    )
+    look = {"ha": "center", "va": "bottom", "fontsize": 8}
+    at = {"xycoords": ("data", "axes fraction"), "xytext": (0, 2), "textcoords": "offset points"}
+    axis.annotate(f"{threshold:g}", (threshold, 1), **at, **look)
 
 
 _MAX_ROWS = 12
@@ -211,15 +198,8 @@ def _name_outlying(axis: Axes, n_outlying: int) -> None:
     low, high = axis.get_ylim()
     is_log = axis.get_yscale() == "log"
     axis.set_ylim(low, high * (high / low) ** 0.25 if is_log else high + 0.25 * (high - low))
-    axis.legend(
-        loc="upper right",
-        ncols=_NAMED,
-        fontsize=7,
-        title=more,
-        borderaxespad=0.1,
-        handlelength=1.2,
-        columnspacing=1.0,
-    )
+    look = {"fontsize": 7, "borderaxespad": 0.1, "handlelength": 1.2, "columnspacing": 1.0}
+    axis.legend(loc="upper right", ncols=_NAMED, title=more, **look)
 
 
 def _draw_ranks(axis: Axes, ranks: Ranks, reach: float, numbers: Sequence[int]) -> None:

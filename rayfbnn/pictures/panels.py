@@ -33,16 +33,21 @@ def draw_band(axis: Axes, x: Array, table: pd.DataFrame, name: str) -> None:
 
 
 def draw_targets(axis: Axes, x: Array, y: Array, *, are_times: bool, is_only_input: bool) -> None:
-    """Draw cases as points; times are on a logarithmic axis, and hollow if censored (negative)."""
-    points: dict[str, Any] = {"marker": "o", "ls": "", "ms": 3, "mew": 0, "alpha": opacity(len(x))}
-    points |= {"color": "black" if is_only_input else GREY, "zorder": 3 if is_only_input else 0}
+    """Draw training cases along an input; they are grey if they differ in other inputs too."""
     label = "data" if is_only_input else "data, at any values of the other inputs"
+    colour, zorder = ("black", 3) if is_only_input else (GREY, 0)
+    draw_cases(axis, x, y, are_times=are_times, color=colour, zorder=zorder, label=label)
+
+
+def draw_cases(axis: Axes, x: Array, y: Array, *, are_times: bool, **look: Any) -> None:
+    """Draw cases as points; times are on a logarithmic axis, and hollow if censored (negative)."""
+    points = {"marker": "o", "ls": "", "ms": 3, "mew": 0, "alpha": opacity(len(x)), **look}
     if are_times:
         set_log_scale(axis, "y")
         if (y < 0).any():
-            axis.plot(x[y < 0], -y[y < 0], label="censored", **{**points, "mfc": "none", "mew": 0.7})
+            axis.plot(x[y < 0], -y[y < 0], **{**points, "label": "censored", "mfc": "none", "mew": 0.7})
         x, y = x[~(y < 0)], y[~(y < 0)]
-    axis.plot(x, y, label=label, **points)
+    axis.plot(x, y, **points)
 
 
 def name_rows(axis: Axes, names: Sequence[str]) -> Array:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from rayfbnn.draws.subsets import for_picture
 from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.output.lines import all_shortened, shortened
 from rayfbnn.pictures.figures import BLUE, CHAIN_COLOURS, GREEN, GREY, ORANGE, RED, SKY, Axes, Panel, arrange
-from rayfbnn.pictures.panels import opacity, set_log_scale, titled
+from rayfbnn.pictures.panels import draw_cases, opacity, set_log_scale, titled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,10 +130,10 @@ def residual_panels(
             size=(3.6, 3.4),
         ),
         Panel(
-            _draw_scores,
-            (median, places.scores, name, are_times),
+            _draw_residuals,
+            (median, places.scores, name, 1.96, "normal score", are_times and n > 0),
             alt=f"Normal scores of {name} by its predicted value",
-            size=(4.6, 1.6),
+            size=(3.6, 1.6),
         ),
     ]
 
@@ -151,57 +151,40 @@ def _interval_panels(table: pd.DataFrame, actual: Array, name: str) -> list[Pane
     title = titled(name, f"{inside}{len(off):,} cases in their 80 % interval")
     return [
         Panel(_draw_actual, (median, actual, name, False), title=title, size=(3.6, 3.4)),
-        Panel(_draw_residuals, (median, off, name, 1.0, "place in the\n80 % interval"), size=(3.6, 1.6)),
+        Panel(
+            _draw_residuals, (median, off, name, 1.0, "place in the\n80 % interval", False), size=(3.6, 1.6)
+        ),
     ]
 
 
 def _draw_actual(axis: Axes, median: Array, actual: Array, name: str, are_times: bool) -> None:
-    """Draw actual values against predicted ones; times on logarithmic axes, hollow where censored.
-
-    median, actual  (n_cases,), without missing values
-    """
-    is_censored = (actual < 0) if are_times else np.zeros(len(actual), dtype=bool)
-    values = np.abs(actual) if are_times else actual
-    both = np.append(values, median)
+    """Draw actual values against predicted ones, without missing values; times on logarithmic axes."""
+    both = np.append(np.abs(actual) if are_times else actual, median)
     ends = [both.min(), both.max()] if both.size else []
+    axis.plot(ends, ends, color="black", lw=0.8, zorder=1)
+    draw_cases(axis, median, actual, are_times=are_times and both.size > 0, color=BLUE, zorder=2)
     if are_times and both.size:
         set_log_scale(axis, "x")
-        set_log_scale(axis, "y")
-    axis.plot(ends, ends, color="black", lw=0.8, zorder=1)
-    points: dict[str, Any] = {
-        "marker": "o",
-        "ls": "",
-        "color": BLUE,
-        "alpha": opacity(len(values)),
-        "ms": 3.2,
-    }
-    axis.plot(median[~is_censored], values[~is_censored], mew=0, zorder=2, **points)
-    if is_censored.any():
-        hollow = {**points, "mfc": "none", "mew": 0.8}
-        axis.plot(median[is_censored], values[is_censored], zorder=2, label="censored", **hollow)
-        axis.legend(loc="upper left")
-    axis.set_ylabel(f"actual {shortened(name, _BESIDE)}")
-    axis.set_xlabel(_predicted(name))
+        if (actual < 0).any():
+            axis.legend(loc="upper left")
+    axis.set(ylabel=f"actual {shortened(name, _BESIDE)}", xlabel=_predicted(name))
 
 
 def _predicted(name: str) -> str:
     return f"predicted {shortened(name, _BESIDE)} (median)"
 
 
-def _draw_scores(axis: Axes, median: Array, scores: Array, name: str, are_times: bool) -> None:
-    """Draw normal scores by the predicted median; 95 % should lie in the band."""
-    if are_times and len(median):
-        set_log_scale(axis, "x")
-    _draw_residuals(axis, median, scores, name, 1.96, "normal score")
-
-
-def _draw_residuals(axis: Axes, median: Array, values: Array, name: str, band: float, label: str) -> None:
+def _draw_residuals(
+    axis: Axes, median: Array, values: Array, name: str, band: float, label: str, is_log: bool
+) -> None:
     """Draw residuals by the predicted median, with a band about zero."""
     axis.axhspan(-band, band, color=SKY, alpha=0.3, lw=0, zorder=0)
     axis.axhline(0, color="black", lw=0.6, zorder=1)
     axis.plot(median, values, "o", ms=2.6, mew=0, color=BLUE, alpha=opacity(len(values)), zorder=2)
     reach = 1.08 * float(np.abs(values).max(initial=max(2.0, band + 0.6)))
     axis.set(ylim=(-reach, reach), ylabel=label, xlabel=_predicted(name))
+    if is_log:
+        set_log_scale(axis, "x")
 
 
 def predicted_against_actual(
