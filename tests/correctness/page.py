@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
@@ -92,7 +93,8 @@ def mutants_summary() -> str:
     counts = Counter(layer(mutant.file) for mutant in table)
     by_layer = ", ".join(f"{n} by layer {name}" for name, n in sorted(counts.items()))
     n_equivalent = sum(map(len, EQUIVALENT.values()))
-    return f"{len(table)} mutants, all killed: {by_layer}. {n_equivalent} more are equivalent."
+    text = f"{len(table)} mutants, all killed: {by_layer}. {n_equivalent} more are equivalent."
+    return textwrap.fill(text, 150)
 
 
 def mutants_table() -> str:

@@ -86,7 +86,7 @@ def with_gibbs(*replacement: str) -> type:
 
 def test_steps_that_do_not_reverse_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert passes(selftest.reversal_of("real", np, 1))
-    changed = mutant(leapfrog, ("half if number in (0, last) else full", "full * (number < last)"))
+    changed = mutant(leapfrog, ("composition.kick(number, last)", "float(number < last)"))
     monkeypatch.setattr(selftest, "leapfrog", changed)
     assert not passes(selftest.reversal_of("real", np, 1))
 
