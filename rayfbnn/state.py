@@ -61,7 +61,6 @@ class Target(Protocol):
     @property
     def n_parameters(self) -> int:
         """Number of parameters: the length of a position."""
-        ...
 
     def potential_and_gradient(
         self,
@@ -77,15 +76,12 @@ class Target(Protocol):
         n_partitions - 1, both belong to each chain's own approximation E_k = prior + n_partitions * (data
         terms of block k), Neal (1996) eq. 3.37.
         """
-        ...
 
     def potential(self, position: Array, precisions: Array) -> Array:
         """Return the potential alone, (n_chains,) float64."""
-        ...
 
     def stepsizes(self, precisions: Array) -> Array:
         """Return a stepsize for each parameter, (n_chains, n_parameters), from the precisions alone."""
-        ...
 
 
 class Advance(Protocol):
@@ -107,7 +103,6 @@ class Advance(Protocol):
         With n_steps = 0 the trajectory stays where it is. An accept decision needs the potential at its start
         from the same Advance as the potential at its end, because two implementations round differently.
         """
-        ...
 
 
 class Kick(Protocol):
@@ -118,7 +113,6 @@ class Kick(Protocol):
 
         It takes one gradient and computes no potential. The arrays of `trajectory` are left unchanged.
         """
-        ...
 
 
 class Update(Protocol):
@@ -126,7 +120,6 @@ class Update(Protocol):
 
     def __call__(self, state: ChainState, streams: Streams) -> tuple[ChainState, Any]:
         """Return the state after the update, and what happened."""
-        ...
 
 
 class TemperedTarget(Target, Protocol):
@@ -137,21 +130,17 @@ class TemperedTarget(Target, Protocol):
 
     def data_energy(self, position: Array, precisions: Array) -> Array:
         """Return the part of the potential that tempering scales, (n_chains,) float64."""
-        ...
 
     def tempered(self, factor: float | Array) -> TemperedTarget:
         """Return this target with data_energy multiplied by `factor`, a number or one for each chain."""
-        ...
 
     @property
     def updates(self) -> Mapping[str, Callable[..., tuple[ChainState, Any]]]:
         """Updates by the names of their operations. Some take the settings of their operation."""
-        ...
 
     @property
     def reversed_updates(self) -> Mapping[str, Callable[..., tuple[ChainState, Any]]]:
         """The reverse of each update; a reversible update reverses itself."""
-        ...
 
 
 class CaseBatches(Protocol):
@@ -163,21 +152,17 @@ class CaseBatches(Protocol):
     @property
     def n_cases(self) -> int:
         """Number of all cases."""
-        ...
 
     @property
     def size(self) -> int:
         """The largest number of cases in a batch."""
-        ...
 
     @property
     def n_batches(self) -> int:
         """Number of batches in one pass over the cases."""
-        ...
 
     def batch(self, number: int) -> Array:
         """Return the cases of a batch, (n_chains, n)."""
-        ...
 
     def place(self) -> tuple[int, int, int, int]:
         """Return the `Streams.place` of the first pass, where compiled code starts to draw the permutations.
@@ -185,11 +170,9 @@ class CaseBatches(Protocol):
         The iteration increases by one for each later pass. Batch k of a pass begins at floor(n_cases
         k/n_batches).
         """
-        ...
 
     def sizes(self, first: int, n: int) -> Array:
         """Return the number of cases in each of n batches from batch `first` on: (n,) int64, on the host."""
-        ...
 
 
 class MinibatchTarget(Target, Protocol):
@@ -198,18 +181,15 @@ class MinibatchTarget(Target, Protocol):
     @property
     def n_cases(self) -> int:
         """Number of cases."""
-        ...
 
     def batches(self, streams: Streams, size: int) -> CaseBatches:
         """Return the batches of each chain, which have at most `size` cases."""
-        ...
 
     def of_cases(self, cases: Array, weight: float) -> Target:
         """Return the target of some cases: the whole prior, and `weight` times the data terms of the cases.
 
         cases  (n_chains, n) integers, different for each chain
         """
-        ...
 
 
 class ConditionalTarget(Target, Protocol):
@@ -221,11 +201,9 @@ class ConditionalTarget(Target, Protocol):
 
     def start(self, state: ChainState, streams: Streams) -> ChainState:
         """Return these coordinates and their momentum, which is drawn for coordinates that have none."""
-        ...
 
     def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
         """Put the moved coordinates back into the state, and draw everything that is integrated out."""
-        ...
 
 
 class Marginal(Protocol):
@@ -237,7 +215,6 @@ class Marginal(Protocol):
         The density and its stepsizes may depend on the variables that are integrated out only through the
         auxiliary variables.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -315,11 +315,9 @@ class RejectingStreams(Protocol):
 
     def hyperbolic(self, a: Array | float, omega: Array, purpose: Purpose, *, index: int) -> Array:
         """Draw the variables of model/updates/hyperbolic.py."""
-        ...
 
     def polya_gamma(self, z: Array, purpose: Purpose, *, index: int) -> Array:
         """Draw the variables of model/likelihood/binary.py."""
-        ...
 
 
 def philox(

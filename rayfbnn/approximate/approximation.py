@@ -103,17 +103,14 @@ class FitTarget(CurvedTarget, PropagatedTarget, Protocol):
     @property
     def why_not_expected(self) -> str | None:
         """The reason why precisions have no distributions given expected squares."""
-        ...
 
     @property
     def why_not_curved(self) -> str | None:
         """The reason why the curvature is not known."""
-        ...
 
     @property
     def why_not_propagated(self) -> str | None:
         """The reason why moments cannot be propagated through the network."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,6 @@ class Distribution(Protocol):
         density (n_starts, n) of both on the host. A constant precision counts as density 1. The log density
         is NaN for draws that have no density.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,6 @@ class CompiledSteps(Protocol):
 
         batches  step k of the fit has batch number k - 1; None for all cases
         """
-        ...
 
 
 def _rate_of_step(settings: Variational, number: int) -> float:

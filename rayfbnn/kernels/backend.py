@@ -48,20 +48,16 @@ class Backend(Protocol):
     @property
     def name(self) -> str:
         """The name that a store records. It is known before the data and the device are."""
-        ...
 
     @property
     def keyword(self) -> str:
         """The value of RAYFBNN_KERNELS that selects this backend, or "" if none does."""
-        ...
 
     def check(self, target: Target) -> NotCovered | None:
         """Return the reason why no device can run the target, or None. This reads no arrays."""
-        ...
 
     def compile(self, target: Target) -> Compiled | NotCovered:
         """Return the code that runs the target, or the reason why this backend cannot run it."""
-        ...
 
 
 class Reducer(Protocol):
@@ -73,7 +69,6 @@ class Reducer(Protocol):
 
     def outputs(self, positions: Array) -> Array:
         """Return the outputs of each draw, (n_draws, n_outputs, n_cases), or (..., n_cases * n_cells)."""
-        ...
 
     def add_moments(
         self,
@@ -96,7 +91,6 @@ class Reducer(Protocol):
 
         For other data models the last sums become NaN if an output is not finite; so they do for times.
         """
-        ...
 
     def add_scores(
         self, positions: Array, noise: Array, targets: Array, maxima: Array, scaled: Array
@@ -106,7 +100,6 @@ class Reducer(Protocol):
         noise    (n_draws, n_targets) precisions; no targets without noise
         targets  (n_cases, n_targets), standardised
         """
-        ...
 
     def add_distribution(self, positions: Array, sigmas: Array, guesses: Array, sums: Array) -> None:
         """Add F, f and f' at guesses (n_guesses, n_targets, n_cases) to (3, n_guesses, n_targets, n_cases).
@@ -116,11 +109,9 @@ class Reducer(Protocol):
         sigmas  (n_draws, n_targets) of the noise or the dispersion; no targets without either, or for
                 heteroscedastic noise
         """
-        ...
 
     def add_mass(self, positions: Array, sigmas: Array, counts: Array, sums: Array) -> None:
         """Add the probabilities of counts (n_counts, n_targets, n_cases) to sums of the same shape.
 
         sigmas  as in `add_distribution`
         """
-        ...

@@ -263,7 +263,6 @@ class WholeHybrid(Protocol):
         The energy_change is NaN where the starting energy is not finite. The arrays of `trajectory` are left
         unchanged; `order` is that of `state.Advance`.
         """
-        ...
 
 
 def whole_hybrid_of(advance: Advance, target: Target) -> WholeHybrid | None:

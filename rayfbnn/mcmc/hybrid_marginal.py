@@ -22,7 +22,6 @@ class _MarginalizableTarget(Target, Protocol):
 
         Raises ConfigError if the model does not allow it.
         """
-        ...
 
 
 @dataclass(frozen=True)

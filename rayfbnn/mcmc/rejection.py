@@ -24,7 +24,6 @@ class Propose(Protocol):
 
     def __call__(self, streams: Streams) -> tuple[Array, Array, Array]:
         """Return positions, precisions, and the log acceptance probability (n_chains,) of each proposal."""
-        ...
 
 
 def rejection_draws(

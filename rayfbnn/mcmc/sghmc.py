@@ -387,7 +387,6 @@ class FrictionSteps(Protocol):
         batches  one batch for each step; an iteration continues where the one before it ended. None for all
                  cases
         """
-        ...
 
 
 def friction_steps_of(advance: Advance | None, target: Target, batch: int | None) -> FrictionSteps | None:

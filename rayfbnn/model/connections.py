@@ -129,18 +129,15 @@ class Configured(Protocol):
 
     def forward(self, weights: Array, v: Array) -> Array:
         """Return u = W(w) v."""
-        ...
 
     def weight_gradient(self, v: Array, du: Array) -> Array:
         """Return the sum of du_j v_i over cases and each weight's connections, (n_chains, n_weights)."""
-        ...
 
     def source_gradient(self, weights: Array, du: Array) -> Array:
         """Return the sum of w_k du_j over the connections of each unit, eqs. 44, 45.
 
         The result is (n_chains, n_units, n_cases).
         """
-        ...
 
 
 def configured(connections: Connections, n_units: int, n_destinations: int, xp: ModuleType) -> Configured:

@@ -162,7 +162,6 @@ class TaskExecutor(Protocol):
         self, function: Callable[[Reader, _Job], _Result], runs: Sequence[Draws], jobs: Sequence[_Job]
     ) -> Iterator[_Result]:
         """Yield the result of each job in order. `function` must be a function of a module."""
-        ...
 
 
 class TasksInProcess:

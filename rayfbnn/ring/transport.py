@@ -61,11 +61,9 @@ class Transport(Protocol):
 
     def send(self, message: Message) -> None:
         """Send a message to the owner of `message.part`."""
-        ...
 
     def receive(self, seconds: float) -> Message | None:
         """Return a message that has come home; None if none arrives within this many seconds."""
-        ...
 
 
 class LocalTransport:

@@ -37,14 +37,12 @@ class Executor(Protocol):
 
         This may be called again for more iterations, also once the run has become longer.
         """
-        ...
 
     def request_stop(self, within: float = math.inf) -> None:
         """Ask `run` to end once the current iterations are committed. A signal handler may call this.
 
         within  time limit in seconds: `run` then ends in any case, and workers that are still busy are killed
         """
-        ...
 
     def __enter__(self) -> Self: ...
 

@@ -29,15 +29,12 @@ class Kernel(Protocol):
 
     def advance(self, **arrays: Any) -> None:
         """Run the trajectories of all chains, and write their ends to the output arrays."""
-        ...
 
     def follow(self, **arrays: Any) -> None:
         """Take steps of dynamics with friction, and write their ends to the output arrays."""
-        ...
 
     def variational(self, **arrays: Any) -> None:
         """Take steps of Bayes by Backprop, changing the arrays of the state in place."""
-        ...
 
 
 def load(name: str) -> tuple[Any, str]:

@@ -19,7 +19,6 @@ class CudaFunction(Protocol):
         self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any], *, shared_mem: int = 0
     ) -> Any:
         """Launch the function on the current stream."""
-        ...
 
 
 Build = Callable[[str, str, int], CudaFunction]

@@ -37,11 +37,9 @@ class Sums(Protocol):
     @property
     def counts(self) -> Array | float:
         """The sum of the weights, (n_chains or 1, n_units), or a number if all are alike."""
-        ...
 
     def sum_of_squares(self) -> Array:
         """Return the sums of squares."""
-        ...
 
     def sum_of_t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
         """Return the sums of precisions drawn for single t values.
@@ -49,15 +47,12 @@ class Sums(Protocol):
         current  (n_chains, n_units), the precisions that the draws are conditional on
         alpha    degrees of freedom
         """
-        ...
 
     def sum_of_t_densities(self, x: Array, alpha: float) -> Array:
         """Return the sums of log densities of t values given log precisions x, up to a constant."""
-        ...
 
     def together(self) -> Sums:
         """Return the sums over the values of all units, as those of a single unit."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
