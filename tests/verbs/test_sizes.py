@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayfbnn.data.frames import check_parquet_size, unpacked_sizes
+from rayfbnn.data.parquet import check_parquet_size, unpacked_sizes
 from rayfbnn.errors import DataError
 
 # Seconds of processor time, which the command may not have after its imports; memory is looked at afterwards.
@@ -188,7 +189,43 @@ def shared(text: str, n: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([text]))
 
 
+def zigzag(number: int) -> bytes:
+    """A number in the compact protocol of Thrift."""
+    number, out = 2 * number, b""
+    while number > 127:
+        number, out = number >> 7, out + bytes([number & 127 | 128])
+    return out + bytes([number])
+
+
+def lying(path: Path, table: pa.Table, lie: tuple[bytes, bytes] | None = None, **options: Any) -> None:
+    """Write a file whose footer has 100 for each large size or count, or `lie[1]` instead of `lie[0]`."""
+    pq.write_table(table, path, write_statistics=False, **options)
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(place).to_dict() for place in range(group.num_columns)]
+    names = ("total_uncompressed_size", "num_values")
+    large = {column[name] for column in columns for name in names} | {group.total_byte_size}
+    lies = [
+        (old, b"\xc8\x81" + b"\x80" * (len(old) - 3) + b"\x00") for old in map(zigzag, large) if len(old) > 2
+    ]
+    raw = path.read_bytes()
+    start = len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
+    footer = raw[start:]
+    for old, new in lies if lie is None else [lie]:
+        assert old in footer
+        footer = footer.replace(old, new)
+    path.write_bytes(raw[:start] + footer)
+
+
 PARQUET: dict[str, Callable[[Path], None]] = {
+    "a footer that belies a long text": lambda path: lying(
+        path, pa.table({"x": ["a" * 80_000_000]}), compression="gzip", use_dictionary=False
+    ),
+    "a footer that belies a long list": lambda path: lying(
+        path, pa.table({"x": pa.array([np.zeros(30_000_000)])}), compression="zstd"
+    ),
+    "a footer that belies a dictionary": lambda path: lying(
+        path, pa.table({"x": shared("x" * 250_000, 20_000)}), (b"\x00\x06\x10", b"\x00\x06\x00")
+    ),
     "many empty lists": lambda path: pq.write_table(
         pa.table({"x": pa.ListArray.from_arrays(np.zeros(2_000_001, np.int32), pa.nulls(0))}), path
     ),
