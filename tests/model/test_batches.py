@@ -21,12 +21,6 @@ def test_activations_do_not_depend_on_the_batch(activation: str, dtype: str) -> 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("model", MODELS)
-def test_models_do_not_depend_on_the_batch(model: str, dtype: str) -> None:
-    assert_independent(problem(model, dtype=dtype, n_cases=50))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("units, outputs, n_cases", [(16, 2, 200), (100, 1, 101), (1, 1, 6), (64, 3, 3)])
 def test_shapes_do_not_depend_on_the_batch(units: int, outputs: int, n_cases: int, dtype: str) -> None:
     spec = problems.network(

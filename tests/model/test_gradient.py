@@ -8,80 +8,10 @@ import numpy as np
 import pytest
 
 from rayfbnn.model import network, posterior, prior
-from rayfbnn.model.architecture import ACTIVATIONS
 from rayfbnn.model.likelihood import real
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support import problems
 from tests.support.model.architectures import mismatch_of_blocks, mutated, worst_error
-from tests.support.problems import MODELS, PRIORS, problem, streams
-
-WITH_T, GAUSSIAN = PRIORS, {name: text.split(":")[0] for name, text in PRIORS.items()}
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("priors", ["gaussian", "t"])
-def test_gradient_is_the_central_difference(model: str, activation: str, priors: str) -> None:
-    spec = problems.network(
-        WITH_T if priors == "t" else GAUSSIAN,
-        outputs=3 if model == "class" else 2,
-        activations=(activation, activation),
-    )
-    target = problem(model, spec=spec)
-    assert worst_error(target, n_draws=50, name=f"{model} {activation} {priors}") < 1e-6
-
-
-@pytest.mark.parametrize("absent", PRIORS)
-def test_gradient_is_right_without_any_one_group(absent: str) -> None:
-    spec = problems.network({name: text for name, text in PRIORS.items() if name != absent})
-    assert worst_error(problem(spec=spec), n_draws=20, name=absent) < 1e-6
-
-
-ODD_NETWORKS = {
-    "no hidden layer": problems.network({"io": "1", "bo": "1"}, units=(), activations=()),
-    "offsets of inputs, no hidden layer": problems.network({"ti": "1", "io": "1"}, units=(), activations=()),
-    "one output": problems.network(outputs=1),
-    "one input, one hidden unit": problems.network(
-        {"ih0": "1", "ho0": "1"}, inputs=1, outputs=1, units=(1,), activations=("tanh",)
-    ),
-    "a hidden layer of biases alone": problems.network(
-        {"ti": "1", "bh0": "1", "ho0": "1", "io": "1"}, units=(4,), activations=("tanh",)
-    ),
-    "a hidden layer that leads nowhere": problems.network(
-        {"ih0": "1", "bh0": "1", "th0": "1", "io": "1"}, units=(4,), activations=("tanh",)
-    ),
-    "a hidden layer that nothing enters": problems.network(
-        {"th0": "1", "ho0": "1"}, units=(4,), activations=("tanh",)
-    ),
-    "three hidden layers, inputs to each": problems.network(
-        {"ti": "1", "ih0": "1", "h0h1": "1", "ih1": "1", "h1h2": "1", "ih2": "1", "ho2": "1", "bh1": "1"},
-        units=(4, 3, 2),
-        activations=("sigmoid", "softplus", "tanh"),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ODD_NETWORKS)
-def test_gradient_is_right_for_odd_networks(name: str) -> None:
-    assert worst_error(problem(spec=ODD_NETWORKS[name]), n_draws=20, name=name) < 1e-6
-
-
-def test_targets_of_its_own_for_every_chain_give_each_its_gradient() -> None:
-    target, n_chains = problem("t by target"), 4
-    state = target.initial_state(streams("own targets", n_chains), sigmas=None)
-    targets = target.sample_targets(state.position, state.precisions, streams("targets", n_chains))
-    _, gradient = target.with_targets(targets).potential_and_gradient(state.position, state.precisions)
-    for chain in range(n_chains):
-        one = slice(chain, chain + 1)
-        alone = target.with_targets(targets[one])
-        _, expected = alone.potential_and_gradient(state.position[one], state.precisions[one])
-        assert np.array_equal(gradient[one], expected)
-
-
-@pytest.mark.parametrize("n_partitions", [2, 3, 5, 7])  # of 7 cases
-@pytest.mark.parametrize("model", MODELS)
-def test_partial_gradients_average_to_the_full_one(model: str, n_partitions: int) -> None:
-    assert mismatch_of_blocks(problem(model), n_partitions=n_partitions) < 1e-12
+from tests.support.problems import problem, streams
 
 
 def test_a_block_is_the_cases_it_is_said_to_be() -> None:
@@ -176,15 +106,3 @@ BLOCK_MUTANTS = {
 def test_wrong_blocks_are_seen(name: str) -> None:
     target = problem("t", posterior=mutated(posterior, BLOCK_MUTANTS[name]))
     assert mismatch_of_blocks(target, n_partitions=3) > 1e-3
-
-
-def test_a_trajectory_that_blows_up_is_silent(recwarn: pytest.WarningsRecorder) -> None:
-    for model in MODELS:
-        target = problem(model, dtype="float32")
-        state = target.initial_state(streams("blow-up", 2), sigmas=0.5)
-        huge = np.full_like(state.position, 1e30)
-        for position in (huge, np.full_like(huge, np.inf), np.full_like(huge, np.nan)):
-            energy, gradient = target.potential_and_gradient(position, state.precisions)
-            assert not np.any(np.isfinite(energy)) or model in ("binary", "class")
-            assert gradient.shape == position.shape
-    assert len(recwarn) == 0

@@ -17,7 +17,7 @@ from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.likelihood.survival import Hazard
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import ks_p_value
-from tests.support.model.architectures import BATCHES, everything, mismatch_of_blocks, mutated, worst_error
+from tests.support.model.architectures import mutated, worst_error
 from tests.support.model.data_models import (
     MODELS,
     PIECES,
@@ -26,34 +26,10 @@ from tests.support.model.data_models import (
     problem,
     targets_of,
 )
-from tests.support.problems import covariates_of, log_density, streams
+from tests.support.problems import covariates_of, streams
 
 NO_NOISE = np.zeros((1, 0))
 SURVIVAL = [name for name in MODELS if "hazard" in name]
-
-
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("name", MODELS)
-def test_gradient_is_the_central_difference(name: str, missing: bool) -> None:
-    assert worst_error(problem(name, missing=missing), n_draws=50, name=f"data model {name}") < 1e-6
-
-
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("n_partitions", [2, 3, 7])
-@pytest.mark.parametrize("name", MODELS)
-def test_partial_gradients_average_to_the_full_one(name: str, n_partitions: int, missing: bool) -> None:
-    assert mismatch_of_blocks(problem(name, missing=missing), n_partitions=n_partitions) < 1e-12
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", MODELS)
-def test_draws_do_not_depend_on_the_batch(name: str, dtype: str) -> None:
-    target = problem(name, n_cases=20, dtype=dtype)
-    whole = everything(target, range(16))
-    for batch in BATCHES:
-        for what, values in everything(target, batch).items():
-            expected = whole[what][batch.start : batch.stop]
-            assert np.array_equal(values, expected, equal_nan=True), f"{what}, chains {batch}"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -86,31 +62,6 @@ def test_the_typical_square_of_an_output_is_the_mean_square_of_the_targets(size:
     of_chains = model.typical_output_square(np.stack([rows, 2 * rows]), None)
     assert of_chains == pytest.approx([3.5 * size**2, 14 * size**2])
     assert model.typical_output_square(0 * rows, None) == 1
-
-
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("name", MODELS)
-def test_own_targets_for_every_chain_give_each_its_gradient(name: str, missing: bool) -> None:
-    """A hazard of pieces then has cells that some chains do not reach."""
-    target, n_chains = problem(name), 4
-    state = target.initial_state(streams("own targets", n_chains), sigmas=None)
-    data = target.sample_targets(state.position, state.precisions, streams("targets", n_chains))
-    assert data.shape == (n_chains, 7, target.n_targets)
-    if missing:
-        data[2, 3, 0] = np.nan
-    conditioned = target.with_targets(data)
-    choices: list[dict[str, Any]] = [{}, {"partition": np.array([2, 0, 1, 1]), "n_partitions": 3}]
-    for options in choices:
-        energy, gradient = conditioned.potential_and_gradient(state.position, state.precisions, **options)
-        for chain in range(n_chains):
-            one = slice(chain, chain + 1)
-            alone = SampledPosterior.from_spec(
-                target.network, target.model, covariates_of(target), data[chain]
-            )
-            single = dict(options, partition=options["partition"][one]) if options else {}
-            expected = alone.potential_and_gradient(state.position[one], state.precisions[one], **single)
-            np.testing.assert_allclose(energy[one], expected[0], rtol=1e-12)
-            np.testing.assert_allclose(gradient[one], expected[1], rtol=1e-10, atol=1e-12)
 
 
 def log_likelihood_by_loops(
@@ -161,13 +112,6 @@ def test_log_likelihood_is_that_of_the_formulas(name: str, missing: bool) -> Non
     ]
     values = target.log_likelihood(state.position, state.precisions)
     np.testing.assert_allclose(values, expected, rtol=1e-10)
-    inputs = target.data_model.cell_inputs(covariates_of(target))
-    outputs = target.outputs(state.position, inputs)
-    if target.model.kind == "survival":
-        outputs = outputs.reshape(5, 7, target.data_model.n_cells)
-    by_case = log_density(target, outputs, data, state.precisions)
-    assert by_case.shape == (5, 7)
-    np.testing.assert_allclose(by_case.sum(axis=1), values, rtol=1e-10)
 
 
 def test_times_given_to_the_network_are_those_of_fbm() -> None:
@@ -291,18 +235,6 @@ def test_curvature_of_output_biases_is_the_typical_one(name: str) -> None:
         typical = np.append(1 / np.nanvar(data, axis=0), [0.5, 0.5]) * np.tile(n_observed, 2)
     n = target.network.outputs
     np.testing.assert_allclose(target.stepsizes(precisions)[:, -n:], (bias + typical) ** -0.5, rtol=1e-12)
-
-
-def test_a_blow_up_is_silent_and_infinite(recwarn: pytest.WarningsRecorder) -> None:
-    for name in MODELS:
-        target = problem(name, dtype="float32")
-        state = target.initial_state(streams("blow-up", 2), sigmas=0.5)
-        for value in (1e30, np.inf, np.nan):
-            energy, gradient = target.potential_and_gradient(
-                np.full_like(state.position, value), state.precisions
-            )
-            assert not np.any(energy < np.inf) and gradient.shape == state.position.shape
-    assert len(recwarn) == 0
 
 
 # Bugs in the file of a data model, and the model that must show each in its gradient.

@@ -15,7 +15,7 @@ from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import ks_p_value
-from tests.support.problems import MODELS, log_density, problem, streams
+from tests.support.problems import log_density, problem, streams
 
 
 def density(
@@ -66,21 +66,6 @@ def test_certain_outputs_give_exact_logarithms() -> None:
     for label, expected in ((0, 0), (1, -1000), (2, -3000)):
         got = log_density(classes, np.array([[[1000.0, 0.0, -2000.0]]]), np.array([[label]]), precisions)
         assert got[0, 0] == expected
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_log_density_of_the_cases_sums_to_the_log_likelihood(model: str) -> None:
-    target = problem(model)
-    state = target.initial_state(streams("cases", 5), sigmas=None)
-    targets = target.targets.T
-    if model == "class":
-        targets = targets.argmax(axis=1)[:, None].astype(float)
-    outputs = target.outputs(state.position, target.inputs[:-1].T)
-    by_case = log_density(target, outputs, targets, state.precisions)
-    assert by_case.shape == (5, 7)
-    assert np.allclose(
-        by_case.sum(axis=1), target.log_likelihood(state.position, state.precisions), rtol=1e-12
-    )
 
 
 @pytest.mark.parametrize("model", ["gaussian by target", "t by target"])

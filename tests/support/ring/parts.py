@@ -27,16 +27,32 @@ MODELS |= dict.fromkeys(data_models.MODELS, data_models.problem)
 
 def target_of(name: str, *, missing: bool = False, dtype: Any = "float64", n_cases: int = 11) -> Any:
     """A posterior given some cases, perhaps with some targets missing."""
+    if missing:
+        return informed(name, missing=True, dtype=dtype, n_cases=n_cases)[0]
+    return MODELS[name](name, n_cases=n_cases, dtype=dtype)
+
+
+def informed(
+    name: str,
+    *,
+    missing: bool = False,
+    dtype: Any = "float64",
+    n_cases: int = 11,
+    posterior: Any = SampledPosterior,
+) -> tuple[Any, Array]:
+    """A posterior given targets that its own model draws, some of them perhaps missing, and these targets."""
     target: SampledPosterior = MODELS[name](name, n_cases=n_cases, dtype=dtype)
-    if not missing:
-        return target
     position, precisions = position_of(target, 1)
     data: Any = target.sample_targets(position, precisions, problems.streams("targets", 1))[0].copy()
-    data[[3, 8]] = np.nan
-    data[1, -1] = np.nan
-    return SampledPosterior.from_spec(
-        target.network, target.model, covariates_of(target), data, dtype=target.dtype
-    )
+    if missing:
+        data[[3, n_cases - 3]] = np.nan
+        data[1, -1] = np.nan
+    return given(target, data, posterior=posterior), data
+
+
+def given(target: SampledPosterior, data: Array, *, posterior: Any = SampledPosterior) -> Any:
+    """The same posterior given other targets, (n_cases, n_targets)."""
+    return posterior.from_spec(target.network, target.model, covariates_of(target), data, dtype=target.dtype)
 
 
 def position_of(target: SampledPosterior, n_chains: int) -> tuple[Array, Array]:
