@@ -74,15 +74,52 @@ def test_a_file_may_be_cut_off_anywhere(tmp_path: Path) -> None:
 
 
 def test_the_command_exits_with_2(tmp_path: Path) -> None:
-    raw = file_of(pa.Table.from_pandas(TABLE), tmp_path / "t.parquet")
-    raw = raw[: start_of_footer(raw)] + raw[start_of_footer(raw) :].replace(b"\x01k", b"\x01q", 1)
-    (tmp_path / "t.parquet").write_bytes(raw)
+    TABLE.to_parquet(tmp_path / "t.parquet")
+    (tmp_path / "t.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:-9])
     (tmp_path / "c.toml").write_text(
         'data = {train = "t.parquet", targets = ["y"]}\nmodel = {kind = "real"}\n'
     )
     result = CliRunner().invoke(cli.app, ["show", str(tmp_path / "c.toml")])
     assert result.exit_code == 2 and len(result.stderr.splitlines()) == 1
-    assert "t.parquet: cannot be read: its footer has two names for one column" in result.stderr
+    assert (
+        "t.parquet: cannot be read: " in result.stderr and "write the file again, or as CSV" in result.stderr
+    )
+
+
+def footer(*fields: bytes) -> bytes:
+    content = b"".join(fields)
+    return b"PAR1" + content + len(content).to_bytes(4, "little") + b"PAR1"
+
+
+SCHEMA = b"\x15\x04\x19\x2c\x48\x01r\x15\x02\x00\x15\x0a\x25\x02\x18\x01x\x00"  # a root with a number, x
+CRAFTED: dict[str, bytes] = {
+    "empty": b"",
+    "nothing inside": footer(),
+    "a footer of another size": b"PAR1" + b"\xff" * 4 + b"PAR1",
+    "a million groups": footer(SCHEMA, b"\x16\x02\x19\xfc\xc0\x84\x3d", b"\x00" * 50),
+    "a million columns": footer(SCHEMA, b"\x16\x02\x19\x1c\x19\xfc\xc0\x84\x3d", b"\x00" * 50),
+    "two billion names": footer(b"\x15\x04\x19\xfc\xff\xff\xff\xff\x07", b"\x00" * 50),
+    "deep structures": footer(SCHEMA, b"\x16\x02\x19\x1c", b"\x1c" * 100_000),
+    "deep groups": footer(b"\x15\x04\x19\xfc\xd1\x86\x03", b"\x35\x02\x18\x01a\x15\x02\x00" * 50_001),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_crafted_footer_is_refused(tmp_path: Path, name: str) -> None:
+    assert attempt(tmp_path / "t.parquet", CRAFTED[name])
+
+
+def _sizes(raw: bytes, place: int) -> bytes:
+    """Change the size in the header of the first page, whose fields are a type and two sizes."""
+    assert raw[4:6] == b"\x15\x00" and raw[6] == 0x15
+    return raw[:7] + bytes([raw[7] ^ place]) + raw[8:]
+
+
+@pytest.mark.parametrize("mask", [0x02, 0x01, 0x40, 0x80])
+def test_a_page_may_lie_about_its_size(tmp_path: Path, mask: int) -> None:
+    table = pa.table({"x": np.zeros(N), "y": np.arange(float(N))})
+    raw = file_of(table, tmp_path / "t.parquet", compression="gzip", use_dictionary=False)
+    assert attempt(tmp_path / "t.parquet", _sizes(raw, mask))
 
 
 ODD: dict[str, Any] = {
@@ -135,11 +172,24 @@ def test_texts_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
 RANGE = {"kind": "range", "name": None, "start": 0, "stop": 10**15, "step": 1}
 METADATA: dict[str, Any] = {
     "no JSON": "{",
+    "a list": "[]",
+    "a number": "3",
+    "nothing": "{}",
     "deep": "[" * 100_000,
     "an index that is absent": {"index_columns": ["gone"], "columns": [], "column_indexes": []},
     "an index that is an input": {"index_columns": ["x"], "columns": [], "column_indexes": []},
     "a long range": {"index_columns": [RANGE], "columns": [], "column_indexes": []},
+    "a range of texts": {"index_columns": [{**RANGE, "stop": "a"}], "columns": [], "column_indexes": []},
     "columns of a wrong type": {"index_columns": [], "columns": [3], "column_indexes": [None]},
+    "a wrong type": {
+        "index_columns": [],
+        "columns": [
+            {"name": "x", "field_name": "x", "pandas_type": "a", "numpy_type": "b" * 50, "metadata": 3}
+        ],
+        "column_indexes": [
+            {"name": None, "field_name": None, "pandas_type": "z", "numpy_type": "no", "metadata": 1}
+        ],
+    },
 }
 
 
@@ -166,6 +216,9 @@ WRITERS: dict[str, Callable[[Path, pa.Table], None]] = {
     "an index of pages": lambda path, table: pq.write_table(table, path, write_page_index=True),
     "long statistics": lambda path, table: pq.write_table(
         table.set_column(1, "k", pa.array(["z" * 4000, "a" * 4000] * 4)), path
+    ),
+    "texts that share beginnings": lambda path, table: pq.write_table(
+        table, path, use_dictionary=False, column_encoding={"k": "DELTA_BYTE_ARRAY"}
     ),
     "names with points": lambda path, table: pq.write_table(table.rename_columns(["x.1", "k.l", "y"]), path),
 }
