@@ -231,6 +231,38 @@ class LadderEnds:
 
 
 @dataclass(frozen=True)
+class ExpectedPrecisions:
+    """The distributions q(tau) of all precisions, given the expected squares of the values they govern.
+
+    mean   (n_chains, n_precisions)  E tau; fixed precisions keep their values
+    shape, rate  (n_chains, n_precisions)  parameters of each Gamma distribution. NaN if q(tau) is not a
+                 Gamma distribution: for fixed precisions, for rectified Gaussian priors, and for common
+                 precisions above the precisions of units
+    bound  (n_chains,)  the change of a bound on log p(data) at the precisions E tau when the precisions
+           become variables: the sum of (E log tau - log E tau)/2 over the Gaussian values, minus the
+           divergences from q(tau) to the prior
+    """
+
+    mean: Array
+    shape: Array
+    rate: Array
+    bound: Array
+
+
+@dataclass(frozen=True)
+class Reestimated:
+    """Precisions after an update, and the term that integrating over them adds to the log evidence.
+
+    precisions  (n_chains, n_precisions)
+    log_width   (n_chains,): log prior density of the log precisions plus the log width of the peak, at the
+                precisions before the update
+    """
+
+    precisions: Array
+    log_width: Array
+
+
+@dataclass(frozen=True)
 class ProposalsInfo:
     """Information on an update that makes several Metropolis proposals.
 

@@ -11,12 +11,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 
 from rayfbnn.approximate.distributions import Distribution
-from rayfbnn.approximate.target_protocols import CurvedTarget, PropagatedTarget
+from rayfbnn.approximate.target_protocols import FitTarget
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
 from rayfbnn.state import Advance
@@ -92,25 +92,6 @@ LOG_EVIDENCE = "log_evidence"
 Dtype: TypeAlias = Literal["float32", "float64"]
 State: TypeAlias = Mapping[str, Array]
 """The state of a fit: arrays (n_starts, ...) by name."""
-
-
-class FitTarget(CurvedTarget, PropagatedTarget, Protocol):
-    """The posterior that an approximation is fitted to, with the reasons why it may lack something.
-
-    A reason is a sentence that says what to do; None means that nothing is missing.
-    """
-
-    @property
-    def why_not_expected(self) -> str | None:
-        """The reason why precisions have no distributions given expected squares."""
-
-    @property
-    def why_not_curved(self) -> str | None:
-        """The reason why the curvature is not known."""
-
-    @property
-    def why_not_propagated(self) -> str | None:
-        """The reason why moments cannot be propagated through the network."""
 
 
 @dataclass(frozen=True)

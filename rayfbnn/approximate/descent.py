@@ -17,7 +17,6 @@ from rayfbnn.approximate.approximation import (
     STARTS,
     Approximation,
     Fit,
-    FitTarget,
     Limits,
     State,
     StepInfo,
@@ -25,7 +24,7 @@ from rayfbnn.approximate.approximation import (
     key,
 )
 from rayfbnn.approximate.distributions import Points
-from rayfbnn.approximate.target_protocols import ApproximatedTarget
+from rayfbnn.approximate.target_protocols import FitTarget
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.state import Advance, Target
 from rayfbnn.streams import Purpose, Streams
@@ -123,7 +122,7 @@ class DescentFit(Fit):
     gradients                    (n_starts,), the number of gradients that were computed so far
     """
 
-    target: ApproximatedTarget
+    target: FitTarget
     settings: Descent
 
     def initial(self, streams: Streams) -> State:

@@ -14,7 +14,6 @@ from rayfbnn.approximate.approximation import (
     STARTS,
     Dtype,
     Fit,
-    FitTarget,
     State,
     StepInfo,
     Timing,
@@ -23,7 +22,7 @@ from rayfbnn.approximate.approximation import (
     member_weights,
 )
 from rayfbnn.approximate.distributions import draw_by_precision, log_density_by_precision
-from rayfbnn.approximate.target_protocols import CurvedTarget
+from rayfbnn.approximate.target_protocols import FitTarget
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.memory import check_memory
 from rayfbnn.state import Advance
@@ -142,7 +141,7 @@ class LaplaceFit(Fit):
     gradients, curvatures  (n_starts,) number of each, of all cases, that were computed so far
     """
 
-    target: CurvedTarget
+    target: FitTarget
     settings: Laplace
     results: ClassVar[tuple[str, ...]] = (LOG_EVIDENCE, _LEAST_EIGENVALUE)
 
@@ -195,14 +194,10 @@ class LaplaceFit(Fit):
 
     def result(self, state: State, streams: Streams) -> dict[str, Array]:
         """Return the log evidence of every start, and the least eigenvalue of its exact Hessian."""
-        modes = self.modes(state)
+        modes = self.distribution(state)
         return {LOG_EVIDENCE: modes.log_evidence, _LEAST_EIGENVALUE: modes.least_eigenvalue}
 
     def distribution(self, state: State) -> Modes:
-        """Return the Gaussian approximations at the modes."""
-        return self.modes(state)
-
-    def modes(self, state: State) -> Modes:
         """Return the Gaussian approximations, and the log evidence.
 
         log p(D | tau) = -E + (1/2) sum log T - (1/2) log|A|, where E is the potential with the likelihood's

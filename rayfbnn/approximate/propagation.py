@@ -13,7 +13,6 @@ from rayfbnn.approximate.approximation import (
     LOG_EVIDENCE,
     OBJECTIVE,
     Fit,
-    FitTarget,
     Limits,
     State,
     StepInfo,
@@ -22,7 +21,7 @@ from rayfbnn.approximate.approximation import (
     key,
 )
 from rayfbnn.approximate.distributions import Factorised
-from rayfbnn.approximate.target_protocols import PropagatedTarget
+from rayfbnn.approximate.target_protocols import FitTarget
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.memory import check_memory
 from rayfbnn.state import Advance
@@ -99,21 +98,6 @@ class Propagation(WithMembers):
 
 
 @dataclass(frozen=True)
-class SweepInfo(StepInfo):
-    """Information on one sweep, (n_starts,) each.
-
-    objective     sum of the log normalisers of all cases when they were visited
-    change        largest change of a mean
-    skipped       number of cases that were skipped, because their cavity is no Gaussian
-    is_symmetric  True if all hidden units are still alike, which no further sweep changes
-    """
-
-    change: Array
-    skipped: Array
-    is_symmetric: Array
-
-
-@dataclass(frozen=True)
 class PropagationFit(Fit):
     """The fit by expectation propagation; the chain axis is that of starts.
 
@@ -127,7 +111,7 @@ class PropagationFit(Fit):
     change                      (n_starts,), the largest change of a mean in the last sweep
     """
 
-    target: PropagatedTarget
+    target: FitTarget
     settings: Propagation
 
     def initial(self, streams: Streams) -> State:
@@ -151,13 +135,16 @@ class PropagationFit(Fit):
             "change": xp.full(len(prior), xp.inf),
         }
 
-    def step(self, state: State, streams: Streams) -> tuple[State, SweepInfo]:
+    def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
         """Take sweep streams.iteration, counted from 1, over all cases in a random order of each start.
 
         Dividing by a case's site leaves the cavity. The factor of the case changes its moments m and v, and
         the new site is the Gaussian with the new moments divided by the cavity: Olobatuyi, eqs. 3, 54-58.
 
             m' = m + v d/dm log Z ,  v' = v - v^2 ((d/dm log Z)^2 - 2 d/dv log Z)
+
+        The objective is the sum of log Z of all cases when they were visited. A case whose cavity is no
+        Gaussian is skipped.
         """
         xp = array_namespace(state["precision"])
         is_first = streams.iteration == 1
@@ -169,14 +156,13 @@ class PropagationFit(Fit):
             push = self.settings.spread * normal * xp.sqrt(q["precision"])
             q["shift"] += push
         order = streams.permutation(self.target.n_cases, Purpose.CASE_ORDER)
-        objective, skipped = xp.zeros(len(before)), xp.zeros(len(before))
+        objective = xp.zeros(len(before))
         damping = 1.0 if is_first else self.settings.damping
         visit = self._visit if self.settings.mode == "sites" else self._filter
         with np.errstate(all="ignore"):
             for number in range(self.target.n_cases):
                 log_z, is_skipped = visit(q, order[:, number], state["precisions"], damping)
                 objective += xp.where(is_skipped, 0.0, log_z)
-                skipped += is_skipped
         if self.settings.mode == "sites":
             q["shift"] -= push
         changed = {**state, **q}
@@ -184,8 +170,7 @@ class PropagationFit(Fit):
             changed |= self._updated_precisions(changed)
         mean = changed["shift"] / changed["precision"]
         changed["change"] = xp.abs(mean - before).max(axis=1)
-        is_symmetric = self.target.units_are_alike(mean)
-        return changed, SweepInfo(objective, changed["change"], skipped, is_symmetric)
+        return changed, StepInfo(objective)
 
     def is_complete(self, state: State) -> bool:
         """Return True if no mean of any start moved by more than the tolerance in the last sweep."""
@@ -213,10 +198,8 @@ class PropagationFit(Fit):
         whole = _log_integral(precision, shift)
         total = whole - _log_integral(state["prior"], xp.zeros_like(shift))
         for case in range(self.target.n_cases):
-            left, shift_left = (
-                precision - state["site_precision"][:, case],
-                shift - state["site_shift"][:, case],
-            )
+            left = precision - state["site_precision"][:, case]
+            shift_left = shift - state["site_shift"][:, case]
             cases = xp.full(len(left), case)
             log_z, _, _ = self.target.case_update(shift_left / left, 1 / left, state["precisions"], cases)
             total = total + log_z + _log_integral(left, shift_left) - whole

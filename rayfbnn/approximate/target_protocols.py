@@ -1,36 +1,19 @@
-"""Protocols of the posteriors that approximations are fitted to, one for each group of methods."""
+"""The protocol of the posteriors that approximations are fitted to."""
 
 from __future__ import annotations
 
 from typing import Literal, Protocol
 
 from rayfbnn.arrays import Array
-from rayfbnn.state import MinibatchTarget
+from rayfbnn.state import ExpectedPrecisions, MinibatchTarget, Reestimated
 from rayfbnn.streams import Streams
 
 
-class PrecisionDistributions(Protocol):
-    """Distributions of precisions given the squares of parameters; see model/approximated_precisions.py."""
+class FitTarget(MinibatchTarget, Protocol):
+    """The posterior that an approximation is fitted to, with the reasons why it may lack something.
 
-    @property
-    def mean(self) -> Array:
-        """E tau, (n_chains, n_precisions)."""
-
-    @property
-    def shape(self) -> Array:
-        """Shape of each Gamma distribution, (n_chains, n_precisions), NaN where a precision has none."""
-
-    @property
-    def rate(self) -> Array:
-        """Rate of each Gamma distribution, (n_chains, n_precisions), NaN where a precision has none."""
-
-    @property
-    def bound(self) -> Array:
-        """The change of a bound on the log evidence at the precisions E tau, (n_chains,)."""
-
-
-class ApproximatedTarget(MinibatchTarget, Protocol):
-    """A posterior that approximations can be fitted to."""
+    A reason is a sentence that says what to do; None means that nothing is missing.
+    """
 
     @property
     def dtype(self) -> Literal["float32", "float64"]:
@@ -45,33 +28,25 @@ class ApproximatedTarget(MinibatchTarget, Protocol):
     def residual_squares(self, position: Array) -> Array | None:
         """Return sums of squared residuals, (n_chains, n_targets); None without noise precisions."""
 
+    @property
+    def why_not_expected(self) -> str | None:
+        """The reason why precisions have no distributions given expected squares."""
+
     def expected_precisions(
         self, precisions: Array, squares: Array, residual_squares: Array | None
-    ) -> PrecisionDistributions:
+    ) -> ExpectedPrecisions:
         """Return the best distributions of the precisions given expected squares.
 
         squares           (n_chains, n_parameters) of the parameters
         residual_squares  (n_chains, n_targets) of the sums of squared residuals
         """
 
-
-class ReestimatedPrecisions(Protocol):
-    """Precisions after a step towards the largest evidence (`evidence_precisions.py`)."""
-
-    @property
-    def precisions(self) -> Array:
-        """The new precisions, (n_chains, n_precisions)."""
-
-    @property
-    def log_width(self) -> Array:
-        """The contribution of the integral over the log precisions to the log evidence, (n_chains,)."""
-
-
-class CurvedTarget(ApproximatedTarget, Protocol):
-    """A posterior with a known curvature, for Gaussian approximations."""
-
     def prior_precisions(self, precisions: Array) -> Array:
-        """Return the curvature of the prior, the precision of each parameter, (n_chains, n_parameters)."""
+        """Return each parameter's precision, the curvature of the prior, (n_chains, n_parameters)."""
+
+    @property
+    def why_not_curved(self) -> str | None:
+        """The reason why the curvature is not known."""
 
     def gauss_newton(self, position: Array, precisions: Array) -> Array:
         """Return the parts whose sum is the curvature of the likelihood, (n_chains, n_parts, P, P)."""
@@ -81,7 +56,7 @@ class CurvedTarget(ApproximatedTarget, Protocol):
 
     def reestimated(
         self, position: Array, precisions: Array, traces: Array, determined: Array, *, is_integrated: bool
-    ) -> ReestimatedPrecisions:
+    ) -> Reestimated:
         """Return the precisions after one step towards the largest evidence.
 
         traces         (n_chains, n_parameters): the diagonal of the inverse of the curvature A
@@ -89,12 +64,9 @@ class CurvedTarget(ApproximatedTarget, Protocol):
         is_integrated  whether all parameters count as determined, as they do if precisions are integrated out
         """
 
-
-class PropagatedTarget(ApproximatedTarget, Protocol):
-    """A posterior with case updates of the moments of independent Gaussian parameters."""
-
-    def prior_precisions(self, precisions: Array) -> Array:
-        """Return the precision of each parameter, (n_chains, n_parameters)."""
+    @property
+    def why_not_propagated(self) -> str | None:
+        """The reason why moments cannot be propagated through the network."""
 
     def case_update(
         self, mean: Array, variance: Array, precisions: Array, cases: Array
@@ -106,6 +78,3 @@ class PropagatedTarget(ApproximatedTarget, Protocol):
 
     def expected_residual_squares(self, mean: Array, variance: Array) -> Array | None:
         """Return expected sums of squared residuals, (n_chains, n_targets); None without noise."""
-
-    def units_are_alike(self, mean: Array) -> Array:
-        """Return whether all hidden units have the same means, (n_chains,)."""

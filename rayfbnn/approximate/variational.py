@@ -13,7 +13,6 @@ from rayfbnn.approximate.approximation import (
     POSITIVE,
     SHARE,
     Fit,
-    FitTarget,
     Limits,
     State,
     StepInfo,
@@ -23,7 +22,7 @@ from rayfbnn.approximate.approximation import (
 )
 from rayfbnn.approximate.descent import adam, cosine_rate
 from rayfbnn.approximate.distributions import Factorised, pruned
-from rayfbnn.approximate.target_protocols import ApproximatedTarget
+from rayfbnn.approximate.target_protocols import FitTarget
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.state import Advance, CaseBatches, Target
 from rayfbnn.streams import Purpose, Streams
@@ -152,7 +151,7 @@ class VariationalFit(Fit):
     residuals                (n_starts, n_targets), the expected squared residuals
     """
 
-    target: ApproximatedTarget
+    target: FitTarget
     settings: Variational
     compiled: CompiledSteps | None = None
     # The batches of the starts that took the last step, by their streams. Each pass has one permutation.

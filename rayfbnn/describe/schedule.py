@@ -251,7 +251,7 @@ def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     integrators = [one.integrator for one in operations if isinstance(one, TrajectoryOperation)]
     for integrator in dict.fromkeys(integrators):
         if integrator != "leapfrog":
-            yield f"  {integrator} steps: {choose.ARRAY_CODE[spec.device].name}"
+            yield f"  {integrator} steps: {choose.ARRAY_CODE[spec.device]}"
 
 
 def _dataset(spec: RunSpec, store: Store | None) -> Dataset | None:
@@ -270,7 +270,7 @@ def device_kernels(
     max_shared_bytes  shared memory of a thread block on the GPU
     """
     posterior = build_posterior(spec, dataset, device="cpu")
-    choice = partial(choose.advance_on, "gpu", recorded=recorded, max_shared_bytes=max_shared_bytes)
+    choice = partial(choose.advance_for, device="gpu", recorded=recorded, max_shared_bytes=max_shared_bytes)
     streams = Streams(spec.seed, np.zeros(1, dtype=np.uint64))
     state = posterior.initial_state(streams, sigmas=1.0)
     targets = {over: posterior.marginal(over).given(state, streams) for over in overs}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from socket import gethostname
 
 import numpy as np
@@ -26,42 +25,15 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Target
 from rayfbnn.streams import Streams
 
-
-@dataclass(frozen=True)
-class ArrayCode:
-    """The backend that runs targets that no kernel covers.
-
-    why_forced  the reason that follows the name in brackets if RAYFBNN_KERNELS selects array code
-    """
-
-    name: str
-    why_forced: str
-    keyword: str = "plain"
-
-    def check(self, target: Target) -> NotCovered | None:
-        """Return None, because array code runs every target."""
-        return None
-
-    def compile(self, target: Target) -> Compiled:
-        """Return the plain leapfrog."""
-        return Compiled(leapfrog.advance, self.name)
-
-    def name_with(self, reason: NotCovered) -> str:
-        """Return the name that a store records when no kernel could be used."""
-        return f"{self.name} ({reason.reason})"
-
-
 VARIABLE = "RAYFBNN_KERNELS"
 """The environment variable that selects a backend by its keyword; any other value is an error.
 
 "plain" selects array code, "launches" selects CUDA without graphs, and the name of an instruction set (such
 as AVX2) selects the code compiled for it.
 """
-ARRAY_CODE = {
-    "cpu": ArrayCode("plain NumPy", why_forced=f"{VARIABLE} is plain"),
-    "gpu": ArrayCode("plain CuPy", why_forced="array code is forced"),
-}
-"""The array code of each device, which runs every target that no kernel covers."""
+ARRAY_CODE = {"cpu": "plain NumPy", "gpu": "plain CuPy"}
+"""The name of array code on each device, which runs every target that no kernel covers."""
+_WHY_FORCED = {"cpu": f"{VARIABLE} is plain", "gpu": "array code is forced"}
 
 
 def backends(device: str, *, max_shared_bytes: int | None = None) -> tuple[Backend, ...]:
@@ -73,7 +45,13 @@ def backends(device: str, *, max_shared_bytes: int | None = None) -> tuple[Backe
     return cpu.backends() if device == "cpu" else cuda.backends(max_shared_bytes)
 
 
-def advance_for(target: Target, *, recorded: str | None = None) -> tuple[Advance, str]:
+def advance_for(
+    target: Target,
+    *,
+    recorded: str | None = None,
+    device: str | None = None,
+    max_shared_bytes: int | None = None,
+) -> tuple[Advance, str]:
     """Return the code that runs a target's trajectories, and its name for people and stores.
 
     On a CPU this is compiled code if any is available: it was at least as fast as array code on every shape
@@ -81,40 +59,34 @@ def advance_for(target: Target, *, recorded: str | None = None) -> tuple[Advance
 
     target    a posterior, or one of its marginals; the kernel of a marginal has a different name
     recorded  the name of the kernel that a run started with; it is kept if this machine has it
-    """
-    compiled = compiled_for(target, recorded=recorded)
-    return compiled.advance, compiled.name
-
-
-def compiled_for(target: Target, *, recorded: str | None = None) -> Compiled:
-    """Return the code that `advance_for` chooses, together with its code for single kicks."""
-    is_on_host = array_namespace(posterior_behind(target).inputs) is np
-    return _compiled_on("cpu" if is_on_host else "gpu", target, recorded, None)
-
-
-def advance_on(
-    device: str, target: Target, *, recorded: str | None = None, max_shared_bytes: int | None = None
-) -> tuple[Advance, str]:
-    """Choose as `advance_for` does, for a device that does not need to hold the target's arrays.
-
+    device    "cpu" or "gpu", which does not need to hold the target's arrays; None for the one that does
     max_shared_bytes  as for `backends`
     """
-    compiled = _compiled_on(device, target, recorded, max_shared_bytes)
+    compiled = compiled_for(target, recorded=recorded, device=device, max_shared_bytes=max_shared_bytes)
     return compiled.advance, compiled.name
 
 
-def _compiled_on(device: str, target: Target, recorded: str | None, max_shared_bytes: int | None) -> Compiled:
+def compiled_for(
+    target: Target,
+    *,
+    recorded: str | None = None,
+    device: str | None = None,
+    max_shared_bytes: int | None = None,
+) -> Compiled:
+    """Return the code that `advance_for` chooses, together with its code for single kicks."""
+    if device is None:
+        device = "cpu" if array_namespace(posterior_behind(target).inputs) is np else "gpu"
     if recorded is not None and _is_array_code(recorded):
         return Compiled(leapfrog.advance, recorded)
     candidates = _candidates(backends(device, max_shared_bytes=max_shared_bytes), recorded)
-    refusal = NotCovered(ARRAY_CODE[device].why_forced)
+    refusal = NotCovered(_WHY_FORCED[device])
     for number, backend in enumerate(candidates):
         # A run uses one backend for all its targets, so a marginal needs one that covers its posterior.
         compiled = backend.check(posterior_behind(target)) or backend.compile(target)
         if not isinstance(compiled, NotCovered):
             return compiled
         refusal = compiled if number == 0 else refusal
-    return Compiled(leapfrog.advance, ARRAY_CODE[device].name_with(refusal))
+    return Compiled(leapfrog.advance, _array_code(device, refusal))
 
 
 def reducer_for(posterior: Posterior, inputs: Array, *, device: str = "cpu") -> Reducer | None:
@@ -125,12 +97,9 @@ def reducer_for(posterior: Posterior, inputs: Array, *, device: str = "cpu") -> 
     if device == "gpu":
         if _keyword() == "plain":
             return None
-        on_device = cuda_reducing.reducer(posterior, inputs)
-        return None if isinstance(on_device, NotCovered) else on_device
-    for backend in _candidates(cpu.backends(), None):
-        found = cpu_reducing.reducer(posterior, inputs, backend.keyword)
-        return None if isinstance(found, NotCovered) else found
-    return None
+        return cuda_reducing.reducer(posterior, inputs)
+    best = next(iter(_candidates(cpu.backends(), None)), None)
+    return None if best is None else cpu_reducing.reducer(posterior, inputs, best.keyword)
 
 
 def streams_class(device: str) -> type[Streams]:
@@ -147,13 +116,13 @@ def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: 
     if data_model_from_spec(model).compiled_name is not None:
         nothing = np.zeros((1, network.inputs)), np.zeros((1, n_targets))
         target = Posterior.from_spec(network, model, *nothing)
-    refusal = NotCovered(ARRAY_CODE[device].why_forced)
+    refusal = NotCovered(_WHY_FORCED[device])
     for number, backend in enumerate(_candidates(backends(device), recorded=None)):
         answer = NotCovered(f"{model.kind} targets") if target is None else backend.check(target)
         if answer is None:
             return backend.name
         refusal = answer if number == 0 else refusal
-    return ARRAY_CODE[device].name_with(refusal)
+    return _array_code(device, refusal)
 
 
 def is_available(name: str) -> bool:
@@ -164,9 +133,14 @@ def is_available(name: str) -> bool:
     return _keyword() != "plain" and any(backend.name == name for backend in every_backend)
 
 
+def _array_code(device: str, refusal: NotCovered) -> str:
+    """Return the name that a store records when no kernel could be used."""
+    return f"{ARRAY_CODE[device]} ({refusal.reason})"
+
+
 def _is_array_code(name: str) -> bool:
     """Return True if a recorded name denotes array code, with or without a reason after the name."""
-    return any(name.startswith(array_code.name) for array_code in ARRAY_CODE.values())
+    return name.startswith(tuple(ARRAY_CODE.values()))
 
 
 def _candidates(offered: tuple[Backend, ...], recorded: str | None) -> tuple[Backend, ...]:
@@ -182,8 +156,8 @@ def _candidates(offered: tuple[Backend, ...], recorded: str | None) -> tuple[Bac
 def _keyword() -> str:
     """Return the keyword set in the environment, or ""; raise ConfigError if no backend here has it."""
     keyword = os.environ.get(VARIABLE, "")
-    every_backend = (*ARRAY_CODE.values(), *backends("gpu"), *backends("cpu"))
-    keywords = list(dict.fromkeys(backend.keyword for backend in every_backend if backend.keyword))
+    every_backend = (*backends("gpu"), *backends("cpu"))
+    keywords = ["plain", *dict.fromkeys(backend.keyword for backend in every_backend if backend.keyword)]
     if keyword and keyword not in keywords:  # a worker may have another machine's environment
         raise ConfigError(f"{VARIABLE}: must be {' or '.join(keywords)} on {gethostname()}, got {keyword}")
     return keyword

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
@@ -49,29 +49,19 @@ class TargetCache(Generic[T]):
             WeakKeyDictionary()
         )
 
-    def get(self, target: KernelTarget, variant: Hashable) -> T | None:
-        """Return the value for a target and a variant, such as a number of blocks, or None."""
+    def of(self, target: KernelTarget, variant: Hashable, make: Callable[[], T]) -> T:
+        """Return the value for a target and a variant, such as a number of blocks; make it if it is new."""
         if isinstance(target, Posterior):
-            entry = self._of_posteriors.get((variant, *map(id, _parts(target))))
-            return None if entry is None else entry[1]
-        return self._of_marginals.get(_marginal(target), {}).get(variant)
-
-    def keep(self, target: KernelTarget, variant: Hashable, value: T) -> T:
-        """Keep the value for later calls of `get`, and return it."""
-        if isinstance(target, Posterior):
-            parts = _parts(target)
-            self._of_posteriors[(variant, *map(id, parts))] = parts, value
-        else:
-            self._of_marginals.setdefault(_marginal(target), {})[variant] = value
-        return value
-
-
-def _parts(posterior: Posterior) -> tuple[Any, ...]:
-    return posterior.inputs, posterior.wiring, posterior.model, posterior.parameter_layout
-
-
-def _marginal(target: WithoutPrecisions | WithoutOutputs) -> OutputMarginal | WithoutPrecisions:
-    return target.marginal if isinstance(target, WithoutOutputs) else target
+            parts = target.inputs, target.wiring, target.model, target.parameter_layout
+            key = (variant, *map(id, parts))
+            if key not in self._of_posteriors:
+                self._of_posteriors[key] = parts, make()
+            return self._of_posteriors[key][1]
+        marginal = target.marginal if isinstance(target, WithoutOutputs) else target
+        values = self._of_marginals.setdefault(marginal, {})
+        if variant not in values:
+            values[variant] = make()
+        return values[variant]
 
 
 @dataclass(frozen=True)
@@ -112,9 +102,14 @@ class MarginalNumbers:
         return prior_energy - terms + self.constant
 
 
-def numbers_of_posterior(posterior: Posterior, precisions: Array) -> ChainNumbers:
-    """Return each chain's numbers given its precisions (n_chains, n_precisions)."""
-    xp = array_namespace(precisions)
+def numbers_of_posterior(target: Target, precisions: Array) -> ChainNumbers:
+    """Return each chain's numbers given its precisions (n_chains, n_precisions).
+
+    Common precisions that are integrated out count as 1.
+    """
+    xp, posterior = array_namespace(precisions), posterior_behind(target)
+    if isinstance(target, WithoutPrecisions):
+        precisions = with_columns(precisions, target.groups, value=1.0)
     with np.errstate(all="ignore"):
         governing = posterior.governing(precisions)
         power = posterior.inverse_temperature

@@ -29,7 +29,7 @@ _SPREAD = 0.5  # the largest standard deviation of a parameter at a start
 
 @dataclass(frozen=True, eq=False)
 class ApproximatedPosterior(SampledPosterior):
-    """A posterior that approximations can be fitted to, as an `ApproximatedTarget`."""
+    """A posterior that approximations can be fitted to, as an `FitTarget`."""
 
     def start(self, streams: Streams) -> tuple[Array, Array]:
         """Draw the start of a fit: parameters (n_chains, n_parameters), and precisions at their prior means.
@@ -155,22 +155,6 @@ class ApproximatedPosterior(SampledPosterior):
             squares = (self.targets[:, case] - passed.mean) ** 2 + passed.variance
             total += squares if self.observed is None else squares * self.observed[:, case]
         return total
-
-    def units_are_alike(self, mean: Array) -> Array:
-        """Return whether all units of every hidden layer have the same means, (n_chains,).
-
-        They then stay equal. The result is False if no layer has two units.
-        """
-        xp, wiring = array_namespace(mean), self.wiring
-        of_layers = []
-        for layer in range(1, len(wiring.units) - 1):
-            if wiring.units[layer] < 2:
-                continue
-            into = [link.matrix(mean).swapaxes(1, 2) for link in wiring.incoming[layer]]
-            out = [_of_units(link, mean) for link in wiring.outgoing[layer]]
-            rows = xp.concatenate([*into, *out], axis=2)  # (n_chains, n_units, ...)
-            of_layers.append((xp.abs(rows - rows[:, :1]) < 1e-9).all(axis=(1, 2)))
-        return xp.stack(of_layers).all(axis=0) if of_layers else xp.zeros(len(mean), dtype=bool)
 
 
 _ROUNDS = 60  # fixed-point iterations for zeta; each at least halves the error

@@ -15,25 +15,13 @@ from rayfbnn.model.layout import PrecisionGroup
 from rayfbnn.model.network import Buffers, forward
 from rayfbnn.model.prior import log_gamma_density
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.state import ExpectedPrecisions, Reestimated
 
 # Memory for the values of units at all cases. With 60,000 cases, a much larger limit took half as long again.
 _BYTES_AT_ONCE = 64e6
 
 _TOLERANCE = 1e-10
 _MOST_ROUNDS = 200  # rounds of updates, alternating between the two levels of a group
-
-
-@dataclass(frozen=True)
-class Reestimated:
-    """Precisions after an update, and the term that integrating over them adds to the log evidence.
-
-    precisions  (n_chains, n_precisions)
-    log_width   (n_chains,): log prior density of the log precisions plus the log width of the peak, at the
-                precisions before the update
-    """
-
-    precisions: Array
-    log_width: Array
 
 
 def reestimated(
@@ -160,25 +148,6 @@ def _log_of_both_levels(group: PrecisionGroup, tau: Array) -> Array:
     of_common = alpha_0 / 2 * math.log(rate) - math.lgamma(alpha_0 / 2) + common.log_normaliser
     of_units = alpha / 2 * math.log(alpha / 2) - math.lgamma(alpha / 2)
     return of_common + (of_units + alpha / 2 * xp.log(tau)).sum(axis=1)
-
-
-@dataclass(frozen=True)
-class ExpectedPrecisions:
-    """The distributions q(tau) of all precisions, given the expected squares of the values they govern.
-
-    mean   (n_chains, n_precisions)  E tau; fixed precisions keep their values
-    shape, rate  (n_chains, n_precisions)  parameters of each Gamma distribution. NaN if q(tau) is not a
-                 Gamma distribution: for fixed precisions, for rectified Gaussian priors, and for common
-                 precisions above the precisions of units
-    bound  (n_chains,)  the change of a bound on log p(data) at the precisions E tau when the precisions
-           become variables: the sum of (E log tau - log E tau)/2 over the Gaussian values, minus the
-           divergences from q(tau) to the prior
-    """
-
-    mean: Array
-    shape: Array
-    rate: Array
-    bound: Array
 
 
 def expected_precisions(

@@ -121,7 +121,7 @@ def rows_of_operations(
 
 def kernels_of(posterior: SampledPosterior, trajectory: TrajectoryKind = HYBRID) -> list[tuple[str, Advance]]:
     """Return (name, Advance) of the array code, and of the kernel for these trajectories if it differs."""
-    plain = choose.ARRAY_CODE["gpu" if array_namespace(posterior.inputs) is not np else "cpu"].name
+    plain = choose.ARRAY_CODE["gpu" if array_namespace(posterior.inputs) is not np else "cpu"]
     if trajectory.integrator != "leapfrog":
         return [(plain, integrator_of(trajectory.integrator, leapfrog.advance))]
     chosen, name = choose.advance_for(posterior)

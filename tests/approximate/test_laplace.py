@@ -34,7 +34,7 @@ def fit(target: Any, *, n_starts: int = 2, source: Any = module, **settings: Any
 def test_a_linear_regression_has_its_exact_posterior_and_evidence() -> None:
     problem = linear()
     method, state = fit(problem.target, precisions="fixed")
-    modes = method.modes(state)
+    modes = method.distribution(state)
     np.testing.assert_allclose(modes.mode, np.tile(problem.mean, (2, 1)), rtol=1e-7)
     np.testing.assert_allclose(modes.factor[0] @ modes.factor[0].T, problem.a, rtol=1e-9)
     np.testing.assert_allclose(modes.log_evidence, problem.log_evidence, atol=1e-8)
@@ -113,7 +113,7 @@ def test_the_peak_over_log_precisions_has_the_width_of_the_exact_evidence() -> N
             + float(log_gamma_density(np.array(beta), 400.0, omega) + np.log(beta))
         )
     exact = np.log(np.trapezoid(np.exp(values), grid))
-    assert method.modes(state).log_evidence[0] == pytest.approx(exact, abs=0.01)
+    assert method.distribution(state).log_evidence[0] == pytest.approx(exact, abs=0.01)
 
 
 def test_vague_precisions_reach_the_maximum_of_the_evidence_from_every_start() -> None:
@@ -137,7 +137,7 @@ def test_a_logistic_weight_has_its_known_approximation(
     precision: float, mean: float, sd: float, log_z: float
 ) -> None:
     method, state = fit(one_weight(precision), precisions="fixed")
-    modes = method.modes(state)
+    modes = method.distribution(state)
     assert modes.mode[0, 0] == pytest.approx(mean, abs=1e-6)
     assert 1 / modes.factor[0, 0, 0] == pytest.approx(sd, abs=1e-6)
     assert modes.log_evidence[0] == pytest.approx(log_z, abs=1e-6)

@@ -113,7 +113,7 @@ def test_graphs_are_of_devices_and_not_where_a_run_was_begun_without_them(
     target = problem(spec=spec)
 
     def chosen(recorded: str | None = None) -> tuple[str, bool]:
-        advance, name = choose.advance_on("gpu", target, recorded=recorded, max_shared_bytes=0)
+        advance, name = choose.advance_for(target, device="gpu", recorded=recorded, max_shared_bytes=0)
         assert isinstance(advance, CudaAdvance)
         return name, advance.recordings is not None
 
@@ -130,26 +130,26 @@ def test_graphs_are_of_devices_and_not_where_a_run_was_begun_without_them(
 def test_array_code_that_was_forced_on_a_device_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
     target = problem()
     monkeypatch.setenv(choose.VARIABLE, "plain")
-    _, begun = choose.advance_on("gpu", target)
+    _, begun = choose.advance_for(target, device="gpu")
     monkeypatch.delenv(choose.VARIABLE)
-    assert choose.advance_on("gpu", target, recorded=begun) == (leapfrog.advance, begun)
-    assert choose.advance_on("gpu", target, max_shared_bytes=100_000)[0] is not leapfrog.advance
+    assert choose.advance_for(target, device="gpu", recorded=begun) == (leapfrog.advance, begun)
+    assert choose.advance_for(target, device="gpu", max_shared_bytes=100_000)[0] is not leapfrog.advance
     monkeypatch.setenv(choose.VARIABLE, "plain")
-    assert choose.advance_on("gpu", target, recorded=GRAPHS) == (leapfrog.advance, begun)
+    assert choose.advance_for(target, device="gpu", recorded=GRAPHS) == (leapfrog.advance, begun)
 
 
 @needs_kernels
 def test_what_a_run_began_with_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
     target = problem()
     for recorded in (
-        choose.ARRAY_CODE["cpu"].name,
+        choose.ARRAY_CODE["cpu"],
         *(f"compiled, {each}" for each in cpu.instruction_sets()),
     ):
         assert choose.advance_for(target, recorded=recorded)[1] == recorded
     best = f"compiled, {cpu.instruction_sets()[0]}"
     assert choose.advance_for(target, recorded="compiled, of another machine")[1] == best
     monkeypatch.setenv(choose.VARIABLE, "plain")
-    assert choose.advance_for(target, recorded=best)[1].startswith(choose.ARRAY_CODE["cpu"].name)
+    assert choose.advance_for(target, recorded=best)[1].startswith(choose.ARRAY_CODE["cpu"])
 
 
 def test_targets_that_are_no_posterior_are_run_by_array_code() -> None:

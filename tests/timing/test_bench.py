@@ -230,7 +230,7 @@ def test_the_estimate_goes_from_the_shortest_to_the_longest_automatic_trajectori
 def test_code_that_does_not_cover_what_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     line = network({"io": "1", "bo": "1"}, inputs=1, outputs=1, units=(), activations=())
     posterior = problem(spec=line)
-    of_a_small_device = partial(choose.advance_on, "gpu", max_shared_bytes=100)
+    of_a_small_device = partial(choose.advance_for, device="gpu", max_shared_bytes=100)
     monkeypatch.setattr(choose, "advance_for", of_a_small_device)
     (found,) = step_times.kernels_of(posterior, steps.TrajectoryKind("", over=("outputs",)))
     assert found == ("plain CuPy (no parameters are kept)", leapfrog.advance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import KICK, Compiled, NotCovered
 from rayfbnn.kernels.cpu import compiled_module
 from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, ROWS_FROM, Kernel
-from rayfbnn.kernels.cpu.stochastic import CompiledFriction, CompiledVariational
+from rayfbnn.kernels.cpu.stochastic import CompiledFriction, CompiledVariational, arguments_of
 from rayfbnn.kernels.network_plan import plan_of
 from rayfbnn.kernels.numbers import (
     ChainNumbers,
@@ -25,8 +26,7 @@ from rayfbnn.kernels.numbers import (
 )
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.sghmc import FrictionSteps
-from rayfbnn.model.integrated import WithoutOutputs, WithoutPrecisions
-from rayfbnn.model.output_layer import with_columns
+from rayfbnn.model.integrated import WithoutOutputs
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Target, Trajectory
 
@@ -84,7 +84,7 @@ class CompiledAdvance:
     blas_from: int = BLAS_FROM
     block_bytes: int = 0
     rows_from: int = ROWS_FROM
-    _kernels: TargetCache[Kernel | NotCovered] = field(default_factory=TargetCache)
+    _kernels: TargetCache[Kernel | None] = field(default_factory=TargetCache)
 
     def __call__(
         self,
@@ -133,7 +133,6 @@ class CompiledAdvance:
             new_momentum=new_momentum,
             prior_energy=prior_energy,
             terms=terms,
-            precisions=numbers.precisions,
             **data,
         )
         with np.errstate(all="ignore"):
@@ -146,14 +145,9 @@ class CompiledAdvance:
         return isinstance(target, KernelTarget) and not isinstance(plan_of(target), NotCovered)
 
     def _kernel_or_none(self, target: Target, n_partitions: int) -> Kernel | None:
-        kernel = self._kernel(target, n_partitions) if isinstance(target, KernelTarget) else None
-        return None if isinstance(kernel, NotCovered) else kernel
-
-    def _kernel(self, target: KernelTarget, n_partitions: int) -> Kernel | NotCovered:
-        kernel = self._kernels.get(target, n_partitions)
-        if kernel is None:
-            kernel = self._kernels.keep(target, n_partitions, self._compiled(target, n_partitions))
-        return kernel
+        if not isinstance(target, KernelTarget):
+            return None
+        return self._kernels.of(target, n_partitions, partial(self._compiled, target, n_partitions))
 
     def friction_steps(self, target: Target, batch: int | None) -> FrictionSteps | None:
         """Return the code for steps of dynamics with friction, or None if array code takes them."""
@@ -172,16 +166,14 @@ class CompiledAdvance:
     def _of_batch(self, posterior: Posterior, batch: int) -> Kernel:
         """Return the kernel for batches of `batch` cases, or for all cases if it is 0."""
         variant = ("batch", batch) if batch else 1
-        kernel = self._kernels.get(posterior, variant)
-        if kernel is None:
-            kernel = self._kernels.keep(posterior, variant, self._compiled(posterior, 1, batch))
-        assert not isinstance(kernel, NotCovered)
+        kernel = self._kernels.of(posterior, variant, partial(self._compiled, posterior, 1, batch))
+        assert kernel is not None
         return kernel
 
-    def _compiled(self, target: KernelTarget, n_partitions: int, batch: int = 0) -> Kernel | NotCovered:
+    def _compiled(self, target: KernelTarget, n_partitions: int, batch: int = 0) -> Kernel | None:
         plan = plan_of(target)
         if isinstance(plan, NotCovered):
-            return plan
+            return None
         posterior = posterior_behind(target)
         return compiled_module.kernel_for(
             plan,
@@ -199,25 +191,16 @@ class CompiledAdvance:
 def _numbers_and_data(
     target: KernelTarget, precisions: Array
 ) -> tuple[ChainNumbers | MarginalNumbers, dict[str, Any]]:
-    """Return each chain's numbers, and the extension's arguments that come from the data."""
+    """Return each chain's numbers, and the extension's arguments that come from them and from the data."""
     if isinstance(target, WithoutOutputs):
-        regression = target.regression
-        return numbers_of_marginal(target, precisions), {
+        regression, numbers = target.regression, numbers_of_marginal(target, precisions)
+        return numbers, {
+            "precisions": numbers.precisions,
             "noise": np.ascontiguousarray(regression.noise),
             "powers": np.ones(len(precisions)),
             "targets": np.ascontiguousarray(regression.targets),
             "weights": None,
             "prior": np.ascontiguousarray(regression.prior),
         }
-    posterior = target
-    if isinstance(target, WithoutPrecisions):
-        posterior, precisions = target.posterior, with_columns(precisions, target.groups, value=1.0)
-    assert isinstance(posterior, Posterior)
-    numbers = numbers_of_posterior(posterior, precisions)
-    return numbers, {
-        "noise": numbers.noise,
-        "powers": numbers.inverse_temperature,
-        "targets": posterior.targets,
-        "weights": posterior.observed,
-        "prior": None,
-    }
+    of_chains = numbers_of_posterior(target, precisions)
+    return of_chains, {**arguments_of(posterior_behind(target), of_chains), "prior": None}

@@ -161,14 +161,14 @@ def in_groups(rows: Array, n_cells: int) -> Array:
     return groups.reshape(-1, *rows.shape[1:])
 
 
-def reducer(posterior: Posterior, inputs: Array, instruction_set: str) -> CompiledReducer | NotCovered:
-    """Return the compiled sums for the networks of a posterior at standardised inputs.
+def reducer(posterior: Posterior, inputs: Array, instruction_set: str) -> CompiledReducer | None:
+    """Return the compiled sums for the networks of a posterior at inputs, or None without a kernel.
 
-    inputs  (n_cases, n_inputs), or of all cells of each case, (n_cases * n_cells, n_inputs)
+    inputs  standardised (n_cases, n_inputs), or of all cells of each case, (n_cases * n_cells, n_inputs)
     """
     plan = plan_of_predictions(posterior)
     if isinstance(plan, NotCovered):
-        return plan
+        return None
     model = posterior.data_model
     starts = hazard_starts(posterior)
     cells = in_groups(np.asarray(inputs, dtype=np.float64), len(starts))

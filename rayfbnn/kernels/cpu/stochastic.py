@@ -41,7 +41,7 @@ class CompiledFriction:
         """Return the position and momentum after n_steps steps."""
         assert isinstance(target, Posterior)
         kernel = self.kernel_of(target, 0 if batches is None else batches.size)
-        given = _given(target, numbers_of_posterior(target, trajectory.precisions))
+        given = arguments_of(target, numbers_of_posterior(target, trajectory.precisions))
         position, momentum = (np.empty_like(trajectory.position, order="C") for _ in range(2))
         kernel.follow(
             position=trajectory.position,
@@ -97,7 +97,7 @@ class CompiledVariational:
             log_widths=log_widths,
             prior_energy=prior_energy,
             terms=terms,
-            **_given(target, numbers),
+            **arguments_of(target, numbers),
             **_cases(target, batches, first),
         )
         with np.errstate(all="ignore"):
@@ -110,7 +110,7 @@ class CompiledVariational:
         return moved, log_widths + n_parameters / 2 - energy
 
 
-def _given(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Any]:
+def arguments_of(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Any]:
     """Return the kernels' arguments that come from the data and the chains."""
     return {
         "precisions": numbers.precisions,

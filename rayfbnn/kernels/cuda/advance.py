@@ -12,7 +12,6 @@ from rayfbnn.kernels.cuda.build import Build, build_once, shared_memory_of_devic
 from rayfbnn.kernels.cuda.chip import ChipKernels
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, launch_plan, launch_plan_of_regression
-from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.network_plan import NetworkPlan, plan_of
 from rayfbnn.kernels.numbers import KernelTarget, TargetCache, posterior_behind
 from rayfbnn.mcmc import leapfrog
@@ -113,8 +112,7 @@ class CudaAdvance:
             return NotCovered("a target that is not a posterior")
         # A separate kernel handles noise that is the same in all cases.
         is_uniform = isinstance(target, WithoutOutputs) and target.regression.is_uniform
-        chosen = self._chosen.get(target, is_uniform)
-        return self._chosen.keep(target, is_uniform, self._choose(target)) if chosen is None else chosen
+        return self._chosen.of(target, is_uniform, partial(self._choose, target))
 
     def _choose(self, target: KernelTarget) -> Compiled | NotCovered:
         network = plan_of(target)
@@ -122,7 +120,7 @@ class CudaAdvance:
             return network
         plan = self._launch_plan(target, network)
         if isinstance(plan, NotCovered):
-            return self._in_products(target, network, why_not_on_chip=plan.reason)
+            return self._in_products(target, why_not_on_chip=plan.reason)
         name = f"CUDA, whole trajectories, a {'warp' if plan.kernel == 'warp' else 'block'} a chain"
         kernels = ChipKernels(network, plan, self.build)
         return Compiled(kernels.advance, name, kernels.kick, kernels.hybrid)
@@ -140,17 +138,14 @@ class CudaAdvance:
             max_shared_bytes=limit,
         )
 
-    def _in_products(
-        self, target: KernelTarget, network: NetworkPlan, *, why_not_on_chip: str
-    ) -> Compiled | NotCovered:
+    def _in_products(self, target: KernelTarget, *, why_not_on_chip: str) -> Compiled | NotCovered:
         if isinstance(target, WithoutOutputs):
             advance = products_marginal.compile_for(target.marginal, build=self.build)
             name = f"{_PRODUCTS} ({why_not_on_chip})"
             return advance if isinstance(advance, NotCovered) else Compiled(advance, name)
-        advance = products.compile_for(target, build=self.build, recordings=self.recordings)
+        work = products.compile_for(target, build=self.build, recordings=self.recordings)
+        if isinstance(work, NotCovered):
+            return work
         gradients = ", gradients in TF32" if posterior_behind(target).dtype == "float32" else ""
         gradients += "" if self.recordings is None else ", full gradients as CUDA graphs"
-        name = f"{_PRODUCTS}{gradients} ({why_not_on_chip})"
-        kernels = PassKernels.of(network, posterior_behind(target).dtype, self.build)
-        kick = partial(products.kick, kernels=kernels)
-        return advance if isinstance(advance, NotCovered) else Compiled(advance, name, kick)
+        return Compiled(work, f"{_PRODUCTS}{gradients} ({why_not_on_chip})", work.kick)

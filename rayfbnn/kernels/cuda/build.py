@@ -92,6 +92,7 @@ class SourceFunctions:
                 dtype=self.dtype,
                 is_weighted=is_weighted,
                 more_constants=self.more_constants,
+                launched=name,
             )
             function = self.kept[name, is_weighted] = self.build(source, name, shared_bytes)
         function((n_blocks,), (threads or self.plan.threads,), arguments, shared_mem=shared_bytes)

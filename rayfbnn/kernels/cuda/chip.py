@@ -9,9 +9,9 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.backend import KICK
-from rayfbnn.kernels.cuda.build import Build, CudaFunction
+from rayfbnn.kernels.cuda.build import Build, Functions
 from rayfbnn.kernels.cuda.checks import check_posterior, check_regression, check_trajectory, stride
-from rayfbnn.kernels.cuda.generate import Launched, regression_constants, source_of
+from rayfbnn.kernels.cuda.generate import regression_constants
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
 from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.numbers import (
@@ -23,8 +23,7 @@ from rayfbnn.kernels.numbers import (
 )
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import Uniforms, Windows
-from rayfbnn.model.integrated import WithoutOutputs, WithoutPrecisions
-from rayfbnn.model.output_layer import with_columns
+from rayfbnn.model.integrated import WithoutOutputs
 from rayfbnn.state import HMCInfo, Target, Trajectory
 
 _WINDOWS = 8  # numbers in Windows of hybrid.cu
@@ -37,13 +36,13 @@ class ChipKernels:
     Forces use the device's fast functions. Potentials are computed with accurate functions, from the position
     alone, in float64.
 
-    functions  the compiled kernels
+    functions  the compiled kernels, by what their source depends on beside network and plan
     """
 
     network: NetworkPlan
     plan: LaunchPlan
     build: Build
-    functions: dict[tuple[Launched, Variant], CudaFunction] = field(default_factory=dict)
+    functions: dict[Variant, Functions] = field(default_factory=dict)
 
     def advance(
         self, target: Target, trajectory: Trajectory, *, n_steps: int, order: Array | None = None
@@ -98,31 +97,17 @@ class ChipKernels:
         self._launch("hybrid", data.variant, n_chains, arguments)
         return trajectory.moved(position, momentum), HMCInfo(accepted, energy_change, diverged)
 
-    def _launch(self, name: Launched, variant: Variant, n_chains: int, arguments: tuple[Any, ...]) -> None:
+    def _launch(self, name: str, variant: Variant, n_chains: int, arguments: tuple[Any, ...]) -> None:
         """Launch a kernel for all chains."""
-        plan = self.plan
-        # Looking up a function by its source takes longer than launching it.
-        function = self.functions.get((name, variant))
-        if function is None:
-            function = self.build(self._source(name, variant), name, plan.shared_bytes)
-            self.functions[name, variant] = function
-        function((plan.n_blocks(n_chains),), (plan.threads,), arguments, shared_mem=plan.shared_bytes)
-
-    def _source(self, name: Launched, variant: Variant) -> str:
-        regression = self.network.regression
-        constants: tuple[str, ...] = ()
-        if regression is not None:
+        functions = self.functions.get(variant)
+        if functions is None:
             constants = regression_constants(
-                regression, n_cases=variant.n_cases, is_uniform=variant.is_uniform
+                self.network.regression, n_cases=variant.n_cases, is_uniform=variant.is_uniform
             )
-        return source_of(
-            self.network,
-            self.plan,
-            dtype=variant.dtype,
-            is_weighted=variant.is_weighted,
-            more_constants=constants,
-            launched=name,
-        )
+            functions = Functions(self.network, self.plan, variant.dtype, self.build, constants)
+            self.functions[variant] = functions
+        n_blocks, is_weighted = self.plan.n_blocks(n_chains), variant.is_weighted
+        functions.launch(name, n_blocks, *arguments, is_weighted=is_weighted)
 
 
 @dataclass(frozen=True)
@@ -173,8 +158,7 @@ def _of_posterior(
     order: Array | None,
     network: NetworkPlan,
 ) -> ChipData:
-    n_chains, precisions = len(trajectory.position), trajectory.precisions
-    posterior = posterior_behind(target)
+    n_chains, posterior = len(trajectory.position), posterior_behind(target)
     check_trajectory(trajectory, posterior, network.n_parameters)
     check_posterior(posterior, network, n_chains)
     n_partitions = 1 if order is None else order.shape[1]
@@ -182,10 +166,8 @@ def _of_posterior(
         raise ValueError(
             f"order: must have at most {posterior.n_cases} partitions (cases), got {n_partitions}"
         )
-    if isinstance(target, WithoutPrecisions):
-        precisions = with_columns(precisions, target.groups, value=1.0)
     xp, dtype = array_namespace(trajectory.position), np.dtype(posterior.dtype)
-    numbers = numbers_of_posterior(posterior, precisions)
+    numbers = numbers_of_posterior(target, trajectory.precisions)
     weights = xp.empty(0) if posterior.observed is None else posterior.observed
     arguments = (
         numbers.precisions,

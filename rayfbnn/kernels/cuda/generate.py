@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
 from rayfbnn.kernels.network_plan import NetworkPlan, RegressionPlan
@@ -27,9 +26,6 @@ _FILES = {
 }
 _WITHOUT_TRAJECTORIES = ("wide", "few outputs", "reduce")
 
-Launched = Literal["advance", "hybrid"]
-"""A piece of a trajectory, or a whole update by hybrid Monte Carlo with its windows and its decision."""
-
 
 @cache
 def source_of(
@@ -39,13 +35,14 @@ def source_of(
     dtype: str,
     is_weighted: bool,
     more_constants: tuple[str, ...] = (),
-    launched: Launched = "advance",
+    launched: str = "advance",
 ) -> str:
     """Return the source text of a kernel.
 
     is_weighted     True if targets have weights, because some are missing
     more_constants  lines of source, such as those of `regression_constants`
-    launched        the kernel of trajectories; ignored by kernels without trajectories
+    launched        "advance" for a piece of a trajectory, "hybrid" for a whole update by hybrid Monte Carlo;
+                    ignored by kernels without trajectories
     """
     constants = {
         "N_LAYERS": len(network.units),
@@ -105,8 +102,12 @@ def _alpha_of_parameters(network: NetworkPlan) -> str:
     return f"__device__ inline double prior_alpha_of(int parameter) {{ return {choices}{alphas[-1]!r}; }}"
 
 
-def regression_constants(regression: RegressionPlan, *, n_cases: int, is_uniform: bool) -> tuple[str, ...]:
+def regression_constants(
+    regression: RegressionPlan | None, *, n_cases: int, is_uniform: bool
+) -> tuple[str, ...]:
     """Return constants of the regression, with the number of cases only if the matrices are over cases."""
+    if regression is None:
+        return ()
     runs = runs_of(regression.features)
     counts = {
         "N_FEATURES": len(regression.features),

@@ -6,7 +6,9 @@ Gradients may be computed with TF32. Energies never are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +20,11 @@ from rayfbnn.kernels.cuda.graphs import Recording, Recordings
 from rayfbnn.kernels.cuda.network_pass import Pass
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.network_plan import plan_of
-from rayfbnn.kernels.numbers import numbers_of_posterior
+from rayfbnn.kernels.numbers import numbers_of_posterior, posterior_behind
 from rayfbnn.model.integrated import WithoutPrecisions
 from rayfbnn.model.output_layer import Integrated, add_integrated, with_columns
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance, Trajectory
+from rayfbnn.state import Target, Trajectory
 
 TILE_BYTES = 2 * 2**30
 """Memory budget, in bytes, for one tile of cases over all chains: far more than it takes to fill a device."""
@@ -32,126 +34,106 @@ _FEWEST_STEPS_TO_RECORD = 8  # a recording costs about three gradients
 _MOST_BYTES_TO_RECORD = 2**28
 
 
-def compile_for(
-    target: Posterior | WithoutPrecisions,
-    *,
-    build: Build = build_once,
-    uses_tf32: bool = True,
-    tile_bytes: int = TILE_BYTES,
-    recordings: Recordings | None = None,
-) -> Advance | NotCovered:
-    """Return an `Advance` on a device for a posterior, or for one with common precisions integrated out.
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Trajectories and kicks on a device for a posterior, or for one with common precisions integrated out.
 
     The rounding of a product may depend on its width, so a chain's bits may depend on the number of chains in
     its batch. A store fixes its batches.
 
     recordings  keeps the CUDA graphs of full gradients; None for no graphs
     """
-    network = plan_of(_posterior_and_groups(target)[0])
+
+    kernels: PassKernels
+    uses_tf32: bool = True
+    tile_bytes: int = TILE_BYTES
+    recordings: Recordings | None = None
+
+    def __call__(
+        self,
+        target: Target,
+        trajectory: Trajectory,
+        *,
+        n_steps: int,
+        order: Array | None = None,
+    ) -> tuple[Trajectory, Array]:
+        """Run `mcmc.leapfrog.advance` to the rounding of its gradients; the potential is exact."""
+        xp, n_chains = array_namespace(trajectory.position), len(trajectory.position)
+        posterior, groups = _posterior_and_groups(target)
+        work = self._pass(target, trajectory)
+        n_partitions = 1 if order is None else order.shape[1]
+        if n_partitions > posterior.n_cases:
+            raise ValueError(
+                f"order: must have at most {posterior.n_cases} partitions (cases), got {n_partitions}"
+            )
+        is_worth_it = (
+            n_steps >= _FEWEST_STEPS_TO_RECORD
+            and work.bytes_of_a_case(n_chains) * posterior.n_cases <= _MOST_BYTES_TO_RECORD
+        )
+        recording = None
+        if self.recordings is not None and order is None and is_worth_it:
+            recording = _recording(self.recordings, work, trajectory.position)
+        position = trajectory.position.copy() if recording is None else recording.arguments[0]
+        momentum = trajectory.momentum.copy()
+        gradient = partial(
+            _gradient,
+            work=work,
+            order=order,
+            recording=recording,
+            precisions=trajectory.precisions,
+            groups=groups,
+        )
+        with np.errstate(all="ignore"):
+            take_steps(
+                self.kernels,
+                gradient,
+                position,
+                momentum,
+                trajectory.stepsizes,
+                n_steps=n_steps,
+                n_partitions=n_partitions,
+            )
+            potential = work.potential(position)
+            if groups:
+                potential += add_integrated(position, trajectory.precisions, groups)
+            # The next trajectory overwrites the position of a recording.
+            end = position if recording is None else position.copy()
+            return trajectory.moved(end, momentum), xp.where(xp.isfinite(potential), potential, xp.inf)
+
+    def kick(self, target: Target, trajectory: Trajectory, *, share: float) -> Array:
+        """Return the momentum after a kick, as `mcmc.leapfrog.kick` does, to the rounding of its gradient."""
+        work, groups = self._pass(target, trajectory), _posterior_and_groups(target)[1]
+        with np.errstate(all="ignore"):
+            gradient = _gradient(
+                trajectory.position,
+                0,
+                work=work,
+                order=None,
+                recording=None,
+                precisions=trajectory.precisions,
+                groups=groups,
+            )
+            return trajectory.momentum - share * trajectory.stepsizes * gradient
+
+    def _pass(self, target: Target, trajectory: Trajectory) -> Pass:
+        """Check the arrays; return the pass that computes gradients and energies with these precisions."""
+        posterior, groups = _posterior_and_groups(target)
+        check_trajectory(trajectory, posterior, self.kernels.network.n_parameters)
+        check_posterior(posterior, self.kernels.network, len(trajectory.position))
+        numbers = numbers_of_posterior(posterior, with_columns(trajectory.precisions, groups, value=0.0))
+        return Pass(self.kernels, self.tile_bytes, posterior, numbers, uses_tf32=self.uses_tf32)
+
+
+def compile_for(target: Target, *, build: Build = build_once, **options: Any) -> Products | NotCovered:
+    """Return the products for a target, or the reason why compiled code does not cover it.
+
+    options  fields of `Products`
+    """
+    posterior = _posterior_and_groups(target)[0]
+    network = plan_of(posterior)
     if isinstance(network, NotCovered):
         return network
-    return partial(
-        advance,
-        kernels=PassKernels.of(network, _posterior_and_groups(target)[0].dtype, build),
-        uses_tf32=uses_tf32,
-        tile_bytes=tile_bytes,
-        recordings=recordings,
-    )
-
-
-def advance(
-    target: Posterior | WithoutPrecisions,
-    trajectory: Trajectory,
-    *,
-    n_steps: int,
-    order: Array | None = None,
-    kernels: PassKernels,
-    uses_tf32: bool,
-    tile_bytes: int,
-    recordings: Recordings | None = None,
-) -> tuple[Trajectory, Array]:
-    """Run `mcmc.leapfrog.advance` to the rounding of its gradients; the potential is exact."""
-    xp, n_chains = array_namespace(trajectory.position), len(trajectory.position)
-    precisions = trajectory.precisions
-    posterior, groups = _posterior_and_groups(target)
-    work = _pass(target, trajectory, kernels, tile_bytes, uses_tf32)
-    n_partitions = 1 if order is None else order.shape[1]
-    if n_partitions > posterior.n_cases:
-        raise ValueError(
-            f"order: must have at most {posterior.n_cases} partitions (cases), got {n_partitions}"
-        )
-    recording = None
-    is_worth_it = (
-        n_steps >= _FEWEST_STEPS_TO_RECORD
-        and work.bytes_of_a_case(n_chains) * posterior.n_cases <= _MOST_BYTES_TO_RECORD
-    )
-    if recordings is not None and order is None and is_worth_it:
-        recording = _recording(recordings, work, trajectory.position)
-    position = trajectory.position.copy() if recording is None else recording.arguments[0]
-    momentum = trajectory.momentum.copy()
-    gradient = partial(
-        _gradient,
-        work=work,
-        order=order,
-        recording=recording,
-        precisions=precisions,
-        groups=groups,
-    )
-    with np.errstate(all="ignore"):
-        take_steps(
-            kernels,
-            gradient,
-            position,
-            momentum,
-            trajectory.stepsizes,
-            n_steps=n_steps,
-            n_partitions=n_partitions,
-        )
-        potential = work.potential(position)
-        if groups:
-            potential += add_integrated(position, precisions, groups)
-        # The next trajectory overwrites the position of a recording.
-        end = position if recording is None else position.copy()
-        return trajectory.moved(end, momentum), xp.where(xp.isfinite(potential), potential, xp.inf)
-
-
-def kick(
-    target: Posterior | WithoutPrecisions,
-    trajectory: Trajectory,
-    *,
-    share: float,
-    kernels: PassKernels,
-    uses_tf32: bool = True,
-    tile_bytes: int = TILE_BYTES,
-) -> Array:
-    """Return the momentum after a kick, as `mcmc.leapfrog.kick` does, to the rounding of its gradient."""
-    work = _pass(target, trajectory, kernels, tile_bytes, uses_tf32)
-    with np.errstate(all="ignore"):
-        gradient = _gradient(
-            trajectory.position,
-            0,
-            work=work,
-            order=None,
-            recording=None,
-            precisions=trajectory.precisions,
-            groups=_posterior_and_groups(target)[1],
-        )
-        return trajectory.momentum - share * trajectory.stepsizes * gradient
-
-
-def _pass(
-    target: Posterior | WithoutPrecisions,
-    trajectory: Trajectory,
-    kernels: PassKernels,
-    tile_bytes: int,
-    uses_tf32: bool,
-) -> Pass:
-    """Check the arrays, and return the pass that computes gradients and energies with these precisions."""
-    posterior, groups = _posterior_and_groups(target)
-    check_trajectory(trajectory, posterior, kernels.network.n_parameters)
-    check_posterior(posterior, kernels.network, len(trajectory.position))
-    numbers = numbers_of_posterior(posterior, with_columns(trajectory.precisions, groups, value=0.0))
-    return Pass(kernels, tile_bytes, posterior, numbers, uses_tf32=uses_tf32)
+    return Products(PassKernels.of(network, posterior.dtype, build), **options)
 
 
 def take_steps(
@@ -202,11 +184,9 @@ def _gradient(
     return gradient
 
 
-def _posterior_and_groups(target: Posterior | WithoutPrecisions) -> tuple[Posterior, tuple[Integrated, ...]]:
+def _posterior_and_groups(target: Target) -> tuple[Posterior, tuple[Integrated, ...]]:
     """Return the posterior, and the groups with common precisions that are integrated out of it."""
-    if isinstance(target, WithoutPrecisions):
-        return target.posterior, target.groups
-    return target, ()
+    return posterior_behind(target), target.groups if isinstance(target, WithoutPrecisions) else ()
 
 
 def _recording(recordings: Recordings, work: Pass, position: Array) -> Recording | None:

@@ -248,17 +248,17 @@ def reducer(
     xp: Any = None,
     most_fused: int = _MOST_FUSED,
     tile_bytes: int = _TILE_BYTES,
-) -> DeviceReducer | NotCovered:
-    """Return the sums on the current device for a posterior's networks at standardised inputs.
+) -> DeviceReducer | None:
+    """Return the sums on the current device for a posterior's networks, or None without a kernel.
 
-    inputs      (n_cases, n_inputs), or of all cells of each case, (n_cases * n_cells, n_inputs), on the host
+    inputs      standardised, on the host: (n_cases, n_inputs), or of all cells (n_cases * n_cells, n_inputs)
     xp          the module of the device's arrays; CuPy unless given
     most_fused  parameters of networks that the kernels evaluate; products evaluate larger ones
     tile_bytes  for the units that products compute at once
     """
     network = plan_of_predictions(posterior)
     if isinstance(network, NotCovered):
-        return network
+        return None
     if xp is None:
         import cupy
 

@@ -43,13 +43,13 @@ class DeviceStreams(Streams):
         """Draw the numbers of Streams.uniform bit for bit; array code draws them if `first` is not 0."""
         if first > 0:
             return super().uniform(purpose, shape, index=index, attempt=attempt, first=first)
-        return self._draw("uniforms", self._use(purpose, index, attempt), shape)
+        return self._draw("uniforms", self.place(purpose, index=index, attempt=attempt), shape)
 
     def normal(
         self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
     ) -> Array:
         """Draw the numbers of Streams.normal, to rounding."""
-        return self._draw("normals", self._use(purpose, index, attempt), shape, per_thread=2)
+        return self._draw("normals", self.place(purpose, index=index, attempt=attempt), shape, per_thread=2)
 
     def log_gamma(
         self,
@@ -63,7 +63,7 @@ class DeviceStreams(Streams):
         """Draw the numbers of Streams.log_gamma, to rounding; NaN where it would give up."""
         if first > 0:
             return super().log_gamma(gamma_shape, purpose, shape, index=index, first=first)
-        return self._draw("log_gammas", self._use(purpose, index, 0), shape, gamma_shape)
+        return self._draw("log_gammas", self.place(purpose, index=index), shape, gamma_shape)
 
     def log_gammas(self, gamma_shapes: Array, uses: Sequence[Use]) -> Array:
         """Draw the numbers of Streams.log_gammas, in one launch for each use."""
@@ -82,34 +82,40 @@ class DeviceStreams(Streams):
 
     def hyperbolic(self, a: Array | float, omega: Array, purpose: Purpose, *, index: int) -> Array:
         """Draw the numbers of hyperbolic_variable, to rounding; NaN where it would give up."""
-        return self._draw("hyperbolics", self._use(purpose, index, 0), omega.shape[1:], a, omega)
+        return self._draw("hyperbolics", self.place(purpose, index=index), omega.shape[1:], a, omega)
 
     def polya_gamma(self, z: Array, purpose: Purpose, *, index: int) -> Array:
         """Draw the numbers of polya_gamma, to rounding; NaN where it would give up."""
-        return self._draw("polya_gammas", self._use(purpose, index, 0), z.shape[1:], z)
+        return self._draw("polya_gammas", self.place(purpose, index=index), z.shape[1:], z)
 
     def permutation(self, n: int, purpose: Purpose) -> Array:
         """Draw the numbers of Streams.permutation. CuPy's argsort would wait for the device."""
         values = self.uniform(purpose, (n,))
         result = array_namespace(values).empty(values.shape, dtype=np.int64)
-        kernel = self.build(SOURCE, "sorted_places", 0)
-        arguments = (values, np.int32(self.n_chains), np.int32(n), result)
-        kernel((-(-result.size // _THREADS),), (_THREADS,), arguments)
+        self._launch("sorted_places", result.size, values, np.int32(self.n_chains), np.int32(n), result)
         return result
 
     def shuffle(self, n: int, purpose: Purpose) -> Array:
         """Draw the permutations of Streams.shuffle."""
-        xp = array_namespace(self.chains)
-        order = xp.empty((self.n_chains, n), dtype=np.int32)
-        arguments: list[Any] = [np.uint32(word) for word in self.place(purpose)]
-        arguments += [xp.ascontiguousarray(self.chains, dtype=xp.uint64)]
-        arguments += [np.int32(self.n_chains), np.int32(n), np.int32(1), order]
-        kernel = self.build(SOURCE, "shuffles", 0)
-        kernel((-(-self.n_chains // _THREADS),), (_THREADS,), arguments)
+        order = array_namespace(self.chains).empty((self.n_chains, n), dtype=np.int32)
+        self._launch("shuffles", self.n_chains, *self._at(self.place(purpose), n), np.int32(1), order)
         return order
 
+    def _launch(self, name: str, n_threads: int, *arguments: Any) -> None:
+        self.build(SOURCE, name, 0)((-(-n_threads // _THREADS),), (_THREADS,), arguments)
+
+    def _at(self, place: tuple[int, ...], n: int) -> list[Any]:
+        """Return the arguments that name a place, the chains, and n numbers for each chain."""
+        chains = array_namespace(self.chains).ascontiguousarray(self.chains, dtype=np.uint64)
+        return [*(np.uint32(word) for word in place), chains, np.int32(self.n_chains), np.int32(n)]
+
     def _draw(
-        self, name: str, use: int, shape: tuple[int, ...], *values: Array | float, per_thread: int = 1
+        self,
+        name: str,
+        place: tuple[int, ...],
+        shape: tuple[int, ...],
+        *values: Array | float,
+        per_thread: int = 1,
     ) -> Array:
         """Draw numbers for each chain, (n_chains, *shape); `values` are broadcast to this shape."""
         xp, n = array_namespace(self.chains), math.prod(shape)
@@ -120,13 +126,8 @@ class DeviceStreams(Streams):
         full = [
             xp.full(result.shape, float(value))  # created on the device
             if isinstance(value, int | float)
-            else xp.broadcast_to(value, result.shape)
+            else xp.ascontiguousarray(xp.broadcast_to(value, result.shape), dtype=xp.float64)
             for value in values
         ]
-        arguments: list[Any] = [np.uint32(word) for word in (self.seed, use, self.operation, self.iteration)]
-        arguments += [xp.ascontiguousarray(self.chains, dtype=xp.uint64)]
-        arguments += [np.int32(self.n_chains), np.int32(n)]
-        arguments += [xp.ascontiguousarray(value, dtype=xp.float64) for value in full]
-        kernel = self.build(SOURCE, name, 0)
-        kernel((-(-n_threads // _THREADS),), (_THREADS,), (*arguments, result))
+        self._launch(name, n_threads, *self._at(place, n), *full, result)
         return result

@@ -291,15 +291,15 @@ def test_the_name_is_that_of_what_runs(dtype: str, tf32: str) -> None:
         PRECISIONS: f"CUDA, products over all chains{tf32}{graphs} (69 parameters",
     }.items():
         _, given = conditional(target, over, "names", 2)
-        assert choose.advance_on("gpu", given, max_shared_bytes=0)[1].startswith(expected)
+        assert choose.advance_for(given, device="gpu", max_shared_bytes=0)[1].startswith(expected)
     fits = made("common precisions", "gaussian", "primal")
     _, given = conditional(fits, BOTH, "names", 2)
-    _, name = choose.advance_on("gpu", given, max_shared_bytes=10_000)
+    _, name = choose.advance_for(given, device="gpu", max_shared_bytes=10_000)
     assert name == "CUDA, whole trajectories, a block a chain"
     nothing = problem(spec=problems.network({"io": "1", "bo": "1"}, units=(), activations=()), n_cases=30)
     _, given = conditional(nothing, OUTPUTS, "names", 2)
-    assert choose.advance_on("gpu", nothing, max_shared_bytes=10_000)[0] is not leapfrog.advance
-    chosen_for_marginal = choose.advance_on("gpu", given, max_shared_bytes=10_000)
+    assert choose.advance_for(nothing, device="gpu", max_shared_bytes=10_000)[0] is not leapfrog.advance
+    chosen_for_marginal = choose.advance_for(given, device="gpu", max_shared_bytes=10_000)
     assert chosen_for_marginal == (leapfrog.advance, "plain CuPy (no parameters are kept)")
 
 

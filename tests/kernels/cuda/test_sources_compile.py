@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rayfbnn.kernels.cuda import streams as cuda_streams
-from rayfbnn.kernels.cuda.generate import Launched, reduction_constants, regression_constants, source_of
+from rayfbnn.kernels.cuda.generate import reduction_constants, regression_constants, source_of
 from rayfbnn.kernels.cuda.launch_plan import (
     LaunchPlan,
     block_bytes,
@@ -258,7 +258,7 @@ def test_the_timed_networks_stay_in_registers(units: tuple[int, ...], inputs: in
 
 @pytest.mark.skipif(disassembler() is None, reason="needs nvdisasm: pip install nvidia-cuda-nvdisasm")
 @pytest.mark.parametrize("launched", ["advance", "hybrid"])
-def test_the_loop_over_the_cases_of_the_robot_arm_is_short(launched: Launched) -> None:
+def test_the_loop_over_the_cases_of_the_robot_arm_is_short(launched: str) -> None:
     """One pass of the loop is one case for each thread of a warp, and takes nearly all of the time."""
     network_plan = planned(problem(spec=small((16,)), dtype="float32"))
     plan = launch_plan(network_plan, dtype="float32", max_shared_bytes=H100_SHARED_BYTES)

@@ -9,8 +9,8 @@ import scipy.stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
-from rayfbnn.model.approximated_precisions import Reestimated
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
+from rayfbnn.state import Reestimated
 from tests.support import problems
 
 ALPHA, ALPHA_UNIT, WIDTH = 5.0, 4.0, 0.5

@@ -12,7 +12,6 @@ from rayfbnn.arrays import Array
 from rayfbnn.model import approximated_posterior as module
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
-from rayfbnn.model.layout import ParameterLayout
 from rayfbnn.streams import Purpose
 from tests.support.mutants import importing, mutant
 from tests.support.problems import network, streams
@@ -145,20 +144,3 @@ def test_residuals_are_those_expected_under_the_moments() -> None:
     error = squares.std(axis=0) / np.sqrt(len(squares))
     ours = target.expected_residual_squares(mean, variance)[0]
     assert (np.abs(squares.mean(axis=0) - ours) < 4 * error).all()  # false alarms 1e-4
-
-
-@pytest.mark.parametrize("units", [(3,), (3, 2), (1, 3), (3, 2, 4), (2, 1, 3)])
-def test_units_are_alike_only_if_those_of_every_layer_are(units: tuple[int, ...]) -> None:
-    """A random mean in one layer after another, with all others equal, is seen wherever it is."""
-    last = len(units) - 1
-    priors = {"ih0": "1", f"ho{last}": "1", "bo": "1"} | {f"bh{n}": "1" for n in range(len(units))}
-    priors |= {f"h{n - 1}h{n}": "1" for n in range(1, len(units))}
-    spec = network(priors, inputs=2, outputs=1, units=units, activations=("tanh",) * len(units))
-    target = ApproximatedPosterior.from_spec(spec, ModelSpec("binary"), np.eye(2), np.ones((2, 1)))
-    alike = np.ones((1, target.n_parameters))
-    assert target.units_are_alike(alike)[0]
-    layout = ParameterLayout.from_network(spec)
-    for layer, n in enumerate(units):
-        mean = alike.copy()
-        mean[0, layout.slices[f"bh{layer}"].start] = 2.0
-        assert target.units_are_alike(mean)[0] == (n == 1)

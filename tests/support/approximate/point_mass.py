@@ -10,14 +10,13 @@ from rayfbnn.approximate.approximation import (
     DRAWS,
     Approximation,
     Fit,
-    FitTarget,
     Limits,
     State,
     StepInfo,
     key,
 )
 from rayfbnn.approximate.distributions import Points
-from rayfbnn.approximate.target_protocols import ApproximatedTarget
+from rayfbnn.approximate.target_protocols import FitTarget
 from rayfbnn.arrays import array_namespace
 from rayfbnn.state import Advance
 from rayfbnn.streams import Streams
@@ -67,7 +66,7 @@ class PointMassFit(Fit):
     The state has position (n_starts, n_parameters) and precisions (n_starts, n_precisions).
     """
 
-    target: ApproximatedTarget
+    target: FitTarget
     settings: PointMass
 
     def initial(self, streams: Streams) -> State:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from rayfbnn.kernels.cuda import products, products_marginal
 from rayfbnn.kernels.cuda.advance import CudaAdvance, CudaBackend
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, block_bytes
-from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.network_plan import NetworkPlan
 from rayfbnn.kernels.numbers import KernelTarget, posterior_behind
 from rayfbnn.model.integrated import WithoutOutputs, WithoutPrecisions, marginal
@@ -161,17 +159,15 @@ class InProducts(CudaAdvance):
     def _launch_plan(self, target: KernelTarget, network: NetworkPlan) -> NotCovered:
         return NotCovered("the tests ask for products")
 
-    def _in_products(
-        self, target: KernelTarget, network: NetworkPlan, *, why_not_on_chip: str
-    ) -> Compiled | NotCovered:
+    def _in_products(self, target: KernelTarget, *, why_not_on_chip: str) -> Compiled | NotCovered:
         build, tile_bytes = self.build, 4_000
         if isinstance(target, WithoutOutputs):
             advance = products_marginal.compile_for(target.marginal, build=build, tile_bytes=tile_bytes)
             return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip)
         advance = products.compile_for(target, recordings=self.recordings, build=build, tile_bytes=tile_bytes)
-        kernels = PassKernels.of(network, posterior_behind(target).dtype, build)
-        kick = partial(products.kick, kernels=kernels, tile_bytes=tile_bytes)
-        return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip, kick)
+        return (
+            advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip, advance.kick)
+        )
 
 
 def every_backend() -> Iterator[Any]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfbnn.kernels.cuda import streams
-from rayfbnn.kernels.cuda.generate import Launched, reduction_constants, regression_constants, source_of
+from rayfbnn.kernels.cuda.generate import reduction_constants, regression_constants, source_of
 from rayfbnn.kernels.cuda.launch_plan import (
     WARP,
     LaunchPlan,
@@ -46,7 +46,7 @@ TABLE = Path(__file__).parents[2] / "data" / "registers.txt"
 # Shared memory of a multiprocessor in bytes; a block can have all but what each block takes besides its own.
 SHARED_BYTES = {"sm_80": 164 * 1024, "sm_90": 228 * 1024, "sm_100": 228 * 1024}
 RESERVED_BYTES = 1024
-LAUNCHED: tuple[Launched, ...] = ("advance", "hybrid")
+LAUNCHED: tuple[str, ...] = ("advance", "hybrid")
 _REGISTERS, _PARTITIONS, _WARPS, _BLOCKS = 65536, 4, 64, 32
 _KERNEL = re.compile(
     r"entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
@@ -203,7 +203,7 @@ class Source:
     shared_bytes: int
 
 
-def of_network(shape: str, *, dtype: str, max_shared_bytes: int, launched: Launched = "advance") -> Source:
+def of_network(shape: str, *, dtype: str, max_shared_bytes: int, launched: str = "advance") -> Source:
     """The kernel of whole trajectories on the chip, or of whole hybrid updates."""
     plan = _plan_of(_posterior(shape, dtype))
     launch = launch_plan(plan, dtype=dtype, max_shared_bytes=max_shared_bytes)
@@ -245,7 +245,7 @@ def _sums(posterior: Posterior, *, is_fused: bool, max_shared_bytes: int) -> Sou
 
 
 def of_regression(
-    shape: str, *, n_cases: int, dtype: str, max_shared_bytes: int, launched: Launched = "advance"
+    shape: str, *, n_cases: int, dtype: str, max_shared_bytes: int, launched: str = "advance"
 ) -> Source:
     """The kernels of `of_network` with output layer and common precisions integrated out."""
     inputs, units, outputs = map(int, shape.split("-"))
@@ -277,7 +277,7 @@ def _source(
     dtype: str,
     constants: tuple[str, ...] = (),
     *,
-    launched: Launched = "advance",
+    launched: str = "advance",
 ) -> Source:
     text = source_of(
         plan, launch, dtype=dtype, is_weighted=False, more_constants=constants, launched=launched

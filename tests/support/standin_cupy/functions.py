@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from tests.support.standin_cupy import capture, log, precision
+from tests.support.standin_cupy import capture, log
 from tests.support.standin_cupy.array import (
     allocated,
     changed,
@@ -146,10 +146,9 @@ def _matmul(*arguments: Any, out: Any = None, **options: Any) -> Any:
         raise AssertionError(f"matmul of {a.dtype} and {b.dtype}: CuPy's dtype depends on its version")
     capture.refuse("cuBLAS API")
     is_batched = max(a.ndim, b.ndim) > 2
-    uses_tf32 = not is_batched and a.dtype == np.float32 and precision.is_tf32()
     n_bytes = sum(array.nbytes for array in (a, b) if _is_copied(array, is_batched))
-    log.record("product", "matmul in TF32" if uses_tf32 else "matmul", n_bytes)
-    values = [precision.in_tf32(array._values) if uses_tf32 else array._values for array in (a, b)]
+    log.record("product", "matmul", n_bytes)
+    values = [array._values for array in (a, b)]
     if out is None:
         return made(lambda: np.matmul(*values), a, b)
     return changed(lambda: np.matmul(*values, out=out._values), out, a, b)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.kernels.cuda import cublas as products
-from tests.support.standin_cupy import array, capture, cublas, functions, memory, precision
+from tests.support.standin_cupy import array, capture, cublas, functions, memory
 from tests.support.standin_cupy.array import function_of, ndarray
 from tests.support.standin_cupy.kernels import SHARED_BYTES, RawModule
 from tests.support.standin_cupy.memory import garbage
@@ -77,27 +77,19 @@ def modules() -> dict[str, ModuleType]:
         get_current_stream=memory.get_current_stream,
     )
     linalg = _Module("cupy.linalg")
-    kinds = _Module("cupy._core._routines_linalg", **precision.COMPUTE_TYPES)
-    core = _Module(
-        "cupy._core",
-        _routines_linalg=kinds,
-        get_compute_type=precision.get_compute_type,
-        set_compute_type=precision.set_compute_type,
-    )
     cupy = _Module(
         "cupy",
         ndarray=ndarray,
         RawModule=RawModule,
         cuda=cuda,
         linalg=linalg,
-        _core=core,
         is_available=lambda: True,
         __version__="13.4.1",
     )
     special = _Module("cupyx.scipy.special")
     scipy = _Module("cupyx.scipy", special=special)
     cupyx = _Module("cupyx", scipy=scipy, empty_pinned=_empty_pinned)
-    every = (cupy, cuda, runtime, libraries, device, linalg, core, kinds, cupyx, scipy, special)
+    every = (cupy, cuda, runtime, libraries, device, linalg, cupyx, scipy, special)
     return {module.__name__: module for module in every}
 
 
