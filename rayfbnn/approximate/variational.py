@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from rayfbnn.approximate.approximation import (
     COUNT,
@@ -112,28 +112,12 @@ class Variational(WithMembers):
         return float(n_starts * self.steps * self.samples * share)
 
 
-class CompiledSteps(Protocol):
-    """Code for steps of Adam instead of array code; it draws the same random numbers, up to rounding."""
+CompiledSteps: TypeAlias = Callable[..., tuple[dict[str, Array], Array]]
+"""Code for steps of Adam, called with target, state, streams, settings, n_steps, and batches.
 
-    def __call__(
-        self,
-        target: Target,
-        state: State,
-        streams: Streams,
-        *,
-        settings: Variational,
-        n_steps: int,
-        batches: CaseBatches | None,
-    ) -> tuple[dict[str, Array], Array]:
-        """Return mean, rho and moments after the steps, and the objectives (n_steps, n_starts).
-
-        batches  step k of the fit has batch number k - 1; None for all cases
-        """
-
-
-def _rate_of_step(settings: Variational, number: int) -> float:
-    """Return the rate of Adam in step `number`, counted from 1."""
-    return cosine_rate(settings.rate, number=number, steps=settings.steps)
+It returns mean, rho and moments after the steps, and the objectives (n_steps, n_starts). It draws the random
+numbers of array code, up to rounding. Step k of the fit has batch number k - 1; None stands for all cases.
+"""
 
 
 @dataclass(frozen=True)
@@ -271,7 +255,7 @@ class VariationalFit(Fit):
             direction, changed["first"], changed["second"] = adam(
                 slope, state["first"], state["second"], number=number
             )
-            move = _rate_of_step(settings, number) * direction
+            move = cosine_rate(settings.rate, number=number, steps=settings.steps) * direction
         else:
             move = settings.rate * slope
         changed["mean"], changed["rho"] = state["mean"] - move[:, :n], state["rho"] - move[:, n:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -129,9 +129,7 @@ def hybrid(
     origin = Trajectory(state.position, state.momentum, precisions, stepsizes)
     whole = None if probe is not None else whole_hybrid_of(advance, target)
     if whole is not None:
-        end, info = whole(
-            target, origin, windows=windows, uniforms=Uniforms.drawn(streams, windows), order=order
-        )
+        end, info = whole(target, origin, windows=windows, streams=streams, order=order)
         return ChainState(end.position, end.momentum, precisions), info
     _, start_potential = run(target, origin, n_steps=0, order=order)
     start = TrajectoryState(state.position, state.momentum, total_energy(start_potential, state.momentum))
@@ -223,46 +221,13 @@ class Windows:
         return min(self.steps + 1, 2 * self.window)
 
 
-@dataclass(frozen=True, eq=False)
-class Uniforms:
-    """The uniform numbers that decide the choices of an update, for each chain.
+WholeHybrid: TypeAlias = Callable[..., tuple[Trajectory, HMCInfo]]
+"""Code that runs a whole update, called with target, trajectory, windows, streams, and order.
 
-    of_offset    (n_chains,)            for the place of the current state among the first W states
-    of_states    (n_chains, n_states)   for the choices in the windows; states are in order of computation
-    of_decision  (n_chains,)            for the choice between the windows
-    """
-
-    of_offset: Array
-    of_states: Array
-    of_decision: Array
-
-    @staticmethod
-    def drawn(streams: Streams, windows: Windows) -> Uniforms:
-        """Draw the numbers that the array code of `hybrid.hybrid` draws."""
-        return Uniforms(
-            streams.uniform(Purpose.WINDOW_OFFSET),
-            streams.uniform(Purpose.WINDOW_STATE, (windows.n_states,)),
-            streams.uniform(Purpose.ACCEPT),
-        )
-
-
-class WholeHybrid(Protocol):
-    """Code that replaces the array code of `hybrid.hybrid` and runs a whole update."""
-
-    def __call__(
-        self,
-        target: Target,
-        trajectory: Trajectory,
-        *,
-        windows: Windows,
-        uniforms: Uniforms,
-        order: Array | None = None,
-    ) -> tuple[Trajectory, HMCInfo]:
-        """Return the trajectory at the chosen state, and the info. Acceptance reverses the momentum.
-
-        The energy_change is NaN where the starting energy is not finite. The arrays of `trajectory` are left
-        unchanged; `order` is that of `state.Advance`.
-        """
+It draws the numbers that `hybrid` draws, and returns the trajectory at the chosen state, and the info. The
+acceptance reverses the momentum. The energy_change is NaN where the starting energy is not finite. The arrays
+of `trajectory` are left unchanged; `order` is that of `state.Advance`.
+"""
 
 
 def whole_hybrid_of(advance: Advance, target: Target) -> WholeHybrid | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from rayfbnn.mcmc.operation import AUTO, Auto, BuildContext, Operation, Tunable,
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, of_coordinates
 from rayfbnn.state import (
     Advance,
-    CaseBatches,
     ChainState,
     MinibatchTarget,
     Target,
@@ -369,24 +369,13 @@ def factors_of(integrator: Integration, eps: float, friction: float) -> Factors:
     return Factors(eps, 0.0, 1 - eps * friction, math.sqrt(2 * friction * eps), eps)
 
 
-class FrictionSteps(Protocol):
-    """Code that takes the steps of all chains. Its random numbers equal those of array code, to rounding."""
+FrictionSteps: TypeAlias = Callable[..., tuple[Array, Array]]
+"""Code for the steps of all chains, called with target, trajectory, factors, streams, n_steps, and batches.
 
-    def __call__(
-        self,
-        target: Target,
-        trajectory: Trajectory,
-        *,
-        factors: Factors,
-        streams: Streams,
-        n_steps: int,
-        batches: CaseBatches | None,
-    ) -> tuple[Array, Array]:
-        """Return the position and momentum after all n_steps steps of this iteration.
-
-        batches  one batch for each step; an iteration continues where the one before it ended. None for all
-                 cases
-        """
+It returns the position and momentum after all n_steps steps of this iteration. Its random numbers equal those
+of array code, to rounding. `batches` has one batch for each step, and an iteration continues where the one
+before it ended; None for all cases.
+"""
 
 
 def friction_steps_of(advance: Advance | None, target: Target, batch: int | None) -> FrictionSteps | None:

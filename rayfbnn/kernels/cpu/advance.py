@@ -13,7 +13,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import KICK, Compiled, NotCovered
 from rayfbnn.kernels.cpu import compiled_module
 from rayfbnn.kernels.cpu.compiled_module import BLAS_FROM, LARGE_FROM, ROWS_FROM, Kernel
-from rayfbnn.kernels.cpu.stochastic import CompiledFriction, CompiledVariational, arguments_of
+from rayfbnn.kernels.cpu.stochastic import arguments_of, friction_steps, variational_steps
 from rayfbnn.kernels.network_plan import plan_of
 from rayfbnn.kernels.numbers import (
     ChainNumbers,
@@ -151,11 +151,11 @@ class CompiledAdvance:
 
     def friction_steps(self, target: Target, batch: int | None) -> FrictionSteps | None:
         """Return the code for steps of dynamics with friction, or None if array code takes them."""
-        return CompiledFriction(self._of_batch) if self._covers_batches(target, batch) else None
+        return partial(friction_steps, self._of_batch) if self._covers_batches(target, batch) else None
 
     def variational_steps(self, target: Target, batch: int | None) -> CompiledSteps | None:
         """Return the code for steps of Bayes by Backprop, or None if array code takes them."""
-        return CompiledVariational(self._of_batch) if self._covers_batches(target, batch) else None
+        return partial(variational_steps, self._of_batch) if self._covers_batches(target, batch) else None
 
     def _covers_batches(self, target: Target, batch: int | None) -> bool:
         """Return True for posteriors; with batches, each case must also be one column of the inputs."""

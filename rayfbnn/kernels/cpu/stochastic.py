@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,95 +18,80 @@ from rayfbnn.state import CaseBatches, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
 
 
-@dataclass(frozen=True)
-class CompiledFriction:
-    """`mcmc.sghmc.FrictionSteps` in compiled code.
+def friction_steps(
+    kernel_of: Callable[[Posterior, int], Kernel],
+    target: Target,
+    trajectory: Trajectory,
+    *,
+    factors: Factors,
+    streams: Streams,
+    n_steps: int,
+    batches: CaseBatches | None,
+) -> tuple[Array, Array]:
+    """Return the position and momentum after n_steps steps, as `mcmc.sghmc.FrictionSteps` does.
 
     kernel_of  returns the kernel of a posterior for a largest number of cases in a batch, 0 for all cases
     """
-
-    kernel_of: Callable[[Posterior, int], Kernel]
-
-    def __call__(
-        self,
-        target: Target,
-        trajectory: Trajectory,
-        *,
-        factors: Factors,
-        streams: Streams,
-        n_steps: int,
-        batches: CaseBatches | None,
-    ) -> tuple[Array, Array]:
-        """Return the position and momentum after n_steps steps."""
-        assert isinstance(target, Posterior)
-        kernel = self.kernel_of(target, 0 if batches is None else batches.size)
-        given = arguments_of(target, numbers_of_posterior(target, trajectory.precisions))
-        position, momentum = (np.empty_like(trajectory.position, order="C") for _ in range(2))
-        kernel.follow(
-            position=trajectory.position,
-            momentum=trajectory.momentum,
-            stepsizes=trajectory.stepsizes,
-            n_steps=n_steps,
-            factors=(factors.first, factors.second, factors.persistence, factors.noise, factors.kick),
-            place=streams.place(Purpose.FRICTION),
-            chains=streams.chains,
-            new_position=position,
-            new_momentum=momentum,
-            **given,
-            **_cases(target, batches, (streams.iteration - 1) * n_steps),
-        )
-        return position, momentum
+    assert isinstance(target, Posterior)
+    kernel = kernel_of(target, 0 if batches is None else batches.size)
+    given = arguments_of(target, numbers_of_posterior(target, trajectory.precisions))
+    position, momentum = (np.empty_like(trajectory.position, order="C") for _ in range(2))
+    kernel.follow(
+        position=trajectory.position,
+        momentum=trajectory.momentum,
+        stepsizes=trajectory.stepsizes,
+        n_steps=n_steps,
+        factors=(factors.first, factors.second, factors.persistence, factors.noise, factors.kick),
+        place=streams.place(Purpose.FRICTION),
+        chains=streams.chains,
+        new_position=position,
+        new_momentum=momentum,
+        **given,
+        **_cases(target, batches, (streams.iteration - 1) * n_steps),
+    )
+    return position, momentum
 
 
-@dataclass(frozen=True)
-class CompiledVariational:
-    """`approximate.variational.CompiledSteps` in compiled code.
-
-    kernel_of  as for CompiledFriction
-    """
-
-    kernel_of: Callable[[Posterior, int], Kernel]
-
-    def __call__(
-        self,
-        target: Target,
-        state: Mapping[str, Array],
-        streams: Streams,
-        *,
-        settings: Variational,
-        n_steps: int,
-        batches: CaseBatches | None,
-    ) -> tuple[dict[str, Array], Array]:
-        """Return mean, rho and moments after the steps, and each step's objective (n_steps, n_starts)."""
-        assert isinstance(target, Posterior)
-        numbers = numbers_of_posterior(target, state["precisions"])
-        moved = {name: state[name].copy() for name in ("mean", "rho", "first", "second")}
-        n_starts, n_parameters = moved["mean"].shape
-        log_widths, prior_energy, terms = (np.empty((n_steps, n_starts)) for _ in range(3))
-        first = streams.iteration - 1
-        self.kernel_of(target, 0 if batches is None else batches.size).variational(
-            **moved,
-            n_steps=n_steps,
-            n_draws=settings.samples,
-            is_antithetic=settings.antithetic,
-            decays=(FIRST_DECAY, SECOND_DECAY, SMALL),
-            schedule=(settings.rate, settings.steps, streams.iteration),
-            place=streams.place(Purpose.VARIATIONAL),
-            chains=streams.chains,
-            log_widths=log_widths,
-            prior_energy=prior_energy,
-            terms=terms,
-            **arguments_of(target, numbers),
-            **_cases(target, batches, first),
-        )
-        with np.errstate(all="ignore"):
-            powers, normalisers = numbers.inverse_temperature[None], numbers.normaliser[None]
-            if batches is not None:
-                sizes = batches.sizes(first, n_steps)[:, None]
-                powers = powers * (target.n_cases / sizes)
-                normalisers = _normalisers(target, numbers.noise, batches, first, sizes)
-            energy = prior_energy - powers * (terms + normalisers)
-        return moved, log_widths + n_parameters / 2 - energy
+def variational_steps(
+    kernel_of: Callable[[Posterior, int], Kernel],
+    target: Target,
+    state: Mapping[str, Array],
+    streams: Streams,
+    *,
+    settings: Variational,
+    n_steps: int,
+    batches: CaseBatches | None,
+) -> tuple[dict[str, Array], Array]:
+    """Return what `approximate.variational.CompiledSteps` returns; `kernel_of` as for `friction_steps`."""
+    assert isinstance(target, Posterior)
+    numbers = numbers_of_posterior(target, state["precisions"])
+    moved = {name: state[name].copy() for name in ("mean", "rho", "first", "second")}
+    n_starts, n_parameters = moved["mean"].shape
+    log_widths, prior_energy, terms = (np.empty((n_steps, n_starts)) for _ in range(3))
+    first = streams.iteration - 1
+    kernel_of(target, 0 if batches is None else batches.size).variational(
+        **moved,
+        n_steps=n_steps,
+        n_draws=settings.samples,
+        is_antithetic=settings.antithetic,
+        decays=(FIRST_DECAY, SECOND_DECAY, SMALL),
+        schedule=(settings.rate, settings.steps, streams.iteration),
+        place=streams.place(Purpose.VARIATIONAL),
+        chains=streams.chains,
+        log_widths=log_widths,
+        prior_energy=prior_energy,
+        terms=terms,
+        **arguments_of(target, numbers),
+        **_cases(target, batches, first),
+    )
+    with np.errstate(all="ignore"):
+        powers, normalisers = numbers.inverse_temperature[None], numbers.normaliser[None]
+        if batches is not None:
+            sizes = batches.sizes(first, n_steps)[:, None]
+            powers = powers * (target.n_cases / sizes)
+            normalisers = _normalisers(target, numbers.noise, batches, first, sizes)
+        energy = prior_energy - powers * (terms + normalisers)
+    return moved, log_widths + n_parameters / 2 - energy
 
 
 def arguments_of(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Any]:

@@ -22,9 +22,10 @@ from rayfbnn.kernels.numbers import (
     posterior_behind,
 )
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.hybrid import Uniforms, Windows
+from rayfbnn.mcmc.hybrid import Windows
 from rayfbnn.model.integrated import WithoutOutputs
 from rayfbnn.state import HMCInfo, Target, Trajectory
+from rayfbnn.streams import Purpose, Streams
 
 _WINDOWS = 8  # numbers in Windows of hybrid.cu
 
@@ -74,7 +75,7 @@ class ChipKernels:
         trajectory: Trajectory,
         *,
         windows: Windows,
-        uniforms: Uniforms,
+        streams: Streams,
         order: Array | None = None,
     ) -> tuple[Trajectory, HMCInfo]:
         """Run whole updates as `mcmc.hybrid.hybrid` does, to rounding, in one launch."""
@@ -84,7 +85,11 @@ class ChipKernels:
         memory = xp.empty((n_chains, 4, self.network.n_parameters), dtype=position.dtype)
         accepted, diverged = xp.empty(n_chains, dtype=bool), xp.empty(n_chains, dtype=bool)
         energy_change = xp.empty(n_chains)
-        drawn = (uniforms.of_offset, uniforms.of_states, uniforms.of_decision)
+        drawn = (
+            streams.uniform(Purpose.WINDOW_OFFSET),
+            streams.uniform(Purpose.WINDOW_STATE, (windows.n_states,)),
+            streams.uniform(Purpose.ACCEPT),
+        )
         sizes = (n_chains, windows.n_states, windows.steps, windows.window, windows.jump)
         arguments = (
             *(trajectory.position, trajectory.momentum, trajectory.stepsizes),

@@ -175,9 +175,7 @@ def test_launches_are_tens_whatever_the_windows_and_the_steps(cupy: Any, units: 
         options: dict[str, Any] = {"steps": steps, "window": window, "stepsize": 0.1}
         with log.recorded() as entries:
             hmc.hybrid(state, random.at(iteration=1), target=there, advance=advance, **options)
-        assert [entry.what for entry in entries if entry.place.startswith("kernels/cuda/chip.py")].count(
-            "hybrid"
-        ) == 1
+        assert [entry.what for entry in entries].count("hybrid") == 1
         assert not any(entry.what == "advance" for entry in entries)
         counts.append(log.launches(entries))
     assert counts[0] < 60 and len(set(counts)) == 1

@@ -225,7 +225,7 @@ def test_metropolis_proposals_of_single_parameters_are_normal() -> None:
     assert ks_p_value(scipy.special.ndtr(after.position / 1e-6)) > 1e-5
 
 
-@pytest.mark.parametrize("update", [metropolis.metropolis, slice_1.slice_1])
+@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice_1.slice_1])
 def test_one_parameter_at_random_changes_one_uniformly(update) -> None:
     state, streams = start(6_000)
     after, _ = update(state, streams, target=BANANA, stepsize=0.5, random=True)
@@ -236,7 +236,7 @@ def test_one_parameter_at_random_changes_one_uniformly(update) -> None:
     assert after.momentum is state.momentum
 
 
-@pytest.mark.parametrize("update", [metropolis.metropolis, slice_1.slice_1])
+@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice_1.slice_1])
 def test_chains_do_not_depend_on_their_batch(update) -> None:
     state, streams = start(8)
     together, _ = update(state, streams, target=BANANA, stepsize=0.6, stepsize_jitter=-1.0)
@@ -249,7 +249,7 @@ def test_chains_do_not_depend_on_their_batch(update) -> None:
         assert np.array_equal(alone.position, together.position[one_chain])
 
 
-@pytest.mark.parametrize("update", [metropolis.metropolis, slice_1.slice_1])
+@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice_1.slice_1])
 def test_an_impossible_starting_energy_stops_and_names_the_chain(update) -> None:
     state, streams = start(4)
     state.position[1, 0] = np.nan

@@ -344,7 +344,7 @@ def test_chains_are_put_back_where_they_were_taken_from() -> None:
     part, random = inner.taken(state, streams, chosen)
     assert random.chains.tolist() == [0, 2, 3]
     changed = replace(part, position=part.position + 1)
-    whole = inner.put_back(state, changed, chosen)
+    whole = state.with_chains(changed, chosen)
     assert np.array_equal(whole.position, state.position + chosen[:, None])
     assert np.array_equal(whole.momentum, state.momentum)
 
