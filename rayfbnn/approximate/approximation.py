@@ -279,7 +279,6 @@ class WithMembers(Approximation):
     members: int | None = key(None, _MEMBERS)
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         if self.members is not None and self.members > self.starts:
             raise self.wrong(

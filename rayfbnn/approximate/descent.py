@@ -74,7 +74,6 @@ class Descent(Approximation):
     has_density: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         if self.validation and self.optimizer == "lbfgs":
             raise self.wrong(
@@ -85,7 +84,6 @@ class Descent(Approximation):
 
     @property
     def n_steps(self) -> int:
-        """The largest number of steps, or of rounds of "lbfgs"."""
         return self.rounds if self.optimizer == "lbfgs" else self.steps
 
     def check_covers(self, target: FitTarget, *, n_together: int) -> None:
@@ -95,7 +93,6 @@ class Descent(Approximation):
         self.refuse(target.why_not_expected if self.precisions == "expected" else None)
 
     def build(self, target: FitTarget, advance: Callable[[], Advance]) -> DescentFit:
-        """Build the fit, which is array code."""
         return DescentFit(target, self)
 
     def timing(self) -> Timing:
@@ -126,7 +123,6 @@ class DescentFit(Fit):
     settings: Descent
 
     def initial(self, streams: Streams) -> State:
-        """Return random parameters, and precisions at their prior means."""
         xp = array_namespace(streams.chains)
         position, precisions = self.target.start(streams)
         position = position.astype(xp.float64)
@@ -177,7 +173,6 @@ class DescentFit(Fit):
         return self.settings.optimizer == "lbfgs" and bool((state["change"] < _SETTLED).all())
 
     def distribution(self, state: State) -> Points:
-        """Return the networks that are kept."""
         return Points(state["best"], state["best_precisions"])
 
     def _leap(self, changed: dict[str, Array], streams: Streams) -> Array:

@@ -98,7 +98,6 @@ class Factorised:
     rate: Array
 
     def draws(self, streams: Streams, n: int) -> tuple[Array, Array, Array]:
-        """Draw n parameter vectors and precisions of every start; see `Distribution`."""
         positions = _draw_diagonal(self.mean, self.sd, streams, n, purpose=Purpose.APPROXIMATE_DRAW)
         precisions = _draw_gamma(self.precisions, self.shape, self.rate, streams, n)
         log_q = to_host(log_density_diagonal(positions, self.mean, self.sd))

@@ -72,7 +72,6 @@ class Laplace(WithMembers):
 
     @property
     def n_steps(self) -> int:
-        """The largest number of updates of the precisions."""
         return self.steps
 
     def check_covers(self, target: FitTarget, *, n_together: int) -> None:
@@ -87,7 +86,6 @@ class Laplace(WithMembers):
         self.refuse(target.why_not_curved)
 
     def build(self, target: FitTarget, advance: Callable[[], Advance]) -> LaplaceFit:
-        """Build the fit, which is array code."""
         return LaplaceFit(target, self)
 
     def timing(self) -> Timing:
@@ -146,7 +144,6 @@ class LaplaceFit(Fit):
     results: ClassVar[tuple[str, ...]] = (LOG_EVIDENCE, _LEAST_EIGENVALUE)
 
     def initial(self, streams: Streams) -> State:
-        """Return random parameters, and precisions at their prior means."""
         xp = array_namespace(streams.chains)
         position, precisions = self.target.start(streams)
         return {
@@ -189,7 +186,6 @@ class LaplaceFit(Fit):
         return changed, StepInfo(energy)
 
     def is_complete(self, state: State) -> bool:
-        """Return True if all starts have settled."""
         return bool((state["change"] < _SETTLED).all())
 
     def result(self, state: State, streams: Streams) -> dict[str, Array]:

@@ -62,7 +62,6 @@ class Propagation(WithMembers):
     objective: ClassVar[str] = "sum of log normalisers"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         if self.members is not None and self.mode == "adf":
             raise self.wrong(
@@ -73,7 +72,6 @@ class Propagation(WithMembers):
 
     @property
     def n_steps(self) -> int:
-        """The largest number of sweeps."""
         return self.sweeps
 
     def check_covers(self, target: FitTarget, *, n_together: int) -> None:
@@ -84,7 +82,6 @@ class Propagation(WithMembers):
         self.refuse(target.why_not_propagated)
 
     def build(self, target: FitTarget, advance: Callable[[], Advance]) -> PropagationFit:
-        """Build the fit, which is array code."""
         return PropagationFit(target, self)
 
     def timing(self) -> Timing:
@@ -181,7 +178,6 @@ class PropagationFit(Fit):
         return {LOG_EVIDENCE: self.log_evidence(state)} if self.settings.mode == "sites" else {}
 
     def distribution(self, state: State) -> Factorised:
-        """Return the factorised Gaussians and q(tau)."""
         xp, precision = array_namespace(state["precision"]), state["precision"]
         mean, sd = state["shift"] / precision, 1 / xp.sqrt(precision)
         return Factorised(mean, sd, state["precisions"], state["shape"], state["rate"])

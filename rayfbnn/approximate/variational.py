@@ -72,7 +72,6 @@ class Variational(WithMembers):
     is_objective_evidence: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         if self.antithetic and self.samples % 2:
             raise self.wrong(
@@ -83,7 +82,6 @@ class Variational(WithMembers):
 
     @property
     def n_steps(self) -> int:
-        """The number of steps."""
         return self.steps
 
     def check_covers(self, target: FitTarget, *, n_together: int) -> None:
@@ -142,7 +140,6 @@ class VariationalFit(Fit):
     _batches: dict[Any, tuple[Array, CaseBatches]] = field(default_factory=dict, compare=False)
 
     def initial(self, streams: Streams) -> State:
-        """Return random means, and small standard deviations."""
         xp = array_namespace(streams.chains)
         position, precisions = self.target.start(streams)
         mean = position.astype(xp.float64)

@@ -42,7 +42,6 @@ class TargetCache(Generic[T]):
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         # The key is the identity of the parts. The entry keeps them, because a freed id could be reused.
         self._of_posteriors: dict[Hashable, tuple[tuple[Any, ...], T]] = {}
         self._of_marginals: WeakKeyDictionary[OutputMarginal | WithoutPrecisions, dict[Hashable, T]] = (

@@ -37,14 +37,12 @@ class Dynamic(TrajectoryOperation):
     )
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         self.check_steps(self.steps)
         if self.permuted and self.partitions == 1:
             raise ValueError("permuted: needs partitions > 1, since one block has no order, got true")
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `dynamic` to the target and its settings."""
         return partial(
             dynamic,
             target=context.target,
@@ -66,11 +64,9 @@ class Dynamic(TrajectoryOperation):
         return super().why_undivided() if self.permuted else None
 
     def gradients(self, tuning: Tuning | None = None) -> int:
-        """Count the gradients of the trajectory's steps."""
         return self.gradients_of(self.steps)
 
     def description(self) -> str:
-        """Describe the trajectories."""
         length = f"dynamic: {describe_length(self.steps, self.integrator)}"
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
         return f"{self.described(length, stepsize)}, never rejected"

@@ -25,16 +25,13 @@ class Heatbath(Operation):
     is_reversible: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay: must be at least 0 and below 1, got {self.decay}")
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `heatbath` to the decay."""
         return partial(heatbath, decay=self.decay)
 
     def description(self) -> str:
-        """Say how much of the momentum is kept."""
         how = f"refresh the momentum with decay {self.decay:g}" if self.decay else "draw a new momentum"
         return f"heatbath: {how}"
 
@@ -57,11 +54,9 @@ class RadialHeatbath(Operation):
     op: ClassVar[str] = "radial-heatbath"
 
     def build(self, context: BuildContext) -> Update:
-        """Return `radial_heatbath`, which has no settings."""
         return radial_heatbath
 
     def description(self) -> str:
-        """Describe the update."""
         return "radial-heatbath: draw a new length of the momentum"
 
 
@@ -85,11 +80,9 @@ class Negate(Operation):
     is_reversible: ClassVar[bool] = True
 
     def build(self, context: BuildContext) -> Update:
-        """Return `negate`, which has no settings."""
         return negate
 
     def description(self) -> str:
-        """Describe the update."""
         return "negate: reverse the momentum"
 
 

@@ -53,11 +53,9 @@ class Hybrid(Tunable):
     is_reversible: ClassVar[bool] = True
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `hybrid` to the target and to its configured or tuned settings."""
         return partial(tuned_hybrid(self, context), target=context.target)
 
     def description(self) -> str:
-        """Describe the trajectories."""
         return f"hybrid: {self.describe_trajectories()}"
 
 

@@ -52,7 +52,6 @@ class HybridMarginal(Tunable):
     )
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if not self.over or len(set(self.over)) < len(self.over):
             names = list(self.over)
             raise ValueError(f'over: must name "outputs", "precisions" or both, each only once, got {names}')
@@ -64,7 +63,6 @@ class HybridMarginal(Tunable):
             )
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `hybrid_marginal` to the target's marginal and to its configured or tuned settings."""
         marginal = cast(_MarginalizableTarget, context.target).marginal(self.over)
         return partial(hybrid_marginal, marginal=marginal, trajectory=tuned_hybrid(self, context))
 
@@ -73,7 +71,6 @@ class HybridMarginal(Tunable):
         return super().why_undivided() if "outputs" in self.over else None
 
     def description(self) -> str:
-        """Describe the trajectories, and name the variables that are integrated out."""
         return f"hybrid-marginal over {' and '.join(self.over)}: {self.describe_trajectories()}"
 
 

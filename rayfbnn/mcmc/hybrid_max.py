@@ -36,7 +36,6 @@ class HybridMax(TrajectoryOperation):
     op: ClassVar[str] = "hybrid-max"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         self.check_steps(self.max_steps, name="max_steps")
         if self.max_ok < 1:
             raise ValueError(f"max_ok: must be at least 1, got {self.max_ok}")
@@ -44,7 +43,6 @@ class HybridMax(TrajectoryOperation):
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `hybrid_max` to the target and its settings."""
         return partial(
             hybrid_max,
             target=context.target,
@@ -63,7 +61,6 @@ class HybridMax(TrajectoryOperation):
         return self.gradients_of(self.max_steps)
 
     def description(self) -> str:
-        """Describe the trajectories and when they end."""
         return self.described(
             f"hybrid-max: trajectories of at most {self.max_steps} {self.integrator} steps",
             f"ending at acceptable state number {self.max_ok}",

@@ -37,11 +37,9 @@ class Metropolis(Operation):
     has_energy_change: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `metropolis` to the target and the stepsize."""
         return partial(
             metropolis,
             target=context.target,
@@ -51,7 +49,6 @@ class Metropolis(Operation):
         )
 
     def description(self) -> str:
-        """Give the stepsize, and the acceptance rule if it is Barker's."""
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
         return f"metropolis: propose all parameters at once, {stepsize}{describe_acceptance(self.acceptance)}"
 
@@ -164,11 +161,9 @@ class Metropolis1(Operation):
     has_energy_change: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `metropolis_1` to the target and its settings."""
         return partial(
             metropolis_1,
             target=context.target,
@@ -179,7 +174,6 @@ class Metropolis1(Operation):
         )
 
     def description(self) -> str:
-        """Say which parameters are proposed, with the stepsize, and Barker's rule if it decides."""
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
         proposals = f"metropolis-1: propose {describe_turns(self.random)}, {stepsize}"
         return proposals + describe_acceptance(self.acceptance)

@@ -27,18 +27,15 @@ class SampleSigmas(Operation):
     is_reversible: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         _check_groups(self.groups)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind the model's update to the level and the groups, if either is given."""
         update = context.updates[self.op]
         if self.level is None and self.groups is None:
             return update
         return partial(update, level=self.level, groups=self.groups)
 
     def description(self) -> str:
-        """Say which sigmas are drawn."""
         level = f"{self.level}-level " if self.level else ""
         which = f"the {level}sigmas" if level or self.groups else "all sigmas"
         return f"sample-sigmas: Gibbs updates of {which}{_of_groups(self.groups)}"
@@ -52,11 +49,9 @@ class SampleNoise(Operation):
     is_reversible: ClassVar[bool] = True
 
     def build(self, context: BuildContext) -> Update:
-        """Return the model's update, which has no settings."""
         return context.updates[self.op]
 
     def description(self) -> str:
-        """Say which sigmas are drawn."""
         return "sample-noise: updates of the sigmas of the noise, or of the dispersion of counts"
 
 
@@ -73,17 +68,14 @@ class RandomGrid(Operation):
     op: ClassVar[str] = "random-grid"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         check_stepsize(self.stepsize)
         _check_groups(self.groups)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind the model's update to the stepsize, and to the groups if they are given."""
         update = partial(context.updates[self.op], stepsize=self.stepsize)
         return update if self.groups is None else partial(update, groups=self.groups)
 
     def description(self) -> str:
-        """Say which sigmas are proposed."""
         return (
             f"random-grid: Metropolis updates of the upper-level sigmas{_of_groups(self.groups)},"
             f" stepsize {self.stepsize:g}"
@@ -104,17 +96,14 @@ class Rescale(Operation):
     op: ClassVar[str] = "rescale"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         check_stepsize(self.stepsize)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind the model's update to its settings and to the `Advance` that computes potentials."""
         return partial(
             context.updates[self.op], along=self.along, stepsize=self.stepsize, advance=context.advance
         )
 
     def description(self) -> str:
-        """Name the values that are scaled together."""
         scaled = {
             "sigmas": "each sigma and its parameters",
             "incoming": "everything that leads into a layer",

@@ -91,7 +91,6 @@ class Nesting(Operation):
 
     @property
     def inner(self) -> tuple[Operation, ...]:
-        """The operations inside this one."""
         return self.operations
 
     def check_operations(self) -> None:
@@ -176,7 +175,6 @@ class Tunable(TrajectoryOperation):
     scaling: Auto | None
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if self.steps == AUTO:
             for name, value in (("window", self.window), ("jump", self.jump)):
                 if value != 1:
@@ -212,7 +210,6 @@ class Tunable(TrajectoryOperation):
         return settings.longest if tuning.is_measured else settings.steps
 
     def gradients(self, tuning: Tuning | None = None) -> int:
-        """Count the gradients of the trajectory's steps."""
         return self.gradients_of(self.length(tuning))
 
     def describe_trajectories(self) -> str:

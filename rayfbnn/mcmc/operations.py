@@ -29,13 +29,11 @@ class Repeat(Nesting):
     op: ClassVar[str] = "repeat"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if self.times < 1:
             raise ValueError(f"times: must be at least 1, got {self.times}")
         self.check_operations()
 
     def unrolled(self) -> tuple[Operation, ...]:
-        """Return the operations, repeated `times` times."""
         return unrolled(self.operations) * self.times
 
     def build(self, context: BuildContext) -> Update:
@@ -43,11 +41,9 @@ class Repeat(Nesting):
         raise AssertionError("repeat is written out by `unrolled`")
 
     def gradients(self, tuning: Tuning | None = None) -> int:
-        """Count the gradient evaluations of all repetitions."""
         return self.times * gradient_evaluations(self.operations, tuning=tuning)
 
     def description(self) -> str:
-        """Say how often the operations are repeated."""
         return f"repeat {self.times} times:"
 
 

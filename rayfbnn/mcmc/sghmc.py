@@ -13,7 +13,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.hybrid import Hybrid
-from rayfbnn.mcmc.operation import AUTO, Auto, BuildContext, Operation, Tunable, Tuning
+from rayfbnn.mcmc.operation import AUTO, Auto, BuildContext, Operation, Tunable, Tuning, check_scaling
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, of_coordinates
 from rayfbnn.state import (
     Advance,
@@ -64,12 +64,10 @@ class Sghmc(Operation):
     undivided: ClassVar[str] = "draws its batches from all cases; leave out data.parts, or use hybrid"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if not 1 <= self.steps <= _MOST_STEPS:
             raise ValueError(f"steps: must be from 1 to {_MOST_STEPS}, got {self.steps}")
         check_stepsize(1.0 if self.stepsize == AUTO else self.stepsize)
-        if self.scaling == AUTO and self.stepsize != AUTO:
-            raise ValueError(f'scaling: "auto" needs stepsize = "auto", got stepsize {self.stepsize}')
+        check_scaling(self.scaling, self.stepsize)
         if self.batch is not None and self.batch < 1:
             raise ValueError(f"batch: must be at least 1, got {self.batch}")
         if not (self.friction >= 0 and math.isfinite(self.friction)):
@@ -128,7 +126,6 @@ class Sghmc(Operation):
         return self.steps
 
     def description(self) -> str:
-        """Describe the dynamics."""
         cases = "all cases" if self.batch is None else f"batches of at most {self.batch} cases"
         parts = [
             f"sghmc: {self.steps} steps ({self.integrator}) on gradients of {cases}",

@@ -44,13 +44,11 @@ class Slice1(Operation):
     undivided: ClassVar[str] = ONE_AT_A_TIME
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if self.max_steps < 1:
             raise ValueError(f"max_steps: must be at least 1, got {self.max_steps}")
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `slice_1` to the target and its settings."""
         return partial(
             slice_1,
             target=context.target,
@@ -62,7 +60,6 @@ class Slice1(Operation):
         )
 
     def description(self) -> str:
-        """Say which parameters are updated, and how wide their intervals may become."""
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
         how, n = (
             ("doubled", 1 << _n_doublings(self.max_steps))

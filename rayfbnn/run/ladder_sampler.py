@@ -11,8 +11,9 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
 from rayfbnn.errors import StoreCorruptError
+from rayfbnn.mcmc.automatic import fixed_point_sums
 from rayfbnn.mcmc.ladder import iteration as exchanges
-from rayfbnn.mcmc.ladder.adaptation import MeasuredLadders, moved, top_sums
+from rayfbnn.mcmc.ladder.adaptation import MeasuredLadders, moved
 from rayfbnn.mcmc.ladder.iteration import LadderIteration
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, Path, started
 from rayfbnn.mcmc.ladder.starts import annealing, filled
@@ -353,7 +354,7 @@ def warmed_up(
     starts = None
     if measured is not None:
         precisions = moved_chains.precisions
-        starts = LadderStarts(len(precisions), top_sums(measured.log_precisions(precisions)))
+        starts = LadderStarts(len(precisions), fixed_point_sums(measured.log_precisions(precisions)))
     return WarmUp(moved_chains, rows), Warmed(info, starts)
 
 

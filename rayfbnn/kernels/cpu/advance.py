@@ -39,12 +39,10 @@ class CompiledBackend:
 
     @property
     def name(self) -> str:
-        """The name that a store records."""
         return f"compiled, {self.instruction_set}"
 
     @property
     def keyword(self) -> str:
-        """The value of RAYFBNN_KERNELS that selects this backend."""
         return self.instruction_set
 
     def check(self, target: Target) -> NotCovered | None:

@@ -38,7 +38,6 @@ class CompiledReducer:
     _dtype: str
 
     def outputs(self, positions: Array) -> Array:
-        """Return the outputs of each draw, as `Reducer` does."""
         n_draws, n_columns = len(positions), self._width * self.n_cells
         outputs = np.empty((n_draws, self.n_outputs, n_columns), dtype=self._dtype)
         self._kernel.outputs(positions=positions, outputs=outputs)
@@ -55,7 +54,6 @@ class CompiledReducer:
         shift: Array,
         sums: tuple[Array, Array, Array],
     ) -> None:
-        """Add the mean of each value given each draw."""
         by_piece, squares, variances = wide = [self._widened(part) for part in sums]
         self._kernel.add_moments(
             positions=positions,
@@ -71,7 +69,6 @@ class CompiledReducer:
     def add_scores(
         self, positions: Array, noise: Array, targets: Array, maxima: Array, scaled: Array
     ) -> None:
-        """Add the joint density of each case's targets."""
         model = self.model
         n_targets = targets.shape[1]
         normalisers = np.zeros((len(positions), n_targets)) + model.log_normalisers(noise)
@@ -90,7 +87,6 @@ class CompiledReducer:
         self._narrow(wide, (maxima, scaled))
 
     def add_distribution(self, positions: Array, sigmas: Array, guesses: Array, sums: Array) -> None:
-        """Add F, f and f' at guesses."""
         cubics, rate = None, 0.0
         if isinstance(self.model, RealTargets) and math.isfinite(self.model.alpha):
             # Imported here because sampling does not need SciPy.
@@ -113,7 +109,6 @@ class CompiledReducer:
         self._narrow((wide,), (sums,))
 
     def add_mass(self, positions: Array, sigmas: Array, counts: Array, sums: Array) -> None:
-        """Add the probabilities of counts."""
         self._kernel.add_mass(
             positions=positions,
             shapes=self.model.compiled_shapes(sigmas),

@@ -39,12 +39,10 @@ class CudaBackend:
 
     @property
     def name(self) -> str:
-        """The name that a store records."""
         return GRAPHS if self.uses_graphs else LAUNCHES
 
     @property
     def keyword(self) -> str:
-        """The value of RAYFBNN_KERNELS that selects this backend."""
         return "" if self.uses_graphs else "launches"
 
     def check(self, target: Target) -> NotCovered | None:

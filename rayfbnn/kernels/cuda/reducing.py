@@ -59,7 +59,6 @@ class DeviceReducer:
     _functions: dict[int, SourceFunctions] = field(default_factory=dict)
 
     def outputs(self, positions: Array) -> Array:
-        """Return the outputs of each draw, as `Reducer` does."""
         shape = len(positions), self._network.units[-1], self.n_cases * len(self._starts)
         outputs = np.empty(shape, dtype=self._dtype)
         for draws in self._evaluated(positions):
@@ -76,7 +75,6 @@ class DeviceReducer:
         shift: Array,
         sums: tuple[Array, Array, Array],
     ) -> None:
-        """Add the mean m of each value given each draw."""
         pieces = np.asarray(pieces, dtype=np.int32)
         if len(pieces) and not (0 <= pieces.min() and pieces.max() < len(sums[0])):
             raise ValueError(f"pieces: must be numbers of sums, below {len(sums[0])}")
@@ -94,7 +92,6 @@ class DeviceReducer:
     def add_scores(
         self, positions: Array, noise: Array, targets: Array, maxima: Array, scaled: Array
     ) -> None:
-        """Add the joint density of each case's targets."""
         model, n_targets = self.model, targets.shape[1]
         normalisers = np.zeros((len(positions), n_targets)) + model.log_normalisers(noise)
         weights = model.observed(targets)
@@ -111,7 +108,6 @@ class DeviceReducer:
         maxima[...], scaled[...] = map(to_host, there)
 
     def add_distribution(self, positions: Array, sigmas: Array, guesses: Array, sums: Array) -> None:
-        """Add F, f and f' at guesses."""
         check("sums", sums, np.dtype(np.float64), (3, *guesses.shape))
         cubics, rate = np.zeros((1, 4)), 0.0
         if self.model.compiled_name == "t":
@@ -132,7 +128,6 @@ class DeviceReducer:
         sums[...] = to_host(total)
 
     def add_mass(self, positions: Array, sigmas: Array, counts: Array, sums: Array) -> None:
-        """Add the probabilities of counts."""
         check("sums", sums, np.dtype(np.float64), counts.shape)
         groups, total = list(self._groups(counts)), self._there(sums)
         for draws in self._evaluated(positions):

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc.automatic import DIVERGED_COST, TARGET_ACCEPTANCE, fixed_point, fixed_point_sums, ratio
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, Path, started
 from rayfbnn.mcmc.operation import Settings
@@ -65,7 +65,8 @@ def first_settings(
 ) -> LadderSettings:
     """Return the settings before the first round.
 
-    top    `measured.top_sums` of the chains that ladders start from; () for powers
+    top    for each target the sum, in units of 2**-40, of its log noise precision over the chains that the
+           ladders start from; () for powers
     tuned  the settings that the warm-up of these chains found, or None. The top gets the length of their
            trajectories, and all levels get their scales
     """
@@ -311,11 +312,6 @@ class MeasuredLadders:
         """The mean log noise precision of each target at the top, (n_targets,) or ()."""
         return self._means(self.top)
 
-    @property
-    def mean_measure(self) -> tuple[tuple[float, ...], ...]:
-        """The mean measure of each ladder at each level, (n_ladders, K)."""
-        return tuple(tuple(ratio(value, self.iterations) for value in row) for row in self.measure)
-
     def r_hat(self) -> tuple[float, ...]:
         """Return R-hat of the measure at each level over the ladders, (K,); 1 if nothing varies.
 
@@ -338,11 +334,6 @@ class MeasuredLadders:
 
     def _means(self, sums: tuple[int, ...]) -> tuple[float, ...]:
         return tuple(ratio(value, self.iterations * self.ladders) for value in sums)
-
-
-def top_sums(log_precisions: Array) -> tuple[int, ...]:
-    """Sum the log noise precisions (n_chains, n_targets) of starts over chains, in units of 2**-40."""
-    return fixed_point_sums(log_precisions)
 
 
 def _split(values: Sequence[int], *lengths: int) -> list[tuple[int, ...]]:

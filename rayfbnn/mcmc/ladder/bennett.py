@@ -21,14 +21,11 @@ class LogRatios:
     """The logs of ratios of normalising constants along one ladder.
 
     increments      (K-1,) log Z_{k+1} - log Z_k
-    overlaps        (K-1,) the mean of sigma at each pair, from 0 for distributions without a common state to
-                    1/2 for equal ones
     standard_error  of the total. It allows for the autocorrelation of the draws, and for the dependence of
                     levels on each other. It is infinite if the draws of a pair hardly overlap
     """
 
     increments: tuple[float, ...]
-    overlaps: tuple[float, ...]
     standard_error: float
 
     @property
@@ -55,12 +52,13 @@ def bennett(forward: Array, reverse: Array) -> LogRatios:
     f, r = _limited(forward), _limited(reverse)
     increments = [_solved(f[:, k], r[:, k]) for k in range(f.shape[1])]
     of_f, of_r = _sigmoid(-f - np.array(increments)), _sigmoid(-r + np.array(increments))
+    # The means of sigma go from 0 for distributions without a common state to 1/2 for equal ones.
     overlaps = of_f.mean(axis=0)
     error = math.inf
     if len(f) * overlaps.min() >= _LEAST_DRAWS:
         influence = of_f / overlaps - of_r / of_r.mean(axis=0)
         error = standard_error_of_mean(influence.sum(axis=1))
-    return LogRatios(tuple(increments), tuple(overlaps.tolist()), error)
+    return LogRatios(tuple(increments), error)
 
 
 def _limited(differences: Array) -> Array:

@@ -44,7 +44,6 @@ class SimulatedTempering(ThroughTemperatures):
     op: ClassVar[str] = "simulated-tempering"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         self.check(
             lambda operation: operation.is_exact and not operation.is_tempering,
             right="must be exact and must not be tempering operations themselves",
@@ -58,7 +57,6 @@ class SimulatedTempering(ThroughTemperatures):
             raise ValueError(f"log_weights: must be finite numbers, got {list(self.log_weights)}")
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `simulated_tempering` to the target and its settings."""
         return partial(
             simulated_tempering,
             target=cast(TemperedTarget, context.target),
@@ -82,7 +80,6 @@ class SimulatedTempering(ThroughTemperatures):
         return gradient_evaluations(self.operations) * n_steps
 
     def description(self) -> str:
-        """List the temperatures of the walk, and say if its direction persists."""
         how = "" if self.direction == "random" else ", in a direction that is kept until a step is rejected"
         return f"{self.describe_ladder()}{how}, at each step:"
 

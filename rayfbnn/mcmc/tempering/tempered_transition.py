@@ -31,14 +31,12 @@ class TemperedTransition(ThroughTemperatures):
     has_energy_change: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         self.check(
             lambda operation: operation.is_reversible,
             right="must be reversible, such as sample-sigmas, heatbath, hybrid or metropolis",
         )
 
     def build(self, context: BuildContext) -> Update:
-        """Bind `tempered_transition` to the target and its settings."""
         return partial(
             tempered_transition,
             target=cast(TemperedTarget, context.target),
@@ -54,7 +52,6 @@ class TemperedTransition(ThroughTemperatures):
         return 2 * n_levels * gradient_evaluations(self.operations)
 
     def description(self) -> str:
-        """List the temperatures of the ladder."""
         return f"{self.describe_ladder()}, at each on the way:"
 
 

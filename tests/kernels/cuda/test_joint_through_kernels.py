@@ -1,7 +1,7 @@
 """Exact draws of parameters and data stay exact through each kernel of a posterior; by the shim.
 
-The kernels of marginal densities have such tests beside their others, in test_marginal.py,
-test_marginal_dual.py and test_products_marginal.py.
+The kernels of marginal densities have such tests beside their others, in test_marginal.py
+and test_products_marginal.py.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """The CUDA kernels agree with array code where outputs or common precisions are integrated out; on a CPU.
 
-The source is compiled by g++ with a shim, as in test_chip.py, which says what this cannot show.
+The source is compiled by g++ with a shim, as in test_chip.py, which says what this cannot show. The primal
+form has matrices of the features, and the dual form has matrices of the cases.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,15 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import Compiled, NotCovered
+from rayfbnn.kernels.cuda import chip
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
 from tests.support import problems
-from tests.support.joint import PROBLEMS, stays_exact
+from tests.support.joint import PROBLEMS, Problem, stays_exact
 from tests.support.kernels.backends import OnChip
 from tests.support.kernels.marginals import (
+    JOINT,
     TOLERANCES,
     beginning,
     largest_error,
@@ -28,7 +32,7 @@ from tests.support.kernels.marginals import (
 )
 from tests.support.kernels.networks import are_equal, end_of, small
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
-from tests.support.problems import problem
+from tests.support.problems import parse, problem
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = needs_gxx
@@ -38,33 +42,41 @@ pytestmark = needs_gxx
 # that is the same in all cases or not, missing targets, precisions that move, integrated precisions of hidden
 # groups, factors a, offsets of the inputs, no hidden layer, nothing but biases, and improper priors.
 CASES = [
-    ("common precisions", "gaussian", BOTH, "float32", False),
-    ("common precisions", "gaussian by target", BOTH, "float64", False),
-    ("common precisions", "gaussian", BOTH, "float32", True),
-    ("common precisions", "t", BOTH, "float64", True),
-    ("every level", "gaussian", BOTH, "float64", False),
-    ("t output weights", "t by target", BOTH, "float32", False),
-    ("one output", "gaussian", OUTPUTS, "float64", True),
-    ("no biases", "t", BOTH, "float64", False),
-    ("no hidden layer", "gaussian by target", BOTH, "float64", False),
-    ("biases alone feed the outputs", "gaussian", BOTH, "float64", True),
-    ("adjustments", "gaussian", BOTH, "float64", False),
-    ("vague", "gaussian", BOTH, "float64", False),
-    ("common precisions", "gaussian", PRECISIONS, "float32", False),
-    ("adjustments", "t by target", PRECISIONS, "float64", True),
-    ("common precisions", "binary", BOTH, "float32", False),
-    ("common precisions", "binary", PRECISIONS, "float64", False),
+    ("primal", "common precisions", "gaussian", BOTH, "float32", False),
+    ("primal", "common precisions", "gaussian by target", BOTH, "float64", False),
+    ("primal", "common precisions", "gaussian", BOTH, "float32", True),
+    ("primal", "common precisions", "t", BOTH, "float64", True),
+    ("primal", "every level", "gaussian", BOTH, "float64", False),
+    ("primal", "t output weights", "t by target", BOTH, "float32", False),
+    ("primal", "one output", "gaussian", OUTPUTS, "float64", True),
+    ("primal", "no biases", "t", BOTH, "float64", False),
+    ("primal", "no hidden layer", "gaussian by target", BOTH, "float64", False),
+    ("primal", "biases alone feed the outputs", "gaussian", BOTH, "float64", True),
+    ("primal", "adjustments", "gaussian", BOTH, "float64", False),
+    ("primal", "vague", "gaussian", BOTH, "float64", False),
+    ("primal", "common precisions", "gaussian", PRECISIONS, "float32", False),
+    ("primal", "adjustments", "t by target", PRECISIONS, "float64", True),
+    ("primal", "common precisions", "binary", BOTH, "float32", False),
+    ("primal", "common precisions", "binary", PRECISIONS, "float64", False),
+    ("dual", "common precisions", "gaussian", BOTH, "float32", True),
+    ("dual", "common precisions", "gaussian by target", BOTH, "float64", False),
+    ("dual", "adjustments", "t by target", OUTPUTS, "float32", True),
+    ("dual", "every level", "t", BOTH, "float64", True),
+    ("dual", "t output weights", "gaussian", OUTPUTS, "float32", False),
+    ("dual", "one output", "binary", BOTH, "float64", False),
 ]
 
 
-@pytest.mark.parametrize("name, model, over, dtype, is_missing", CASES)
+@pytest.mark.parametrize("form, name, model, over, dtype, is_missing", CASES)
 def test_a_trajectory_is_that_of_the_array_code(
-    name: str, model: str, over: tuple[str, ...], dtype: str, is_missing: bool
+    form: str, name: str, model: str, over: tuple[str, ...], dtype: str, is_missing: bool
 ) -> None:
-    target = made(name, model, "primal", is_missing=is_missing, n_cases=150, dtype=dtype)
-    state, given = conditional(target, over, f"device {name} {model}", 3)
+    size = {"n_cases": 150} if form == "primal" else {}
+    target = made(name, model, form, is_missing=is_missing, dtype=dtype, **size)
+    state, given = conditional(target, over, f"device {form} {name} {model}", 5)
     advance = OnChip()
     assert advance.covers(given)
+    assert over == PRECISIONS or given.regression.is_dual == (form == "dual")
     assert worst_error(given, beginning(given, state), advance, n_steps=3) < TOLERANCES[dtype]
 
 
@@ -84,6 +96,19 @@ def test_blocks_of_every_size(units: tuple[int, ...], threads: int) -> None:
     assert worst_error(given, beginning(given, state), advance, n_steps=2) < TOLERANCES["float32"]
 
 
+WIDE = replace(small((83,)), priors=parse(dict.fromkeys(("ih0", "bh0", "ho0"), "0.7:3") | {"bo": "1"}))
+
+
+@pytest.mark.parametrize("n_cases, tile, threads", [(1, 16, 64), (17, 32, 128), (64, 64, 256)])
+def test_numbers_of_cases(n_cases: int, tile: int, threads: int) -> None:
+    """Each thread has one, two or four squares of B; tiles are full or not."""
+    state, given = conditional(problem(spec=WIDE, n_cases=n_cases), BOTH, f"device {n_cases} cases", 2)
+    advance = OnChip()
+    plan = advance.launch_plan(given)
+    assert (plan.tile, plan.threads) == (tile, threads)
+    assert worst_error(given, beginning(given, state), advance, n_steps=2) < TOLERANCES["float64"]
+
+
 def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
     target = made("common precisions", "gaussian", "primal")
     state, given = conditional(target, OUTPUTS, "device indefinite", 3)
@@ -100,36 +125,66 @@ def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
 
 
 # Two warps; noise that differs by case, and two systems of the same noise in all cases, one after the other.
-ORDERED = [("t", OUTPUTS), ("gaussian by target", BOTH), ("gaussian by target", OUTPUTS)]
+ORDERED = [
+    ("primal", "t", OUTPUTS),
+    ("primal", "gaussian by target", BOTH),
+    ("primal", "gaussian by target", OUTPUTS),
+    ("dual", "t", OUTPUTS),
+    ("dual", "gaussian by target", BOTH),
+]
 
 
-def results_in_orders(model: str, over: tuple[str, ...], **options: Any) -> list[tuple[Array, ...]]:
-    """A trajectory with the threads of a block running forwards, backwards, and in a scattered order."""
-    given, start = several_tiles(model, over)
-    return [end_of(OnChip(ShimBuild(order, **options)), given, start, n_steps=2) for order in (0, 1, 5)]
-
-
-def several_tiles(model: str, over: tuple[str, ...]) -> tuple[Any, Trajectory]:
-    target = problem(model, spec=problems.network(COMMON, units=(6, 4)), n_cases=99)
+def two_warps(form: str, model: str, over: tuple[str, ...]) -> tuple[Any, Trajectory]:
+    """A target of two warps, with several tiles of cases in the primal form."""
+    n_cases = 99 if form == "primal" else 13
+    target = problem(model, spec=problems.network(COMMON, units=(6, 4)), n_cases=n_cases)
     state, given = conditional(target, over, "device orders", 2)
+    assert given.regression.is_dual == (form == "dual") and OnChip().launch_plan(given).threads == 64
     return given, beginning(given, state)
 
 
-@pytest.mark.parametrize("model, over", ORDERED)
-def test_threads_may_run_in_any_order(model: str, over: tuple[str, ...]) -> None:
-    assert are_equal(results_in_orders(model, over))
+def results_in_orders(case: tuple[str, str, tuple[str, ...]], **options: Any) -> list[tuple[Array, ...]]:
+    """A trajectory with the threads of a block running forwards, backwards, and in a scattered order."""
+    given, start = two_warps(*case)
+    return [end_of(OnChip(ShimBuild(order, **options)), given, start, n_steps=2) for order in (0, 1, 5)]
+
+
+@pytest.mark.parametrize("case", ORDERED)
+def test_threads_may_run_in_any_order(case: tuple[str, str, tuple[str, ...]]) -> None:
+    assert are_equal(results_in_orders(case))
+
+
+# The energy of the precisions that move is read from positions, over which a thread writes when its
+# solve_all is done.
+IN_ORDER = """  const double energy = threadIdx.x == 0 ? energy_of_moved<0>(shared) : 0.0;
+  return energy + solve_all<true>(shared, given);"""
+OUT_OF_ORDER = """  const double energy = solve_all<true>(shared, given);
+  return energy + (threadIdx.x == 0 ? energy_of_moved<0>(shared) : 0.0);"""
+
+
+def test_the_energy_reads_positions_before_other_threads_write_over_them() -> None:
+    results = results_in_orders(ORDERED[-1], replace=(IN_ORDER, OUT_OF_ORDER, 0))
+    assert not are_equal(results)
+
+
+BARRIER = "__syncthreads();"
+OWN_BARRIERS = (Path(chip.__file__).parent / "source" / "marginal_dual.cu").read_text().count(BARRIER)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("which", range(15))
-def test_every_barrier_is_needed(which: int) -> None:
+@pytest.mark.parametrize(
+    "case, which",
+    [(ORDERED[2], which) for which in range(15)]
+    + [(ORDERED[-1], which - OWN_BARRIERS - 1) for which in range(OWN_BARRIERS)],
+)
+def test_every_barrier_is_needed(case: tuple[str, str, tuple[str, ...]], which: int) -> None:
     """Without a barrier the bits depend on the order of the threads, or differ from array code.
 
-    No precisions are integrated out here: on the CPU the shuffles of their sums wait for all threads.
+    The dual form only has those of its last source. In the primal form no precisions are integrated out: on
+    the CPU the shuffles of their sums wait for all threads.
     """
-    problem_of_all = ORDERED[-1]
-    given, start = several_tiles(*problem_of_all)
-    results = results_in_orders(*problem_of_all, replace=("__syncthreads();", "", which))
+    given, start = two_warps(*case)
+    results = results_in_orders(case, replace=(BARRIER, "", which))
     expected = end_of(leapfrog.advance, given, start, n_steps=2)
     is_plain = all(
         largest_error(a, b) < 1e-9 for result in results for a, b in zip(result, expected, strict=True)
@@ -154,10 +209,24 @@ MUTANTS = [
 ]
 
 
+LOG_OF_MATRIX = ("- log(x[c * WIDTH + c])", "")
+DUAL_MUTANTS = [
+    LOG_OF_MATRIX,
+    ("sum *= N_EACH;", ""),
+    ("slope[k][i] += spread * sum[k][i]", "slope[k][i] = spread * sum[k][i]"),
+    ("] = -0.5 * sum;", "] = 0;"),
+    ("energy_of_moved<0>", "energy_of_moved<N_ALL>"),
+]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("before, after", MUTANTS)
-def test_mutants_are_told_from_the_array_code(before: str, after: str) -> None:
-    given, start = several_tiles("gaussian by target", BOTH)
+@pytest.mark.parametrize(
+    "form, before, after",
+    [("primal", *mutant) for mutant in MUTANTS] + [("dual", *mutant) for mutant in DUAL_MUTANTS],
+)
+def test_mutants_are_told_from_the_array_code(form: str, before: str, after: str) -> None:
+    model = "gaussian" if before == "sum *= N_EACH;" else "gaussian by target"
+    given, start = two_warps(form, model, BOTH)
     advance = OnChip(ShimBuild(replace=(before, after, 0)))
     assert worst_error(given, start, advance, n_steps=3) > 1e-6
 
@@ -175,6 +244,20 @@ def test_what_does_not_fit_on_the_chip_is_said() -> None:
     nothing = problems.network({"io": "1", "bo": "1"}, units=(), activations=())
     _, given = conditional(problem(spec=nothing, n_cases=30), OUTPUTS, "nothing kept", 2)
     assert OnChip().chosen(given) == NotCovered("no parameters are kept")
+
+
+def test_what_the_dual_form_does_not_cover_is_said() -> None:
+    _, given = conditional(problem(spec=WIDE, n_cases=65), OUTPUTS, "many cases", 2)
+    assert given.regression.is_dual
+    chosen = OnChip().chosen(given)
+    assert isinstance(chosen, Compiled)
+    assert chosen.name == "CUDA, products over all chains (more than 64 cases in the dual form)"
+    _, given = conditional(problem(spec=WIDE, n_cases=60), OUTPUTS, "little memory", 2)
+    chosen = OnChip(max_shared_bytes=48 * 1024).chosen(given)
+    assert isinstance(chosen, Compiled) and chosen.name == (
+        "CUDA, products over all chains (249 parameters and a regression on 84 features: their state takes"
+        " 166 KiB, and a block has 48 KiB of shared memory)"
+    )
 
 
 def test_what_is_covered_is_run_by_the_kernel() -> None:
@@ -205,16 +288,25 @@ def test_inputs_that_would_be_misread_are_refused() -> None:
                 end_of(OnChip(), changed, start, n_steps=2)
 
 
-def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int, over: tuple[str, ...] = BOTH) -> bool:
+def stays_exact_through(
+    build: ShimBuild,
+    name: str,
+    *,
+    n_chains: int,
+    over: tuple[str, ...] = BOTH,
+    joint: Problem = PROBLEMS["binary"],
+) -> bool:
     def advance_for(target: SampledPosterior) -> Advance:
+        assert target.marginal(BOTH).layer.is_dual == (joint is JOINT["dual"])
         return OnChip(build)
 
-    changed = replace(PROBLEMS["binary"], operations=short_operations(over))
+    changed = replace(joint, operations=short_operations(over))
     return stays_exact(changed, name, n_chains=n_chains, advance_for=advance_for)
 
 
-def test_joint_distribution_stays_through_the_kernel() -> None:
-    assert stays_exact_through(ShimBuild(), "marginal device", n_chains=1_000)
+@pytest.mark.parametrize("joint", [PROBLEMS["binary"], JOINT["dual"]], ids=["primal", "dual"])
+def test_joint_distribution_stays_through_the_kernel(joint: Problem) -> None:
+    assert stays_exact_through(ShimBuild(), "marginal device", n_chains=1_000, joint=joint)
 
 
 @pytest.mark.long
@@ -228,6 +320,12 @@ def test_joint_distribution_stays_without_common_precisions() -> None:
 )
 def test_a_kernel_that_gives_another_energy_is_killed(before: str, after: str) -> None:
     assert not stays_exact_through(ShimBuild(replace=(before, after, 0)), "wrong", n_chains=400)
+
+
+@pytest.mark.long
+def test_a_dual_kernel_that_gives_another_energy_is_killed() -> None:
+    build = ShimBuild(replace=(LOG_OF_MATRIX[0], LOG_OF_MATRIX[0].replace("-", "+"), 0))
+    assert not stays_exact_through(build, "wrong dual", n_chains=1_000, joint=JOINT["dual"])
 
 
 @pytest.mark.long

@@ -82,7 +82,7 @@ def test_differences_of_two_infinite_energies_count_as_impossible() -> None:
 @pytest.mark.filterwarnings("error")
 def test_levels_without_any_overlap_have_an_infinite_error() -> None:
     found = bennett(np.full((50, 1), 1e5), np.full((50, 1), 1e5))
-    assert math.isinf(found.standard_error) and found.overlaps == (0.0,)
+    assert math.isinf(found.standard_error)
 
 
 def test_levels_that_hardly_overlap_have_an_infinite_error() -> None:
@@ -92,7 +92,6 @@ def test_levels_that_hardly_overlap_have_an_infinite_error() -> None:
         change = distance * (distance / 2 - z[:, 0]), distance * (distance / 2 + z[:, 1])
         found = bennett(change[0][:, None], change[1][:, None])
         assert math.isfinite(found.standard_error) == is_known
-        assert (found.overlaps[0] > 0.1) == is_known
 
 
 def test_constant_series_has_no_error() -> None:
