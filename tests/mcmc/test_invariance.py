@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.special
 
-from rayfbnn.arrays import gpu_is_available, to_host
-from rayfbnn.mcmc import energy, heatbath, leapfrog, metropolis, schedule
+from rayfbnn.arrays import gpu_is_available
+from rayfbnn.mcmc import energy, heatbath, leapfrog, metropolis
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Metropolis, Negate
-from rayfbnn.selftest.pivots import is_exact, ks_p_value, square_p_value
-from rayfbnn.state import Advance, ChainState, Target
-from rayfbnn.streams import Purpose
+from rayfbnn.state import Target
+from tests.support import invariance
+from tests.support.invariance import LONG, ONE, QUICK
 from tests.support.marks import some_long
 from tests.support.mutants import importing, mutant, schedule_with
-from tests.support.problems import streams_on_array
-from tests.support.targets import ANHARMONIC, ANHARMONIC_IN_TWO, anharmonic_cdf, anharmonic_draws
-
-N_ITERATIONS = 3
-QUICK, LONG = 50_000, 400_000
+from tests.support.targets import ANHARMONIC, ANHARMONIC_IN_TWO
 
 # Stepsizes for an acceptance of 0.3 to 0.7, at which a wrong decision shows.
 CONFIGURATIONS: dict[str, tuple[Operation, ...]] = {
@@ -50,42 +46,18 @@ CONFIGURATIONS: dict[str, tuple[Operation, ...]] = {
 }
 
 
-def after_iterations(
-    operations: tuple[Operation, ...],
-    *,
-    seed: int,
-    n_chains: int,
-    target: Target = ANHARMONIC,
-    schedule: ModuleType = schedule,
-    advance: Advance = leapfrog.advance,
-    xp: Any = np,
-    dtype: str = "float64",
-) -> tuple[ChainState, Any]:
-    """Return the state N_ITERATIONS after exact draws of position and momentum."""
-    streams = streams_on_array(seed, xp.arange(n_chains, dtype=xp.uint64))
-    state = ChainState(
-        anharmonic_draws(streams).astype(dtype),
-        streams.normal(Purpose.MOMENTUM, (1,)).astype(dtype),
-        xp.ones((n_chains, 1)),
-    )
-    iteration = schedule.build_iteration(operations, target=target, updates={}, advance=advance)
-    *_, (_, state, info) = schedule.run(state, streams, iteration=iteration, first=1, count=N_ITERATIONS)
-    return state, info
-
-
 def stays_exact(
-    name: str, *, n_chains: int, operations: tuple[Operation, ...] | None = None, **options: Any
+    name: str,
+    *,
+    n_chains: int,
+    operations: tuple[Operation, ...] | None = None,
+    target: Target = ANHARMONIC,
+    **options: Any,
 ) -> bool:
     """Compare position, momentum and the pair with their exact distributions."""
+    exact = replace(ONE, target=target)
     operations = CONFIGURATIONS[name] if operations is None else operations
-
-    def p_values(seed: int, n_chains: int) -> list[float]:
-        state, _ = after_iterations(operations, seed=seed, n_chains=n_chains, **options)
-        u = anharmonic_cdf(to_host(state.position)[:, 0].astype(float))
-        v = scipy.special.ndtr(to_host(state.momentum)[:, 0].astype(float))
-        return [ks_p_value(u), ks_p_value(v), square_p_value(u, v)]
-
-    return is_exact(p_values, name=f"invariance of {name}", n_chains=n_chains)
+    return invariance.stays_exact(exact, operations, name=name, n_chains=n_chains, **options)
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -102,7 +74,7 @@ def test_exact_draws_stay_exact_at_length(name: str) -> None:
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_decisions_are_not_one_sided(name: str) -> None:
     """The tests above are only meaningful if many trajectories are accepted and many rejected."""
-    _, info = after_iterations(CONFIGURATIONS[name], seed=1, n_chains=2_000)
+    _, info = invariance.after_iterations(ONE, CONFIGURATIONS[name], seed=1, n_chains=2_000)
     assert 0.25 < np.mean(info.accepted) < 0.9
 
 
@@ -177,11 +149,11 @@ LEAPFROG_MUTANTS: dict[str, tuple[str, str, str]] = {
 }
 
 METROPOLIS_MUTANTS: dict[str, tuple[str, str]] = {
-    "sign": ("= energy_change <", "= -energy_change <"),
+    "sign": ("= energy_change < acc", "= -energy_change < acc"),
     "one_sided": ("* noise", "* (noise + 0.1)"),
     "state_dep_step": ("* noise", "* noise * (1 + 0.8 * xp.tanh(state.position))"),
-    "accepts_all": ("= energy_change <", "= -xp.inf <"),
-    "half_energy": ("= energy_change <", "= 0.9 * energy_change <"),
+    "accepts_all": ("= energy_change < acc", "= -xp.inf < acc"),
+    "half_energy": ("= energy_change < acc", "= 0.9 * energy_change < acc"),
 }
 
 # Each changes the threshold of Barker's rule.

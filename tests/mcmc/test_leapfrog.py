@@ -10,9 +10,8 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.energy import total_energy
-from rayfbnn.mcmc.leapfrog import reversed_order
 from rayfbnn.state import Trajectory
+from tests.support.integrators import energy_error_slope, jacobian, reversal_error, symplectic_error
 from tests.support.kernels.networks import chains_of, end_of
 from tests.support.mutants import mutant
 from tests.support.targets import BANANA, equal_terms, start, wall
@@ -24,28 +23,24 @@ STATE_DEP_STEP = mutant(
 )
 
 
-def reversal_error(advance, *, partial: bool, back_order=reversed_order) -> float:
-    """Distance between the start and the state after steps there and back."""
+def error_of_reversal(advance, *, partial: bool, **options) -> float:
     here, order = start(20)
-    there, _ = advance(BANANA, here, n_steps=10, order=order if partial else None)
-    turned = replace(there, stepsizes=-here.stepsizes)
-    back, _ = advance(BANANA, turned, n_steps=10, order=back_order(order) if partial else None)
-    return float(max(abs(back.position - here.position).max(), abs(back.momentum - here.momentum).max()))
+    return reversal_error(advance, here, n_steps=10, order=order if partial else None, **options)
 
 
 @pytest.mark.parametrize("partial", [False, True])
 def test_steps_reverse(partial: bool) -> None:
-    assert reversal_error(leapfrog.advance, partial=partial) < 1e-12
+    assert error_of_reversal(leapfrog.advance, partial=partial) < 1e-12
 
 
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize("changed", [NO_HALF, STATE_DEP_STEP])
 def test_mutant_does_not_reverse(changed, partial: bool) -> None:
-    assert reversal_error(changed.advance, partial=partial) > 1e-3
+    assert error_of_reversal(changed.advance, partial=partial) > 1e-3
 
 
 def test_the_same_order_does_not_reverse() -> None:
-    assert reversal_error(leapfrog.advance, partial=True, back_order=lambda order: order) > 1e-4
+    assert error_of_reversal(leapfrog.advance, partial=True, back_order=lambda order: order) > 1e-4
 
 
 def test_reversal_by_negated_momentum_is_reversal_by_negated_stepsizes() -> None:
@@ -72,40 +67,15 @@ def test_kicks_and_drifts_have_the_bits_of_a_trajectory(dtype: str) -> None:
     assert at.momentum.tobytes() == end.momentum.tobytes()
 
 
-def jacobian(advance, *, partial: bool) -> Array:
-    """Derivatives of the state after three steps with respect to the state before, by central differences.
-
-    In position / stepsize and momentum, the coordinates in which the masses are one.
-    """
+def derivatives_of_steps(advance, *, partial: bool) -> Array:
     here, order = start(1)
-    state, width = np.concatenate([here.position, here.momentum], axis=1), 1e-5
-    d, stepsizes = here.position.shape[1], here.stepsizes
-    moved = state + width * np.concatenate([np.eye(2 * d), -np.eye(2 * d)])
-    after, _ = advance(
-        BANANA,
-        Trajectory(
-            moved[:, :d].copy(),
-            moved[:, d:].copy(),
-            np.ones((4 * d, 1)),
-            np.repeat(3 * stepsizes, 4 * d, axis=0),
-        ),
-        n_steps=3,
-        order=np.repeat(order, 4 * d, axis=0) if partial else None,
-    )
-    states = np.concatenate([after.position, after.momentum], axis=1)
-    scale = np.concatenate([stepsizes[0], np.ones(d)])
-    return ((states[: 2 * d] - states[2 * d :]) / (2 * width)).T * scale / scale[:, None]
-
-
-def symplectic_error(changed: Array) -> float:
-    d = len(changed) // 2
-    omega = np.block([[np.zeros((d, d)), np.eye(d)], [-np.eye(d), np.zeros((d, d))]])
-    return float(abs(changed.T @ omega @ changed - omega).max())
+    here = replace(here, stepsizes=3 * here.stepsizes)
+    return jacobian(advance, here, n_steps=3, order=order if partial else None)
 
 
 @pytest.mark.parametrize("partial", [False, True])
 def test_steps_are_symplectic(partial: bool) -> None:
-    derivatives = jacobian(leapfrog.advance, partial=partial)
+    derivatives = derivatives_of_steps(leapfrog.advance, partial=partial)
     assert symplectic_error(derivatives) < 1e-8
     assert abs(np.linalg.det(derivatives) - 1) < 1e-8
 
@@ -113,31 +83,23 @@ def test_steps_are_symplectic(partial: bool) -> None:
 @pytest.mark.parametrize("partial", [False, True])
 def test_stepsizes_that_depend_on_the_state_change_volume(partial: bool) -> None:
     """A step without its half kicks keeps volume, so only reversal and invariance can see that mutant."""
-    derivatives = jacobian(STATE_DEP_STEP.advance, partial=partial)
+    derivatives = derivatives_of_steps(STATE_DEP_STEP.advance, partial=partial)
     assert symplectic_error(derivatives) > 1e-3
     assert abs(np.linalg.det(derivatives) - 1) > 1e-3
-    assert symplectic_error(jacobian(NO_HALF.advance, partial=partial)) < 1e-8
+    assert symplectic_error(derivatives_of_steps(NO_HALF.advance, partial=partial)) < 1e-8
 
 
-def energy_error_slope(advance) -> float:
-    """Slope of log |change of H| in log stepsize at a fixed length of trajectory."""
+def slope(advance) -> float:
     here, _ = start(50)
-    errors = []
-    before = total_energy(BANANA.potential(here.position, here.precisions), here.momentum)
-    sizes = 2.0 ** -np.arange(4)
-    for size in sizes:
-        shorter = replace(here, stepsizes=size * here.stepsizes / 4)
-        moved, potential = advance(BANANA, shorter, n_steps=round(20 / size))
-        errors.append(np.median(abs(total_energy(potential, moved.momentum) - before)))
-    return float(np.polyfit(np.log(sizes), np.log(errors), 1)[0])
+    return energy_error_slope(advance, replace(here, stepsizes=here.stepsizes / 4), n_steps=20)
 
 
 def test_energy_error_is_of_second_order() -> None:
-    assert 1.9 < energy_error_slope(leapfrog.advance) < 2.1
+    assert 1.9 < slope(leapfrog.advance) < 2.1
 
 
 def test_energy_error_without_half_kicks_is_of_first_order() -> None:
-    assert energy_error_slope(NO_HALF.advance) < 1.2
+    assert slope(NO_HALF.advance) < 1.2
 
 
 def test_energy_error_of_a_stale_gradient_is_of_first_order() -> None:
@@ -156,7 +118,7 @@ def test_energy_error_of_a_stale_gradient_is_of_first_order() -> None:
         last.clear()
         return leapfrog.advance(Stale(), trajectory, **options)
 
-    assert energy_error_slope(advance) < 1.3
+    assert slope(advance) < 1.3
 
 
 def test_partial_steps_of_equal_terms_are_shorter_full_steps() -> None:

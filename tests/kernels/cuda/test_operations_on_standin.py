@@ -151,24 +151,19 @@ def test_an_iteration_is_the_hosts_and_waits_for_nothing(cupy: Any, name: str) -
     assert log.host_reads(ends.log) == []
 
 
+@pytest.mark.parametrize("is_on_chip", [True, False])
 @pytest.mark.parametrize("name", INTEGRATED)
-def test_what_is_integrated_out_waits_for_nothing(cupy: Any, name: str) -> None:
-    operations = (SampleSigmas(), Heatbath(), INTEGRATED[name])
-    ends = both(cupy, operations, problem("gaussian", spec=network(COMMON), n_cases=20))
-    assert ends.differ_by() < TOLERANCE["float64"]
-    assert log.host_reads(ends.log) == []
-
-
-@pytest.mark.parametrize("name", INTEGRATED)
-def test_what_is_integrated_out_beyond_the_chip_waits_for_nothing(
-    cupy: Any, monkeypatch: pytest.MonkeyPatch, name: str
+def test_what_is_integrated_out_waits_for_nothing(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, name: str, is_on_chip: bool
 ) -> None:
-    monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
+    if not is_on_chip:
+        monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
     operations = (SampleSigmas(), Heatbath(), INTEGRATED[name])
-    ends = both(cupy, operations, problem("gaussian", spec=network(WITHOUT_OFFSETS), n_cases=20))
+    spec = network(COMMON if is_on_chip else WITHOUT_OFFSETS)
+    ends = both(cupy, operations, problem("gaussian", spec=spec, n_cases=20))
     assert ends.differ_by() < TOLERANCE["float64"]
     assert log.host_reads(ends.log) == []
-    assert any(entry.what == "add_prior" for entry in ends.log)
+    assert any(entry.what == "add_prior" for entry in ends.log) == (not is_on_chip)
 
 
 def test_binary_targets_made_gaussian_wait_for_nothing(cupy: Any) -> None:

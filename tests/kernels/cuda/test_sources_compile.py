@@ -116,6 +116,13 @@ def compile_network(
     return check_compiles(architecture, source)
 
 
+def plan_of_kernel(kernel: str, network_plan: NetworkPlan, target: SampledPosterior) -> LaunchPlan:
+    """The division of work of a kernel of posteriors by its name."""
+    shared_bytes = block_bytes(network_plan, 32, 64, target.inputs.itemsize)
+    plans = {"warp": LaunchPlan("warp", threads=128, tile=1, shared_bytes=0), "wide": wide_plan}
+    return plans.get(kernel, LaunchPlan("block", threads=64, tile=32, shared_bytes=shared_bytes))
+
+
 QUICK_MODELS = [
     ("gaussian", "compute_80", "float32"),
     ("t by target", "compute_90", "float64"),
@@ -155,9 +162,7 @@ def test_every_kernel_compiles_with_every_data_model(
     is_integrated = kernel == "block without precisions"
     network_plan = planned(marginal(target, PRECISIONS) if is_integrated else target)
     assert bool(network_plan.integrated) == is_integrated
-    shared_bytes = block_bytes(network_plan, 32, 64, target.inputs.itemsize)
-    plans = {"warp": LaunchPlan("warp", threads=128, tile=1, shared_bytes=0), "wide": wide_plan}
-    plan = plans.get(kernel, LaunchPlan("block", threads=64, tile=32, shared_bytes=shared_bytes))
+    plan = plan_of_kernel(kernel, network_plan, target)
     compile_network(target, architecture, is_weighted=is_weighted, plan=plan, network_plan=network_plan)
 
 
@@ -171,11 +176,8 @@ def test_every_kernel_compiles_with_every_data_model(
 )
 def test_counts_times_and_noise_as_an_output_compile(name: str, kernel: str) -> None:
     target = data_models.problem(name, dtype="float32")
-    network_plan = planned(target)
-    shared_bytes = block_bytes(network_plan, 32, 64, target.inputs.itemsize)
-    plans = {"warp": LaunchPlan("warp", threads=128, tile=1, shared_bytes=0), "wide": wide_plan}
-    plan = plans.get(kernel, LaunchPlan("block", threads=64, tile=32, shared_bytes=shared_bytes))
-    compile_network(target, "sm_90", is_weighted=name == "count", plan=plan, network_plan=network_plan)
+    plan = plan_of_kernel(kernel, planned(target), target)
+    compile_network(target, "sm_90", is_weighted=name == "count", plan=plan)
 
 
 QUICK_SUMS = [
@@ -304,22 +306,16 @@ QUICK_ROBOT_ARMS = {("sm_80", "float32", True), ("sm_90", "float64", False)}  # 
 
 
 @pytest.mark.parametrize(
+    "inputs, outputs, units, n_cases", [(2, 2, 16, 200), (1, 1, 100, 20)], ids=["robot arm", "dual"]
+)
+@pytest.mark.parametrize(
     "architecture, dtype, is_uniform", long_but(QUICK_ROBOT_ARMS, ARCHITECTURES, DTYPES, [True, False])
 )
-def test_the_robot_arm_without_its_outputs_stays_in_registers(
-    architecture: str, dtype: str, is_uniform: bool
+def test_networks_without_their_outputs_stay_in_registers(
+    architecture: str, dtype: str, is_uniform: bool, inputs: int, outputs: int, units: int, n_cases: int
 ) -> None:
-    spec = network(ROBOT_ARM, inputs=2, units=(16,), activations=("tanh",))
-    compile_regression(problem(spec=spec, n_cases=200, dtype=dtype), architecture, is_uniform=is_uniform)
-
-
-@pytest.mark.parametrize(
-    "architecture, dtype, is_uniform",
-    long_but({("sm_80", "float32", True), ("sm_90", "float64", False)}, ARCHITECTURES, DTYPES, [True, False]),
-)
-def test_matrices_of_the_cases_stay_in_registers(architecture: str, dtype: str, is_uniform: bool) -> None:
-    spec = network(ROBOT_ARM, inputs=1, outputs=1, units=(100,), activations=("tanh",))
-    compile_regression(problem(spec=spec, n_cases=20, dtype=dtype), architecture, is_uniform=is_uniform)
+    spec = network(ROBOT_ARM, inputs=inputs, outputs=outputs, units=(units,), activations=("tanh",))
+    compile_regression(problem(spec=spec, n_cases=n_cases, dtype=dtype), architecture, is_uniform=is_uniform)
 
 
 def source_of_regression(target: SampledPosterior, *, is_uniform: bool) -> tuple[str, LaunchPlan]:
