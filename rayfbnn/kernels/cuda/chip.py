@@ -9,7 +9,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.backend import KICK
-from rayfbnn.kernels.cuda.build import Build, Functions
+from rayfbnn.kernels.cuda.build import Build, SourceFunctions
 from rayfbnn.kernels.cuda.checks import check_posterior, check_regression, check_trajectory, stride
 from rayfbnn.kernels.cuda.generate import regression_constants
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
@@ -43,7 +43,7 @@ class ChipKernels:
     network: NetworkPlan
     plan: LaunchPlan
     build: Build
-    functions: dict[Variant, Functions] = field(default_factory=dict)
+    functions: dict[Variant, SourceFunctions] = field(default_factory=dict)
 
     def advance(
         self, target: Target, trajectory: Trajectory, *, n_steps: int, order: Array | None = None
@@ -109,7 +109,7 @@ class ChipKernels:
             constants = regression_constants(
                 self.network.regression, n_cases=variant.n_cases, is_uniform=variant.is_uniform
             )
-            functions = Functions(self.network, self.plan, variant.dtype, self.build, constants)
+            functions = SourceFunctions(self.network, self.plan, variant.dtype, self.build, constants)
             self.functions[variant] = functions
         n_blocks, is_weighted = self.plan.n_blocks(n_chains), variant.is_weighted
         functions.launch(name, n_blocks, *arguments, is_weighted=is_weighted)
