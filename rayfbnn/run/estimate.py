@@ -260,14 +260,10 @@ def times_of_ladders(store: Store, gradients: Sequence[int]) -> list[float]:
     settings = rounds[-1].settings if rounds else usual_settings(spec)
     of_levels, annealing = sum(settings.steps), spec.annealing_phase
     pairs = min(spec.chains, spec.chains_per_batch) / 2
-    seconds = pairs * _seconds_of_gradient(spec, store.header.n_cases)
+    n_weights = sum(group.size for group in spec.network.groups())
+    n_units = sum(layer.units for layer in spec.network.hidden)
+    seconds = pairs * store.header.n_cases * (_OF_WEIGHT * n_weights + _OF_UNIT * n_units)
     before = [_OF_CHAINS + seconds * count for count in gradients[:annealing]]
     annealed = _OF_ANNEALING + seconds * (gradients[annealing] + of_levels)
     exchanged = _OF_EXCHANGES + seconds * 2 * of_levels
     return [*before, annealed, exchanged, exchanged]
-
-
-def _seconds_of_gradient(spec: RunSpec, n_cases: int) -> float:
-    n_weights = sum(group.size for group in spec.network.groups())
-    n_units = sum(layer.units for layer in spec.network.hidden)
-    return n_cases * (_OF_WEIGHT * n_weights + _OF_UNIT * n_units)

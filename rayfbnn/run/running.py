@@ -164,7 +164,18 @@ class Loop:
                 raise KeyboardInterrupt
             if not is_early or time.monotonic() >= self._deadline:
                 break
-        return summarized(self._store, failures)
+        updates = self._store.updates()
+        return RunSummary(
+            path=str(self._store.path),
+            chains=self._store.n_chains,
+            draws=self._store.committed_draws,
+            acceptance=updates.kept.acceptance,
+            warmup_acceptance=updates.warmup.acceptance,
+            divergences=updates.kept.divergences,
+            warmup_divergences=updates.warmup.divergences,
+            failures=failures,
+            word=word_for_chains(self._store),
+        )
 
     def run_batches(self, last: int, options: RunOptions, deadline: float = math.inf) -> tuple[int, bool]:
         """Run and gather the batches that have not done the iteration `last`.
@@ -362,22 +373,6 @@ def _how_to_go_on(store: Store) -> str:
     return (
         f"stopped: {store.done} of {store.spec.total_iterations} iterations of every chain are committed;"
         f" continue with: rayfbnn resume {shlex.quote(str(store.path))}"
-    )
-
-
-def summarized(store: Store, failures: int) -> RunSummary:
-    """Return the counts of a store, and the number of workers that died."""
-    updates = store.updates()
-    return RunSummary(
-        path=str(store.path),
-        chains=store.n_chains,
-        draws=store.committed_draws,
-        acceptance=updates.kept.acceptance,
-        warmup_acceptance=updates.warmup.acceptance,
-        divergences=updates.kept.divergences,
-        warmup_divergences=updates.warmup.divergences,
-        failures=failures,
-        word=word_for_chains(store),
     )
 
 

@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -173,7 +174,9 @@ def _course(store: Store, records: list[Record], batch: int, made: float, now: f
     if not records:
         return _Course(BatchStatus(**common, iteration=0, draws=0))
     last = records[-1]
-    committed = _committed_at(store, last)
+    committed: float | None = None
+    with suppress(FileNotFoundError):  # the head is written at each commit, and never by gathering
+        committed = store.fs.modified(store.commits.head_file(batch))
     is_copied = committed is not None and _is_copied(last, committed - made)
     if is_copied or (committed is not None and committed > now + _SKEW_SECONDS):  # or on a different clock
         committed = None
@@ -245,17 +248,6 @@ def _with_times_left(store: Store, courses: Sequence[_Course]) -> tuple[BatchSta
         is_complete = course.status.iteration >= total
         statuses.append(replace(course.status, seconds_left=0.0 if is_complete else left))
     return tuple(statuses)
-
-
-def _committed_at(store: Store, last: Record) -> float | None:
-    """Return the time of a batch's last commit by the clock of the storage; None if the file is gone.
-
-    This is the time of the head, which is written at each commit and never by gathering.
-    """
-    try:
-        return store.fs.modified(store.commits.head_file(last.batch))
-    except FileNotFoundError:
-        return None
 
 
 def _is_copied(last: Record, passed: float) -> bool:

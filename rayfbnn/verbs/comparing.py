@@ -306,7 +306,8 @@ def gradients(store: Store) -> float:
         tuning = Tuning(settings, is_measured=number in spec.tuning_phases)
         for operation in phase.operations:
             for update in operation.unrolled():
-                share = _share(getattr(update, "batch", None), n_cases)
+                batch = getattr(update, "batch", None)
+                share = 1.0 if batch is None else min(1.0, batch / n_cases)
                 total += phase.iterations * share * gradient_evaluations((update,), tuning=tuning)
     return total * store.n_chains
 
@@ -328,10 +329,6 @@ def _gradients_of_ladders(store: Store) -> float:
     for length, of_round in zip([*lengths, spec.phase[-1].iterations], found, strict=False):
         total += store.n_chains * length * sum(of_round.steps)
     return total
-
-
-def _share(batch: int | None, n_cases: int) -> float:
-    return 1.0 if batch is None else min(1.0, batch / n_cases)
 
 
 def annealed(spec: RunSpec, dataset: Dataset, folder: Path, *, runs: int, progress: bool) -> dict[str, float]:

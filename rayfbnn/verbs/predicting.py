@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rayfbnn.answers.loo import LeftOut, LooComparison
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.draws.view import Draws
-    from rayfbnn.reduce.passes import TaskExecutor
 
 
 _log = logging.getLogger(__name__)
@@ -301,8 +300,9 @@ def loo(
         ArviZ's object for a single path; its elpd_i and pareto_k are by case, and it has no log_weights. For
         a sequence of paths the comparison, with one such object for each store.
     """
-    from rayfbnn.answers.loo import check_draws, compare_elpds, elpd_data
+    from rayfbnn.answers.loo import check_draws, compare_elpds, elpd_data, leave_out
     from rayfbnn.draws.same_posterior import check_distinct, check_same_targets
+    from rayfbnn.run.progress import show_share
 
     check_reducing(workers, address)
     paths = [path] if isinstance(path, str | Path) else path
@@ -318,9 +318,10 @@ def loo(
         check_draws(run)
     check_same_targets(list(runs.values()))
     with reducing(workers, address) as executor:
-        left_out = {
-            name: _left_out(run, name if len(runs) > 1 else "", executor) for name, run in runs.items()
-        }
+        left_out = {}
+        for name, run in runs.items():  # if it takes long, lines on a terminal say how far it is
+            with show_share(name if len(runs) > 1 else "loo") as on_progress:
+                left_out[name] = leave_out(run, executor=executor, on_progress=on_progress)
     elpds = {name: elpd_data(of_run) for name, of_run in left_out.items()}
     for name, elpd in elpds.items():
         _warn_of_large_k(name, elpd)
@@ -333,14 +334,6 @@ def _check_installed() -> None:
     for name in ("arviz_base", "xarray_einstats"):
         if find_spec(name) is None:
             raise ConfigError(f'loo: {name} is not installed; pip install "rayfbnn[loo]"')
-
-
-def _left_out(run: Draws, name: str, executor: TaskExecutor) -> LeftOut:
-    from rayfbnn.answers.loo import leave_out
-    from rayfbnn.run.progress import show_share
-
-    with show_share(name or "loo") as on_progress:
-        return leave_out(run, executor=executor, on_progress=on_progress)
 
 
 def _warn_of_large_k(name: str, elpd: ELPDData) -> None:

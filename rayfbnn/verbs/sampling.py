@@ -245,7 +245,8 @@ def _advanced(store: Store, goal: Until | None, options: RunOptions, length: int
 
     with store.lock():
         take_up(store, length)
-        if goal is not None and (goal.is_asked or not _is_ok(store)):
+        verdicts = store.verdicts.all()
+        if goal is not None and (goal.is_asked or not verdicts or not verdicts[-1].ok):
             return run_until(store, goal, options)
         with Loop(store, options) as loop:
             return loop.run(store.spec.total_iterations)
@@ -295,7 +296,9 @@ def checked_store(
     from rayfbnn.run.running import unfinished_batches
 
     store = Store.open(path)
-    _check_is_run(store)
+    if store.kind in ("exact", "prior"):
+        content = {"exact": "exact draws of `reject`", "prior": "draws of `prior`"}[store.kind]
+        raise ConfigError(f"{store.path}: holds {content}, which are complete; there is nothing to resume")
     check_options(store.spec, options)
     _check_can_fit(store.spec, goal)
     if goal is not None:
@@ -316,12 +319,6 @@ def checked_store(
     if iterations is not None or unfinished_batches(store, store.spec.total_iterations):
         check_ray(options.workers, options.address)
     return store, iterations
-
-
-def _check_is_run(store: Store) -> None:
-    if store.kind in ("exact", "prior"):
-        content = {"exact": "exact draws of `reject`", "prior": "draws of `prior`"}[store.kind]
-        raise ConfigError(f"{store.path}: holds {content}, which are complete; there is nothing to resume")
 
 
 def new_fit(place: Place, spec: RunSpec, dataset: Dataset) -> Store:
@@ -353,11 +350,6 @@ def _check_can_fit(spec: RunSpec, goal: Until | None) -> None:
             f"data.parts: {spec.method} needs all cases in one place, got {spec.n_parts}; it must be 1 (or"
             " left out)"
         )
-
-
-def _is_ok(store: Store) -> bool:
-    verdicts = store.verdicts.all()
-    return bool(verdicts) and verdicts[-1].ok
 
 
 def _at_least_as_long(asked: RunSpec, place: Place) -> RunSpec:

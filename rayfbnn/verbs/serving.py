@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from rayfbnn.data import Source, read_cases
 from rayfbnn.errors import ConfigError
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from rayfbnn.arrays import Array
     from rayfbnn.draws.view import Draws
 
-
-OnProgress: TypeAlias = "Callable[[float], None]"
 
 _MODEL, _TABLES, _GROUPS = ".npz", (".csv", ".parquet"), ".nc"
 _MAX_MCSE = 0.05  # of a model
@@ -141,6 +139,10 @@ def export(
     Path
         The file.
     """
+    from rayfbnn.answers.datatree import groups_of_draws, stored_tree
+    from rayfbnn.answers.datatree import to_datatree as tree_of
+    from rayfbnn.answers.draw_files import export as export_draws
+    from rayfbnn.answers.draw_files import variables_of, write_draw_table, write_netcdf
     from rayfbnn.draws.subsets import chosen
     from rayfbnn.draws.view import committed
     from rayfbnn.run.progress import show_share
@@ -157,15 +159,18 @@ def export(
             run = draws_weighed(every)
             if max_mcse is None and run is not every:
                 max_mcse = 0  # the Monte Carlo error of weighed phases cannot be estimated
-            _export_model(run, out, draws, max_mcse, on_progress)
+            thinning = _thinning(run, draws, _MAX_MCSE if max_mcse is None else max_mcse)
+            export_draws(run, thinning.numbers, out, on_progress)
         else:
             run = chosen(committed(store), skip=skip, last=last, chains=chains)
             warn_of_equal_weights(run)
             numbers = run.skipped + _numbers(run, draws, max_mcse)
             if out.suffix == _GROUPS:
-                _export_groups(store, out, numbers, chains, _names(groups), on_progress)
+                names = _names(groups) or list(stored_tree(store).children)
+                write_netcdf(tree_of(store, names, numbers=numbers, chains=chains), out, on_progress)
             else:
-                _export_table(store, out, numbers, chains, _names(variables), on_progress)
+                tree = tree_of(store, groups_of_draws(store), numbers=numbers, chains=chains)
+                write_draw_table(variables_of(tree, _names(variables)), out, on_progress)
     return out
 
 
@@ -318,47 +323,6 @@ def _numbers(run: Draws, draws: int | None, max_mcse: float | None) -> Array:
         raise ConfigError(f"draws: must be at least {run.n_chains}, one for each chain, got {draws}")
     wanted = run.n_draws if draws is None else min(draws // run.n_chains, run.n_draws)
     return spread(run.n_draws, wanted)
-
-
-def _export_model(
-    run: Draws, out: Path, draws: int | None, max_mcse: float | None, on_progress: OnProgress
-) -> None:
-    from rayfbnn.answers.draw_files import export as export_draws
-
-    thinning = _thinning(run, draws, _MAX_MCSE if max_mcse is None else max_mcse)
-    export_draws(run, thinning.numbers, out, on_progress)
-
-
-def _export_table(
-    store: Store,
-    out: Path,
-    numbers: Array,
-    chains: Sequence[int] | None,
-    variables: Sequence[str],
-    on_progress: OnProgress,
-) -> None:
-    from rayfbnn.answers.datatree import groups_of_draws
-    from rayfbnn.answers.datatree import to_datatree as tree_of
-    from rayfbnn.answers.draw_files import variables_of, write_draw_table
-
-    tree = tree_of(store, groups_of_draws(store), numbers=numbers, chains=chains)
-    write_draw_table(variables_of(tree, variables), out, on_progress)
-
-
-def _export_groups(
-    store: Store,
-    out: Path,
-    numbers: Array,
-    chains: Sequence[int] | None,
-    groups: Sequence[str],
-    on_progress: OnProgress,
-) -> None:
-    from rayfbnn.answers.datatree import stored_tree
-    from rayfbnn.answers.datatree import to_datatree as tree_of
-    from rayfbnn.answers.draw_files import write_netcdf
-
-    names = groups or list(stored_tree(store).children)
-    write_netcdf(tree_of(store, names, numbers=numbers, chains=chains), out, on_progress)
 
 
 def _thinning(run: Draws, draws: int | None, max_mcse: float) -> Thinning:

@@ -134,7 +134,16 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
             is_bounded = seconds and until.seconds < math.inf
             affordable = int((deadline - now) / seconds) if is_bounded else _UNLIMITED
             following = _following(store, until, diagnosis, length, affordable=affordable)
-            verdict = _record(length, store, until, diagnosis, now - started, following)
+            verdict = RoundVerdict(
+                iterations=length,
+                draws=store.committed_draws,
+                decisive=until.decisive,
+                predictions="no draws" if diagnosis is None else diagnosis.predictions.grade,
+                hyperparameters="no draws" if diagnosis is None else diagnosis.hyperparameters.grade,
+                ok=diagnosis is not None and _is_ok(diagnosis),
+                seconds=round(now - started, 3),
+                next_iterations=following,
+            )
             store.verdicts.append(verdict.model_dump())
             if options.progress:
                 say(_line(number, verdict, store, diagnosis))
@@ -229,26 +238,6 @@ def _following(
         wanted = min(wanted, planned)
     following = min(wanted, length + int(_TIME_MARGIN * affordable))
     return following if following - length > _LEAST_ROUND * length else None
-
-
-def _record(
-    length: int,
-    store: Store,
-    until: Until,
-    diagnosis: Diagnosis | None,
-    seconds: float,
-    following: int | None,
-) -> RoundVerdict:
-    return RoundVerdict(
-        iterations=length,
-        draws=store.committed_draws,
-        decisive=until.decisive,
-        predictions="no draws" if diagnosis is None else diagnosis.predictions.grade,
-        hyperparameters="no draws" if diagnosis is None else diagnosis.hyperparameters.grade,
-        ok=diagnosis is not None and _is_ok(diagnosis),
-        seconds=round(seconds, 3),
-        next_iterations=following,
-    )
 
 
 def _line(number: int, verdict: RoundVerdict, store: Store, diagnosis: Diagnosis | None) -> str:

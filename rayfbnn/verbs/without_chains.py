@@ -125,8 +125,7 @@ def reject(
         positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
     seconds = time.monotonic() - started
     blocks = exact_blocks(posterior, positions, precisions, _draws_per_block(spec, draws), seconds)
-    _store_independent_draws(place, spec, dataset, "exact", draws, blocks)
-    return _summary_of_independent_draws(place, draws, acceptance=draws / n_proposals)
+    return _stored(place, spec, dataset, "exact", draws, blocks, acceptance=draws / n_proposals)
 
 
 def prior(
@@ -164,8 +163,7 @@ def prior(
     spec, dataset = read_run_data(spec, data)
     posterior = build_posterior(spec, dataset, device="cpu")
     blocks = prior_blocks(posterior, dataset, spec.seed, draws, _draws_per_block(spec, draws))
-    _store_independent_draws(place, spec, dataset, "prior", draws, blocks)
-    return _summary_of_independent_draws(place, draws)
+    return _stored(place, spec, dataset, "prior", draws, blocks)
 
 
 def evidence(
@@ -294,11 +292,18 @@ def _evidence_of_ladders(
     return result
 
 
-def _store_independent_draws(
-    path: Place, spec: RunSpec, dataset: Dataset, kind: Kind, draws: int, blocks: Iterable[Block]
-) -> None:
+def _stored(
+    path: Place,
+    spec: RunSpec,
+    dataset: Dataset,
+    kind: Kind,
+    draws: int,
+    blocks: Iterable[Block],
+    acceptance: float | None = None,
+) -> RunSummary:
     """Create a complete store with one chain of draws of the kind "exact" or "prior", or no store at all."""
     from rayfbnn.run.hardware import kernel_name
+    from rayfbnn.run.running import RunSummary
 
     Store.create(
         path,
@@ -312,13 +317,8 @@ def _store_independent_draws(
         draws_per_block=_draws_per_block(spec, draws),
         blocks=blocks,
     )
+    return RunSummary(str(path), chains=1, draws=draws, acceptance=acceptance)
 
 
 def _draws_per_block(spec: RunSpec, draws: int) -> int:
     return min(draws, spec.draws_per_block or _DRAWS_PER_BLOCK)
-
-
-def _summary_of_independent_draws(path: Place, draws: int, *, acceptance: float | None = None) -> RunSummary:
-    from rayfbnn.run.running import RunSummary
-
-    return RunSummary(str(path), chains=1, draws=draws, acceptance=acceptance)

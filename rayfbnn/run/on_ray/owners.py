@@ -90,7 +90,9 @@ class Owners:
         wanted  number of owners to have
         """
         self._hear()
-        self._note_lost(nodes)
+        for owner in self.all:
+            if owner.node and owner.node not in nodes.alive:
+                self._lose(owner)
         staying = [owner for owner in self.all if owner.node not in nodes.draining]
         for owner in [owner for owner in staying if not owner.node][: max(0, len(staying) - wanted)]:
             self._end(owner)
@@ -150,11 +152,6 @@ class Owners:
                 owner.node = answer
                 # A restarted owner has forgotten the division, and a home may ask for it.
                 owner.handle.follow.remote(self.division, owner.parts)
-
-    def _note_lost(self, nodes: Nodes) -> None:
-        for owner in self.all:
-            if owner.node and owner.node not in nodes.alive:
-                self._lose(owner)
 
     def _lose(self, owner: _Owner) -> None:
         """Treat an owner as not up until it answers again."""
