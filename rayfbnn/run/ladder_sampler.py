@@ -118,8 +118,9 @@ class LadderSampler(Sampler):
         arrays = self.store.commits.named_state_after(last)
         xp = device_namespace(spec.device)
         if done <= self._last_of(spec.annealing_phase):
-            warm = warm_up_from(arrays, None if before is None else before.n_levels, dtype=spec.dtype, xp=xp)
-            return self._warmer(warm, before, after, streams, done=done)
+            rows = partial(_rows, arrays, dtype=spec.dtype, xp=xp)
+            annealed = None if before is None else rows(_ODD, before.n_levels)
+            return self._warmer(WarmUp(rows(_EVEN, 1), annealed), before, after, streams, done=done)
         assert before is not None and after is not None
         if not are_journeys(arrays, before.n_levels):
             raise StoreCorruptError(
@@ -244,12 +245,6 @@ def _by_ladder(chain: ChainState, n_ladders: int) -> dict[str, Array]:
     """Return positions and precisions with an axis for the ladders, (n_ladders, n_levels, n) on the host."""
     arrays = {"position": to_host(chain.position), "precisions": to_host(chain.precisions)}
     return {name: values.reshape(n_ladders, -1, values.shape[1]) for name, values in arrays.items()}
-
-
-def warm_up_from(arrays: Mapping[str, Array], n_levels: int | None, *, dtype: str, xp: Any) -> WarmUp:
-    """Return the ladders of a warm-up from arrays of the store; None for ladders without levels."""
-    chains = _rows(arrays, _EVEN, 1, dtype=dtype, xp=xp)
-    return WarmUp(chains, None if n_levels is None else _rows(arrays, _ODD, n_levels, dtype=dtype, xp=xp))
 
 
 def are_journeys(arrays: Mapping[str, Array], n_levels: int) -> bool:

@@ -24,10 +24,9 @@ from rayfbnn.run.on_ray.machine import WITHOUT_RAY, check_machine, check_token, 
 from rayfbnn.run.on_ray.nodes import cluster_is_gone
 from rayfbnn.run.signals import GRACE_SECONDS, cancel_alarm, postponed_signals
 
-# One thread per worker: two workers were up to 15 times slower with two BLAS threads each than with one.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 WORKER_ENVIRONMENT = {
-    **ONE_THREAD,
+    # One thread per worker: two workers were up to 15 times slower with two BLAS threads each than with one.
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     # By default Ray's workers have a niceness 15 above that of the process that starts them, and other
     # work starves them.
     "RAY_worker_niceness": "0",

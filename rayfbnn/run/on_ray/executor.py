@@ -27,8 +27,6 @@ from rayfbnn.run.on_ray.nodes import (
     NodeWatch,
     Waiting,
     kill_processes,
-    warn_of_death,
-    warn_of_leaving,
     workers_in_words,
 )
 from rayfbnn.run.on_ray.owners import Owners
@@ -178,7 +176,12 @@ class RayExecutor:
         leaving = Counter(actor.node for actor in new)
         if self._owners is not None:
             leaving += self._owners.leaving(nodes)
-        warn_of_leaving(leaving)
+        for node, count in leaving.items():
+            _log.warning(
+                "node %s will be taken away: its %s will commit and stop, and others continue elsewhere",
+                node[:8],
+                workers_in_words(count),
+            )
         for actor in self._actors:
             if actor.is_leaving and actor.batch is None:
                 self._actors.remove(actor)
@@ -320,7 +323,7 @@ class RayExecutor:
         for actor in dead:
             self._remove(actor)
             self._put_back(actor)
-        warn_of_death(node, len(dead))
+        _log.warning("node %s died with %s: other workers continue", node[:8], workers_in_words(len(dead)))
 
     def _remove(self, actor: Actor) -> None:
         self.failures += 1

@@ -45,17 +45,13 @@ def _allow_open_files() -> None:
     Ray's processes inherit the limit. With too few files they fail silently, and the driver waits.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if _is_below(soft, _OPEN_FILES):
-        if _is_below(hard, _OPEN_FILES):
+    if 0 <= soft < _OPEN_FILES:  # without a limit it is below 0 or very large
+        if 0 <= hard < _OPEN_FILES:
             raise ConfigError(
                 f"workers: Ray needs {_OPEN_FILES} open files, but this shell allows {hard} (ulimit -n);"
                 f" raise the limit, or {WITHOUT_RAY}"
             )
         resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, hard))
-
-
-def _is_below(limit: int, needed: int) -> bool:
-    return limit != resource.RLIM_INFINITY and limit < needed
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,21 +69,6 @@ def cluster_is_gone(why: str) -> ClusterGoneError:
         f"the Ray cluster is gone: {why}. Committed work is kept: `resume`, or `study run` for a study,"
         " continues from there, on any cluster or without one"
     )
-
-
-def warn_of_leaving(counts: Mapping[str, int]) -> None:
-    """Warn that workers leave nodes that will be taken away, given their number on each."""
-    for node, count in counts.items():
-        _log.warning(
-            "node %s will be taken away: its %s will commit and stop, and others continue elsewhere",
-            node[:8],
-            workers_in_words(count),
-        )
-
-
-def warn_of_death(node: str, count: int) -> None:
-    """Warn that a node has died with some workers."""
-    _log.warning("node %s died with %s: other workers continue", node[:8], workers_in_words(count))
 
 
 def workers_in_words(count: int) -> str:
