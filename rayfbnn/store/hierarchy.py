@@ -42,11 +42,14 @@ class Hierarchy:
         metadata: Mapping[str, bytes],
         committed: CommittedDraws | None = None,
     ) -> None:
-        self.plans = plans
-        self._files = _Files(fs, root, plans, metadata, committed)
+        self.plans, self.metadata = plans, metadata
+        self._fs, self._root, self._committed = fs, root, committed
+        self._number = _chunks.number_of(self)
 
     def read(self, path: str, *selection: slice) -> Array:
         """Return a part of an array of numbers; StoreCorruptError names a missing or damaged chunk.
+
+        Zarr itself takes as long to read a chunk as to write one, see `encoded`.
 
         selection  slices without a step for the first axes; the other axes are read whole
         """
@@ -56,7 +59,7 @@ class Hierarchy:
         for file in plan.chunk_files(*wanted):
             to, where = _overlap(plan, file, wanted)
             n_draws = where[1].stop if plan.is_drawn else 0
-            values[to] = self._decoded(plan, file, n_draws)[where]
+            values[to] = plan.decoded(self.content(file, n_draws))[where]
         return values
 
     def chunks(self, path: str) -> Iterator[Array]:
@@ -67,19 +70,72 @@ class Hierarchy:
         plan = self.plans[path]
         for number, file in enumerate(plan.files_of_rows()):
             n = min(plan.chunks[0], plan.shape[0] - number * plan.chunks[0])
-            yield self._decoded(plan, file, 0)[:n]
-
-    def _decoded(self, plan: ArrayPlan, file: str, n_draws: int) -> Array:
-        """Return the values of a chunk of numbers, as Zarr reads it with the codecs of `array_metadata`.
-
-        The caller uses only the first n_draws of its draws. Zarr itself takes as long to read a chunk as to
-        write one, see `encoded`.
-        """
-        return plan.decoded(self._files.content(file, n_draws))
+            yield plan.decoded(self.content(file, 0))[:n]
 
     def zarr_store(self) -> ZarrStore:
         """Return the hierarchy as a store of Zarr, for readers such as xarray."""
-        return _zarr_store(self._files)
+        return _zarr_store(_Files(self))
+
+    def content(self, key: str, n_draws: int | None = None) -> bytes:
+        """Return the bytes of a chunk; StoreCorruptError if a file is missing or damaged.
+
+        A wrong file is read a second time, as `verify` does, before it counts as damaged. Draws that are not
+        in chunks yet are inserted. Recently read chunks are kept, because a reader that takes a few draws of
+        a chunk asks for it again.
+
+        n_draws  number of draws the caller uses, from the start of the chunk; None for all
+        """
+        path, _, name = key.rpartition("/")
+        if path not in self.plans or not name.startswith("c."):
+            raise KeyError(key)
+        plan = self.plans[path]
+        if self._committed is None or not plan.is_drawn:
+            return self._read_twice(plan, key)
+        needed = plan.chunks[1] if n_draws is None else n_draws
+        n_kept, kept = _chunks.get(self._number, key) or (0, b"")
+        if kept and n_kept >= needed:
+            return kept
+        is_there, later, n_known = self._committed.in_chunk(plan, key)
+        raw = self._with_later(plan, key, is_there, later) if later else self._read_twice(plan, key)
+        _chunks.keep(self._number, key, (n_known, raw), len(raw))
+        return raw
+
+    def _with_later(self, plan: ArrayPlan, key: str, is_there: bool, later: Sequence[ChunkRows]) -> bytes:
+        """Return a chunk together with the draws in the files of blocks."""
+        values = np.full(plan.chunks, np.nan, dtype=plan.dtype)
+        if is_there:
+            values[:] = plan.decoded(self._read_twice(plan, key))
+        for part in later:
+            values[: len(part.values), part.rows] = part.values
+        return encoded(values, plan)
+
+    def _read_twice(self, plan: ArrayPlan, key: str) -> bytes:
+        """Return the bytes of a chunk file; a wrong one is read a second time."""
+        try:
+            return self._checked(plan, key)
+        except StoreCorruptError:
+            if self._committed is None:
+                raise
+            return self._checked(plan, key)
+
+    def _checked(self, plan: ArrayPlan, key: str) -> bytes:
+        try:
+            raw = self._fs.read(self._root / key, at_most=plan.most_bytes)
+        except FileNotFoundError:
+            raise StoreCorruptError(f"{self._root / key}: missing{holds(plan, key)}") from None
+        expected, reason = plan.chunk_bytes, ""
+        if expected is not None and len(raw) != expected:
+            reason = f"{len(raw)} bytes instead of {expected}"
+        elif expected is not None and _checksum(raw[:-4]) != raw[-4:]:
+            reason = "Stored and computed checksum do not match"
+        if reason:
+            raise StoreCorruptError(f"{self._root / key}: damaged: {reason}{holds(plan, key)}")
+        # Zarr decodes text, so it must only see the bytes that follow from the configuration.
+        if plan.is_text and raw != text_chunk(plan):
+            raise StoreCorruptError(f"{self._root / key}: damaged: its names are not those of the run")
+        if self._committed is not None:
+            self._committed.check(plan, key, raw)
+        return raw
 
 
 def encoded(values: Array, plan: ArrayPlan) -> bytes:
@@ -164,83 +220,13 @@ class _Files(MutableMapping[str, Any]):
     A missing chunk is an error, because only committed chunks are asked for and Zarr would silently read NaN.
     """
 
-    def __init__(
-        self,
-        fs: Storage,
-        root: Place,
-        plans: Mapping[str, ArrayPlan],
-        metadata: Mapping[str, bytes],
-        committed: CommittedDraws | None,
-    ) -> None:
-        self._fs, self._root, self._plans, self._metadata = fs, root, plans, metadata
-        self._committed = committed
-        self._number = _chunks.number_of(self)
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self._hierarchy = hierarchy
 
     def __getitem__(self, key: str) -> Any:
-        if key in self._metadata:
-            return _buffer(self._metadata[key])
-        return _buffer(self.content(key))
-
-    def content(self, key: str, n_draws: int | None = None) -> bytes:
-        """Return the bytes of a chunk; StoreCorruptError if a file is missing or damaged.
-
-        A wrong file is read a second time, as `verify` does, before it counts as damaged. Draws that are not
-        in chunks yet are inserted. Recently read chunks are kept, because a reader that takes a few draws of
-        a chunk asks for it again.
-
-        n_draws  number of draws the caller uses, from the start of the chunk; None for all
-        """
-        path, _, name = key.rpartition("/")
-        if path not in self._plans or not name.startswith("c."):
-            raise KeyError(key)
-        plan = self._plans[path]
-        if self._committed is None or not plan.is_drawn:
-            return self._read_twice(plan, key)
-        needed = plan.chunks[1] if n_draws is None else n_draws
-        n_kept, kept = _chunks.get(self._number, key) or (0, b"")
-        if kept and n_kept >= needed:
-            return kept
-        is_there, later, n_known = self._committed.in_chunk(plan, key)
-        raw = self._with_later(plan, key, is_there, later) if later else self._read_twice(plan, key)
-        _chunks.keep(self._number, key, (n_known, raw), len(raw))
-        return raw
-
-    def _with_later(self, plan: ArrayPlan, key: str, is_there: bool, later: Sequence[ChunkRows]) -> bytes:
-        """Return a chunk together with the draws in the files of blocks."""
-        values = np.full(plan.chunks, np.nan, dtype=plan.dtype)
-        if is_there:
-            values[:] = plan.decoded(self._read_twice(plan, key))
-        for part in later:
-            values[: len(part.values), part.rows] = part.values
-        return encoded(values, plan)
-
-    def _read_twice(self, plan: ArrayPlan, key: str) -> bytes:
-        """Return the bytes of a chunk file; a wrong one is read a second time."""
-        try:
-            return self._checked(plan, key)
-        except StoreCorruptError:
-            if self._committed is None:
-                raise
-            return self._checked(plan, key)
-
-    def _checked(self, plan: ArrayPlan, key: str) -> bytes:
-        try:
-            raw = self._fs.read(self._root / key, at_most=plan.most_bytes)
-        except FileNotFoundError:
-            raise StoreCorruptError(f"{self._root / key}: missing{holds(plan, key)}") from None
-        expected, reason = plan.chunk_bytes, ""
-        if expected is not None and len(raw) != expected:
-            reason = f"{len(raw)} bytes instead of {expected}"
-        elif expected is not None and _checksum(raw[:-4]) != raw[-4:]:
-            reason = "Stored and computed checksum do not match"
-        if reason:
-            raise StoreCorruptError(f"{self._root / key}: damaged: {reason}{holds(plan, key)}")
-        # Zarr decodes text, so it must only see the bytes that follow from the configuration.
-        if plan.is_text and raw != text_chunk(plan):
-            raise StoreCorruptError(f"{self._root / key}: damaged: its names are not those of the run")
-        if self._committed is not None:
-            self._committed.check(plan, key, raw)
-        return raw
+        if key in self._hierarchy.metadata:
+            return _buffer(self._hierarchy.metadata[key])
+        return _buffer(self._hierarchy.content(key))
 
     def __setitem__(self, key: str, value: Any) -> None:
         raise StoreCorruptError(f"{key}: must not be written")
@@ -249,10 +235,10 @@ class _Files(MutableMapping[str, Any]):
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._metadata)
+        return iter(self._hierarchy.metadata)
 
     def __len__(self) -> int:
-        return len(self._metadata)
+        return len(self._hierarchy.metadata)
 
 
 def _zarr_store(files: MutableMapping[str, Any]) -> ZarrStore:

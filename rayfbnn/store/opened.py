@@ -249,11 +249,6 @@ class OpenStore:
             f"{LADDER}/{name}", *self._selection(chains, draws, "posterior", committed)
         )
 
-    def read_predictive(self, name: str, draws: slice = _ALL) -> Array:
-        """Return one of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of draws from the prior."""
-        where = self._selection(_ALL, draws, "posterior", None)
-        return self.hierarchy.read(f"prior_predictive/{name}", *where)
-
     def datatree(self) -> xr.DataTree:
         """Return the groups of the store, read lazily, with only the draws that every chain has."""
         import xarray as xr

@@ -41,7 +41,7 @@ def test_functions_and_densities_are_those_of_the_networks(prior_store: Store) -
     posterior = build_posterior(prior_store.spec, prior_store.data, device="cpu")
     position, precisions = prior_store.read_positions()[0], prior_store.read_precisions()[0]
     outputs = posterior.outputs(position, prior_store.data.standardized_inputs)
-    np.testing.assert_array_equal(prior_store.read_predictive("outputs")[0], outputs)
+    np.testing.assert_array_equal(prior_store.hierarchy.read("prior_predictive/outputs")[0], outputs)
     for name in ("log_likelihood", "log_prior"):
         expected = getattr(posterior, name)(position, precisions)
         np.testing.assert_allclose(prior_store.read_stat(name)[0], expected, rtol=1e-10)
@@ -54,8 +54,8 @@ def drawn_pivots(folder: Path, model: dict[str, Any], seed: int, draws: int) -> 
     api.prior(spec, path, draws=draws)
     store = Store.open(path)
     return {
-        "outputs": store.read_predictive("outputs")[0],
-        "targets": store.read_predictive("targets")[0],
+        "outputs": store.hierarchy.read("prior_predictive/outputs")[0],
+        "targets": store.hierarchy.read("prior_predictive/targets")[0],
         "precisions": store.read_precisions()[0],
         "noise": store.read_precisions()[0][:, store.precision_layout.noise_columns],
         "positions": store.parameter_layout.views(store.read_positions()[0]),
@@ -92,7 +92,9 @@ def test_targets_are_on_the_scale_of_the_data_file(prior_store: Store) -> None:
     state = posterior.initial_state(streams, sigmas=None)
     drawn = posterior.sample_targets(state.position, state.precisions, streams)
     expected = drawn * prior_store.data.target_scale + prior_store.data.target_center
-    np.testing.assert_allclose(prior_store.read_predictive("targets")[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        prior_store.hierarchy.read("prior_predictive/targets")[0], expected, rtol=1e-12
+    )
 
 
 def test_class_data_sets_are_labels(tmp_path: Path) -> None:
@@ -102,8 +104,8 @@ def test_class_data_sets_are_labels(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("\n".join(labelled) + "\n")
     api.prior(spec, tmp_path / "prior.zarr", draws=20)
     store = Store.open(tmp_path / "prior.zarr")
-    assert store.read_predictive("outputs").shape == (1, 20, 12, 3)
-    assert set(np.unique(store.read_predictive("targets"))) == {0, 1, 2}
+    assert store.hierarchy.read("prior_predictive/outputs").shape == (1, 20, 12, 3)
+    assert set(np.unique(store.hierarchy.read("prior_predictive/targets"))) == {0, 1, 2}
 
 
 MODELS: dict[str, tuple[dict[str, Any], int]] = {  # with the number of stored outputs
@@ -131,7 +133,10 @@ def test_every_data_model_has_functions_and_data_sets(tmp_path: Path, name: str)
     (tmp_path / "train.csv").write_text("\n".join(right) + "\n")
     api.prior(spec, tmp_path / "prior.zarr", draws=9)
     store = Store.open(tmp_path / "prior.zarr")
-    outputs, targets = store.read_predictive("outputs"), store.read_predictive("targets")
+    outputs, targets = (
+        store.hierarchy.read("prior_predictive/outputs"),
+        store.hierarchy.read("prior_predictive/targets"),
+    )
     assert outputs.shape == (1, 9, 12, n_outputs) and targets.shape == (1, 9, 12, 1)
     np.testing.assert_allclose(
         network_values(committed(store), store.data.inputs), outputs[0], rtol=1e-5, atol=1e-6
@@ -152,7 +157,8 @@ def test_the_number_of_draws_and_of_those_in_a_block_change_no_draw(
     fewer = Store.open(tmp_path / "prior.zarr")
     np.testing.assert_array_equal(fewer.read_positions()[0], prior_store.read_positions()[0, :11])
     np.testing.assert_array_equal(
-        fewer.read_predictive("targets")[0], prior_store.read_predictive("targets")[0, :11]
+        fewer.hierarchy.read("prior_predictive/targets")[0],
+        prior_store.hierarchy.read("prior_predictive/targets")[0, :11],
     )
 
 
@@ -163,7 +169,7 @@ def test_the_store_is_whole_and_readable(prior_store: Store) -> None:
     targets = tree["prior_predictive"]["targets"]
     assert targets.dims == ("chain", "draw", "case", "target")
     assert targets.sizes["draw"] == 50
-    np.testing.assert_array_equal(targets.values, prior_store.read_predictive("targets"))
+    np.testing.assert_array_equal(targets.values, prior_store.hierarchy.read("prior_predictive/targets"))
     assert "(prior), 1 chains, 50 draws" in rayfbnn.show(prior_store.path)
 
 
@@ -180,7 +186,7 @@ def test_a_flipped_bit_in_a_data_set_is_found(tmp_path: Path) -> None:
 def test_prior_predictions_come_from_the_same_verb(prior_store: Store) -> None:
     prediction = rayfbnn.predict(prior_store.path, data=prior_store.path.parent / "train.csv")
     assert prediction.summary["draws"] == 50
-    outputs = prior_store.read_predictive("outputs")[0, :, :, 0]
+    outputs = prior_store.hierarchy.read("prior_predictive/outputs")[0, :, :, 0]
     mean = outputs.mean(axis=0) * prior_store.data.target_scale + prior_store.data.target_center
     np.testing.assert_allclose(prediction.table["y_mean"], mean, rtol=1e-5)
 
