@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -243,12 +244,7 @@ def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> d
 def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterator[ArrayPlan]:
     """Yield the arrays of posterior and sample_stats, or of warmup_posterior and warmup_sample_stats."""
     network = spec.network
-    leading = (header.chains, n_draws)
-    chunk = (header.chains_per_batch, header.draws_per_chunk)
-
-    def drawn(path: str, dims: tuple[str, ...], shape: tuple[int, ...], dtype: str) -> ArrayPlan:
-        return ArrayPlan(path, ("chain", "draw", *dims), leading + shape, chunk + shape, dtype)
-
+    drawn = partial(_drawn, header, n_draws)
     group = f"{prefix}posterior"
     sizes: dict[str, int] = {"target": len(spec.data.targets)}
     for parameters in ParameterLayout.from_network(network).groups:
@@ -294,10 +290,9 @@ def ladder_shapes(spec: RunSpec, n_levels: int) -> dict[str, tuple[int, ...]]:
 
 def _ladder(header: Header, spec: RunSpec, n_levels: int) -> Iterator[ArrayPlan]:
     """Yield the arrays of a ladder, in float32, which is enough for verdicts; unused levels are NaN."""
-    leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.draws_per_chunk)
     for name, shape in ladder_shapes(spec, n_levels).items():
-        dims = ("chain", "draw", *(("pair" if name in (FORWARD, REVERSE) else "level",) if shape else ()))
-        yield ArrayPlan(f"{LADDER}/{name}", dims, leading + shape, chunk + shape, "float32")
+        dims = ("pair" if name in (FORWARD, REVERSE) else "level",) if shape else ()
+        yield _drawn(header, header.n_draws, f"{LADDER}/{name}", dims, shape, "float32")
     yield _whole(f"{LADDER}/level", ("level",), np.arange(n_levels, dtype=np.int64))
     families = [FAMILIES[chain % 2] for chain in range(header.chains)]
     yield _whole(f"{LADDER}/family", ("chain",), np.array(families, dtype=object))
@@ -331,12 +326,10 @@ def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
     """
     names, folder, model = _names(spec), "prior_predictive", spec.data_model
     names["piece"] = np.arange(model.n_cells, dtype=np.int64)
-    leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.draws_per_chunk)
     for name in PREDICTIVE:
         axis = "piece" if name == "outputs" and model.n_cells > 1 else name.removesuffix("s")
         shape = (header.n_cases, len(names[axis]))
-        dims = ("chain", "draw", "case", axis)
-        yield ArrayPlan(f"{folder}/{name}", dims, leading + shape, chunk + shape, "float64")
+        yield _drawn(header, header.n_draws, f"{folder}/{name}", ("case", axis), shape, "float64")
         yield _whole(f"{folder}/{axis}", (axis,), names[axis])
     yield from _chains_and_draws(header, folder, header.n_draws)
 
@@ -382,6 +375,14 @@ def _names(spec: RunSpec) -> dict[str, Array]:
         "output": np.array(output_names(spec), dtype=object),
         "target": np.array(spec.data.targets, dtype=object),
     }
+
+
+def _drawn(
+    header: Header, n_draws: int, path: str, dims: tuple[str, ...], shape: tuple[int, ...], dtype: str
+) -> ArrayPlan:
+    """Return the plan of an array that has values of this shape for each draw of each chain."""
+    leading, chunk = (header.chains, n_draws), (header.chains_per_batch, header.draws_per_chunk)
+    return ArrayPlan(path, ("chain", "draw", *dims), leading + shape, chunk + shape, dtype)
 
 
 def _whole(path: str, dims: tuple[str, ...], values: Array) -> ArrayPlan:

@@ -195,13 +195,7 @@ def _chunk_draws(header: Header, spec: RunSpec) -> int:
     or more than 500 if the length of the run is open.
     If blocks have a fixed number of draws, the last block of a chunk ends where the chunk ends.
     """
-    one = replace(header, chains=1, chains_per_batch=1, draws_per_chunk=1, n_draws=1, coordinate_chunk=1)
-    one = replace(one, n_warmup_draws=min(1, header.n_warmup_draws))
-    largest = max(
-        math.prod(plan.shape) * np.dtype(plan.dtype).itemsize
-        for plan in array_plans(one, spec).values()
-        if plan.is_drawn
-    )
+    largest = max(_bytes(plan) for plan in array_plans(_of_one(header), spec).values() if plan.is_drawn)
     planned = max(header.n_draws, header.n_warmup_draws, 1)
     most = max(1, _CHUNK_BYTES // (largest * header.chains_per_batch))
     most = min(most, _DRAWS_OF_OPEN) if spec.has_open_length else most
@@ -360,18 +354,7 @@ class Sizes:
     @staticmethod
     def from_plans(header: Header, spec: RunSpec) -> Sizes:
         """Return the sizes, computed from the short arrays of a run with one chain, draw and block."""
-        one = replace(
-            header,
-            chains=1,
-            chains_per_batch=1,
-            draws_per_block=1,
-            draws_per_chunk=1,
-            n_draws=1,
-            n_warmup_draws=min(1, header.n_warmup_draws),
-            n_blocks=1,
-            coordinate_chunk=1,
-        )
-        plans = array_plans(one, spec).values()
+        plans = array_plans(_of_one(header), spec).values()
         kept = [plan for plan in plans if plan.section != "warmup"]
         return Sizes(
             draw=sum(_bytes(plan) for plan in kept if plan.is_drawn),
@@ -401,6 +384,13 @@ def _state_bytes(spec: RunSpec) -> int:
 
 def _largest_that_fits(value: int, needed: Callable[[int], int], available: int) -> int:
     return max(0, bisect_right(range(value), available, key=needed) - 1)
+
+
+def _of_one(header: Header) -> Header:
+    """Return the sizes of a run with one chain, draw and block."""
+    one_draw = replace(header, n_draws=1, n_warmup_draws=min(1, header.n_warmup_draws), n_blocks=1)
+    one_chain = replace(one_draw, chains=1, chains_per_batch=1)
+    return replace(one_chain, draws_per_block=1, draws_per_chunk=1, coordinate_chunk=1)
 
 
 def _bytes(plan: ArrayPlan) -> int:
