@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,10 +27,6 @@ from rayfbnn.data.special_columns import (
     missing_rows,
 )
 from rayfbnn.errors import ConfigError, DataError, at_most_ten
-
-if TYPE_CHECKING:
-    from rayfbnn.model.likelihood.data_model import DataModel
-
 
 AnyTableSpec = TypeVar("AnyTableSpec", bound=TableSpec)
 
@@ -135,9 +131,31 @@ def _dataset(table: Table, spec: TableSpec) -> Dataset:
 
 
 def _targets(table: Table, encoding: Encoding, spec: TableSpec) -> Array:
-    """Return the targets of each row as in the table, (n_rows, n_targets), NaN where one is missing."""
-    names = spec.data.targets
-    targets = encode_targets(table, encoding, names, CensoringColumn.from_keys(spec.data), spec.data_model)
+    """Return the targets of each row as in the table, (n_rows, n_targets) float64, NaN where one is missing.
+
+    Censored times are negative. Raises DataError for a cell that is neither a number nor a known label, or
+    that the data model does not allow.
+    """
+    names, model, columns = spec.data.targets, spec.data_model, []
+    for name in names:
+        cells = Cells.from_table(table, name)
+        if name in encoding.labels:
+            columns.append(level_numbers(cells, encoding.labels[name], "label"))
+        elif model.n_labels == 2 and (truths := cells.truths) is not None:
+            columns.append(truths)
+        else:
+            columns.append(cells.check_numbers(allowed=cells.is_empty, is_input=False))
+    targets = np.stack(columns, axis=1)
+    if (censoring := CensoringColumn.from_keys(spec.data)) is not None:
+        targets[:, 0] = censoring.signed(table, targets[:, 0], names[0])
+    if (allowed := model.target_range(targets)) is not None:
+        wrong = np.argwhere(~(allowed.is_possible | np.isnan(targets)))
+        if len(wrong):
+            row, column = (int(index) for index in wrong[0])
+            raise DataError(
+                f"{table.source}: row {row + 1}, column {names[column]}: a {model.kind} target must be"
+                f" {allowed.expected}, got {float(targets[row, column]):g}"
+            )
     check_positive(table.source, targets, names, spec.data.transform)
     return targets
 
@@ -298,48 +316,3 @@ def _encode_column(cells: Cells, column: InputColumn, places: Array | None) -> l
             inputs = [np.where(is_missing, column.median, values) for values in inputs]
         inputs.append(is_missing.astype(np.float64))
     return inputs
-
-
-def encode_targets(
-    table: Table,
-    encoding: Encoding,
-    names: Sequence[str],
-    censoring: CensoringColumn | None,
-    model: DataModel,
-) -> Array:
-    """Return the targets of each row, (n_rows, n_targets) float64, NaN where a target is missing.
-
-    censoring  the column that tells censored times from events, if any; censored times become negative
-
-    Raises DataError for a cell that is neither a number nor a known label, or that the data model does not
-    allow.
-    """
-    columns = []
-    for name in names:
-        cells = Cells.from_table(table, name)
-        if name in encoding.labels:
-            columns.append(level_numbers(cells, encoding.labels[name], "label"))
-        elif model.n_labels == 2 and (truths := cells.truths) is not None:
-            columns.append(truths)
-        else:
-            columns.append(cells.check_numbers(allowed=cells.is_empty, is_input=False))
-    targets = np.stack(columns, axis=1)
-    if censoring is not None:
-        targets[:, 0] = censoring.signed(table, targets[:, 0], names[0])
-    _check_range(table, targets, names, model, encoding)
-    return targets
-
-
-def _check_range(
-    table: Table, targets: Array, names: Sequence[str], model: DataModel, encoding: Encoding
-) -> None:
-    allowed = model.target_range(targets)
-    if allowed is None:
-        return
-    is_right = allowed.is_possible | np.isnan(targets)
-    if not is_right.all():
-        row, column = (int(index) for index in np.argwhere(~is_right)[0])
-        raise DataError(
-            f"{table.source}: row {row + 1}, column {names[column]}: a {model.kind} target must be"
-            f" {allowed.expected}, got {float(targets[row, column]):g}"
-        )
