@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -12,7 +10,6 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.cells import Cells
 from rayfbnn.data.dress import truth_of
 from rayfbnn.data.encoding import InputColumn
-from rayfbnn.data.keys import DataSpec
 from rayfbnn.data.raw_table import ColumnError, Table, listed, near_name, short
 from rayfbnn.errors import DataError, at_most_ten
 
@@ -82,80 +79,54 @@ def log_exposures(table: Table, name: str) -> Array:
 _WORDS = {"t": "1", "yes": "1", "y": "1", "f": "0", "no": "0", "n": "0"}
 
 
-@dataclass(frozen=True)
-class CensoringColumn:
-    """A column that tells censored times from events.
+def signed_times(table: Table, times: Array, target: str) -> Array:
+    """Return the times (n_rows,) with a minus sign where they are censored.
 
-    key   the key that names it: in data.censored a 1 stands for a censored time, in data.event for an event
-    name  of the column
+    In the column data.censored a 1 stands for a censored time, in data.event for an event. Raises DataError
+    for a table without the column, for a time that is not above 0, and for a cell that is neither 1 nor 0,
+    nor a word for one of them.
     """
-
-    key: Literal["censored", "event"]
-    name: str
-
-    @staticmethod
-    def from_keys(data: DataSpec) -> CensoringColumn | None:
-        """Return the column that a configuration names, or None."""
-        if data.censored is not None:
-            return CensoringColumn("censored", data.censored)
-        return None if data.event is None else CensoringColumn("event", data.event)
-
-    def signed(self, table: Table, times: Array, target: str) -> Array:
-        """Return the times (n_rows,) with a minus sign where they are censored.
-
-        Raises DataError for a table without the column, for a time that is not above 0, and for a cell that
-        is neither 1 nor 0, nor a word for one of them.
-        """
-        if self.name not in table.names:
-            raise DataError(
-                f"{table.source}: no column named {self.name}{near_name(self.name, table.names)} to mark"
-                f" {self._marked} of {target} (data.{self.key})"
-            )
-        self._check_times(table, times, target)
-        is_one = self._ones(Cells.from_table(table, self.name))
-        return np.where(is_one == (self.key == "censored"), -times, times)
-
-    @property
-    def _marked(self) -> str:
-        return "censored times" if self.key == "censored" else "events"
-
-    def _check_times(self, table: Table, times: Array, target: str) -> None:
-        wrong = np.flatnonzero(times <= 0)
-        if len(wrong) == 0:
-            return
+    name, is_event = table.keys.censoring, table.keys.censored is None
+    if name is None:
+        return times
+    marked, key = ("events", "event") if is_event else ("censored times", "censored")
+    if name not in table.names:
+        raise DataError(
+            f"{table.source}: no column named {name}{near_name(name, table.names)} to mark {marked} of"
+            f" {target} (data.{key})"
+        )
+    wrong = np.flatnonzero(times <= 0)
+    if len(wrong):
         row = int(wrong[0])
-        advice = f"column {self.name} marks {self._marked}"
+        advice = f"column {name} marks {marked}"
         if times[row] == 0:
             advice = "give a time within the first unit, such as 0.5 for 0 whole days, or leave the row out"
         raise DataError(
             f"{table.source}: row {row + 1}, column {target}: must be a time above 0, got {times[row]:g};"
             f" {advice}"
         )
-
-    def _ones(self, cells: Cells) -> Array:
-        marks = [None if text is None else truth_of(text) or _WORDS.get(text.lower()) for text in cells.texts]
-        for row, mark in enumerate(marks):
-            if mark is None:
-                one, zero = ("a censored time", "an observed one")
-                if self.key == "event":
-                    one, zero = ("an event", "a censored time")
-                raise DataError(
-                    f"{cells.place(row)}: must be 1 (or true) for {one} and 0 (or false) for {zero}, got"
-                    f" {short(str(cells.values.iloc[row]))!r}"
-                )
-        return np.array([mark == "1" for mark in marks], dtype=bool)
+    cells = Cells.from_table(table, name)
+    marks = [None if text is None else truth_of(text) or _WORDS.get(text.lower()) for text in cells.texts]
+    if None in marks:
+        row = marks.index(None)
+        one, zero = ("an event", "a censored time") if is_event else ("a censored time", "an observed one")
+        raise DataError(
+            f"{cells.place(row)}: must be 1 (or true) for {one} and 0 (or false) for {zero}, got"
+            f" {short(str(cells.values.iloc[row]))!r}"
+        )
+    return np.where(np.array(marks) == ("0" if is_event else "1"), -times, times)
 
 
-def check_events(source: str, times: Array, column: CensoringColumn | None) -> None:
+def check_events(table: Table, times: Array) -> None:
     """Raise DataError if a column marks every known training time as censored.
 
     times  (n_cases,), negative if censored, NaN if missing
     """
-    if column is None or (times > 0).any():
+    keys = table.keys
+    if keys.censoring is None or (times > 0).any():
         return
-    value = 1 if column.key == "censored" else 0
-    other = "event" if column.key == "censored" else "censored"
+    key, other, value = ("event", "censored", 0) if keys.censored is None else ("censored", "event", 1)
     raise DataError(
-        f"{source}: column {column.name}: every time is censored (data.{column.key}), but at least one event"
-        f" is needed; if {value} stands for an event in this column, name it in data.{other} instead"
+        f"{table.source}: column {keys.censoring}: every time is censored (data.{key}), but at least one"
+        f" event is needed; if {value} stands for an event in this column, name it in data.{other} instead"
     )

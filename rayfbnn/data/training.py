@@ -20,11 +20,11 @@ from rayfbnn.data.keys import TableSpec
 from rayfbnn.data.learning import check_known, is_pattern, learn_encoding, level_numbers, places_of
 from rayfbnn.data.raw_table import Problems, Table, listed, short
 from rayfbnn.data.special_columns import (
-    CensoringColumn,
     check_events,
     check_none_missing,
     log_exposures,
     missing_rows,
+    signed_times,
 )
 from rayfbnn.errors import ConfigError, DataError, at_most_ten
 
@@ -115,7 +115,7 @@ def _dataset(table: Table, spec: TableSpec) -> Dataset:
             raise DataError(
                 f"{table.source}: column {name}: every cell is empty; at least one target is needed"
             )
-    check_events(table.source, targets[:, 0], CensoringColumn.from_keys(spec.data))
+    check_events(table, targets[:, 0])
     dataset = make_dataset(
         inputs,
         targets,
@@ -146,8 +146,7 @@ def _targets(table: Table, encoding: Encoding, spec: TableSpec) -> Array:
         else:
             columns.append(cells.check_numbers(allowed=cells.is_empty, is_input=False))
     targets = np.stack(columns, axis=1)
-    if (censoring := CensoringColumn.from_keys(spec.data)) is not None:
-        targets[:, 0] = censoring.signed(table, targets[:, 0], names[0])
+    targets[:, 0] = signed_times(table, targets[:, 0], names[0])
     if (allowed := model.target_range(targets)) is not None:
         wrong = np.argwhere(~(allowed.is_possible | np.isnan(targets)))
         if len(wrong):
