@@ -132,13 +132,11 @@ class Streams:
         values = (high * 67108864.0 + low + 0.5) / 4503599627370496.0
         return values.reshape(self.n_chains, -1)[:, :n].reshape(self.n_chains, *shape)
 
-    def normal(
-        self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
-    ) -> Array:
+    def normal(self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0) -> Array:
         """Draw standard normal numbers by the Box-Muller transform: float64, (n_chains, *shape)."""
         xp = array_namespace(self.chains)
         n = math.prod(shape)
-        pairs = self.uniform(purpose, ((n + 1) // 2, 2), index=index, attempt=attempt)
+        pairs = self.uniform(purpose, ((n + 1) // 2, 2), index=index)
         radius = xp.sqrt(-2 * xp.log(pairs[..., 0]))
         angle = (2 * math.pi) * pairs[..., 1]
         values = xp.empty_like(pairs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
@@ -82,18 +83,10 @@ class StudyFiles:
         """Number of training files, or rather of different sets of training cases."""
         return len(self.plan.first_with_cases)
 
-    def seeds(self, configuration: int = 0, *, look: int | None = None) -> tuple[int, ...]:
-        """Return the seeds of a configuration's members, or of the members at one of its looks."""
-        return self._seeds_of(self._checked_additions(), configuration, look)
-
-    def _seeds_of(
-        self, additions: Sequence[AdditionDocument], configuration: int, look: int | None
-    ) -> tuple[int, ...]:
-        seeds = list(self.plan.seeds)
-        for record in additions:
-            if look is None or record.after_looks[configuration] < look:
-                seeds += record.seeds
-        return tuple(seeds)
+    def seeds(self) -> tuple[int, ...]:
+        """Return the seeds of the members of each configuration."""
+        added = (record.seeds for record in self._checked_additions())
+        return tuple(chain(self.plan.seeds, *added))
 
     def _checked_additions(self) -> list[AdditionDocument]:
         """Read the records of added seeds; StoreCorruptError if a study cannot have them."""
@@ -138,7 +131,8 @@ class StudyFiles:
         result, additions = {}, self._checked_additions()
         for configuration in self.configurations:
             looks = self.looks(configuration.number)
-            seeds = self._seeds_of(additions, configuration.number, len(looks) + 1)
+            earlier = (one.seeds for one in additions if one.after_looks[configuration.number] <= len(looks))
+            seeds = tuple(chain(self.plan.seeds, *earlier))
             due = due_look(looks, lengths(configuration, self.plan.rule.looks), seeds)
             if due is not None:
                 result[configuration.number] = due
@@ -178,7 +172,7 @@ class StudyFiles:
 
     def check_members(self) -> None:
         """Raise StoreCorruptError if a member lacks a file that a longer run or a look builds on."""
-        members = [Member(one.number, seed) for one in self.configurations for seed in self.seeds(one.number)]
+        members = [Member(one.number, seed) for one in self.configurations for seed in self.seeds()]
         there = [one for one in members if self.members.is_there(one) and self.members.failure(one) is None]
         self._storage.each(lambda member: check_files(self.members.open(member)), there)
 
@@ -290,36 +284,20 @@ class Look:
 
     def to_document(self) -> dict[str, Any]:
         """Return the look as it is stored, without its number."""
-        return {
-            "iterations": self.iterations,
-            "draws": self.draws,
-            "seeds": list(self.seeds),
-            "quantities": {name: asdict(one) for name, one in self.quantities.items()},
-            "failed": {str(seed): reason for seed, reason in self.failed.items()},
-            "digests": {str(seed): digest for seed, digest in self.digests.items()},
-            "ok": self.ok,
-            "reasons": list(self.reasons),
-            "action": self.action,
-        }
+        return {name: value for name, value in asdict(self).items() if name != "number"}
 
     @staticmethod
     def from_document(document: LookDocument) -> Look:
         """Return the look that a record stores."""
-        return Look(
-            number=document.number,
-            iterations=document.iterations,
-            draws=document.draws,
-            seeds=tuple(document.seeds),
-            quantities={
-                name: Judged(**one.model_dump() | {"stuck": tuple(one.stuck), "apart": tuple(one.apart)})
-                for name, one in document.quantities.items()
-            },
-            failed={int(seed): reason for seed, reason in document.failed.items()},
-            digests={int(seed): digest for seed, digest in document.digests.items()},
-            ok=document.ok,
-            reasons=tuple(document.reasons),
-            action=document.action,
-        )
+        content = document.model_dump(exclude={"study", "seal"})
+        quantities = {
+            name: Judged(**one | {"stuck": tuple(one["stuck"]), "apart": tuple(one["apart"])})
+            for name, one in content["quantities"].items()
+        }
+        content |= {name: tuple(content[name]) for name in ("seeds", "reasons")}
+        for name in ("failed", "digests"):
+            content[name] = {int(seed): value for seed, value in content[name].items()}
+        return Look(**content | {"quantities": quantities})
 
 
 def _largest(values: list[float | None]) -> float | None:

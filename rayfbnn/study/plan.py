@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -182,8 +182,7 @@ def write_plan(
         "version": __version__,
         "results": RESULTS,
         "configurations": [
-            {"varied": list(one.varied), "keys": one.keys, "data_hash": one.data_hash}
-            for one in configurations
+            {name: value for name, value in asdict(one).items() if name != "number"} for one in configurations
         ],
         "seeds": list(seeds),
         "rule": rule.to_dict(),

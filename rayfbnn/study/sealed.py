@@ -166,7 +166,7 @@ class RuleDocument(Document):
 
 
 class PlanDocument(Document):
-    """The content of study.json; see `plan.Plan`."""
+    """The content of study.json; see `plan.StudyPlan`."""
 
     format: Literal["rayfbnn study"]
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
@@ -204,7 +204,7 @@ class NumberedDocument(Document):
 
 
 class LookDocument(NumberedDocument):
-    """The record of a look; see `looks.Look`."""
+    """The record of a look; see `files.Look`."""
 
     iterations: Whole
     draws: Draws

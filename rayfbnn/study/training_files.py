@@ -197,7 +197,7 @@ def look_at_committed(studies: Sequence[StudyFiles], configuration: int) -> Look
     stores: dict[int, Store] = {}
     failed: dict[int, str] = {}
     for study in studies:
-        for seed in study.seeds(configuration):
+        for seed in study.seeds():
             member = Member(configuration, seed)
             reason = study.members.failure(member)
             if reason is not None:
@@ -220,9 +220,7 @@ def look_at_committed(studies: Sequence[StudyFiles], configuration: int) -> Look
 def stores_with_draws(studies: Sequence[StudyFiles], configuration: int) -> list[str]:
     """Return the stores of a configuration's members that have draws; StoreError if none has."""
     _check(studies, configuration)
-    members = [
-        (study, Member(configuration, seed)) for study in studies for seed in study.seeds(configuration)
-    ]
+    members = [(study, Member(configuration, seed)) for study in studies for seed in study.seeds()]
     lengths = {
         member.seed: study.members.open(member).committed_draws if study.members.is_there(member) else 0
         for study, member in members
@@ -271,7 +269,7 @@ def _check(studies: Sequence[StudyFiles], configuration: int) -> None:
             raise StoreMismatchError(f"{study.place}: the training cases are not those of {first.place}")
         if _keys(study) != _keys(first):
             raise StoreMismatchError(f"{study.place}: the configurations are not those of {first.place}")
-        for seed in study.seeds(configuration):
+        for seed in study.seeds():
             if seed in seeds:
                 raise ConfigError(
                     f"{study.place}: seed {seed} is in {seeds[seed].place} too; the same seed gives the same"

@@ -138,7 +138,7 @@ def _members(study: Study) -> Iterator[Any]:
     from rayfbnn.study.plan import Member
 
     for configuration in study.configurations:
-        for seed in study.seeds(configuration.number):
+        for seed in study.seeds():
             yield Member(configuration.number, seed)
 
 

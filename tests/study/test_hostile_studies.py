@@ -159,6 +159,14 @@ def test_every_verb_refuses_a_study_with_a_link_in_one_line(verb: str, here: Pat
     check_refused(verb, here)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", PLANTS)
+def test_every_verb_refuses_every_hostile_study_in_one_line(name: str, here: Path) -> None:
+    PLANTS[name](here / "study", here / "victim")
+    for verb in VERBS:
+        check_refused(verb, here)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["failures/c0000-s0000000004.zarr.json", "looks/c0000/000003.json"])
 def test_a_link_in_the_place_of_a_record_is_not_followed(name: str, kind: str, here: Path) -> None:

@@ -49,7 +49,7 @@ def make(place: str, folder: Path, **options: Any) -> Study:
 
 
 def members_of(study: Study) -> list[Member]:
-    return [Member(one.number, seed) for one in study.configurations for seed in study.seeds(one.number)]
+    return [Member(one.number, seed) for one in study.configurations for seed in study.seeds()]
 
 
 @contextmanager

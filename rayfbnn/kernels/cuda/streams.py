@@ -45,11 +45,9 @@ class DeviceStreams(Streams):
             return super().uniform(purpose, shape, index=index, attempt=attempt, first=first)
         return self._draw("uniforms", self.place(purpose, index=index, attempt=attempt), shape)
 
-    def normal(
-        self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
-    ) -> Array:
+    def normal(self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0) -> Array:
         """Draw the numbers of Streams.normal, to rounding."""
-        return self._draw("normals", self.place(purpose, index=index, attempt=attempt), shape, per_thread=2)
+        return self._draw("normals", self.place(purpose, index=index), shape, per_thread=2)
 
     def log_gamma(
         self,
