@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operation import AUTO, Operation, Settings, Tunable, Tuning, automatic
 from rayfbnn.mcmc.stepsizes import mean_squares, scales_from
-from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory
+from rayfbnn.state import Advance, HMCInfo, Target, Trajectory
 
 _FIRST_STEPSIZE = 0.5  # the heuristic stepsizes are meant for factors a little below one
 _FIRST_STEPS = 16
@@ -156,24 +156,6 @@ class MeasuredInfo(HMCInfo):
 
     operation: Tunable
     measured: Measured
-
-
-def tuned_kernel(
-    update: Callable[..., tuple[ChainState, HMCInfo]], operation: Tunable, tuning: Tuning | None
-) -> Callable[..., tuple[ChainState, HMCInfo]]:
-    """Bind an update to its configured or tuned number of steps and stepsize.
-
-    In tuning rounds, trajectories are also measured.
-    """
-    if not operation.is_automatic:
-        return partial(update, steps=operation.steps, stepsize=operation.stepsize)
-    if tuning is None or operation not in tuning.settings:
-        raise AssertionError(f"{operation.op} has not been tuned")
-    settings = tuning.settings[operation]
-    bound = partial(update, stepsize=settings.stepsize, scales=settings.scales)
-    if tuning.is_measured:
-        return partial(bound, steps=settings.longest, measuring=Measuring(operation, settings))
-    return partial(bound, steps=settings.steps)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.automatic import Measuring, tuned_kernel
+from rayfbnn.mcmc.automatic import Measuring
 from rayfbnn.mcmc.energy import require_finite_start, total_energy
 from rayfbnn.mcmc.leapfrog import Integrator, Order, drawn_order, integrator_of, reversed_order
 from rayfbnn.mcmc.operation import Auto, BuildContext, Tunable
@@ -60,7 +60,10 @@ class Hybrid(Tunable):
 
 
 def tuned_hybrid(operation: Tunable, context: BuildContext) -> Callable[..., tuple[ChainState, HMCInfo]]:
-    """Bind `hybrid` to an operation's configured or tuned settings, but not to a target."""
+    """Bind `hybrid` to an operation's configured or tuned settings, but not to a target.
+
+    In tuning rounds, trajectories are also measured.
+    """
     update = partial(
         hybrid,
         window=operation.window,
@@ -70,7 +73,15 @@ def tuned_hybrid(operation: Tunable, context: BuildContext) -> Callable[..., tup
         stepsize_jitter=operation.stepsize_jitter,
         advance=integrator_of(operation.integrator, context.advance),
     )
-    return tuned_kernel(update, operation, context.tuning)
+    if not operation.is_automatic:
+        return partial(update, steps=operation.steps, stepsize=operation.stepsize)
+    if context.tuning is None or operation not in context.tuning.settings:
+        raise AssertionError(f"{operation.op} has not been tuned")
+    settings = context.tuning.settings[operation]
+    bound = partial(update, stepsize=settings.stepsize, scales=settings.scales)
+    if context.tuning.is_measured:
+        return partial(bound, steps=settings.longest, measuring=Measuring(operation, settings))
+    return partial(bound, steps=settings.steps)
 
 
 def hybrid(
