@@ -222,7 +222,7 @@ DUAL_MUTANTS = [
 @pytest.mark.long
 @pytest.mark.parametrize(
     "form, before, after",
-    [("primal", *mutant) for mutant in MUTANTS] + [("dual", *mutant) for mutant in DUAL_MUTANTS],
+    [("primal", *bug) for bug in MUTANTS] + [("dual", *bug) for bug in DUAL_MUTANTS],
 )
 def test_mutants_are_told_from_the_array_code(form: str, before: str, after: str) -> None:
     model = "gaussian" if before == "sum *= N_EACH;" else "gaussian by target"
