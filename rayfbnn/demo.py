@@ -84,7 +84,7 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
         diagnosis=diagnosis,
         prediction=prediction,
         predictions=folder / "predictions.csv",
-        pictures=_pictures(store, folder, cases),
+        pictures=api.plot(store, out=folder, data=cases) if find_spec("matplotlib") else [],
     )
 
 
@@ -121,7 +121,3 @@ def example() -> Path:
 def _say(text: str, *, show: bool) -> None:
     if show:
         say(text)
-
-
-def _pictures(store: Path, folder: Path, cases: Path) -> list[Path]:
-    return api.plot(store, out=folder, data=cases) if find_spec("matplotlib") else []

@@ -51,16 +51,13 @@ def cell_text(cell: Cell) -> str:
     return plain(value, 4)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str = "") -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """Return a table with the names of its rows in the first column; numbers are aligned to the right."""
     rows = list(rows)
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     head = "".join(_heading(name, column) for name, column in zip(header, columns, strict=True))
     body = "".join(f"<tr>{_row(row)}</tr>" for row in rows)
-    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    return (
-        f'<div class="table"><table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
+    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def frame(rows: pd.DataFrame, name: str) -> str:

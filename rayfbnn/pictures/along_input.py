@@ -16,7 +16,6 @@ from rayfbnn.draws.outputs import network_values
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.draws.subsets import for_picture
 from rayfbnn.draws.view import Draws
-from rayfbnn.errors import ConfigError
 from rayfbnn.output.lines import all_shortened, shortened
 from rayfbnn.pictures.figures import BLUE, GREY, SKY, Axes, Panel, arrange, series_colour
 from rayfbnn.pictures.panels import draw_band, draw_targets, logarithmic, name_rows, tick_text
@@ -30,11 +29,10 @@ if TYPE_CHECKING:
 _ABOVE_ALL, _OTHER = 76, 40  # characters of a title, and of the names of other inputs in it
 _MAX_SPREAD = 30  # largest ratio of the largest to the typical value on a linear axis
 _SIZE = 6.4, 3.4  # inches
+_POINTS, _FUNCTIONS = 300, 8
 
 
-def predictive_bands(
-    runs: Sequence[Draws], path: str | Path, *, input_name: str | None = None, n_points: int = 200
-) -> Path:
+def predictive_bands(run: Draws, path: str | Path, *, input_name: str | None = None) -> Path:
     """Plot the predictive median and intervals along one input, with the others at their medians.
 
     The training cases are drawn as points.
@@ -42,34 +40,26 @@ def predictive_bands(
     The bands are the central 80 % and 98 % of targets, noise included, from about 4,000 draws. For binary
     targets P(y = 1) is plotted, for class targets the probability of each class.
     """
-    data = runs[0].data
-    name, column, inputs = _along_input(data, input_name, n_points)
-    return arrange(
-        path,
-        band_panels(runs, inputs, column, title=_title("Prediction", data.input_names, name), size=_SIZE),
-    )
+    data = run.data
+    name, column, inputs = _along_input(data, input_name)
+    title = _title("Prediction", data.input_names, name)
+    return arrange(path, band_panels(run, inputs, column, title=title, size=_SIZE))
 
 
 def band_panels(
-    runs: Sequence[Draws],
-    inputs: Array,
-    column: int,
-    *,
-    title: str,
-    size: tuple[float, float],
-    has_legend: bool = True,
+    run: Draws, inputs: Array, column: int, *, title: str, size: tuple[float, float], has_legend: bool = True
 ) -> list[Panel]:
     """Return panels of predictions along an input: one for each target, or one for all labels.
 
     inputs  (n_points, n_inputs) as in the data file, which differ in one column
     title   of the first panel
     """
-    table = predict_from_draws([for_picture(run) for run in runs], inputs).table
-    n_panels = 1 if runs[0].spec.data_model.has_labels else runs[0].data.n_targets
+    table = predict_from_draws([for_picture(run)], inputs).table
+    n_panels = 1 if run.spec.data_model.has_labels else run.data.n_targets
     return [
         Panel(
             _draw_predictions,
-            (runs, inputs, column, table, target, has_legend),
+            (run, inputs, column, table, target, has_legend),
             title="" if target else title,
             size=size,
         )
@@ -78,18 +68,12 @@ def band_panels(
 
 
 def _draw_predictions(
-    axis: Axes,
-    runs: Sequence[Draws],
-    inputs: Array,
-    column: int,
-    table: pd.DataFrame,
-    target: int,
-    has_legend: bool,
+    axis: Axes, run: Draws, inputs: Array, column: int, table: pd.DataFrame, target: int, has_legend: bool
 ) -> None:
-    data, model = runs[0].data, runs[0].spec.data_model
+    data, model = run.data, run.spec.data_model
     name, points = data.target_names[target], inputs[:, column]
     if model.has_labels:
-        _draw_probabilities(axis, runs, inputs, column, table)
+        _draw_probabilities(axis, run, inputs, column, table)
     else:
         y = data.targets[:, target]
         draw_band(axis, points, table, name)
@@ -97,7 +81,7 @@ def _draw_predictions(
             axis, data.inputs[:, column], y, are_times=model.are_times, is_only_input=data.n_inputs == 1
         )
         axis.set_ylabel(shortened(name))
-        if runs[0].kind == "prior" and not model.are_times:
+        if run.kind == "prior" and not model.are_times:
             ends = np.stack([table[f"{name}_{end}"] for end in ("q10", "q90", "q01", "q99")])
             _compress(axis, ends, typical=float(np.median(np.abs(ends[:2]))))
     axis.set(xlabel=shortened(data.input_names[column]), xlim=(points[0], points[-1]))
@@ -105,15 +89,13 @@ def _draw_predictions(
         axis.legend(loc="best")
 
 
-def _draw_probabilities(
-    axis: Axes, runs: Sequence[Draws], inputs: Array, column: int, table: pd.DataFrame
-) -> None:
+def _draw_probabilities(axis: Axes, run: Draws, inputs: Array, column: int, table: pd.DataFrame) -> None:
     """Draw probabilities as lines, and cases as ticks in the colour of the label, below for its opposite."""
-    data, model = runs[0].data, runs[0].spec.data_model
+    data, model = run.data, run.spec.data_model
     x, cases = inputs[:, column], data.inputs[:, column]
     columns = model.probability_columns(data.target_names)
     names = all_shortened(model.probability_words(data.target_names))
-    low, high = probability_bands(runs, inputs)
+    low, high = probability_bands([run], inputs)
     for number, of_cases in enumerate(model.labelled_cases(data.targets)):
         colour, label = series_colour(number), None if number else "80 % of draws"
         axis.fill_between(x, low[:, number], high[:, number], color=colour, alpha=0.22, lw=0, label=label)
@@ -124,13 +106,11 @@ def _draw_probabilities(
     axis.set(ylim=(-0.08, 1.08), ylabel="probability")
 
 
-def function_lines(
-    run: Draws, path: str | Path, *, input_name: str | None = None, n_functions: int = 8, n_points: int = 400
-) -> Path:
+def function_lines(run: Draws, path: str | Path, *, input_name: str | None = None) -> Path:
     """Plot the network outputs of the first draws along one input, with the others at their medians."""
     data = run.data
-    name, column, inputs = _along_input(data, input_name, n_points)
-    values = network_values(run, inputs, draws=n_functions)[:n_functions]
+    name, column, inputs = _along_input(data, input_name)
+    values = network_values(run, inputs, draws=_FUNCTIONS)[:_FUNCTIONS]
     labels = [f"output {output}" for output in range(values.shape[2])]
     if run.spec.data_model.is_real and len(labels) == data.n_targets:
         labels, values = list(data.target_names), data.target_units.to_file(values)
@@ -167,18 +147,14 @@ def _compress(axis: Axes, values: Array, *, typical: float | None = None) -> Non
     axis.minorticks_off()
 
 
-def _along_input(data: Dataset, input_name: str | None, n_points: int) -> tuple[str, int, Array]:
+def _along_input(data: Dataset, input_name: str | None) -> tuple[str, int, Array]:
     """Return the input's name and column, and points along it, with the other inputs at their medians."""
     name = data.input_names[0] if input_name is None else input_name
-    if name not in data.input_names:
-        raise ConfigError(
-            f"input_name: the store has no input {name}; its inputs are {', '.join(data.input_names)}"
-        )
     column = data.input_names.index(name)
     x = data.inputs[:, column]
     margin = 0.15 * (np.ptp(x) or 1.0)
-    inputs = np.tile(np.median(data.inputs, axis=0), (n_points, 1))
-    inputs[:, column] = np.linspace(x.min() - margin, x.max() + margin, n_points)
+    inputs = np.tile(np.median(data.inputs, axis=0), (_POINTS, 1))
+    inputs[:, column] = np.linspace(x.min() - margin, x.max() + margin, _POINTS)
     return name, column, inputs
 
 

@@ -55,7 +55,7 @@ def _band(name: str, run: Draws, place: int) -> Panel:
     x = run.data.inputs[:, 0]
     reach = 0.2 * (x.max() - x.min())
     points = np.linspace(x.min() - reach, x.max() + reach, _POINTS)[:, None]
-    some = [for_picture(with_members(run))]
+    some = for_picture(with_members(run))
     return band_panels(some, points, 0, title=name, has_legend=place == 0, size=(_WIDTH, 2.6))[0]
 
 

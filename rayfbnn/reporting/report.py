@@ -93,7 +93,11 @@ def _measures(prediction: Prediction) -> dict[str, tables.Cell]:
 
 def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
     first = runs[0]
-    if not all(_same_cases(first, run) for run in runs[1:]):
+    if not all(
+        run.draws.spec.model.kind == first.draws.spec.model.kind
+        and np.array_equal(run.cases.targets, first.cases.targets, equal_nan=True)
+        for run in runs
+    ):
         return []
     of_first = first.prediction.table["log_probability"].to_numpy()
     cells: list[tables.Cell] = ["-"]
@@ -109,12 +113,6 @@ def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
     return [("log probability, difference from the first, case by case", *cells)]
 
 
-def _same_cases(first: ReportedRun, other: ReportedRun) -> bool:
-    ours, theirs = first.cases.targets, other.cases.targets
-    same_kind = first.draws.spec.model.kind == other.draws.spec.model.kind
-    return same_kind and ours.shape == theirs.shape and bool(np.array_equal(ours, theirs, equal_nan=True))
-
-
 def _settings_that_differ(runs: Sequence[ReportedRun]) -> str:
     by_run = [settings(run.draws.spec) for run in runs]
     names = dict.fromkeys(name for of_run in by_run for name in of_run)
@@ -123,7 +121,8 @@ def _settings_that_differ(runs: Sequence[ReportedRun]) -> str:
     rows = [row for row in rows if len(set(row[1:])) > 1]
     if not rows:
         return tables.paragraph("The configurations and training cases are the same.")
-    return tables.table(("setting", *(run.label for run in runs)), rows, caption="The settings that differ")
+    differing = tables.table(("setting", *(run.label for run in runs)), rows)
+    return tables.paragraph("The settings that differ:") + differing
 
 
 _MAX_ROWS = 60

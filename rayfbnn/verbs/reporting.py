@@ -199,7 +199,7 @@ def plot(
         with whole_files(folder):
             return [
                 function_lines(run, folder / "functions.png", input_name=input_name),
-                predictive_bands([run], folder / "bands.png", input_name=input_name),
+                predictive_bands(run, folder / "bands.png", input_name=input_name),
             ]
     cases = None
     if data is not None:
@@ -245,7 +245,7 @@ def _pictures(
         pictures.append(sampling.energy_errors(by_stepsize, folder / "energy_errors.png"))
     if run.kind == "approximate":
         pictures.append(arrange(folder / "objective.png", [sampling.objective_panel(run)]))
-    pictures.append(along_input.predictive_bands([weighed], folder / "bands.png", input_name=input_name))
+    pictures.append(along_input.predictive_bands(weighed, folder / "bands.png", input_name=input_name))
     if along_input.relevance_groups(run):
         pictures.append(along_input.relevance_of_inputs(run, folder / "relevance.png"))
     if predicted.has_survival_curves(run):

@@ -23,7 +23,7 @@ ESCAPED = "&lt;b onclick=&quot;x&quot;&gt;&amp;"
 @pytest.mark.parametrize(
     "text",
     [
-        table([HOSTILE, HOSTILE], [[HOSTILE, HOSTILE]], caption=HOSTILE),
+        table([HOSTILE, HOSTILE], [[HOSTILE, HOSTILE]]),
         pairs({HOSTILE: HOSTILE}),
         items([HOSTILE]),
         paragraph(HOSTILE),

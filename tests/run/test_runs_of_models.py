@@ -50,7 +50,7 @@ def test_a_run_is_sampled_resumed_and_predicted_from(
     assert {"traces.png", "bands.png", "relevance.png", "autocorrelation.png", "errors.png"} <= pictures
     assert "energy_errors.png" not in pictures  # all stepsizes are the same
     run = committed(Store.open(tmp_path / "run.zarr"))
-    drawn = [along_input.predictive_bands([run], tmp_path / "bands.png")]
+    drawn = [along_input.predictive_bands(run, tmp_path / "bands.png")]
     if "survival.png" in pictures:
         drawn.append(predicted.survival_curves(run, tmp_path / "survival.png"))
     assert ("survival.png" in pictures) == ("hazard" in name)
