@@ -40,7 +40,6 @@ import rayfbnn
 from rayfbnn.answers.judging.ladder_evidence import ladder_evidence
 from rayfbnn.answers.judging.ladder_verdict import judge_ladders
 from rayfbnn.data import read_training
-from rayfbnn.describe.verb_results import evidence_text
 from rayfbnn.draws.ladders import LadderDraws, ladder_draws
 from rayfbnn.draws.quantities import quantities
 from rayfbnn.draws.view import Draws, committed
@@ -228,7 +227,7 @@ def _show_evidence(
         by_ladders = rayfbnn.evidence(
             str(draws.store.path), runs=runs, temperatures=temperatures, progress=False
         )
-    print(f"  {evidence_text(by_ladders)}")
+    print(f"  {by_ladders.to_text()}")
     with _seconds("log evidence by annealing to the posterior", spec.device):
         alone = evidence(
             spec, data, temperatures=temperatures, power=_POWER, runs=runs, operations=default_annealing()

@@ -252,7 +252,7 @@ def prior(as_json: AsJson = False, **given: Any) -> None:
 def evidence(
     spec: Annotated[Path, typer.Argument(metavar="RUN.TOML|STORE")], as_json: AsJson = False, **given: Any
 ) -> None:
-    _answer(rayfbnn.evidence(spec, **given), as_json, verb_results.evidence_text)
+    _answer(rayfbnn.evidence(spec, **given), as_json, lambda found: str(found.to_text()))
 
 
 @command

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rayfbnn.answers.judging.verdicts import Verdict
     from rayfbnn.answers.loo import LooComparison
     from rayfbnn.answers.predict import Prediction
-    from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.running import RunSummary
     from rayfbnn.run.status import BatchStatus, Status
     from rayfbnn.selftest.selftest import Finding
@@ -168,22 +167,6 @@ def check_text(result: CheckResult) -> str:
             f" probability at most {result.false_alarm_rate:g}",
             "ok" if result.ok else "not ok",
         ]
-    )
-
-
-def evidence_text(evidence: Evidence) -> str:
-    """Return the estimate with its standard error, the effective number of runs, and the part of ladders."""
-    estimate = f"{plain(evidence.log_marginal_likelihood, 6)} +- {plain(evidence.standard_error, 2)}"
-    text = (
-        f"log marginal likelihood {estimate}\n"
-        f"{evidence.runs} runs, worth {evidence.effective_runs:.1f} equally weighted runs"
-    )
-    if (part := evidence.ladders) is None:
-        return text
-    return (
-        f"{text}, from the prior to {part.level}\n"
-        f"from there to the posterior {part.log_ratio:.2f} +- {plain(part.standard_error, 2)}, by Bennett's"
-        f" ratio in {len(part.ladders)} ladders"
     )
 
 

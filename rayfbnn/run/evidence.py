@@ -20,6 +20,7 @@ from rayfbnn.mcmc.tempering.annealing import annealed_log_weights, inverse_tempe
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.mcmc.tempering.tempered_transition import TemperedTransition
 from rayfbnn.model.ladder_path import path_of
+from rayfbnn.numerals import plain
 from rayfbnn.output import tables
 from rayfbnn.run.sampler import build_posterior, posterior_of_run
 from rayfbnn.spec.defaults import default_annealing
@@ -88,16 +89,23 @@ class Evidence:
     path: tuple[tuple[float, float, float], ...]
     ladders: FromLadders | None = None
 
-    def _repr_html_(self) -> str:
-        return tables.pairs(
-            {
-                "log marginal likelihood": self.log_marginal_likelihood,
-                "standard error": self.standard_error,
-                "effective runs": self.effective_runs,
-                "runs": self.runs,
-                "temperatures": self.temperatures,
-            }
+    def to_text(self) -> str:
+        """Return the estimate with its error, the effective number of runs, and the part of ladders."""
+        estimate = f"{plain(self.log_marginal_likelihood, 6)} +- {plain(self.standard_error, 2)}"
+        text = (
+            f"log marginal likelihood {estimate}\n"
+            f"{self.runs} runs, worth {self.effective_runs:.1f} equally weighted runs"
         )
+        if (part := self.ladders) is None:
+            return text
+        return (
+            f"{text}, from the prior to {part.level}\n"
+            f"from there to the posterior {part.log_ratio:.2f} +- {plain(part.standard_error, 2)}, by"
+            f" Bennett's ratio in {len(part.ladders)} ladders"
+        )
+
+    def _repr_html_(self) -> str:
+        return tables.preformatted(self.to_text())
 
 
 def evidence(

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn.cli import app
-from rayfbnn.describe import verb_results
 from rayfbnn.errors import ConfigError, SamplingError
 from rayfbnn.kernels import choose
 from tests.support.small import make_store, small_spec
@@ -158,7 +157,7 @@ def test_evidence_of_ladders_is_that_of_annealing(tmp_path: Path) -> None:
     error = math.hypot(estimate.standard_error, annealed.standard_error)
     assert error < 0.3
     assert abs(estimate.log_marginal_likelihood - annealed.log_marginal_likelihood) < 3 * error  # seed fixed
-    text = verb_results.evidence_text(estimate)
+    text = estimate.to_text()
     assert f"from the prior to {estimate.ladders.level}" in text and "in 4 ladders" in text
 
 
