@@ -121,7 +121,6 @@ def compare_draws(
 
 
 def _not_too_many(run: Draws) -> Draws:
-    """Return the run with evenly spaced draws only, if its draws of all chains are very many."""
     at_most = max(1, _DRAWS // run.n_chains)
     return run if run.n_draws <= at_most else with_draws(run, spread(run.n_draws, at_most))
 

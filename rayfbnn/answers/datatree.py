@@ -81,7 +81,6 @@ def to_datatree(
 
 
 def _some(name: str, group: xr.Dataset, numbers: Array, chains: Sequence[int]) -> xr.Dataset:
-    """Return the chosen chains and draws of a stored group; the warm-up keeps all its draws."""
     group = group.isel(chain=list(chains), missing_dims="ignore")
     if name.startswith("warmup_"):
         return group

@@ -120,7 +120,6 @@ def _written(entry: IO[bytes], array: Array | Rows, positions: Array) -> Iterato
 
 
 def _into(layer: int, wiring: Wiring) -> dict[str, Rows]:
-    """Return the biases and matrices that lead into a layer."""
     n_units, links = wiring.units[layer], wiring.incoming[layer]
     arrays = {f"bias_{layer}": Rows((n_units,), partial(_biases, links=links, wiring=wiring, layer=layer))}
     for source in dict.fromkeys(link.source for link in links if link.n_units):
@@ -398,7 +397,6 @@ def _write(place: Any, name: str, variable: xr.Variable) -> None:
 
 
 def _plain(variable: xr.Variable) -> Any:
-    """Return the values as numbers, or as an array of Python's texts."""
     values = np.asarray(variable.values)
     if values.dtype.kind == "b":
         return values.astype(np.int8)

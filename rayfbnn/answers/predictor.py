@@ -274,7 +274,6 @@ def thin(run: Draws, *, draws: int | None, max_mcse: float) -> Thinning:
 
 
 def _numbers_to_try(run: Draws) -> list[int]:
-    """Return the numbers of draws of each chain that may be enough, below that of all draws."""
     numbers, wanted = [], max(MIN_DRAWS, -(-_LEAST_DRAWS // run.n_chains))
     while wanted < run.n_draws:
         numbers.append(wanted)

@@ -113,7 +113,6 @@ def check_same_targets(runs: Sequence[Draws]) -> None:
 
 
 def _difference_of_targets(first: Draws, other: Draws) -> str:
-    """Return why densities of the training targets cannot be compared, or "" if they can."""
     data, other_data = _in_order_of_table(first), _in_order_of_table(other)
     if data.target_names != other_data.target_names:
         names = names_that_differ(data.target_names, other_data.target_names)

@@ -161,7 +161,6 @@ def chosen(
 
 
 def _checked_chains(run: Draws, chains: Sequence[int]) -> Array:
-    """Return the numbers of the chains in increasing order; ConfigError if they cannot be chosen."""
     if run.kind == "approximate":
         raise ConfigError(f"chains: {run.path} is an approximation, whose starts are chosen by their weights")
     numbers = np.unique(np.asarray(chains, dtype=int))

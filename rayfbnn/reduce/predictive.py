@@ -109,8 +109,6 @@ class _Share:
 
 
 class _Work:
-    """The summaries of some cases, by passes over all draws."""
-
     def __init__(self, passes: Passes, pieces: Pieces, targets: Array | None, few: _Groups | None) -> None:
         """Take passes over all draws, and over groups of some of them if these save time."""
         self._passes, self._pieces, self._targets, self._few = passes, pieces, targets, few

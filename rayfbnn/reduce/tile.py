@@ -296,7 +296,6 @@ class Tile:
         return dict(zip(model.curve_names(times), len(block) - sums[0, :, 0], strict=True))
 
     def _check_finite(self, outputs: Array) -> None:
-        """Raise StoreError unless all outputs (n_draws, n_cases, n_outputs) are finite."""
         if math.isfinite(float(np.abs(outputs).sum(dtype=np.float64))):
             return
         n_bad, dtype = int((~np.isfinite(outputs).all(axis=(1, 2))).sum()), self._run.spec.dtype

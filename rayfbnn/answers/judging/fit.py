@@ -171,7 +171,6 @@ def judge_fit(
 
 
 def _of_chains_in_doubt(verdict: FitVerdict, predictions: Verdict) -> FitVerdict:
-    """Return a verdict that leaves open whether a misfit is that of the model or of the chains."""
     grade = "cannot be judged yet" if predictions.grade == "cannot tell" else f"are {predictions.grade}"
     doubt = f"a misfit could be that of the chains, whose predictions {grade}"
     return replace(
@@ -232,7 +231,6 @@ def _tested(evidence: FitEvidence, n_groups: int) -> list[_Tested]:
 
 
 def _doubt(evidences: Sequence[FitEvidence], every: list[_Tested]) -> str:
-    """Return why the cases cannot be judged, or ""."""
     n_infinite = sum(evidence.n_infinite for evidence in evidences)
     if n_infinite:
         return f"outputs of networks are not finite at {n_infinite} cases"
@@ -335,7 +333,6 @@ def judge(run: Draws, evidences: Sequence[FitEvidence], *, predictions: Verdict 
 
 
 def _can_judge(run: Draws, inputs: Array, targets: Array) -> bool:
-    """Return whether some targets are known, and the cases are not the training cases."""
     if np.isnan(targets).all():
         return False
     cases, training = np.column_stack([inputs, targets]), np.column_stack([run.data.inputs, run.data.targets])
@@ -345,5 +342,4 @@ def _can_judge(run: Draws, inputs: Array, targets: Array) -> bool:
 
 
 def _in_order(rows: Array) -> Array:
-    """Return the rows in an order that depends on their values alone."""
     return np.asarray(rows[np.lexsort(rows.T)])

@@ -179,7 +179,6 @@ def _shared(seed: int) -> Streams:
 
 
 def _few_draws(runs: Sequence[Draws], n_draws: int) -> list[Draws]:
-    """Return evenly spaced draws of all runs, about `n_draws` together, in memory."""
     total = sum(run.total for run in runs)
     size = sum(map(bytes_of, runs)) / total
     n_draws = min(n_draws, max(_LEAST_DRAWS, int(KEPT_BYTES / size)), total)

@@ -100,7 +100,6 @@ def feature_of(target: JudgedTarget, test: Test) -> Feature:
 
 
 def _mean_sentence(target: JudgedTarget, feature: Feature) -> str:
-    """Say how far targets are from their predictions at both ends of a feature that the mean misses."""
     cases, ends = target.cases, _thirds(feature.values)
     if isinstance(cases, NumberCases):
         subject, noun, scale, unit = f"the mean of {target.name}", "targets are", 1.0, "predictive sd"

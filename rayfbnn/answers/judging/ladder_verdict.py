@@ -224,7 +224,6 @@ def _agreement_sentence(evidence: LadderEvidence, max_rhat: float) -> str:
 
 
 def _evidence_sentence(evidence: LadderEvidence) -> str:
-    """State log Z of each ladder, or of many its mean and standard deviation over either side."""
     common, unjoined = evidence.common or 0, _unjoined(evidence)
     error = (
         f"unknown in {ladders_named(unjoined)}" if unjoined else f"standard error of one {evidence.error:.2g}"
@@ -393,7 +392,6 @@ def _why_not_comparable(
 
 
 def _held_at_start(evidence: LadderEvidence) -> float:
-    """Return the noise, or the power, of the level that log Z is counted from."""
     return evidence.held[evidence.common or 0]
 
 

@@ -113,7 +113,6 @@ def chains_advice(spec: RunSpec, n_chains: int, n_needed: int | None) -> str:
 
 
 def _stepsize_ways(spec: RunSpec) -> Iterator[str]:
-    """Name the stepsizes to reduce, or the tuning phase to lengthen."""
     last = len(spec.phase) - 1
     for operation in _with_stepsizes(spec):
         stepsize = getattr(operation, "stepsize", AUTO)
@@ -286,7 +285,6 @@ def _is_possible(spec: RunSpec) -> bool:
 
 
 def _with_ladders(spec: RunSpec) -> RunSpec:
-    """Return the configuration of the same model with ladders of the usual length."""
     left_out = ("phase", "method", "methods", "chains_per_batch", "iterations")
     keys = {key: value for key, value in spec.written().items() if key not in left_out}
     return RunSpec.from_dict({**keys, "chains": _LADDERS, "ladder": {}}).resolved(spec.encoding)
