@@ -26,6 +26,7 @@ from rayfbnn.answers.judging.fit_tests import (
     Test,
     normal_scores,
 )
+from rayfbnn.answers.judging.words import series
 from rayfbnn.answers.measures import share_limits
 from rayfbnn.arrays import Array
 from rayfbnn.model.likelihood.data_model import Misfit
@@ -50,13 +51,9 @@ def coverage_sentence(target: JudgedTarget, *, is_left_out: bool) -> str:
         allowed.append(" to ".join(ends))
     of = "targets, each predicted without itself" if is_left_out else "targets"
     return (
-        f"the 50, 80 and 95 % intervals of {target.name} hold {_series(held)} % of {n:,} {of}"
-        f" (chance allows {_series(allowed)} %)"
+        f"the 50, 80 and 95 % intervals of {target.name} hold {series(held)} % of {n:,} {of}"
+        f" (chance allows {series(allowed)} %)"
     )
-
-
-def _series(words: list[str]) -> str:
-    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def sentences(target: JudgedTarget, failed: Sequence[Test], *, is_left_out: bool) -> list[str]:

@@ -167,10 +167,12 @@ def _less_vague(spec: RunSpec) -> Iterator[str]:
 
 
 def _either(ways: list[str]) -> str:
-    """Return "a, b or c"."""
-    if not ways:
-        return "other operations"
-    return ways[0] if len(ways) == 1 else f"{', '.join(ways[:-1])} or {ways[-1]}"
+    return series(ways, "or") if ways else "other operations"
+
+
+def series(words: Sequence[str], last: str = "and") -> str:
+    """Return "a, b and c"."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 _MOST_HEAT = 1.5
@@ -225,9 +227,7 @@ def numbered(chains: Sequence[int], word: str = "chain") -> str:
     words = [str(chain) for chain in chains[:MOST_NUMBERED]]
     if len(chains) > MOST_NUMBERED:
         return f"{word}s {', '.join(words)} and {len(chains) - MOST_NUMBERED} more"
-    if len(words) == 1:
-        return f"{word} {words[0]}"
-    return f"{word}s {', '.join(words[:-1])} and {words[-1]}"
+    return f"{word}{'s' if len(words) > 1 else ''} {series(words)}"
 
 
 def known(value: float) -> float | None:
