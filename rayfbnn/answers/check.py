@@ -14,7 +14,7 @@ import scipy.special
 from rayfbnn.answers.judging.words import known, listed
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities
-from rayfbnn.draws.same_posterior import check_same_posterior
+from rayfbnn.draws.subsets import check_same_posterior
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.numerals import compared

@@ -27,8 +27,7 @@ from rayfbnn.answers.judging.words import known
 from rayfbnn.answers.measures import root_mean_square
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import sigmas
-from rayfbnn.draws.same_posterior import check_same_posterior
-from rayfbnn.draws.subsets import halves, spread, with_draws, with_members
+from rayfbnn.draws.subsets import check_same_posterior, halves, spread, with_draws, with_members
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import DataError
 from rayfbnn.numerals import plain

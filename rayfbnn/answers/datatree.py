@@ -11,8 +11,7 @@ import xarray as xr
 from rayfbnn.arrays import Array
 from rayfbnn.draws.outputs import activation_bytes, output_blocks
 from rayfbnn.draws.quantities import functions_at
-from rayfbnn.draws.same_posterior import check_same_posterior
-from rayfbnn.draws.subsets import chosen, hold, spread
+from rayfbnn.draws.subsets import check_same_posterior, chosen, hold, spread
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import total_steps

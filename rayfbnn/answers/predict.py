@@ -17,8 +17,7 @@ from rayfbnn.answers.judging.words import known, word_of_chains
 from rayfbnn.answers.measures import means_over_cases, measures_of_targets
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import is_of_predictions, quantities
-from rayfbnn.draws.same_posterior import check_independent, check_same_posterior
-from rayfbnn.draws.subsets import thinned
+from rayfbnn.draws.subsets import check_independent, check_same_posterior, thinned
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.model.likelihood.data_model import QUANTILES

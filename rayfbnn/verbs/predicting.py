@@ -117,7 +117,7 @@ def predict(
     """
     from rayfbnn.answers.judging.fit import verdict_on_fit_at
     from rayfbnn.answers.predict import UsedDraws, first_infinity, predict_from_draws, verdict_on_predictions
-    from rayfbnn.draws.same_posterior import check_given_once
+    from rayfbnn.draws.subsets import check_given_once
     from rayfbnn.run.progress import show_share
 
     check_reducing(workers, address, device)
@@ -301,7 +301,7 @@ def loo(
         a sequence of paths the comparison, with one such object for each store.
     """
     from rayfbnn.answers.loo import check_draws, compare_elpds, elpd_data, leave_out
-    from rayfbnn.draws.same_posterior import check_distinct, check_same_targets
+    from rayfbnn.draws.subsets import check_distinct, check_same_targets
     from rayfbnn.run.progress import show_share
 
     check_reducing(workers, address)
