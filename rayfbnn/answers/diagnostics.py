@@ -192,13 +192,13 @@ def diagnose_draws(
     if diverged_share > MAX_DIVERGED:
         (share,), most = compared([diverged_share], MAX_DIVERGED, ".1%", ".0%")
         diverged = f"{divergences} updates diverged, in {share} of the iterations (at most {most})"
-
     path, word = as_typed(run.path), word_of_chains([run])
     every = VerdictEvidence(summary, *shape, diverged, chain_modes, run.spec, path, word, max_rhat, min_ess)
-    names = {of: [name for name in planned.origins if is_of_predictions(name) is of] for of in (True, False)}
-    of_predictions, of_others = (replace(every, summary=summary.of(names[of])) for of in (True, False))
-    predictions = judge_predictions(of_predictions, average_error([run], inputs=inputs))
-    others = judge_hyperparameters(of_others)
+    of_predictions = summary.of([name for name in planned.origins if is_of_predictions(name)])
+    of_others = summary.of([name for name in planned.origins if not is_of_predictions(name)])
+    error = average_error([run], inputs=inputs)
+    predictions = judge_predictions(replace(every, summary=of_predictions), error)
+    others = judge_hyperparameters(replace(every, summary=of_others))
     ladders, weighed = None, run
     if run.is_of_ladders:
         from rayfbnn.answers.judging.ladder_verdict import overruled, verdict_on_ladders, weighed_by_evidence
@@ -206,9 +206,8 @@ def diagnose_draws(
         ladders = verdict_on_ladders(run, max_rhat=max_rhat)
         predictions, others = overruled(predictions, ladders), overruled(others, ladders)
         weighed, _ = weighed_by_evidence(run, ladders)
-    elif not predictions.ok:
-        hint = ladder_hint(run, float(summary.table["rhat"]["log_likelihood"]))
-        predictions = replace(predictions, advice=(*predictions.advice, *([hint] if hint else [])))
+    elif not predictions.ok and (hint := ladder_hint(run, summary.table["rhat"]["log_likelihood"])):
+        predictions = replace(predictions, advice=(*predictions.advice, hint))
     warmup = run.store.updates().warmup
     return Diagnosis(
         summary.table,
