@@ -220,6 +220,20 @@ def _arrays() -> Iterator[tuple[str, Attack]]:
         ("posterior/draw", "shape", [10**9]),
         ("posterior", "attributes", {"coordinates": "x"}),
         ("posterior", "consolidated_metadata", {"metadata": {}}),
+        *(
+            (name, keys, value)
+            for name in ("posterior/io", "posterior/input")
+            for keys in (
+                "zarr_format",
+                "node_type",
+                "shape",
+                "data_type",
+                "chunk_grid",
+                "codecs",
+                "fill_value",
+            )
+            for value in (None, True, -1, 10**18, "../outside/c.0", "|O", {"name": "other"})
+        ),
     ):
         file = f"{name}/zarr.json"
         yield (
