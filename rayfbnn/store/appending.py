@@ -212,7 +212,6 @@ def _groups(store: OpenStore, blocks: tuple[Record, ...]) -> Iterator[list[Recor
 
 
 def _is_complete(store: OpenStore, blocks: list[Record]) -> bool:
-    """Return True if the last chunk of the blocks has all its draws, or if there are many blocks."""
     last = blocks[-1]
     end, size = last.first_draw + last.n_draws, store.header.draws_per_chunk
     planned = store.header.n_warmup_draws if last.section == "warmup" else store.header.n_draws

@@ -335,7 +335,6 @@ def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
 
 
 def _chains_and_draws(header: Header, folder: str, n_draws: int) -> Iterator[ArrayPlan]:
-    """Yield the coordinates: the numbers of the chains and of the draws."""
     yield _whole(f"{folder}/chain", ("chain",), np.arange(header.chains, dtype=np.int64))
     numbers = np.arange(n_draws, dtype=np.int64)
     yield ArrayPlan(f"{folder}/draw", ("draw",), (n_draws,), (header.coordinate_chunk,), "int64", numbers)

@@ -89,7 +89,6 @@ def _check_text(spec: RunSpec) -> None:
 
 
 def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Dataset, kernel: str) -> None:
-    """Write all files of a new store into the folder `path`, and sync them."""
     plans = array_plans(header, spec, data)
     files: dict[str, bytes] = {}
     fixed: dict[str, str] = {}

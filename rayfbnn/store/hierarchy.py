@@ -101,7 +101,6 @@ class Hierarchy:
         return raw
 
     def _with_later(self, plan: ArrayPlan, key: str, is_there: bool, later: Sequence[ChunkRows]) -> bytes:
-        """Return a chunk together with the draws in the files of blocks."""
         values = np.full(plan.chunks, np.nan, dtype=plan.dtype)
         if is_there:
             values[:] = plan.decoded(self._read_twice(plan, key))
@@ -110,7 +109,6 @@ class Hierarchy:
         return encoded(values, plan)
 
     def _read_twice(self, plan: ArrayPlan, key: str) -> bytes:
-        """Return the bytes of a chunk file; a wrong one is read a second time."""
         try:
             return self._checked(plan, key)
         except StoreCorruptError:

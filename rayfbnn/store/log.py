@@ -108,7 +108,6 @@ class CommitLog:
         return self.files.read_block(batch, block)
 
     def _segment_with(self, batch: int, block: int, segments: set[int]) -> Record | None:
-        """Return the record of the segment that has a block; None if it is not in one."""
         number = 0
         while number in segments:
             segment = self._known.segment(batch, number)

@@ -254,7 +254,6 @@ class CommittedDraws:
         known.tail = tuple(tail)
 
     def _rows_of(self, record: Record) -> Iterator[tuple[int, CommittedRows]]:
-        """Yield the number of each chunk that a segment touches, and its draws there."""
         size = self._header.draws_per_chunk
         by_chunk: dict[int, dict[str, bytes]] = {}
         for file, expected in record.chunks.items():

@@ -258,7 +258,6 @@ class TuningLog:
         }
 
     def _body_of_operations(self, tuning_round: Round) -> dict[str, Any]:
-        """Return the measurements of automatic operations in a round, and their settings after it."""
         measured = self._measured(tuning_round)
         entries = []
         for operation in tuning_round.operations:
@@ -280,7 +279,6 @@ class TuningLog:
         return {"operations": entries}
 
     def _body_of_ladders(self, tuning_round: Round) -> dict[str, Any]:
-        """Return the measurements of all ladders in a round, and their settings after it."""
         spec = self._spec
         documents = [  # blocks are read from the last to the first
             [record.tuning[0] for record in reversed(blocks)] for blocks in self._blocks(tuning_round)
@@ -295,7 +293,6 @@ class TuningLog:
         return {"operations": [], "ladder": to_document(record)}
 
     def _measured(self, tuning_round: Round) -> dict[Tunable, Measured]:
-        """Return the sums of the measurements in a round over all batches and their blocks."""
         blocks = list(chain.from_iterable(self._blocks(tuning_round)))
         return {
             operation: added(record.tuning[place] for record in blocks)

@@ -197,7 +197,6 @@ class _Verification:
         self._check(path, compare, record.batch, record.first_block, draws, is_chunk=True)
 
     def _check_tuning(self, commits: CommitLog) -> None:
-        """Check the record of every round that some batch has passed, and all other records that exist."""
         header = self.root.header
         log = TuningLog(self.fs, self.path, self.root.identity, self.root.spec, header.n_batches, commits)
         done = 0

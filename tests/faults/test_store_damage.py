@@ -187,27 +187,6 @@ def test_a_store_of_another_program_or_version_is_refused_untouched() -> None:
         opened(finished(), PATH.parent)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("posterior/io/c.0.0.0.0", "posterior/io/c.0.1.0.0"),  # two blocks of draws
-        ("posterior/io/c.0.0.0.0", "posterior/bo/c.0.0.0"),  # two arrays
-        ("posterior/io/c.0.0.0.0", "posterior/io/c.1.0.0.0"),  # two batches of chains
-        ("constant_data/input_center/c.0", "constant_data/input_scale/c.0"),
-        ("commits/batch0000/000001.segment", "commits/batch0001/000001.segment"),
-        ("commits/batch0000/000001.segment", "commits/batch0000/000002.segment"),
-        ("commits/batch0000/000005.block", "commits/batch0001/000005.block"),
-        ("commits/batch0000/000005.block", "commits/batch0000/000006.block"),
-        ("commits/batch0000/000004.segment", "commits/batch0000/000005.block"),
-    ],
-)
-def test_swapped_files_are_found_and_named(one: str, other: str) -> None:
-    files = finished().files()
-    a, b = PATH / one, PATH / other
-    disk = damaged({a: lambda raw: files[b].live, b: lambda raw: files[a].live})
-    assert named(disk) >= {a, b}
-
-
 def test_a_record_of_another_store_is_found_and_named() -> None:
     other = MemoryDisk()
     other.mkdir(PATH.parent)

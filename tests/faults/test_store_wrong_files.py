@@ -304,7 +304,8 @@ def test_whole_files_in_the_wrong_place_are_never_used(kind: str, n_damages: int
         assert name == kind
         for reader in READERS:
             assert outcome(change, reader) != "silent", (number, reader, list(change))
-        assert not verify(PATH, fs=FileSystem(changed(change))).ok
+        named = {problem.file for problem in verify(PATH, fs=FileSystem(changed(change))).problems}
+        assert named and (not kind.startswith("swapped") or named >= set(change))
 
 
 @pytest.mark.parametrize("kind", ["the last record removed", "last records removed", "a wrong head"])
