@@ -70,25 +70,6 @@ def test_float32_decides_on_the_energy_changes_of_float64() -> None:
     assert (abs(changes[0] - changes[1]) < 1e-3 * size).all()
 
 
-# Each mutant: (module, source, replacement, the problem that must show it).
-GIBBS_MUTANTS: dict[str, tuple[str, str, str]] = {
-    "df_minus1": ("(alpha + n) / 2, (alpha", "(alpha + n - 1) / 2, (alpha", "real"),
-    "noise_df": (
-        "sums.counts, alpha, mean), use)",
-        "sums.counts - (use.purpose == Purpose.NOISE_COMMON), alpha, mean), use)",
-        "real",
-    ),
-    "alpha_as_shape": ("(alpha + n) / 2, (alpha", "(2 * alpha + n) / 2, (alpha", "real"),
-    "alpha_scale": (
-        "(alpha / mean + sum_squares) / 2",
-        "(alpha * mean + sum_squares) / 2",
-        "real",
-    ),
-    "t_df": ("weights * (alpha + 1) / 2, purpose", "weights * alpha / 2, purpose", "t"),
-    "no_jacobian": ("a = (alpha - n", "a = (alpha - 2 - n", "t"),
-    "upper_scale": ("math.log(alpha / 2) - xp.log(mean)", "math.log(alpha / 2) + xp.log(mean)", "t"),
-}
-
 HMC_MUTANTS: dict[str, tuple[str, str]] = {
     "no_negate": ("-accept.momentum", "accept.momentum"),
     "decay_wrong": ("math.sqrt(1 - decay**2)", "math.sqrt(1 - decay)"),
@@ -96,11 +77,11 @@ HMC_MUTANTS: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", GIBBS_MUTANTS)
-def test_mutant_of_gibbs_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new, problem = GIBBS_MUTANTS[name]
+def test_a_degree_of_freedom_less_of_the_common_noise_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = "sums.counts, alpha, mean), use)"
+    new = "sums.counts - (use.purpose == Purpose.NOISE_COMMON), alpha, mean), use)"
     monkeypatch.setattr(sampled, "gibbs", mutant(gibbs, (old, new)))
-    assert not stays_exact(PROBLEMS[problem], name, n_chains=FEW)
+    assert not stays_exact(PROBLEMS["real"], "noise_df", n_chains=FEW)
 
 
 @pytest.mark.parametrize("name", HMC_MUTANTS)

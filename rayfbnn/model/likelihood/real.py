@@ -191,32 +191,36 @@ def t_tail_cubics(df: float) -> tuple[Array, float]:
     Cell k has the cubic in u * rate - k, where u = asinh(z / sqrt(df)) is not negative. The coefficients are
     (n_cells, 4), and 1 / rate is the width of a cell. The error is below 1e-9 where df is at least 1/2.
     """
-    import scipy.special
-
-    reach = 45.0 / min(df, 1.0)
-    step = reach / _TAIL_CELLS
-    s = np.linspace(0, reach, _TAIL_CELLS + 1)
-    with np.errstate(over="ignore"):
-        values = scipy.special.stdtr(df, -math.sqrt(df) * np.sinh(s))
-    return _cubics(values, -step * _t_density(s, df)), 1 / step
+    coefficients, step = _cubics(df, np.linspace(0, _reach(df), _TAIL_CELLS + 1), -1)
+    return coefficients, 1 / step
 
 
-def _t_density(s: Array, df: float) -> Array:
-    """Return the density of s = asinh(z / sqrt(df))."""
-    import scipy.special
-
-    log_constant = scipy.special.gammaln((df + 1) / 2) - scipy.special.gammaln(df / 2) - math.log(math.pi) / 2
-    return np.exp(log_constant - df * (np.logaddexp(s, -s) - math.log(2)))
+def _reach(df: float) -> float:
+    """Return where the tails of s = asinh(z / sqrt(df)) beyond have a probability below 1e-19."""
+    return 45.0 / min(df, 1.0)
 
 
-def _cubics(values: Array, slopes: Array) -> Array:
-    """Return coefficients of Hermite's cubics between grid points, (n_cells, 4).
+def _cubics(df: float, s: Array, sign: int) -> tuple[Array, float]:
+    """Return Hermite's cubics of P(sign z <= sqrt(df) sinh(s)) between the points s of a uniform grid.
 
-    values, slopes  (n_cells + 1,), the slopes per cell
+    The coefficients are (n_cells, 4), and the second result is the width of a cell.
     """
-    rise = np.diff(values)
-    before, after = slopes[:-1], slopes[1:]
-    return np.stack([values[:-1], before, 3 * rise - 2 * before - after, before + after - 2 * rise], axis=1)
+    import scipy.special
+
+    step = float(s[-1] - s[0]) / (len(s) - 1)
+    with np.errstate(over="ignore"):
+        values = scipy.special.stdtr(df, sign * math.sqrt(df) * np.sinh(s))
+    slopes = sign * step * np.exp(_log_constant(df) - df * (np.logaddexp(s, -s) - math.log(2)))
+    rise, before, after = np.diff(values), slopes[:-1], slopes[1:]
+    columns = [values[:-1], before, 3 * rise - 2 * before - after, before + after - 2 * rise]
+    return np.stack(columns, axis=1), step
+
+
+def _log_constant(df: float) -> float:
+    """Return the log density of s = asinh(z / sqrt(df)) at zero."""
+    import scipy.special
+
+    return float(scipy.special.gammaln((df + 1) / 2) - scipy.special.gammaln(df / 2) - math.log(math.pi) / 2)
 
 
 @lru_cache(maxsize=4)
@@ -227,17 +231,9 @@ def _t_table(df: float) -> Callable[[Array], tuple[Array, Array]]:
     heavier than exponential. Cubic Hermite interpolation of the distribution function on a uniform grid is
     therefore accurate to about step^4 / 384, which is below 1e-10.
     """
-    import scipy.special
-
-    reach = 45.0 / min(df, 1.0)  # the tails beyond have a probability below 1e-19
-    step = 2 * reach / _TABLE_STEPS
-    s = np.linspace(-reach, reach, _TABLE_STEPS + 1)
-    log_constant = scipy.special.gammaln((df + 1) / 2) - scipy.special.gammaln(df / 2) - math.log(math.pi) / 2
-    slopes = step * _t_density(s, df)
-    with np.errstate(over="ignore"):
-        values = scipy.special.stdtr(df, math.sqrt(df) * np.sinh(s))
-    coefficients = _cubics(values, slopes)
-    root = math.sqrt(df)
+    reach, root = _reach(df), math.sqrt(df)
+    coefficients, step = _cubics(df, np.linspace(-reach, reach, _TABLE_STEPS + 1), 1)
+    at_zero = math.exp(_log_constant(df)) / root
 
     def cdf_and_density(z: Array) -> tuple[Array, Array]:
         scaled = z / root
@@ -246,7 +242,6 @@ def _t_table(df: float) -> Callable[[Array], tuple[Array, Array]]:
         u = place - cell
         c = coefficients[cell]
         cdf = c[..., 0] + u * (c[..., 1] + u * (c[..., 2] + u * c[..., 3]))
-        density = math.exp(log_constant) / root * (1 + scaled * scaled) ** (-(df + 1) / 2)
-        return cdf, density
+        return cdf, at_zero * (1 + scaled * scaled) ** (-(df + 1) / 2)
 
     return cdf_and_density
