@@ -128,26 +128,22 @@ def _update(group: PrecisionGroup, gamma: Array, squares: Array, before: Array, 
     widths = 0.5 * xp.log(4 * math.pi / (gamma + alpha)).sum(axis=1)
     if group.units is None or math.isinf(alpha_0):
         return (log_gamma_density(tau, alpha, mean) + xp.log(tau)).sum(axis=1) + widths
-    a = (alpha_0 - group.n_units * alpha) / 2
-    rate = alpha_0 / (2 * group.mean)
-    upper = precision_moments(
-        xp.full(len(tau), a), rate=rate, inverse_rate=alpha * new[:, columns].sum(axis=1) / 2
-    )
-    new[:, group.common] = upper.mean
-    return _log_of_both_levels(group, tau) + widths
-
-
-def _log_of_both_levels(group: PrecisionGroup, tau: Array) -> Array:
-    """Return the log density of the log precisions of units, with the common precision integrated out."""
-    xp = array_namespace(tau)
-    alpha_0, alpha, _ = group.prior.alphas
-    n, rate = group.n_units, alpha_0 / (2 * group.mean)
-    common = precision_moments(
-        xp.full(len(tau), (alpha_0 - n * alpha) / 2), rate=rate, inverse_rate=alpha * tau.sum(axis=1) / 2
-    )
-    of_common = alpha_0 / 2 * math.log(rate) - math.lgamma(alpha_0 / 2) + common.log_normaliser
+    new[:, group.common] = _moments_of_common(group, new[:, columns]).mean
+    # The log density of the log precisions of units, with the common precision integrated out.
+    half, log_normaliser = alpha_0 / 2, _moments_of_common(group, tau).log_normaliser
+    of_common = half * math.log(half / group.mean) - math.lgamma(half) + log_normaliser
     of_units = alpha / 2 * math.log(alpha / 2) - math.lgamma(alpha / 2)
-    return of_common + (of_units + alpha / 2 * xp.log(tau)).sum(axis=1)
+    return of_common + (of_units + alpha / 2 * xp.log(tau)).sum(axis=1) + widths
+
+
+def _moments_of_common(group: PrecisionGroup, tau: Array) -> PrecisionMoments:
+    """Return the moments of the common precision given those of the units, or their means."""
+    alpha, alpha_unit, _ = group.prior.alphas
+    return precision_moments(
+        array_namespace(tau).full(len(tau), (alpha - group.n_units * alpha_unit) / 2),
+        rate=alpha / (2 * group.mean),
+        inverse_rate=alpha_unit * tau.sum(axis=1) / 2,
+    )
 
 
 def expected_precisions(
@@ -214,7 +210,6 @@ def _two_levels(
     """Fill in the columns of a group with units, and return the change of the bound."""
     xp, special = array_namespace(sums), special_functions(sums)
     alpha_0, a1, _ = group.prior.alphas
-    n_units = group.n_units
     fixed = xp.full(len(sums), group.mean)
     common = PrecisionMoments(fixed, xp.log(fixed), 1 / fixed, xp.zeros_like(fixed))
     for _ in range(_MOST_ROUNDS):
@@ -222,11 +217,7 @@ def _two_levels(
         if math.isinf(alpha_0):
             break
         before = common.inverse_mean
-        common = precision_moments(
-            xp.full(len(sums), (alpha_0 - n_units * a1) / 2),
-            rate=alpha_0 / (2 * group.mean),
-            inverse_rate=a1 * (a / b).sum(axis=1) / 2,
-        )
+        common = _moments_of_common(group, a / b)
         if float(xp.abs(common.inverse_mean / before - 1).max()) < _TOLERANCE:
             break
     shape[:, group.units], rate[:, group.units], mean[:, group.units] = a, b, a / b

@@ -104,8 +104,12 @@ def means(features: Array, regression: Regression) -> Array:
 
 def draw(features: Array, regression: Regression, streams: Streams) -> Array:
     """Draw coefficients given features and targets, (n_chains, n_systems, n_features, n_each)."""
-    form = _draw_dual if regression.is_dual else _draw_primal
-    return form(features, regression, streams)
+    if regression.is_dual:
+        return _draw_dual(features, regression, streams)
+    solution = _solve_primal(features, regression)
+    # m + half' z with z standard normal has the covariance half' half = A^-1.
+    z = streams.normal(Purpose.OUTPUT_WEIGHT, solution.mean.shape[1:])
+    return solution.mean + array_namespace(z).matmul(solution.half.swapaxes(2, 3), z)
 
 
 def log_normaliser(regression: Regression) -> Array:
@@ -157,14 +161,6 @@ def _solve_primal(features: Array, regression: Regression) -> Solution:
     matrices[:, :, places, places] += regression.prior
     half, log_determinant = _half_inverse(matrices)
     return Solution(half, log_determinant, xp.matmul(half.swapaxes(2, 3), xp.matmul(half, right)))
-
-
-def _draw_primal(features: Array, regression: Regression, streams: Streams) -> Array:
-    """Return m + half' z with z standard normal, which has covariance half' half = A^-1."""
-    xp = array_namespace(features)
-    solution = _solve_primal(features, regression)
-    z = streams.normal(Purpose.OUTPUT_WEIGHT, solution.mean.shape[1:])
-    return solution.mean + xp.matmul(solution.half.swapaxes(2, 3), z)
 
 
 def _dual(features: Array, regression: Regression, with_slopes: bool) -> tuple[Array, Slopes | None]:

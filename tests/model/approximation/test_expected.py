@@ -128,7 +128,7 @@ def test_two_levels_have_a_bound_just_below_the_exact_integral() -> None:
     ("old", "new"),
     [
         ("a1 * common.inverse_mean[:, None] + sums", "a1 / common.mean[:, None] + sums"),
-        ("(alpha_0 - n_units * a1) / 2", "(alpha_0 + n_units * a1) / 2"),
+        ("(alpha - group.n_units * alpha_unit) / 2", "(alpha + group.n_units * alpha_unit) / 2"),
     ],
 )
 def test_a_wrong_distribution_of_units_is_seen(old: str, new: str) -> None:

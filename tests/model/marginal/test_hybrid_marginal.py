@@ -210,12 +210,15 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
     ),
     "means of the output weights": (
         regression,
-        ("solution.mean + xp.matmul(solution.half.swapaxes(2, 3), z)", "solution.mean"),
+        ("solution.mean + array_namespace(z).matmul(solution.half.swapaxes(2, 3), z)", "solution.mean"),
         "common",
     ),
     "factor for its transpose": (
         regression,
-        ("xp.matmul(solution.half.swapaxes(2, 3), z)", "xp.matmul(solution.half, z)"),
+        (
+            "array_namespace(z).matmul(solution.half.swapaxes(2, 3), z)",
+            "array_namespace(z).matmul(solution.half, z)",
+        ),
         "common",
     ),
     "dual draws without noise": (
