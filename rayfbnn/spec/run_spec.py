@@ -378,7 +378,7 @@ class RunSpec(Written):
         size = -(-self.chains // min(n_gpus, self.chains))
         if self.ladder is not None:
             size = min(even_batch(size), self.chains_per_batch)
-        return self._with_batches_of(size)
+        return self._with(keys={**self._source.keys, "chains_per_batch": size})
 
     def with_batches_for_cores(self, n_workers: int, *, is_asked: bool) -> RunSpec:
         """Return the same run of Markov chains with batches for the workers of this machine.
@@ -399,11 +399,7 @@ class RunSpec(Written):
             is_large=self._is_large,
             is_asked=is_asked,
         )
-        return self._with_batches_of(size)
-
-    def _with_batches_of(self, size: int) -> RunSpec:
-        keys = {**self._source.keys, "chains_per_batch": size}
-        return self._with(keys=keys)
+        return self._with(keys={**self._source.keys, "chains_per_batch": size})
 
     def check_data(self, n_cases: int) -> None:
         """Raise ConfigError for anything that does not fit `n_cases` training cases."""

@@ -18,8 +18,8 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data import (
     first_difference,
-    frames,
     make_dataset,
+    parquet,
     paths,
     read_cases,
     read_dataset,
@@ -164,6 +164,7 @@ CORPUS: dict[str, tuple[str | bytes, str, list[str]]] = {
     "latin-1": (GOOD.encode() + b"1,\xe9,1\n", "real", ["cannot be read", "save it as UTF-8", "latin-1"]),
     "utf-16": (GOOD.encode("utf-16"), "real", ["is UTF-16 text; save it as UTF-8"]),
     "utf-16 without a mark": (GOOD.encode("utf-16-le"), "real", ["is UTF-16 text; save it as UTF-8"]),
+    "utf-16, high bytes first": (GOOD.encode("utf-16-be"), "real", ["is UTF-16 text; save it as UTF-8"]),
     "empty zip": (b"PK\x05\x06" + bytes(18), "real", ["an empty zip archive"]),
     "other digits": (GOOD + "\u0661,1,1\n", "real", ["row 4, column x1", "the digits 0 to 9"]),
     "only other digits": ("x1,x2,y\n\u0661,1,1\n\u0662,2,3\n", "real", ["row 1, column x1", "0 to 9"]),
@@ -270,7 +271,7 @@ def test_a_small_archive_of_a_huge_file_is_refused_before_it_is_unpacked(
 def test_a_table_that_no_memory_holds_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    for module in (paths, frames):
+    for module in (paths, parquet):
         monkeypatch.setattr(module, "memory_of_machine", lambda: 100)
     table = pd.read_csv(io.StringIO(GOOD))
     if name == "train.parquet":

@@ -41,6 +41,15 @@ def test_a_column_may_mark_events(died: list[Any], tmp_path: Path) -> None:
     assert read_cases(tmp_path / "test.csv", resolved)[1][:, 0].tolist() == [4, -5, 6]  # type: ignore[index]
 
 
+def test_new_cases_without_a_header_may_lack_the_time_and_the_mark(tmp_path: Path) -> None:
+    for mark in ("event", "censored"):
+        spec = spec_of(header=["a", "months", "died"], **{mark: "died"})
+        (tmp_path / "train.csv").write_text("1,4,1\n2,5,0\n3,6,1\n")
+        resolved, _ = read_training(spec, tmp_path / "train.csv")
+        (tmp_path / "new.csv").write_text("1\n2\n")
+        assert read_cases(tmp_path / "new.csv", resolved)[0].tolist() == [[1], [2]]
+
+
 def test_events_are_the_opposite_of_censored_times() -> None:
     of_events = read_training(spec_of(event="died"), table_of([1, 0, 1]))[1]
     of_censored = read_training(spec_of(censored="died"), table_of([0, 1, 0]))[1]
