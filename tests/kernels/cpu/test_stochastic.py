@@ -226,18 +226,15 @@ def a_call(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The kernel and the arguments of a call that takes steps with friction on batches."""
     target, made = posterior("gaussian by target"), {}
     advance = CompiledAdvance(SETS[0])
-    steps = advance.friction_steps(target, 10)
-    assert steps is not None
-    kernel_of = steps.kernel_of  # type: ignore[attr-defined]
+    kernel = advance._of_batch(target, 10)
 
     class Recording:
         def follow(self, **arrays: Any) -> None:
             made.update(arrays)
 
-    object.__setattr__(steps, "kernel_of", lambda *_: Recording())
-    monkeypatch.setattr(CompiledAdvance, "friction_steps", lambda *_: steps)
+    monkeypatch.setattr(CompiledAdvance, "_of_batch", lambda *_: Recording())
     sghmc(state_of(target), streams_of(), target=target, advance=advance, steps=1, stepsize=0.1, batch=10)
-    yield {"kernel": kernel_of(target, 10), "arguments": made}
+    yield {"kernel": kernel, "arguments": made}
 
 
 @pytest.mark.parametrize(
