@@ -202,13 +202,13 @@ class Estimate:
         pace = self._pace(progress)
         seconds, is_known = pace.seconds_of(spec, self._times, first, spec.total_iterations)
         if not is_known and (spec.fit is None or not seconds):
-            return duration(math.nan)
+            return clock_time(math.nan)
         if self._commits:  # each round of tuning ends with one; they may take longer than its iterations
             n_commits = sum(one.last >= first for one in self._store.tuning.rounds)
             seconds += n_commits * statistics.fmean(self._commits)
         n_workers = n_at_work([*self._committed.values()]) if self._committed else len(self._latest)
         share = max(1.0, len(self._unfinished) / n_workers)
-        return duration(seconds * share) + ("" if is_known else " plus the draws")
+        return clock_time(seconds * share) + ("" if is_known else " plus the draws")
 
 
 def _start(progress: Progress) -> int:
@@ -222,7 +222,7 @@ def _acceptance(share: float, *, is_warmup: bool) -> str:
     return f"(warm-up {share:.2f})" if is_warmup else f"{share:.2f}"
 
 
-def duration(seconds: float) -> str:
+def clock_time(seconds: float) -> str:
     """Format seconds as hours, minutes and seconds, or "-" for NaN."""
     if math.isnan(seconds):
         return "-"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from rayfbnn.errors import visible
 from rayfbnn.output.printing import drawn_error, is_on_terminal, say, say_from_handler, standard_error
-from rayfbnn.run.estimate import Estimate, duration
+from rayfbnn.run.estimate import Estimate, clock_time
 from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
@@ -168,9 +168,9 @@ def rejection_line(accepted: int, proposals: int, draws: int, seconds: float) ->
     """
     line = f"draws {accepted:,}/{draws:,}, proposals {proposals:,}"
     if accepted == 0:
-        least = duration(seconds * draws / 3)
+        least = clock_time(seconds * draws / 3)
         return f"{line}: fewer than one in {proposals // 3:,} accepted, time left more than {least}"
-    left = duration(seconds * (draws - accepted) / accepted)
+    left = clock_time(seconds * (draws - accepted) / accepted)
     return f"{line}: one in {round(proposals / accepted):,} accepted, time left {left}"
 
 
@@ -200,9 +200,9 @@ def show_share(of: str = "", *, show: bool = True, advice: str = "") -> Iterator
         due = now + between
         left = (now - first[0]) * (1 - share) / (share - first[1])
         if not is_forecast:
-            say(f"{begin}{share:.1%} done, time left {duration(left)}")
+            say(f"{begin}{share:.1%} done, time left {clock_time(left)}")
         elif now - started + left > _LONG:
-            say(f"{begin}about {duration(now - started + left)} in all{'; ' if advice else ''}{advice}")
+            say(f"{begin}about {clock_time(now - started + left)} in all{'; ' if advice else ''}{advice}")
         is_forecast = False
 
     yield on_progress

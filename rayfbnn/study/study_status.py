@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rayfbnn.errors import at_most_ten
-from rayfbnn.run.estimate import duration
+from rayfbnn.run.estimate import clock_time
 from rayfbnn.run.status import status_if_driven
 from rayfbnn.study.files import Look, StudyFiles
 from rayfbnn.study.plan import Member
@@ -236,7 +236,7 @@ def progress_line(status: StudyStatus) -> str:
     done = sum(min(member.iteration, member.needed) for member in members)
     return (
         f"{status.path}: {ready} of {len(members)} members are ready for the next look, {at_work} at work,"
-        f" {done / max(1, needed):.1%} of the iterations, time left {duration(seconds_left(status))}"
+        f" {done / max(1, needed):.1%} of the iterations, time left {clock_time(seconds_left(status))}"
     )
 
 
@@ -314,7 +314,7 @@ def _row(member: MemberStatus) -> tuple[str, ...]:
         f"{member.iteration}/{member.needed}" if member.needed else "-",
         str(member.draws),
         f"{member.speed:.3g}" if member.speed else "-",
-        duration(left),
+        clock_time(left),
         _who(member),
     )
 
