@@ -45,7 +45,6 @@ from rayfbnn.run.fitter import (
 from rayfbnn.run.job import streams_of
 from rayfbnn.run.sampler import build_posterior, densities_of
 from rayfbnn.spec.defaults import FIRST_ITERATIONS
-from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Streams
 from rayfbnn.timing.steps import (
     STEPSIZE,
@@ -336,41 +335,30 @@ class UpdateTimes:
     def update(self, operation: Operation) -> float:
         """Return the time of one update."""
         if operation not in self._times:
-            self._times[operation] = _operation_seconds(
-                operation, self.posterior, self.advance, self.state, self.streams, self.seconds
-            )
+            self._times[operation] = self._measured(operation)
         return self._times[operation]
 
+    def _measured(self, operation: Operation) -> float:
+        """Measure one update of all chains, extrapolated for long trajectories."""
+        if inner := operation.inner:
+            times = gradient_evaluations((operation,)) / max(1, gradient_evaluations(unrolled(inner)))
+            return max(1.0, times) * self.iteration(unrolled(inner))
 
-def _operation_seconds(
-    operation: Operation,
-    posterior: SampledPosterior,
-    advance: Advance,
-    state: ChainState,
-    streams: Streams,
-    seconds: float,
-) -> float:
-    if inner := operation.inner:
-        once = sum(
-            _operation_seconds(one, posterior, advance, state, streams, seconds) for one in unrolled(inner)
-        )
-        times = gradient_evaluations((operation,)) / max(1, gradient_evaluations(unrolled(inner)))
-        return max(1.0, times) * once
+        def run(timed: Operation) -> float:
+            target, advance = self.posterior, self.advance
+            iteration = build_iteration((timed,), target=target, updates=target.updates, advance=advance)
+            started_at = time.perf_counter()
+            to_host(iteration(self.state, self.streams)[0].position)  # waits for a device
+            return time.perf_counter() - started_at
 
-    def run(timed: Operation) -> float:
-        iteration = build_iteration((timed,), target=posterior, updates=posterior.updates, advance=advance)
-        started_at = time.perf_counter()
-        to_host(iteration(state, streams)[0].position)  # waits for a device
-        return time.perf_counter() - started_at
-
-    short = with_few_steps(operation, 2)
-    n_steps = steps_within(run(short) / (gradients(short) + 1), seconds / 5)
-    short = with_few_steps(operation, n_steps)
-    measured = statistics.median(repeated(lambda: run(short), seconds=seconds))
-    window = getattr(operation, "window", 1)
-    # A trajectory of n steps evaluates n + 1 gradients, the energy of its start, and the energy of each state
-    # in a window.
-    return measured * (gradients(operation) + 2 * window) / (gradients(short) + 2)
+        short = with_few_steps(operation, 2)
+        n_steps = steps_within(run(short) / (gradients(short) + 1), self.seconds / 5)
+        short = with_few_steps(operation, n_steps)
+        measured = statistics.median(repeated(lambda: run(short), seconds=self.seconds))
+        window = getattr(operation, "window", 1)
+        # A trajectory of n steps evaluates n + 1 gradients, the energy of its start, and the energy of each
+        # state in a window.
+        return measured * (gradients(operation) + 2 * window) / (gradients(short) + 2)
 
 
 def with_numbers(operation: Operation, tuning: Tuning) -> Operation:
