@@ -140,7 +140,7 @@ class Loop:
             # A single worker would do no more than this process.
             seconds = math.inf if store.n_batches == 1 else _SECONDS_HERE
             self._ways.insert(0, (time.monotonic() + seconds, replace(options, workers=0)))
-        self._kept = executor
+        self._kept, self._is_interrupted = executor, threading.Event()
         self._context = ExitStack()
         self._context.enter_context(_advice_on_interrupt(store))
 
@@ -150,61 +150,52 @@ class Loop:
         At the deadline the run ends early, but without an error. After a signal KeyboardInterrupt is raised,
         in rounds even if everything was done, because more rounds may follow.
         """
-        failures = 0
+        store, failures = self._store, 0
         for end, options in self._ways:
             if time.monotonic() >= end:
                 continue
+            _publish_finished_rounds(store)
+            batches = unfinished_batches(store, last)
+            if not batches:
+                with Gathering(store) as gathering:
+                    gathering.all()
+                break
             deadline = min(end, self._deadline)
-            died, is_interrupted = self.run_batches(last, options, deadline)
-            failures += died
-            is_early = bool(unfinished_batches(self._store, last))
-            if is_interrupted and (is_early or self._in_rounds):
+            with self._observed(len(batches), options, deadline) as (executor, observers):
+                for latest in run_rounds(store, executor, last=last):
+                    for observer in observers:
+                        observer.update(latest)
+            failures += executor.failures
+            is_early = bool(unfinished_batches(store, last))
+            if self._is_interrupted.is_set() and (is_early or self._in_rounds):
                 raise KeyboardInterrupt
             if is_early and time.monotonic() < deadline:
                 raise KeyboardInterrupt
             if not is_early or time.monotonic() >= self._deadline:
                 break
-        updates = self._store.updates()
-        return RunSummary(
-            path=str(self._store.path),
-            chains=self._store.n_chains,
-            draws=self._store.committed_draws,
-            acceptance=updates.kept.acceptance,
-            warmup_acceptance=updates.warmup.acceptance,
-            divergences=updates.kept.divergences,
-            warmup_divergences=updates.warmup.divergences,
-            failures=failures,
-            word=word_for_chains(self._store),
-        )
+        return _summary(store, failures)
 
-    def run_batches(self, last: int, options: RunOptions, deadline: float = math.inf) -> tuple[int, bool]:
-        """Run and gather the batches that have not done the iteration `last`.
-
-        Returns the number of workers that died, and whether a signal asked for the end.
-        """
+    @contextmanager
+    def _observed(
+        self, n_batches: int, options: RunOptions, deadline: float
+    ) -> Iterator[tuple[Executor, list[Observer]]]:
+        """Yield the executor and the observers of its progress; gather all batches at the end."""
         store = self._store
-        _publish_finished_rounds(store)
-        batches = unfinished_batches(store, last)
-        if not batches:
-            with Gathering(store) as gathering:
-                gathering.all()
-            return 0, False
-        is_interrupted = threading.Event()
         with (
             display(store, show=options.progress) as shown,
             # Later rounds run every batch.
-            self._executor(store.n_batches if self._in_rounds else len(batches), options) as executor,
-            stop_on_signal(partial(_interrupt, executor, is_interrupted), shown.note),
+            self._executor(store.n_batches if self._in_rounds else n_batches, options) as executor,
+            stop_on_signal(partial(self._interrupt, executor), shown.note),
             _stop_at(executor, deadline),
             _logs(store, executor, options) as logs,
             Gathering(store) as gathering,
         ):
-            observers = [OtherKernels(store), shown, *logs, gathering]
-            for latest in run_rounds(store, executor, last=last):
-                for observer in observers:
-                    observer.update(latest)
+            yield executor, [OtherKernels(store), shown, *logs, gathering]
             gathering.all()  # in this context, because a scheduler's second signal must not end it
-        return executor.failures, is_interrupted.is_set()
+
+    def _interrupt(self, executor: Executor) -> None:
+        self._is_interrupted.set()
+        executor.request_stop(GRACE_SECONDS)
 
     @contextmanager
     def _executor(self, n_batches: int, options: RunOptions) -> Iterator[Executor]:
@@ -223,9 +214,19 @@ class Loop:
         self._context.__exit__(*error)
 
 
-def _interrupt(executor: Executor, is_interrupted: threading.Event) -> None:
-    is_interrupted.set()
-    executor.request_stop(GRACE_SECONDS)
+def _summary(store: Store, failures: int) -> RunSummary:
+    updates = store.updates()
+    return RunSummary(
+        path=str(store.path),
+        chains=store.n_chains,
+        draws=store.committed_draws,
+        acceptance=updates.kept.acceptance,
+        warmup_acceptance=updates.warmup.acceptance,
+        divergences=updates.kept.divergences,
+        warmup_divergences=updates.warmup.divergences,
+        failures=failures,
+        word=word_for_chains(store),
+    )
 
 
 @contextmanager

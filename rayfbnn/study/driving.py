@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -263,12 +264,10 @@ def _sample(study: StudyFiles, work: Work, executor: Executor | None) -> None:
     store, asked = checked_store(store.path, None, None, None, work.options, iterations=length)
     with store.lock():
         take_up(store, asked)
-        total = store.spec.total_iterations
-        with Loop(store, work.options, executor=executor) as loop:
-            if executor is None:
-                loop.run(total)
-            else:
-                loop.run_batches(total, work.options)
+        # An executor of its own may be asked to stop early, which is no error.
+        stopped = nullcontext() if executor is None else suppress(KeyboardInterrupt)
+        with stopped, Loop(store, work.options, executor=executor) as loop:
+            loop.run(store.spec.total_iterations)
 
 
 def _label(study: StudyFiles, configuration: int) -> str:
