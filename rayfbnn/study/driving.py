@@ -46,7 +46,7 @@ def run_study(study: StudyFiles, options: RunOptions) -> None:
         return
     executor = None if options.workers == 0 else _executor(study, options, n_members)
     if executor is None:
-        how = "one member after another in this process"
+        options, how = replace(options, workers=0), "one member after another in this process"
     elif options.address is None:
         how = f"in {executor.n_workers} process{'es' if executor.n_workers > 1 else ''}"
     elif executor.n_workers <= n_members:
@@ -114,7 +114,7 @@ def drive(
         has_worked = False
         for ended in run(_work(known, dict(due), options)):
             member, look = ended.batch.member, ended.batch.look
-            if ended.how == "busy":
+            if ended.how in ("busy", "stopped"):
                 continue
             has_worked = True
             known.found_ready(member, look)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from rayfbnn import api, cli
 from rayfbnn.errors import (
     ConfigError,
+    RayStartError,
     SamplingError,
     StoreBusyError,
     StoreCorruptError,
@@ -24,6 +25,7 @@ from rayfbnn.errors import (
     StoreMismatchError,
     StoreMissingError,
 )
+from rayfbnn.run import running
 from rayfbnn.run.running import RunOptions
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
@@ -183,6 +185,31 @@ def test_a_member_of_another_driver_is_left_to_it(tmp_path: Path, monkeypatch: p
     lines = list(driving.drive(study, RunOptions(workers=0), sleep=release))
     assert len(lines) == 4 and lines[-1].endswith(": ok")
     assert pauses and study.ok
+
+
+def test_a_member_that_was_stopped_is_not_called_ready(tmp_path: Path) -> None:
+    """A worker stops where its node will be taken away, and another goes on."""
+    study = make(tmp_path)
+
+    def stopped_once(work: Any) -> Any:
+        for one in work:
+            yield driving.Ended(one, "stopped")
+            yield driving.run_member(study, one)
+
+    lines = list(driving.drive(study, RunOptions(workers=0), stopped_once))
+    assert len(lines) == 4 and lines[-1].endswith(": ok")
+
+
+def test_a_study_without_ray_goes_on_in_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(**options: Any) -> None:
+        raise RayStartError("cannot start Ray on this machine")
+
+    monkeypatch.setattr(driving, "RayExecutor", fails)
+    monkeypatch.setattr(running, "RayExecutor", None)
+    assert make(tmp_path).run(workers=2, progress=False).ok
+    assert "This study goes on without Ray" in caplog.text
 
 
 @pytest.mark.long
