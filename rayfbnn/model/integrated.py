@@ -19,7 +19,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.model import prior, regression, stepsize
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.likelihood.data_model import GaussianTargets
-from rayfbnn.model.network import Activity, Buffers, backward, forward
+from rayfbnn.model.network import Buffers, backward, forward
 from rayfbnn.model.output_layer import (
     Integrated,
     OutputLayer,
@@ -197,7 +197,9 @@ class WithoutOutputs:
         assert partition is None and n_partitions == 1
         marginal, layer = self.marginal, self.marginal.layer
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
-            kept, activity, phi = self._features(position)
+            kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
+            activity = forward(kept, marginal.posterior.inputs, layer.wiring, buffers=marginal.buffers)
+            phi = layer.phi(activity, n_chains=len(kept), buffers=marginal.buffers)
             energy, slopes = regression.energy_and_slopes(phi, self.regression_at(position))
             assert slopes is not None
             value_gradients = layer.value_gradients(slopes.features, position.dtype)
@@ -222,7 +224,7 @@ class WithoutOutputs:
 
     def potential(self, position: Array, precisions: Array) -> Array:
         with np.errstate(all="ignore"):
-            kept, _, phi = self._features(position)
+            kept, phi = self._features(position)
             energy, _ = regression.energy_and_slopes(phi, self.regression_at(position), with_slopes=False)
             return energy + self._prior(kept, precisions)[0] + self.prior_of_moved(position)[0]
 
@@ -296,7 +298,7 @@ class WithoutOutputs:
         """Return the posterior's quantities, with outputs at the mean m of the integrated parameters."""
         xp = array_namespace(position)
         marginal = self.marginal
-        kept, _, phi = self._features(position)
+        kept, phi = self._features(position)
         m = regression.means(phi, self.regression_at(position))
         at = phi[:, None][..., stepsize.some_columns(marginal.posterior.inputs.shape[1])]
         outputs = xp.matmul(m.swapaxes(2, 3), at).reshape(len(position), marginal.layer.n_outputs, -1)
@@ -310,7 +312,7 @@ class WithoutOutputs:
         marginal, n = self.marginal, self.n_kept
         position, momentum = state.position.copy(), state.momentum.copy()
         position[:, :n], momentum[:, :n] = moved.position[:, :n], moved.momentum[:, :n]
-        _, _, phi = self._features(position)
+        _, phi = self._features(position)
         drawn = regression.draw(phi, self.regression_at(moved.position), streams)
         coefficients = drawn.swapaxes(1, 2)  # (n_chains, n_features, n_systems, n_each)
         position[:, n:] = coefficients.reshape(len(position), -1)
@@ -321,12 +323,12 @@ class WithoutOutputs:
             marginal.posterior, ChainState(position, momentum, precisions), marginal.groups, streams
         )
 
-    def _features(self, position: Array) -> tuple[Array, Activity, Array]:
-        """Return the kept parameters (n_chains, n_kept), and the network and the features at these."""
+    def _features(self, position: Array) -> tuple[Array, Array]:
+        """Return the kept parameters (n_chains, n_kept), and the features at these."""
         marginal, layer = self.marginal, self.marginal.layer
         kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
         activity = forward(kept, marginal.posterior.inputs, layer.wiring, buffers=marginal.buffers)
-        return kept, activity, layer.phi(activity, n_chains=len(kept), buffers=marginal.buffers)
+        return kept, layer.phi(activity, n_chains=len(kept), buffers=marginal.buffers)
 
     def _prior(self, position: Array, precisions: Array) -> tuple[Array, Array]:
         marginal = self.marginal

@@ -202,7 +202,7 @@ def wrong_energy(end: Trajectory, potential: Array, target: Any) -> Array:
 
 
 def without_log_of_the_matrix(end: Trajectory, potential: Array, target: Any) -> Array:
-    _, _, phi = target._features(end.position)
+    _, phi = target._features(end.position)
     given = target.regression_at(end.position)
     n_each = given.targets.shape[2]
     if given.is_dual:
