@@ -375,12 +375,7 @@ def values_in(raw: bytes) -> int:
 def as_document(model: type[Model], document: dict[str, Any], path: object, what: str) -> Model:
     """Return a parsed file as a typed record; StoreCorruptError names the first key that is wrong.
 
-    Parameters
-    ----------
-    document
-        The parsed file, which is not changed.
-    what
-        The expected content in words, such as "a commit record".
+    what  the expected content in words, such as "a commit record"
     """
     try:
         return model.model_validate(document)

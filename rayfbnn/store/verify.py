@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -212,14 +212,13 @@ class _Verification:
         self,
         path: Place,
         check: Callable[[], Value],
-        batch: int | None = None,
-        block: int | None = None,
-        draws: range | None = None,
-        *,
+        *where: Any,
         is_chunk: bool = False,
         is_file: bool = True,
     ) -> Value | None:
         """Return the result of a check of the file `path`; if it fails, add a problem and return None.
+
+        where  the batch, the block and the draws of the file, as in Problem
 
         A wrong file is checked once more, because a page cache or a file server may return a wrong byte once.
         """
@@ -230,27 +229,17 @@ class _Verification:
             value, error_again = _attempt(check)
             error = error_again or StoreReadError(f"{path}: wrong on the first read, but not on the second")
         if error is not None:
-            self._add(path, error, batch, block, draws, is_chunk=is_chunk)
+            self._add(path, error, *where, is_chunk=is_chunk)
             return None
         return value
 
-    def _add(
-        self,
-        path: Place,
-        error: StoreError,
-        batch: int | None = None,
-        block: int | None = None,
-        draws: range | None = None,
-        *,
-        is_chunk: bool = False,
-    ) -> None:
+    def _add(self, path: Place, error: StoreError, *where: Any, is_chunk: bool = False) -> None:
         file = key_below(path, self.path)
         is_read_error = isinstance(error, StoreReadError)
         what = str(error).removeprefix(f"{path}: ").removesuffix(ADVICE)
         what = f"read error: {what}" if is_read_error else what
-        self.problems.append(
-            Problem(file, what, batch, block, draws, is_chunk=is_chunk, is_read_error=is_read_error)
-        )
+        place = dict(zip(("batch", "block", "draws"), where, strict=False))
+        self.problems.append(Problem(file, what, is_chunk=is_chunk, is_read_error=is_read_error, **place))
 
 
 def _digest(values: Array) -> str:
