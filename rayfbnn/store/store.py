@@ -43,9 +43,6 @@ from rayfbnn.store.storage.protocol import Result, Storage
 from rayfbnn.store.verify import verify
 from rayfbnn.streams import Purpose, Streams
 
-if TYPE_CHECKING:
-    pass
-
 
 class Store(OpenStore):
     """An open store. Reading changes nothing; workers call `commit`, and the rest is for the lock's holder.
