@@ -11,7 +11,7 @@ from typing import Any
 
 from rayfbnn.data.frames import read_table
 from rayfbnn.data.keys import DataSpec
-from rayfbnn.data.paths import check_on_disk
+from rayfbnn.data.paths import check_on_disk, read_at_most
 from rayfbnn.errors import ConfigError, DataError, at_most_ten
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import PRIOR_ACTIVATIONS, NetworkSpec, PriorSpec, destination
@@ -53,21 +53,23 @@ def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
             path = base_dir / keys["file"]
             if not os.path.isfile(path):  # a pipe would wait, and a device has no end
                 raise ConfigError(f"{key}.file: no such file: {short(keys['file'])}")
+            content = read_at_most(path, _MOST_BYTES)
+            if content is None or content.count(b"\n") > _MOST_ROWS or content.startswith(b"\x1f\x8b"):
+                most = f"{bytes_text(_MOST_BYTES)} or {_MOST_ROWS} rows"
+                raise ConfigError(
+                    f"{key}.file: {path} has more than {most} or is compressed; use a generator"
+                )
             connections[name] = _read(path, key=f"{key}.file")
     return raw
 
 
 def _read(path: Path, *, key: str) -> dict[str, list[int]]:
     """Read the columns source, destination and weight of a CSV or Parquet file; biases have no source."""
-    is_large = path.stat().st_size > _MOST_BYTES
     try:
-        table = None if is_large else read_table(path, DataSpec(targets=("weight",)))
-        columns = {name: table.column(name).tolist() for name in table.names} if table else {}
+        table = read_table(path, DataSpec(targets=("weight",)))
+        columns = {name: table.column(name).tolist() for name in table.names}
     except DataError as exc:
         raise ConfigError(f"{key}: {exc}") from exc
-    if table is None or table.n_rows > _MOST_ROWS:
-        most = f"{bytes_text(_MOST_BYTES)} or {_MOST_ROWS} rows"
-        raise ConfigError(f"{key}: {path} has more than {most}; use a generator")
     wrong = [name for name in columns if name not in _COLUMNS]
     if wrong or not {"destination", "weight"} <= set(columns):
         names = ", ".join(at_most_ten(columns)) or "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import math
 import tomllib
 from pathlib import Path
@@ -237,6 +238,13 @@ def test_a_wrong_file_of_connections_is_named(tmp_path: Path, text: str | None, 
     with pytest.raises(ConfigError, match=right) as caught:
         RunSpec.from_dict(raw, base_dir=tmp_path)
     assert str(caught.value).startswith("network.connections.h0h1")
+
+
+def test_a_compressed_file_of_connections_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"source,destination,weight\n0,0,0\n"))
+    raw = {**BASE, "network": {**BASE["network"], "connections": {"ih0": {"file": "c.csv.gz"}}}}
+    with pytest.raises(ConfigError, match="or is compressed; use a generator"):
+        RunSpec.from_dict(raw, base_dir=tmp_path)
 
 
 FIRST, SECOND = "network.hidden[0]", "network.hidden[1]"
