@@ -48,7 +48,7 @@ class FromLadders:
     standard_error
         Standard error of this mean.
     ladders
-        Numbers of the ladders that count. If phases remain, these are the ladders of the heaviest.
+        The numbers of those that count. If phases remain, these are those of the heaviest.
     """
 
     level: str
@@ -77,7 +77,7 @@ class Evidence:
         For each temperature except the first: the inverse temperature b, the log of the integral of
         prior * likelihood**b on the network's scale, and its standard error.
     ladders
-        With ladders the annealing runs end at a level, and this is the rest; else None.
+        The rest, if the annealing runs end at a level; None if they end at the posterior.
     """
 
     log_marginal_likelihood: float
@@ -90,7 +90,7 @@ class Evidence:
     ladders: FromLadders | None = None
 
     def to_text(self) -> str:
-        """Return the estimate with its error, the effective number of runs, and the part of ladders."""
+        """Return the estimate with its error, the effective number of runs, and where they end."""
         estimate = f"{plain(self.log_marginal_likelihood, 6)} +- {plain(self.standard_error, 2)}"
         text = (
             f"log marginal likelihood {estimate}\n"
