@@ -240,7 +240,7 @@ _OF_WEIGHT, _OF_UNIT = 0.07e-9, 1e-9  # at a case, in a gradient
 
 
 def usual_settings(spec: RunSpec) -> LadderSettings:
-    """Return the settings of ladders before any are known, with 24 levels if they are automatic."""
+    """Return the settings before any are known, with 24 levels if they are automatic."""
     ends, plan = spec.ladder_ends, plan_of(spec)
     if plan.levels is None:
         plan = replace(plan, levels=min(_USUAL_LEVELS, plan.most_levels))

@@ -300,7 +300,7 @@ def posterior_of_cases(
 
 
 def streams_of(spec: RunSpec, chains: Array) -> Streams:
-    """Return the random numbers of the chains, ladders, or starts with these numbers."""
+    """Return the random numbers of the chains (or starts) with these numbers."""
     xp = device_namespace(spec.device)
     return choose.streams_class(spec.device)(spec.seed, xp.asarray(chains))
 

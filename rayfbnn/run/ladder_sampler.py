@@ -45,7 +45,7 @@ class LadderSampler(Sampler):
         self.most_levels = store.spec.ladder.most_levels
         self.path = path_of(self.posterior)
         self.of_ladder = tuple(ladder_shapes(store.spec, self.most_levels))
-        # The latest iteration, which holds buffers: its phase and settings, and by the number of ladders.
+        # The latest iteration, which holds buffers: its phase and settings, and by the size of a batch.
         self._key: object = None
         self._built: dict[int, Callable[[Any, Streams], tuple[Any, Any]]] = {}
 
@@ -337,7 +337,7 @@ def warmed_up(
 ) -> tuple[WarmUp, Warmed]:
     """Run an iteration of the default schedule for even ladders, and one of annealing for the others.
 
-    streams   of ladders, not of chains
+    streams   of the whole batch
     annealed  None before annealing begins
     measured  the path whose noise is measured in the chains, or None
     """
@@ -361,7 +361,7 @@ def exchanged(
     measured: LadderSettings | None,
     most_levels: int,
 ) -> tuple[LadderState, Exchanged]:
-    """Run an iteration of ladders that exchange states; `measured` has their settings if it is measured."""
+    """Run an iteration of exchanges; `measured` has its settings if they are measured."""
     state, info = iteration(state, of_levels(streams, range(state.n_levels), most_levels))
     of_tops = IterationInfo(info.accepted[:, -1] + 0.0, info.energy_change[:, -1], _diverged(info))
     measurements = None if measured is None else LadderMeasured(measured, MeasuredLadders.of(info))
