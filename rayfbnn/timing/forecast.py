@@ -84,8 +84,8 @@ def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | Non
     n_batches = _n_batches(spec)
     turns = math.ceil(n_batches / max(1, workers))
     before, whole = turns * of_batch.before_draws, turns * of_batch.seconds
-    if whole < LEAST_SECONDS:
-        return None
+    if whole < LEAST_SECONDS and (spec.fit is not None or spec.ladder is not None):
+        return None  # chains are judged before they are measured
     first_verdict = None
     if spec.fit is None and spec.has_open_length and spec.chains > 1:
         first_verdict = before + (whole - before) * min(1.0, FIRST_ITERATIONS / spec.phase[-1].iterations)

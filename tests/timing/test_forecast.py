@@ -57,6 +57,19 @@ def test_a_forecast_is_the_sum_over_phases_and_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("by_hand")
+def test_only_a_guess_makes_a_forecast_of_chains_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A measured run of chains has its forecast, even if it is shorter than the guess."""
+    spec, data = training(tmp_path, {"op": "sample-noise"}, {"op": "heatbath"}, HYBRID)
+    monkeypatch.setattr(forecast, "_guessed_seconds", lambda *_: 1e6)
+    monkeypatch.setattr(forecast, "LEAST_SECONDS", 1e6)
+    assert forecast.forecast(spec, data, workers=2) is not None
+    monkeypatch.setattr(forecast, "_guessed_seconds", lambda *_: 9e5)
+    assert forecast.forecast(spec, data, workers=2) is None
+
+
+@pytest.mark.usefixtures("by_hand")
 def test_messages_between_parts_are_counted(tmp_path: Path) -> None:
     operations = {"op": "heatbath"}, {"op": "hybrid", "steps": 32, "stepsize": 0.1}
     together, divided = (
