@@ -214,8 +214,7 @@ def _groups(store: OpenStore, blocks: tuple[Record, ...]) -> Iterator[list[Recor
 def _is_complete(store: OpenStore, blocks: list[Record]) -> bool:
     last = blocks[-1]
     end, size = last.first_draw + last.n_draws, store.header.draws_per_chunk
-    planned = store.header.n_warmup_draws if last.section == "warmup" else store.header.n_draws
-    is_full = last.n_draws > 0 and (end % size == 0 or end == planned)
+    is_full = last.n_draws > 0 and (end % size == 0 or end == store.header.planned(last.section))
     return is_full or len(blocks) >= _MOST_BLOCKS
 
 

@@ -74,6 +74,10 @@ class Header:
         """Names of the statistics stored for each draw."""
         return (*STATS, LOG_Q) if self.kind == "approximate" else STATS
 
+    def planned(self, section: Section | None) -> int:
+        """Return the number of draws of each chain that are planned for a section."""
+        return self.n_warmup_draws if section == "warmup" else self.n_draws
+
     @property
     def n_batches(self) -> int:
         """Number of batches."""

@@ -113,7 +113,7 @@ class OpenStore:
     def committed(self, section: Section) -> int:
         """Return the number of draws of a section that every chain has."""
         batches = self.commits.progress_of(range(self.header.n_batches))
-        return min(batch.draws if section == "posterior" else batch.warmup_draws for batch in batches)
+        return min(batch.draws_of(section) for batch in batches)
 
     @cached_property
     def data(self) -> Dataset:

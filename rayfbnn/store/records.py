@@ -90,6 +90,10 @@ class BatchProgress:
     totals: dict[str, float] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
 
+    def draws_of(self, section: Section | None) -> int:
+        """Return the number of draws of each chain in a section."""
+        return self.warmup_draws if section == "warmup" else self.draws
+
 
 @dataclass(frozen=True)
 class Updates:

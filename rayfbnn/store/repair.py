@@ -167,9 +167,9 @@ def _is_needed(store: OpenStore, problem: Problem, first_blocks: dict[int, int])
     if n_kept == 0:
         return False
     progress = store.commits.read(problem.batch, n_kept - 1).progress
-    draws = progress.warmup_draws if problem.file.startswith("warmup_") else progress.draws
+    section = store.hierarchy.plans[problem.file.rpartition("/")[0]].section
     number = chunk_index(problem.file)[1]
-    return number * store.header.draws_per_chunk < draws
+    return number * store.header.draws_per_chunk < progress.draws_of(section)
 
 
 def check_files(store: OpenStore) -> None:

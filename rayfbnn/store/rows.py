@@ -37,9 +37,7 @@ def check_record(
 
 def check_follows(root: Place, header: Header, batch: int, block: Block, progress: BatchProgress) -> None:
     """Raise StoreError unless a block starts where its batch ends and its draws are within the plan."""
-    is_warmup = block.section == "warmup"
-    first = progress.warmup_draws if is_warmup else progress.draws
-    planned = header.n_warmup_draws if is_warmup else header.n_draws
+    first, planned = progress.draws_of(block.section), header.planned(block.section)
     problem = ""
     if block.first_iteration != progress.iteration + 1:
         problem = f"starts at iteration {block.first_iteration}, expected {progress.iteration + 1}"
@@ -67,9 +65,7 @@ def _block_problem(record: Record, header: Header) -> str:
 
 def _progress_problem(record: Record, before: BatchProgress, header: Header) -> str:
     is_warmup = record.section == "warmup"
-    first, planned = (
-        (before.warmup_draws, header.n_warmup_draws) if is_warmup else (before.draws, header.n_draws)
-    )
+    first, planned = before.draws_of(record.section), header.planned(record.section)
     if record.n_iterations < 1 or record.first_iteration != before.iteration + 1:
         return f"it starts at iteration {record.first_iteration}, but the batch ends at {before.iteration}"
     if record.n_draws and (record.section is None or record.first_draw != first):
@@ -225,7 +221,7 @@ class CommittedDraws:
         if known is None:
             return 0
         progress = known.tail[-1].progress if known.tail else known.progress
-        return progress.warmup_draws if section == "warmup" else progress.draws
+        return progress.draws_of(section)
 
     def chunk_files(self) -> Iterator[str]:
         """Yield the chunk files that segments name, from the records read so far."""
