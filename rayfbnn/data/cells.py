@@ -179,19 +179,18 @@ class Cells:
                 )
         return values
 
-    def check_numbers(self, allowed: Array | None = None, *, is_input: bool = True) -> Array:
+    def check_numbers(self, *, allowed: Array, is_input: bool = True) -> Array:
         """Return `numbers`; raise DataError for the first cell that is neither a number nor `allowed`.
 
         is_input  whether the column is an input, which could have levels instead
         """
-        is_wrong = ~self.is_number if allowed is None else ~self.is_number & ~allowed
-        wrong = np.flatnonzero(is_wrong)
+        wrong = np.flatnonzero(~self.is_number & ~allowed)
         if len(wrong):
             value = self.values.iloc[int(wrong[0])]
             hint = self._hint(value, wrong, _OR_LEVELS if is_input else "")
             raise ColumnError(
                 f"{self.place(int(wrong[0]))}: not a finite number, got {short(str(value))!r}"
-                f" ({len(wrong)} of {len(is_wrong)} rows; {self._counting}){hint}",
+                f" ({len(wrong)} of {len(self.values)} rows; {self._counting}){hint}",
                 self._marks_among(wrong),
             )
         return self.numbers
