@@ -1,24 +1,48 @@
-"""The two verdicts on a run, and advice that fits its schedule."""
+"""The two verdicts on a run, and advice that fits its schedule.
+
+The verdict that predict gives: for its cases, for all its stores, from some of the draws.
+
+Chains in different modes are recognised by their log likelihoods, and only they.
+"""
 
 from __future__ import annotations
 
+import ast
+import json
+import logging
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import studentized_range
 
+from rayfbnn import api
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
-from rayfbnn.answers.judging.verdicts import VerdictEvidence, judge_hyperparameters, short_of, summarize
-from rayfbnn.answers.judging.words import iterations_that_would_do, rounded_up
+from rayfbnn.answers.judging.verdicts import (
+    VerdictEvidence,
+    _studentized_range,
+    judge_hyperparameters,
+    mode_sentences,
+    modes,
+    short_of,
+    summarize,
+)
+from rayfbnn.answers.judging.words import iterations_that_would_do, numbered, rounded_up
+from rayfbnn.answers.predict import predict_from_draws, verdict_on_predictions
+from rayfbnn.arrays import Array
 from rayfbnn.describe.verb_results import diagnosis_text
 from rayfbnn.draws.subsets import chosen
-from tests.support.store.standin_store import make_run, make_spec, normal
+from tests.support.small import small_spec
+from tests.support.store.standin_store import make_data, make_run, make_spec, normal
 
 FIXED = '[{"op": "sample-sigmas"}, {"op": "heatbath"}, {"op": "hybrid", "steps": 7, "stepsize": 0.3}]'
 AUTOMATIC = FIXED.replace("0.3", '"auto"')
@@ -322,3 +346,165 @@ def test_no_more_than_a_thousand_million_iterations_are_advised(ess: float, is_k
 def test_two_chains_that_agree_have_converged() -> None:
     """Few chains are judged by R-hat alone, because the error of their average cannot be told."""
     assert judge(store_with(chains=2, n_draws=1000)).predictions.grade == "converged"
+
+
+SPEC = make_spec(chains=8)
+
+
+def one(seed: int = 11, *, shift: float = 0.0, n_draws: int = 300) -> Any:
+    """A run of eight chains, of which half are moved by `shift` in both outputs."""
+    run = make_run(SPEC, make_data(SPEC), n_draws=n_draws, seed=seed)
+    run.store.positions[::2, :, -2:] += shift
+    return run
+
+
+def test_chains_that_agree_are_enough_for_predictions() -> None:
+    run = one()
+    verdict = verdict_on_predictions([run], run.data.inputs)
+    assert verdict is not None and verdict.ok and verdict.warning == ""
+
+
+def test_chains_that_predict_other_things_are_not() -> None:
+    run = one(shift=20.0)
+    verdict = verdict_on_predictions([run], run.data.inputs)
+    assert verdict is not None and verdict.grade == "not usable"
+    assert verdict.warning.startswith("predictions are not usable: the standard error of the average over 8")
+
+
+def test_runs_that_disagree_with_each_other_are_not_enough_together() -> None:
+    other = one(50)
+    other.store.positions[:, :, -2:] += 20
+    runs = [one(), other]
+    alone = [verdict_on_predictions([run], run.data.inputs) for run in runs]
+    together = verdict_on_predictions(runs, runs[0].data.inputs)
+    assert all(verdict is not None and verdict.ok for verdict in alone)
+    assert together is not None and together.grade == "not usable"
+    assert together.error is not None and together.error.chains == 16
+
+
+def test_runs_of_other_lengths_are_judged_by_the_last_draws_of_both() -> None:
+    runs = [one(), one(50, n_draws=120)]
+    verdict = verdict_on_predictions(runs, runs[0].data.inputs)
+    assert verdict is not None and verdict.ok
+
+
+def test_the_cases_that_are_predicted_are_those_looked_at() -> None:
+    run = one()
+    views = run.parameter_layout.views(run.store.positions)
+    views["ih0"][...] = 0  # outputs do not depend on the inputs
+    views["bh0"][...] = 0
+    views["ih0"][::2, :, 0, :] = 3.0  # in half of the chains on the first one, if it is not zero
+    views["ho0"][...] = np.abs(views["ho0"]) * 10
+    views["bo"][...] = 0
+    near, far = np.zeros((5, 2)), np.full((5, 2), 5.0)
+    errors = [verdict_on_predictions([run], inputs).error.mean for inputs in (near, far)]  # type: ignore[union-attr]
+    assert errors[0] < 1e-9 < 0.1 < errors[1]
+
+
+def test_draws_that_are_not_of_markov_chains_have_no_verdict() -> None:
+    run = make_run(SPEC, kind="exact")
+    assert verdict_on_predictions([run], run.data.inputs) is None
+    assert "verdict" not in json.loads(predict_from_draws([run], run.data.inputs).to_json())
+
+
+def test_json_has_the_grade_and_the_error() -> None:
+    run = one()
+    verdict = verdict_on_predictions([run], run.data.inputs)
+    document = json.loads(replace(predict_from_draws([run], run.data.inputs), verdict=verdict).to_json())
+    assert set(document["verdict"]) == {"grade", "ok", "error"} and document["verdict"]["ok"] is True
+
+
+def test_predict_warns_in_one_line_where_draws_are_too_few(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "run.zarr"
+    api.sample(small_spec(tmp_path), run, workers=0, progress=False)
+    with caplog.at_level(logging.WARNING):
+        prediction = api.predict(run, data=tmp_path / "train.csv", skip=8)
+    (record,) = caplog.records
+    assert "cannot judge the predictions: only 2 draws in each" in record.getMessage()
+    assert f"rayfbnn diagnose {run} --for predictions" in record.getMessage()
+    assert prediction.verdict is not None and prediction.verdict.grade == "cannot tell"
+
+
+def test_predictions_and_verdicts_of_chains_meet_nothing_of_ladders(tmp_path: Path) -> None:
+    run, data = tmp_path / "run.zarr", tmp_path / "train.csv"
+    api.sample(small_spec(tmp_path), run, workers=0, progress=False)
+    code = f"""
+import sys, rayfbnn
+rayfbnn.predict({str(run)!r}, data={str(data)!r})
+rayfbnn.diagnose({str(run)!r})
+print([name for name in sys.modules if name.startswith("rayfbnn.") and "ladder" in name])
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = set(ast.literal_eval(found.stdout))
+    assert not {name for name in names if name.startswith(("rayfbnn.answers", "rayfbnn.draws"))}
+
+
+def autocorrelated(seed: int, shape: tuple[int, int], coefficient: float) -> Array:
+    """An autoregressive process of standard deviation one for each chain."""
+    values = normal(seed, shape)
+    for draw in range(1, shape[1]):
+        values[:, draw] = coefficient * values[:, draw - 1] + math.sqrt(1 - coefficient**2) * values[:, draw]
+    return values
+
+
+def test_chains_in_another_mode_are_named_with_both_log_likelihoods() -> None:
+    values = -95 + 3 * normal(1, (8, 200))
+    values[[3, 7]] -= 25
+    found = modes(values)
+    assert [mode.chains for mode in found] == [(0, 1, 2, 4, 5, 6), (3, 7)]
+    (sentence,) = mode_sentences(found)
+    assert sentence.startswith("chains 3 and 7 sit in a mode of lower log likelihood (-1")
+    assert [round(mode.log_likelihood, -1) for mode in found] == pytest.approx([-90, -120], abs=10)
+
+
+def test_three_modes_are_told_apart_and_compared_with_the_largest() -> None:
+    values = normal(2, (6, 100)) + np.array([0.0, 0, 0, -20, -20, 30])[:, None]
+    lower, higher = mode_sentences(modes(values))
+    assert lower.startswith("chains 3 and 4 sit in a mode of lower")
+    assert higher.startswith("chain 5 sits in a mode of higher")
+
+
+@pytest.mark.parametrize("coefficient", [0.0, 0.9])
+def test_chains_of_one_distribution_are_in_one_mode(coefficient: float) -> None:
+    """At most one in a hundred is taken apart, also where the autocorrelation time is a fifth of the run."""
+    n_runs = 40
+    apart = sum(len(modes(autocorrelated(seed, (6, 100), coefficient))) > 1 for seed in range(n_runs))
+    assert apart <= 3  # 1 in 1,400 if the rate is one in a hundred
+
+
+def test_a_difference_below_two_standard_deviations_is_no_mode() -> None:
+    values = normal(4, (4, 2000)) + np.array([0.0, 0, 0, 1.5])[:, None]
+    assert len(modes(values)) == 1
+
+
+def test_a_difference_that_chance_allows_to_slow_chains_is_no_mode() -> None:
+    """Chains that cross their range once tell little of their mean: 2.4 standard deviations may be chance."""
+    slow = np.linspace(-1, 1, 100) + 0.01 * normal(6, (4, 100))
+    apart = np.array([0.0, 0, 0, 2.4])[:, None] * slow.std()
+    assert len(modes(slow + apart)) == 1
+    fast = normal(6, (4, 100))
+    assert len(modes(fast + np.array([0.0, 0, 0, 2.4])[:, None])) == 2
+
+
+def test_chains_that_never_change_are_apart_by_their_values() -> None:
+    values = np.repeat(np.array([[1.0], [1.0], [5.0]]), 10, axis=1)
+    assert [mode.chains for mode in modes(values)] == [(0, 1), (2,)]
+
+
+@pytest.mark.parametrize("shape", [(1, 50), (4, 3)])
+def test_nothing_is_told_from_one_chain_or_few_draws(shape: tuple[int, int]) -> None:
+    assert modes(normal(5, shape)) == ()
+    assert mode_sentences(()) == []
+
+
+def test_many_chains_are_not_all_named() -> None:
+    assert numbered([3]) == "chain 3"
+    assert numbered(list(range(10))) == "chains 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+
+
+@pytest.mark.parametrize("n_chains", [2, 5, 40])
+def test_chance_is_that_of_the_studentized_range(n_chains: int) -> None:
+    expected = studentized_range.ppf(0.99, n_chains, np.inf)
+    assert _studentized_range(n_chains) == pytest.approx(expected, rel=1e-8)

@@ -1,4 +1,9 @@
-"""Data files as arrays: how they are read, and the words with which bad ones are refused."""
+"""Data files as arrays: how they are read, and the words with which bad ones are refused.
+
+Inputs laid out piece by piece have the bits of those laid out at once.
+
+Results that are remembered by the contents of an array, and what the posterior remembers.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,7 @@ import pandas as pd
 import pytest
 
 from rayfbnn import api
+from rayfbnn.arrays import Array
 from rayfbnn.data import (
     first_difference,
     make_dataset,
@@ -26,8 +32,12 @@ from rayfbnn.data import (
     read_training_file,
 )
 from rayfbnn.errors import DataError
-from rayfbnn.model.cases import PIECE_BYTES
+from rayfbnn.model.cases import PIECE_BYTES, pieces_of, rows_and_mean_squares
+from rayfbnn.model.network import input_rows
+from rayfbnn.model.posterior import Remembered
 from rayfbnn.spec import RunSpec
+from rayfbnn.streams import Purpose, Streams
+from tests.support.problems import chain_streams, problem
 from tests.support.small import small, small_spec
 
 GOOD = "x1,x2,y\n1,2,0\n3,5,1\n-4,6.5,1\n"
@@ -427,3 +437,78 @@ def test_hash_and_range_do_not_depend_on_pieces() -> None:
     inputs[-2, 1] = 1e30
     with pytest.raises(DataError, match=f"row {len(inputs) - 1}, column b: 1e[+]30 is beyond"):
         make_dataset(inputs, targets, **columns, dtype="float32")
+
+
+@pytest.mark.parametrize("n_inputs", [1, 2, 3, 8, 17, 100])
+@pytest.mark.parametrize("size", [1, 37, 128, 3000])
+def test_pieces_give_the_bits_of_the_whole(n_inputs: int, size: int) -> None:
+    inputs = Streams(1, np.arange(1000, dtype=np.uint64)).normal(Purpose.PROPOSAL, (n_inputs,))
+    pieces = (inputs[first : first + size] for first in range(0, len(inputs), size))
+    rows, mean_squares = rows_and_mean_squares(pieces, len(inputs), "float32")
+    expected = input_rows(inputs, "float32")
+    assert (rows.dtype, rows.flags.c_contiguous) == (expected.dtype, True)
+    assert (rows == expected).all()
+    assert (mean_squares == (inputs**2).mean(axis=0)).all()
+
+
+def test_pieces_are_small_and_hold_every_case_in_order() -> None:
+    inputs = np.arange(300_000.0).reshape(-1, 3)
+    pieces = list(pieces_of(inputs))
+    assert len(pieces) > 2 and max(piece.nbytes for piece in pieces) <= PIECE_BYTES
+    assert (np.concatenate(pieces) == inputs).all()
+
+
+@pytest.mark.parametrize("n_inputs", [1, 3])
+def test_some_rows_can_be_kept(n_inputs: int) -> None:
+    inputs = Streams(1, np.arange(100, dtype=np.uint64)).normal(Purpose.PROPOSAL, (n_inputs,))
+    pieces = (inputs[first : first + 7] for first in range(0, len(inputs), 7))
+    kept = np.array([0, 5, 6, 7, 7, 50, 98, 99, 99])
+    rows, mean_squares = rows_and_mean_squares(pieces, len(inputs), "float32", kept=kept)
+    assert np.array_equal(rows, input_rows(inputs[kept], "float32"))
+    assert (mean_squares == (inputs**2).mean(axis=0)).all()
+
+
+def counted(remembered: Remembered[Array], arrays: list[Array]) -> int:
+    """Ask for the double of each array in turn; return how often it was computed."""
+    computed = []
+
+    def double(array: Array) -> Array:
+        computed.append(array)
+        return 2 * array
+
+    for array in arrays:
+        assert np.array_equal(remembered.get(array, double), 2 * array)
+    return len(computed)
+
+
+def test_a_result_is_computed_once_for_each_content() -> None:
+    one, two, three = (np.full((2, 3), value) for value in (1.0, 2.0, 3.0))
+    assert counted(Remembered(2), [one, one.copy(), two, one, two]) == 2
+    assert counted(Remembered(2), [one, two, three, one]) == 4, "only the last two are kept"
+
+
+def test_an_array_that_was_changed_in_place_is_computed_again() -> None:
+    remembered, array = Remembered[Array](1), np.ones((1, 4))
+    for value in (1.0, 5.0):
+        array[0, 0] = value
+        assert remembered.get(array, np.negative)[0, 0] == -value
+
+
+def test_arrays_of_other_shapes_and_large_arrays_are_not_confused() -> None:
+    one = np.zeros((1, 4))
+    assert counted(Remembered(2), [one, one.reshape(2, 2)]) == 2
+    assert counted(Remembered(2), [np.zeros((8, 2**11))] * 2) == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_posterior_that_remembers_gives_the_bits_of_one_that_does_not(dtype: str) -> None:
+    used = problem("t by target", dtype=dtype)
+    state = used.initial_state(chain_streams(5, 3), sigmas=None)
+    other = used.initial_state(chain_streams(6, 3), sigmas=None)
+    for at in (state, other, state):
+        new = problem("t by target", dtype=dtype)
+        for name in ("potential", "log_likelihood"):
+            expected = getattr(new, name)(at.position, at.precisions)
+            assert np.array_equal(getattr(used, name)(at.position, at.precisions), expected)
+        assert np.array_equal(used.stepsizes(at.precisions), new.stepsizes(at.precisions))
+        assert np.array_equal(used.residuals(at.position).squares, new.residuals(at.position).squares)

@@ -1,4 +1,7 @@
-"""Every cell of cells.py keeps the joint distribution of parameters, precisions and data."""
+"""Every cell of cells.py keeps the joint distribution of parameters, precisions and data.
+
+docs/correctness.md describes the tests as they are: no mutant and no cell is missing or made up.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from rayfbnn.mcmc.operations import OPERATIONS as ALL_OPERATIONS
 from rayfbnn.model import cases, connections, network, sampled, wiring
 from rayfbnn.model.likelihood import count, dispersed_count, heteroscedastic, survival
 from rayfbnn.model.updates import gibbs
+from tests.correctness import mutant_table, page
 from tests.correctness.cell_statistics import Verdict, judged
 from tests.correctness.cells import ARCHITECTURES, CELLS, DATA, LEVELS, OPERATIONS, Cell
 from tests.correctness.page import NEW_DATA, SAME_DATA
@@ -257,3 +261,30 @@ def test_mutant_is_killed(name: str) -> None:
     cell = next(cell for cell in CELLS if str(cell) == row)
     changed = sampled_with(mutant(module, (old, new)))
     assert not judged(cell, n_chains=QUICK // 2, name=f", {name}", posterior=changed).is_exact
+
+
+def test_the_page_is_current() -> None:
+    """To mend it: python -m tests.correctness.page (with --run if the cells themselves have changed)."""
+    text = page.PAGE.read_text()
+    assert page.written(text) == text
+
+
+def test_there_are_at_least_60_mutants() -> None:
+    table = mutant_table.mutants()
+    assert len({(entry.file, entry.bug) for entry in table}) >= 60
+    assert len({entry.bug for entry in table}) >= 60
+
+
+def test_every_test_with_a_mutant_is_accounted_for() -> None:
+    assert mutant_table.unaccounted() == []
+
+
+def test_every_equivalent_mutant_has_its_reason() -> None:
+    reasons = {key: set(entries) for key, entries in mutant_table.EQUIVALENT.items()}
+    assert mutant_table.equivalent_in_tests() == reasons
+
+
+def test_every_cell_was_in_the_last_run() -> None:
+    """To mend it: python -m tests.correctness.page --run"""
+    assert " - | - | - | - |" not in page.cells_table()
+    assert "**failed**" not in page.cells_table()

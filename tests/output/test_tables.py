@@ -1,19 +1,28 @@
-"""HTML of results: everything from users is escaped, and numbers are written alike."""
+"""HTML of results: everything from users is escaped, and numbers are written alike.
+
+Nothing in a table of predictions is a formula for a spreadsheet.
+"""
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from rayfbnn import api
 from rayfbnn.answers.check import compare_quantities
 from rayfbnn.answers.diagnostics import diagnose_draws
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.output.tables import Html, cell_text, items, pairs, paragraph, table, verdict
+from rayfbnn.output.whole_file import without_formulas
 from rayfbnn.run.evidence import Evidence
 from rayfbnn.run.running import RunSummary
+from tests.support.small import small
 from tests.support.store.standin_store import make_data, make_run, make_spec, normal
 
 HOSTILE = '<b onclick="x">&'
@@ -77,3 +86,33 @@ def test_results_show_themselves_in_notebooks() -> None:
     assert "&lt;x&gt;" in tests._repr_html_() and ">ok</strong>" in tests._repr_html_()
     assert "-3.5" in Evidence(-3.5, 0.1, 4.0, 5, 10, 4.0, ())._repr_html_()
     assert Verdict("predictions", "usable")._repr_html_().count("good") == 1
+
+
+FORMULAS = ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "\r=1", "-1+1"]
+PLAIN = ["-1", "+2.5", "-inf", "mean", "a=b", "", "'x"]
+
+
+@pytest.mark.parametrize("text", [*FORMULAS, *PLAIN])
+def test_only_text_that_is_a_formula_gets_an_apostrophe(text: str) -> None:
+    table = without_formulas(pd.DataFrame({text: [text, "a", None], "n": [-1.5, 2.0, 0.0]}))
+    safe = f"'{text}" if text in FORMULAS else text
+    assert list(table.columns) == [safe, "n"]
+    assert list(table[safe][:2]) == [safe, "a"] and pd.isna(table[safe][2])
+    assert list(table["n"]) == [-1.5, 2.0, 0.0]
+
+
+def test_predictions_of_a_file_with_formulas_for_names_and_labels_have_none(tmp_path: Path) -> None:
+    rows = [("x1", "x2", "=cmd|' /C calc'!A0")]
+    rows += [(str(i % 4), str(i % 3), ("=2+3", "b", "@c")[i % 3]) for i in range(12)]
+    with (tmp_path / "train.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    spec = small(model={"kind": "class", "classes": 3}, data__targets=[rows[0][2]])
+    spec["data"]["train"] = str(tmp_path / "train.csv")
+    spec["phase"] = spec["phase"][2:]
+    api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
+    api.predict(tmp_path / "run.zarr", data=tmp_path / "train.csv", out=tmp_path / "new.csv")
+    with (tmp_path / "new.csv").open(newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert any("=2+3" in cell for cell in cells)
+    assert any("calc" in cell for cell in cells)
+    assert not [cell for cell in cells if cell.startswith(("=", "@"))]
