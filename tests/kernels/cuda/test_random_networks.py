@@ -182,11 +182,11 @@ def test_random_numbers(
     chains = np.arange(first, first + n_chains, dtype=np.uint64)
     here = Streams(seed, chains, iteration, operation)
     there = DeviceStreams(seed, chains, iteration, operation, BUILD)
-    options: dict[str, int] = {"index": index, "attempt": attempt}
+    options = {"index": index, "attempt": attempt}
     uniform = here.uniform(purpose, shape, **options)
     assert np.array_equal(there.uniform(purpose, shape, **options), uniform)
     draws: list[Callable[[Streams], Array]] = [
-        lambda random: random.normal(purpose, shape, **options),
+        lambda random: random.normal(purpose, shape, index=index),
         lambda random: random.log_gamma(10.0**size, purpose, shape, index=index),
         lambda random: hyperbolic_variable(
             10.0 ** abs(size) - 1, 10.0**size * uniform, random, use=Use(purpose, index, 1)
