@@ -208,6 +208,16 @@ CORPUS: dict[str, tuple[str | bytes, str, list[str]]] = {
         "real",
         ["cannot be read: field larger than"],
     ),
+    "a blank line only": ("\n", "real", ["train.csv"]),
+    "header without its end": ("x1,x2,y", "real", ["no rows"]),
+    "misspelt column": ("x1,xx2,y\n1,2,3\n", "real", ["no column named x2", "did you mean xx2"]),
+    "every row long": ("x1,x2,y\n1,2,3,4\n5,6,7,8\n", "real", ["train.csv"]),
+    "-Infinity": (GOOD + "1,-Infinity,1\n", "real", ["row 4, column x2", "'-Infinity'"]),
+    "hexadecimal": (GOOD + "0x10,1,1\n", "real", ["row 4, column x1", "'0x10'"]),
+    "complex": (GOOD + "1+2j,1,1\n", "real", ["row 4, column x1", "'1+2j'"]),
+    "fraction": (GOOD + "1/2,1,1\n", "real", ["row 4, column x1", "'1/2'"]),
+    "label -1": (GOOD + "1,1,-1\n", "binary", ["row 4, column y", "0 or 1", "got -1"]),
+    "class -1": (GOOD + "1,1,-1\n", "class", ["row 4, column y", "got -1"]),
 }
 
 

@@ -74,16 +74,15 @@ def test_a_file_may_be_cut_off_anywhere(tmp_path: Path) -> None:
 
 
 def test_the_command_exits_with_2(tmp_path: Path) -> None:
-    TABLE.to_parquet(tmp_path / "t.parquet")
-    (tmp_path / "t.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:-9])
+    raw = file_of(pa.Table.from_pandas(TABLE), tmp_path / "t.parquet")
+    raw = raw[: start_of_footer(raw)] + raw[start_of_footer(raw) :].replace(b"\x01k", b"\x01q", 1)
+    (tmp_path / "t.parquet").write_bytes(raw)
     (tmp_path / "c.toml").write_text(
         'data = {train = "t.parquet", targets = ["y"]}\nmodel = {kind = "real"}\n'
     )
     result = CliRunner().invoke(cli.app, ["show", str(tmp_path / "c.toml")])
     assert result.exit_code == 2 and len(result.stderr.splitlines()) == 1
-    assert (
-        "t.parquet: cannot be read: " in result.stderr and "write the file again, or as CSV" in result.stderr
-    )
+    assert "t.parquet: cannot be read: its footer has two names for one column" in result.stderr
 
 
 def footer(*fields: bytes) -> bytes:
@@ -216,9 +215,6 @@ WRITERS: dict[str, Callable[[Path, pa.Table], None]] = {
     "an index of pages": lambda path, table: pq.write_table(table, path, write_page_index=True),
     "long statistics": lambda path, table: pq.write_table(
         table.set_column(1, "k", pa.array(["z" * 4000, "a" * 4000] * 4)), path
-    ),
-    "texts that share beginnings": lambda path, table: pq.write_table(
-        table, path, use_dictionary=False, column_encoding={"k": "DELTA_BYTE_ARRAY"}
     ),
     "names with points": lambda path, table: pq.write_table(table.rename_columns(["x.1", "k.l", "y"]), path),
 }
