@@ -15,7 +15,7 @@ from rayfbnn.store.rounds import value_of_level
 
 @dataclass(frozen=True, eq=False)
 class LadderLevels:
-    """The K levels of R ladders, of which the last is the posterior.
+    """The K levels of R ladders; the last level is the posterior.
 
     kind     what levels hold: noise, or a power of the likelihood
     held     (K-1,) the noise in standard deviations of the targets, or the power, of each level but the last
@@ -67,7 +67,7 @@ class LadderDraws(LadderLevels):
 
 
 def _rejection(forward: Array, reverse: Array) -> Array:
-    """Return the mean rejection of each pair of levels of one ladder, whose differences are (n, K-1)."""
+    """Return the mean rejection of each pair of levels of one ladder, given the differences (n, K-1)."""
     with np.errstate(over="ignore", invalid="ignore"):
         accepted = np.exp(np.minimum(0.0, -(forward.astype(float) + reverse)))
     return 1 - np.nan_to_num(accepted).mean(axis=0)

@@ -22,7 +22,7 @@ _GROUP_BYTES = 128e6  # of the quantities that are read together
 _LEAST_TOGETHER = 3  # the statistics of one take five arrays of its size anyway, and reading is slow
 
 
-# The origin of a quantity: columns of the precisions, whose sigma it is, or the geometric mean of theirs;
+# The origin of a quantity: columns of the precisions for a sigma, or for the geometric mean of several;
 # a statistic of the store; or a row of the inputs and the number of a function of the networks there.
 _Origin: TypeAlias = slice | str | tuple[int, int]
 
@@ -32,7 +32,7 @@ class Quantities:
     """The quantities that runs with the same networks are judged by, in the order of tables.
 
     origins  the origin of each quantity, by its name
-    inputs   (n_cases, n_inputs) as in the data file, at which functions are computed
+    inputs   (n_cases, n_inputs) as in the data file: the cases where functions are computed
     """
 
     origins: dict[str, _Origin]
@@ -180,7 +180,7 @@ def _read_sigmas(run: Draws, wanted: list[slice], values: Array) -> None:
     for chains, draws in run.chunks() if wanted else ():
         precisions = run.precisions(chains, draws)
         for number, columns in enumerate(wanted):
-            # Columns first, so that their logs are added one after another.
+            # Columns first: their logs are then added one after another.
             of_columns = np.moveaxis(precisions[:, :, columns], 2, 0) ** -0.5
             is_mean = len(of_columns) > 1
             values[number, chains, draws] = (

@@ -76,7 +76,7 @@ def ess_mean(values: Array) -> float:
 def draws_of_one_chain(values: Array) -> float:
     """Return the effective sample size of one chain's share of draws below the median, a mean over chains.
 
-    The autocorrelations are about the share of each chain, so that chains that disagree do not lower it. The
+    The autocorrelations are about the share of each chain, and chains that disagree do not lower it. The
     result is the number of draws if there are too few, or if they are not finite.
     """
     if not _is_usable(values):
@@ -202,7 +202,7 @@ def _sizes(chains: Array) -> Array:
 def _autocovariances(chains: Array) -> tuple[Array, Array]:
     """Return the autocovariance at each lag, a mean over chains, (n, n_draws), and means, (n, n_chains).
 
-    Only the power spectra are averaged, so that one inverse transform is enough.
+    Only the power spectra are averaged: one inverse transform is enough.
     """
     n, n_chains, n_draws = chains.shape
     length = scipy.fft.next_fast_len(2 * n_draws, real=True)

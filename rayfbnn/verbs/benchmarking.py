@@ -30,11 +30,12 @@ def bench(
     """Time leapfrog steps on this machine, of standard networks or of a configuration's own trajectories.
 
     The times are microseconds per step of a chain, by array code and by the kernel that is chosen here. The
-    standard networks are in float32 with generated data. For a configuration the steps are those of its own
-    trajectories, with its network, data, precision and batches, and there is an estimate of the time of the
-    whole run. If the length of trajectories is automatic, the estimate is a range from the shortest to the
-    longest. For ladders, `chains` is the number of ladders in a batch, whose levels advance together; if the
-    number of levels is automatic, 24 are assumed. There is no estimate for ladders on a GPU.
+    standard networks are in float32 with generated data. For a configuration the steps are those of the
+    trajectories that it describes, with its network, data, precision and batches, and there is an estimate of
+    the time of the whole run. If the length of trajectories is automatic, the estimate is a range from the
+    shortest to the longest. For ladders, `chains` is the number of ladders in a batch, and their levels
+    advance together; if the number of levels is automatic, 24 are assumed. There is no estimate for ladders
+    on a GPU.
 
     Parameters
     ----------
