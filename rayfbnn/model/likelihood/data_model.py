@@ -265,7 +265,7 @@ class DataModel(ABC):
         if bounds is None:
             return 0.0
         if weights is not None:
-            bounds = bounds * weights
+            bounds = array_namespace(rows).where(weights > 0, bounds, 0.0)  # a bound may be infinite
         return bounds.sum(axis=(-2, -1)).reshape(-1)
 
     @property
