@@ -1,19 +1,30 @@
-"""One value is one level, however it is written and wherever the table comes from."""
+"""One value is one level, however it is written and wherever the table comes from.
+
+Levels that no training case had are refused, or their inputs are 0, wherever cases are read.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+import rayfbnn
+from rayfbnn import cli
 from rayfbnn.data import read_cases, read_training
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.errors import DataError
+from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.spec import RunSpec
-from tests.support.data.tables import table_keys, table_spec
+from tests.support.data.tables import FULL, mixed_table, table_keys, table_spec
+from tests.support.pages import ROOT, block_named
+from tests.support.sklearn.small import classifier, numbers_spec, regressor
 
 N = 6
 X = np.cos(np.arange(N))
@@ -166,3 +177,146 @@ def test_a_mark_of_censoring_is_read_in_any_form(ends: Any) -> None:
     table = frame(end=ends).assign(y=np.arange(1.0, N + 1))
     _, data = read_training(RunSpec.from_dict(keys), table)
     assert (data.targets[:, 0] < 0).tolist() == B.tolist()
+
+
+HERE: dict[str, Any] = {"workers": 0, "progress": False}
+IGNORE = ["data.unknown=ignore"]
+
+
+def new_table() -> pd.DataFrame:
+    """Cases of which three have a color that no training case had."""
+    return mixed_table().assign(color=["pink", "red", "teal", "pink"] + ["blue"] * 8)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose configuration says nothing about unknown levels."""
+    path = tmp_path_factory.mktemp("unknown") / "run.zarr"
+    rayfbnn.sample(table_keys(**FULL), path, data=mixed_table(), **HERE)
+    return path
+
+
+def test_all_inputs_of_an_unknown_level_are_0() -> None:
+    spec, data = read_training(table_spec(**FULL, unknown="ignore"), mixed_table())
+    inputs, _ = read_cases(new_table(), spec)
+    colors = [data.input_names.index(f"color={color}") for color in ("blue", "green", "red")]
+    assert inputs[:4, colors].tolist() == [[0, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
+    assert np.delete(inputs, colors, axis=1).tolist() == np.delete(data.inputs, colors, axis=1).tolist()
+
+
+def test_ignored_levels_are_counted_with_examples(caplog: pytest.LogCaptureFixture) -> None:
+    spec, _ = read_training(table_spec(**FULL, unknown="ignore"), mixed_table())
+    read_cases(mixed_table(), spec)
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING):
+        read_cases(new_table(), spec)
+    assert "column color in 3 of 12 rows: 'pink' (2), 'teal' (1)" in caplog.text
+
+
+def test_all_columns_with_unknown_levels_are_named_together() -> None:
+    spec, _ = read_training(table_spec(exclude=["id", "bmi"]), mixed_table())
+    with pytest.raises(DataError) as caught:
+        read_cases(new_table().assign(size=["XL"] * 6 + ["S"] * 6), spec)
+    message = str(caught.value)
+    assert "column color: unknown level, got 'pink' (3 of 12 rows)" in message
+    assert "column size: unknown level, got 'XL' (6 of 12 rows)" in message
+    assert 'set data.unknown = "ignore"' in message and "--set data.unknown=ignore" in message
+
+
+def test_an_unknown_place_in_an_order_is_always_refused() -> None:
+    """It has no indicator that could be 0."""
+    spec, _ = read_training(table_spec(**FULL, unknown="ignore"), mixed_table())
+    with pytest.raises(DataError, match="column size: unknown level, got 'XL'"):
+        read_cases(mixed_table().assign(size="XL"), spec)
+
+
+def test_unknown_labels_are_refused() -> None:
+    keys = table_keys(unknown="ignore", standardize=["inputs"], exclude=["id", "bmi"])
+    keys |= {"model": {"kind": "class"}, "phase": [{"iterations": 2, "operations": [{"op": "heatbath"}]}]}
+    table = mixed_table().assign(y=["a", "b"] * 6)
+    spec, _ = read_training(rayfbnn.RunSpec.from_dict(keys), table)
+    with pytest.raises(DataError, match="column y: unknown label, got 'c'"):
+        read_cases(table.assign(y="c"), spec)
+
+
+def test_a_store_predicts_all_rows_when_asked(run: Path) -> None:
+    with pytest.raises(DataError, match="unknown level, got 'pink'"):
+        rayfbnn.predict(run, data=new_table())
+    table = rayfbnn.predict(run, data=new_table(), set=IGNORE).table
+    known = rayfbnn.predict(run, data=new_table().iloc[[1, *range(4, 12)]]).table
+    assert table.iloc[[1, *range(4, 12)]]["y_mean"].tolist() == known["y_mean"].tolist()
+    assert np.isfinite(table.to_numpy(float)).all()
+    predictor = rayfbnn.load(run, max_mcse=0, set=IGNORE)
+    assert predictor.predict(new_table()).table["y_mean"].tolist() == table["y_mean"].tolist()
+    with pytest.raises(DataError, match="unknown level, got 'pink'"):
+        rayfbnn.load(run).predict(new_table())
+
+
+def test_the_command_predicts_all_rows_when_asked(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    new_table().to_csv(tmp_path / "new cases.csv", index=False, sep=";")
+    arguments = ["predict", str(run), "--data", str(tmp_path / "new cases.csv"), "--json"]
+    assert CliRunner().invoke(cli.app, arguments).exit_code == 2
+    options = ["--set", "data.unknown=ignore", "--set", "data.separator=;"]
+    result = CliRunner().invoke(cli.app, [*arguments, *options])
+    assert result.exit_code == 0, result.output
+    assert "'pink' (2), 'teal' (1)" in caplog.text
+    assert json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("wrong", ["data.unknown=maybe", "data.targets=x", "chains=3", "unknown=ignore"])
+def test_only_the_reading_of_new_cases_can_be_set(run: Path, wrong: str) -> None:
+    for verb in (rayfbnn.predict, rayfbnn.load):
+        arguments = {"data": new_table()} if verb is rayfbnn.predict else {}
+        with pytest.raises(ConfigError, match=r"data.unknown: must be|set: the keys for reading new cases"):
+            verb(run, set=[wrong], **arguments)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("told", [None, "ignore"])
+def test_the_page_for_exported_files_ignores_unknown_levels(told: str | None, tmp_path: Path) -> None:
+    """When asked, or when the run was told so."""
+    page: dict[str, Any] = {}
+    exec(block_named(ROOT / "docs" / "serving.md", "name: numpy-page"), page)
+    rayfbnn.sample(table_keys(**FULL, unknown=told), tmp_path / "run.zarr", data=mixed_table(), **HERE)
+    rayfbnn.export(tmp_path / "run.zarr", out=tmp_path / "model.npz")
+    description, _ = page["load"](tmp_path / "model.npz")
+    case = mixed_table().astype({"smoker": str}).iloc[1].to_dict() | {"color": "pink"}
+    encode: Callable[..., np.ndarray] = page["encode"]
+    with pytest.warns(UserWarning, match="color: 1 unknown levels are ignored, such as 'pink'"):
+        inputs = encode(description, [case], **({} if told else {"unknown": "ignore"}))
+
+    assert inputs[0, 1:4].tolist() == [0, 0, 0]
+    with pytest.raises(ValueError, match="pink"):
+        encode(description, [case], unknown="refuse")
+
+
+def test_estimators_refuse_or_ignore_unknown_levels() -> None:
+    X, X_new = (table.drop(columns=["y", "id", "bmi", "unit"]) for table in (mixed_table(), new_table()))
+    y = mixed_table()["y"]
+    for make, target in ((regressor, y), (classifier, y > 0)):
+        with pytest.raises(ValueError, match='unknown level, got .pink.*handle_unknown="ignore"'):
+            make().fit(X, target).predict(X_new)
+        predicted = make(handle_unknown="ignore").fit(X, target).predict(X_new)
+        assert len(predicted) == len(X_new)
+    with pytest.raises(ValueError, match='handle_unknown: must be "error" or "ignore", got "drop"'):
+        regressor(handle_unknown="drop", spec=numbers_spec()).fit(X, y)
+
+
+def test_categories_that_are_declared_are_known(tmp_path: Path) -> None:
+    """They are inputs, in their order, although no training case has them; also in a Parquet file."""
+    colors = pd.CategoricalDtype(["red", "pink", "blue", "green"])
+    table = mixed_table().astype({"color": colors})
+    table.to_parquet(tmp_path / "train.parquet")
+    for source in (table, tmp_path / "train.parquet"):
+        spec, data = read_training(table_spec(**FULL), source)
+        names = tuple(f"color={color}" for color in colors.categories)
+        assert data.input_names[1:5] == names and not data.inputs[:, 2].any()
+        inputs, _ = read_cases(mixed_table().assign(color="pink"), spec)
+        assert inputs[:, 1:5].tolist() == [[0, 1, 0, 0]] * 12
+
+
+def test_very_many_declared_categories_that_do_not_occur_are_refused() -> None:
+    colors = pd.CategoricalDtype(["red", "blue", "green", *(f"shade {n}" for n in range(200))])
+    with pytest.raises(DataError, match="declares 203 categories, of which 200 do not occur"):
+        read_training(table_spec(**FULL), mixed_table().astype({"color": colors}))

@@ -1,4 +1,7 @@
-"""All problems of a training table are named together, with a section [data] that reads the table."""
+"""All problems of a training table are named together, with a section [data] that reads the table.
+
+Messages about paths at which there is nothing name what is beside them.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 import rayfbnn
-from rayfbnn import cli
+from rayfbnn import api, cli
 from rayfbnn.data import read_cases, read_training
-from rayfbnn.errors import DataError
+from rayfbnn.data.paths import near_paths
+from rayfbnn.errors import ConfigError, DataError, StoreError
 from rayfbnn.spec import RunSpec
 from tests.support.data.tables import table_keys, table_spec
 from tests.support.sklearn.small import regressor
@@ -201,3 +205,21 @@ def test_columns_that_may_be_meant_otherwise_get_a_remark(name: str) -> None:
     assert words in " ".join(rayfbnn.show(table_keys(exclude=None), data=table).split())
     usual = pd.DataFrame({"g": n % 4, "t": n, "x": np.cos(n), "y": np.sin(n)})
     assert "remark" not in rayfbnn.show(table_keys(exclude=None), data=usual)
+
+
+def test_names_that_are_alike_come_first_and_others_of_the_kind_instead(tmp_path: Path) -> None:
+    for name in ("train.csv", "notes.txt", "A.parquet", "B.parquet"):
+        (tmp_path / name).touch()
+    assert near_paths(tmp_path / "trian.csv", [".csv"]) == " (the folder has train.csv)"
+    assert near_paths(tmp_path / "qq", [".parquet"]) == " (the folder has A.parquet, B.parquet)"
+    assert near_paths(tmp_path / "qq", [".toml"]) == ""
+    assert near_paths(tmp_path / "no" / "qq", [".csv"]) == f" (there is no folder {tmp_path / 'no'})"
+
+
+def test_a_wrong_path_of_a_configuration_or_a_store_names_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").touch()
+    (tmp_path / "run.zarr").mkdir()
+    with pytest.raises(ConfigError, match=r"No such file or directory \(the folder has run.toml\)"):
+        api.show(tmp_path / "rum.toml")
+    with pytest.raises(StoreError, match=r"does not exist \(the folder has run.zarr\)"):
+        api.diagnose(tmp_path / "rum.zarr")

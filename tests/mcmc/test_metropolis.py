@@ -1,4 +1,9 @@
-"""Random-walk Metropolis: its proposals, decisions and reports."""
+"""Random-walk Metropolis: its proposals, decisions and reports.
+
+Langevin Monte Carlo is the hybrid update with one step: the same proposal, the same decision.
+
+Windows that contain only every few steps of the trajectory.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,18 @@ import pytest
 import scipy.special
 
 from rayfbnn.errors import SamplingError
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import Acceptance
+from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.metropolis import metropolis
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate
 from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
+from tests.support.mutants import mutant, schedule_with
 from tests.support.problems import chain_streams
 from tests.support.targets import banana, gaussian, wall
 
@@ -102,3 +114,113 @@ def test_chains_do_not_depend_on_their_batch() -> None:
         part = ChainState(state.position[one_chain], state.momentum[one_chain], state.precisions[one_chain])
         alone, _ = metropolis(part, replace(streams, chains=streams.chains[one_chain]), **options)
         assert np.array_equal(alone.position, together.position[one_chain])
+
+
+LANGEVIN = (Heatbath(), Hybrid(steps=1, stepsize=1.0))
+LANGEVIN_IN_THREE = (Heatbath(), Hybrid(steps=1, stepsize=0.5))
+PERSISTENT = (Heatbath(decay=0.7), Hybrid(steps=1, stepsize=1.0), Negate())
+BANANA = banana()
+
+
+def test_one_step_is_a_metropolis_hastings_update_with_langevin_proposals() -> None:
+    """q' ~ Normal(q - s**2 U'(q) / 2, s**2), accepted by Hastings's ratio computed from the densities."""
+    streams = chain_streams(31, 500, iteration=1)
+    q = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
+    start = ChainState(q, np.zeros_like(q), np.ones((500, 1)))
+    start, _ = heatbath(start, streams)
+    after, info = hmc.hybrid(start, streams, target=BANANA, steps=1, stepsize=0.5)
+
+    def log_proposal(there: np.ndarray, here: np.ndarray) -> np.ndarray:
+        drift = 0.5**2 / 2 * BANANA.potential_and_gradient(here, start.precisions)[1]
+        return -((there - here + drift) ** 2).sum(axis=1) / (2 * 0.5**2)
+
+    proposal = q - 0.5**2 / 2 * BANANA.potential_and_gradient(q, start.precisions)[1] + 0.5 * start.momentum
+    log_ratio = BANANA.potential(q, start.precisions) - BANANA.potential(proposal, start.precisions)
+    log_ratio += log_proposal(q, proposal) - log_proposal(proposal, q)
+    assert 100 < info.accepted.sum() < 490
+    assert np.allclose(after.position[info.accepted], proposal[info.accepted], rtol=0, atol=1e-12)
+    assert np.allclose(info.energy_change, -log_ratio, rtol=1e-9, atol=1e-9)
+
+
+def test_langevin_keeps_exact_draws_exact() -> None:
+    assert stays_exact(ONE, LANGEVIN, name="langevin")
+    assert stays_exact(THREE, LANGEVIN_IN_THREE, name="langevin in three")
+
+
+def test_persistent_langevin_keeps_exact_draws_exact() -> None:
+    assert stays_exact(ONE, PERSISTENT, name="persistent langevin")
+
+
+def test_decisions_are_not_one_sided() -> None:
+    for exact, operations in ((ONE, LANGEVIN), (THREE, LANGEVIN_IN_THREE), (ONE, PERSISTENT)):
+        _, info = after_iterations(exact, operations, seed=1, n_chains=2_000)
+        assert 0.25 < info.accepted.mean() < 0.9
+
+
+def test_langevin_without_the_ratio_of_proposals_is_killed() -> None:
+    """A decision by the potential alone ignores that the proposal is not symmetric."""
+    changed = mutant(
+        hmc,
+        ("total_energy(start_potential, state.momentum)", "start_potential"),
+        ("total_energy(potential, moved.momentum)", "potential"),
+    )
+    assert not stays_exact(ONE, LANGEVIN, name="langevin", schedule=schedule_with(changed))
+
+
+CONFIGURATIONS: dict[str, tuple[ExactTarget, tuple[Operation, ...]]] = {
+    "plain": (ONE, (Heatbath(), Hybrid(steps=4, stepsize=0.8, jump=2))),
+    "windows": (ONE, (Heatbath(decay=0.5), Hybrid(steps=8, stepsize=0.9, window=3, jump=2), Negate())),
+    "partitions": (
+        THREE,
+        (Heatbath(decay=0.5), Hybrid(steps=6, stepsize=0.4, window=2, jump=2, partitions=3), Negate()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_exact_draws_stay_exact(name: str) -> None:
+    exact, operations = CONFIGURATIONS[name]
+    assert stays_exact(exact, operations, name=f"jump, {name}")
+    _, info = after_iterations(exact, operations, seed=1, n_chains=2_000)
+    assert 0.25 < info.accepted.mean() < 0.95
+
+
+MUTANTS = {
+    # Forward parts jump, and backward ones do not.
+    "one_way": (
+        "n_steps=n_steps * windows.jump",
+        "n_steps=n_steps * (1 if backwards.any() else windows.jump)",
+    ),
+    "windows_of_all_steps": ("window, Purpose.WINDOW_OFFSET", "1, Purpose.WINDOW_OFFSET"),
+    "not_restored": ("current.restored(start, done == offset)", "current"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_killed(name: str) -> None:
+    exact, operations = CONFIGURATIONS["windows"]
+    changed = schedule_with(mutant(hmc, MUTANTS[name]))
+    assert not stays_exact(exact, operations, name="jump, windows", schedule=changed)
+
+
+def test_a_jump_over_the_whole_trajectory_is_plain_hybrid_bit_for_bit() -> None:
+    streams = chain_streams(43, 300, iteration=1)
+    position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
+    state = ChainState(position, streams.normal(Purpose.MOMENTUM, (3,)), np.ones((300, 1)))
+    whole, info = hmc.hybrid(state, streams, target=BANANA, steps=6, stepsize=0.4)
+    jumping, jumping_info = hmc.hybrid(state, streams, target=BANANA, steps=6, stepsize=0.4, jump=6)
+    assert np.array_equal(whole.position, jumping.position)
+    assert np.array_equal(info.energy_change, jumping_info.energy_change)
+
+
+def test_every_piece_of_a_trajectory_is_a_multiple_of_the_jump() -> None:
+    pieces: list[int] = []
+
+    def advance(*arguments, n_steps, order=None):
+        pieces.append(n_steps)
+        return leapfrog.advance(*arguments, n_steps=n_steps, order=order)
+
+    streams = Streams(43, np.arange(5, dtype=np.uint64))
+    state = ChainState(np.zeros((5, 3)), np.ones((5, 3)), np.ones((5, 1)))
+    hmc.hybrid(state, streams, target=BANANA, steps=15, stepsize=0.1, window=2, jump=3, advance=advance)
+    assert pieces == [0, 3, 9, 3]  # none: the potential at the start

@@ -9,6 +9,8 @@ The quick tests change how long runs are: a phase has two iterations, a longer r
 one round. Pictures stay empty. Everything samples in this process. The tests marked `long` run the pages that
 show output with the lengths that they give, and compare this output with what is printed, word by word and
 without numbers.
+
+docs/fbm.md names every choice of a configuration, and no verb that does not exist.
 """
 
 from __future__ import annotations
@@ -30,11 +32,14 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
+from rayfbnn.model.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, PRIOR_ACTIVATIONS
+from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.run import running
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray import cluster
 from rayfbnn.run.progress import Display
 from rayfbnn.spec import RunSpec, run_spec
+from rayfbnn.spec.messages import OPERATION_NAMES
 from rayfbnn.streams import Purpose, Streams
 from rayfbnn.verbs import until
 from tests.support.pages import PAGES, ROOT, Block, blocks, commands, first_problem, starts_with
@@ -245,3 +250,19 @@ def test_output_that_is_not_printed_is_found() -> None:
     printed = "Network: 12 inputs - 8 tanh\nok\n"
     assert not missing_lines(["Network: 3 inputs - 8 tanh", "..."], printed)
     assert missing_lines(["Network: 3 outputs - 8 tanh"], printed) == ["Network: 3 outputs - 8 tanh"]
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "fbm.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "name", [*ACTIVATIONS, *LAYER_ACTIVATIONS, *PRIOR_ACTIVATIONS, *DATA_MODELS, *OPERATION_NAMES]
+)
+def test_every_choice_is_on_the_page(name: str) -> None:
+    assert re.search(rf"`{name}[` ]|\"{name}\"", PAGE)
+
+
+def test_every_verb_on_the_page_is_there() -> None:
+    verbs = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
+    named = set(re.findall(r"`rayfbnn (\w+)", PAGE))
+    assert named and named <= verbs

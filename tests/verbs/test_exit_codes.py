@@ -1,16 +1,24 @@
-"""Exit codes of every command, as the table in docs/running.md has them, where STORE is not a store."""
+"""Exit codes of every command, as the table in docs/running.md has them, where STORE is not a store.
+
+Commands that messages suggest can be pasted into a shell, also if a path has blanks.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import zarr
 from typer.testing import CliRunner
 
+import rayfbnn
 from rayfbnn import cli
+from rayfbnn.run.running import _how_to_go_on
 from rayfbnn.store.hierarchy import METADATA
+from rayfbnn.store.storage.places import as_typed, near
+from rayfbnn.store.store import Store
 from tests.support.small import make_store, small_spec
 
 PAGE = Path(__file__).parents[2] / "docs" / "running.md"
@@ -87,3 +95,22 @@ def test_the_table_names_every_command() -> None:
     table = re.findall(r"^\| `([a-z]+)` \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     names = [command.callback.__name__ for command in cli.app.registered_commands if command.callback]
     assert sorted(table) == sorted(names)
+
+
+NAMES = ["run.zarr", "my run.zarr", "it's $HOME.zarr", "a;b.zarr"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_place_in_a_command_is_one_word(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shlex.split(as_typed(tmp_path / name)) == [name] and near(tmp_path / name) == name
+
+
+def test_the_command_to_go_on_can_be_pasted(tmp_path: Path) -> None:
+    path = tmp_path / "my run.zarr"
+    rayfbnn.sample(small_spec(tmp_path), path, workers=0, progress=False)
+    command = _how_to_go_on(Store.open(path)).partition("continue with: ")[2]
+    assert shlex.split(command) == ["rayfbnn", "resume", str(path)]
+    diagnosis = rayfbnn.diagnose(path)
+    commands = [text.partition("continue with: ")[2] for text in str(diagnosis).splitlines()]
+    assert all(str(path.name) in shlex.split(one)[2] for one in commands if one.startswith("rayfbnn resume"))
