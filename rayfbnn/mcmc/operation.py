@@ -94,7 +94,7 @@ class Nesting(Operation):
         return self.operations
 
     def check_operations(self) -> None:
-        """Raise ValueError if there are no operations inside this one."""
+        """Raise ValueError without operations inside this one."""
         if not self.operations:
             raise ValueError("operations: must name at least one operation, got none")
 
@@ -334,7 +334,7 @@ def last_stepsizes(operations: tuple[Operation, ...], tuning: Tuning, streams: S
 
     This is the last update that has an energy change. The stepsize is the factor on the heuristic stepsizes,
     with its jitter, which is drawn again from the random numbers of the update. None if there is no such
-    update, or if it has no stepsize of its own.
+    update, or if it has no stepsize.
     """
     updates = list(enumerate(unrolled(operations)))
     last = next((pair for pair in reversed(updates) if pair[1].has_energy_change), None)

@@ -187,7 +187,7 @@ class PrecisionLayout:
 
     @property
     def units(self) -> dict[str, slice]:
-        """The columns of each group whose units have precisions."""
+        """The columns of the precisions of units, for each group that has them."""
         return {group.name: group.units for group in self.groups if group.units is not None}
 
 

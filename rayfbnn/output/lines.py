@@ -119,7 +119,7 @@ def frame_text(
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
     """Return a table with its first column to the left and the others to the right.
 
-    If it is too wide for the lines, long names of rows are on lines of their own, above the other cells. If
+    If it is too wide for the lines, long names of rows get separate lines, above the other cells. If
     these are too wide too, they are divided into several tables below each other.
 
     width  of lines; that of standard output by default
@@ -154,7 +154,7 @@ def _taken(widths: Sequence[int]) -> int:
 
 
 def _block(cells: Sequence[Sequence[str]], widths: Sequence[int], columns: range, room: int) -> list[str]:
-    """Return the lines of some columns, with names that are longer than `room` on lines of their own."""
+    """Return the lines of some columns, with names that are longer than `room` on separate lines."""
     pad = min(room, widths[0])
     lines = []
     for row in cells:

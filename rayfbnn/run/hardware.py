@@ -33,7 +33,7 @@ def n_gpus(workers: int | None, address: str | None) -> int:
 
 
 def with_batches(spec: RunSpec, workers: int | None, address: str | None) -> RunSpec:
-    """Return a new run whose chains are divided among the workers that it will have; settings stay.
+    """Return a new run with its chains divided among the workers that it will have; settings stay.
 
     workers, address  as in RunOptions. The cores of a cluster are not known, so its batches are the default.
     """

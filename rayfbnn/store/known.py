@@ -124,7 +124,7 @@ def look_ahead(
     read_head: Callable[[int], Head],
     batches: Sequence[int],
 ) -> dict[int, Seen]:
-    """Read the names, the heads and the new records of several batches, and return what was seen of each.
+    """Read the names, the heads and the new records of several batches, and return the position of each.
 
     Only a slow storage is asked in this way; the result is empty for others. It takes one listing, and then
     the time of a few requests, because several are made at once. A batch with a damaged file is left out:

@@ -140,7 +140,7 @@ def _work(known: _Known, due: Mapping[int, Due], options: RunOptions) -> Iterato
 def _decisions(
     study: StudyFiles, known: _Known, due: dict[int, Due], configurations: Sequence[int]
 ) -> Iterator[str]:
-    """Decide on those of the configurations whose members are all ready; remove them from those due."""
+    """Decide on configurations with all members ready, and remove them from the ones that are due."""
     for number in configurations:
         if number in due and known.all_ready(number, due[number]):
             decision = study.decide(number, due.pop(number))
@@ -193,7 +193,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class Work:
-    """A member that is to have the iterations of a look, of any seeds; an executor takes it as a batch."""
+    """A member that needs the iterations of a look, of any seeds; an executor takes it as a batch."""
 
     member: Member
     look: Due
@@ -264,7 +264,7 @@ def _sample(study: StudyFiles, work: Work, executor: Executor | None) -> None:
     store, asked = checked_store(store.path, None, None, None, work.options, iterations=length)
     with store.lock():
         take_up(store, asked)
-        # An executor of its own may be asked to stop early, which is no error.
+        # This executor may be asked to stop early, and that is no error.
         stopped = nullcontext() if executor is None else suppress(KeyboardInterrupt)
         with stopped, Loop(store, work.options, executor=executor) as loop:
             loop.run(store.spec.total_iterations)

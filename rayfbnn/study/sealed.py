@@ -39,7 +39,7 @@ def grid(vary: Sequence[str]) -> list[tuple[str, ...]]:
     Raises ConfigError for a text without values, a key or point given twice, keys that go together with
     different numbers of values, and a key that members must share.
 
-    vary  texts "key.path=a,b,c", whose values are combined with those of every other text. In a text
+    vary  texts "key.path=a,b,c", and its values are combined with those of every other text. In a text
           "key=a,b; other=c,d" the keys go together: its points are a with c, and b with d. A separator in
           brackets, braces or quotes does not count
     """
@@ -98,7 +98,7 @@ def _key_and_values(text: str) -> tuple[str, list[str]]:
 
 
 def listed(text: str) -> list[str]:
-    """Return the values of a list "a,b,c", in which fold_{0..9}.csv stands for ten values.
+    """Return the values of a list "a,b,c", where fold_{0..9}.csv stands for ten values.
 
     A value with quotes stays as it is.
     """

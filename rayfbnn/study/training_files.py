@@ -147,8 +147,8 @@ def _mean_row(setting: str, of_files: Sequence[ConfigurationPrediction]) -> dict
 def cases_of_each(study: StudyFiles, data: Source | list[Source]) -> list[Source]:
     """Return the cases to predict with each configuration, in the order of the grid.
 
-    data  cases for all training files, or a list of them: one for each training file, in the order in which
-          they were given to the study. ConfigError if their numbers differ
+    data  cases for all training files, or a list of them: one for each training file, in the order of the
+          study. ConfigError if their numbers differ
     """
     training = list(study.plan.first_with_cases)  # in the order of the grid
     sources = data if isinstance(data, list) else [data]
@@ -310,7 +310,7 @@ class Rank:
     predictions, fit
         The grades of the verdicts on predictions at these cases, and on whether the predictive distributions
         describe their targets; training cases are then left out. Several training files are counted by grade.
-        "" if there is no verdict.
+        "" without a verdict.
     ok
         Whether all its configurations have converged; None before they are complete. If it is not True, the
         draws may come from chains that do not agree.
@@ -430,7 +430,7 @@ def _with_targets(rows: Sequence[Array]) -> Array:
 
 
 def ranked_cases(ranks: list[Rank]) -> str:
-    """Return in words what the ranking is from."""
+    """Return in words the draws behind the ranking."""
     files = f", in {ranks[0].n_files} files" if ranks[0].n_files > 1 else ""
     return f"{ranks[0].n_cases} cases{files}"
 

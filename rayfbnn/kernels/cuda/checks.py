@@ -1,4 +1,4 @@
-"""Arrays in the form that kernels read: checks of what they would misread, and tiles of cases."""
+"""Arrays in the form that kernels read: checks for other forms, and tiles of cases."""
 
 from __future__ import annotations
 

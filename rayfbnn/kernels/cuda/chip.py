@@ -37,7 +37,7 @@ class ChipKernels:
     Forces use the device's fast functions. Potentials are computed with accurate functions, from the position
     alone, in float64.
 
-    functions  the compiled kernels, by what their source depends on beside network and plan
+    functions  the compiled kernels, by what else than network and plan their source depends on
     """
 
     network: NetworkPlan

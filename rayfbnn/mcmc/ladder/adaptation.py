@@ -36,7 +36,7 @@ class Plan:
     rounds  number of iterations of each round
     levels  number of levels, or None for as many as rejections of at most 0.6 need
     most_levels  the largest number of levels
-    hot     coordinate of the hot end, or None for the coldest at which all ladders agree
+    hot     coordinate of the hot end, or None for the coldest level where all ladders agree
     """
 
     rounds: tuple[int, ...] = (16, 16, 24, 32, 48, 64, 96)
@@ -46,7 +46,7 @@ class Plan:
 
     @property
     def moves_hot_after(self) -> tuple[int, ...]:
-        """The rounds after which the hot end may move."""
+        """The rounds that may move the hot end."""
         n = len(self.rounds)
         return () if self.hot is not None else tuple(range(n // 2, n - 1))
 
@@ -158,9 +158,9 @@ def _coordinates(settings: LadderSettings, ends: LadderEnds) -> np.ndarray:
 
 
 def _hot(settings: LadderSettings, measured: MeasuredLadders) -> float:
-    """Return the coordinate of the coldest level at which all ladders agree, as at the next hotter one.
+    """Return the coordinate of the coldest level where all ladders agree, as they do at the next hotter one.
 
-    If there is none, it is the level at which they disagree least: levels that are hot can be slow too. If
+    Without such a level, it is the level where they disagree least: levels that are hot can be slow too. If
     this is the hottest level, the hot end becomes hotter. It stays at least _LEAST_SPAN hotter than the
     coldest held level, because without a climb ladders would show no more than chains.
     """

@@ -22,7 +22,7 @@ from rayfbnn.mcmc.tempering.annealing import annealed_log_weights
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Streams
 
-_FIRST = {"noise": -7.0, "powers": math.log(1e-5)}  # the coordinate at which annealing begins
+_FIRST = {"noise": -7.0, "powers": math.log(1e-5)}  # the coordinate where annealing begins
 
 _STEPSIZES = (1.0, 0.5, 0.2, 0.1)  # factors, in turn
 
@@ -52,8 +52,8 @@ def annealing(
     """Return an update that brings prior draws to their levels in n_iterations iterations, from `first` on.
 
     In the n-th of them the coordinate is n/n_iterations of the way from noise far above the targets (or from
-    hardly any power) to the coldest held level, or that of the row's own level if this is hotter. Rows have
-    draws of their own.
+    hardly any power) to the coldest held level, or that of the row's own level if this is hotter. Each row
+    has its draws.
 
     Stepsizes go through a cycle, because none has been tuned yet: with one that is too large a row would stay
     where it is. The rows of the top end with held noise, which sample-sigmas or sample-noise must draw before

@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster: what they have room for, why a run waits, and killing silent workers."""
+"""The nodes of a Ray cluster: their room, the reason for a wait, and the end of silent workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Nodes:
 
     alive     the nodes that are up, even if they will be taken away
     draining  the nodes that will be taken away. Ray starts nothing on them any more
-    room      number of workers for which the other nodes have cores, or GPUs; at least 1, because an
+    room      number of workers that fit on the cores, or GPUs, of the other nodes; at least 1, because an
               autoscaler starts a node only for a worker that waits for one
     """
 
@@ -168,7 +168,7 @@ class Waiting:
 
         Nobody else takes the cores of that Ray.
 
-        doubt  seconds until workers for which there was room count as waiting
+        doubt  seconds until workers that had room count as waiting
         """
         self._ray, self._doubt, self._session = ray, doubt, session
         self._needs = {"CPU": 1.0} | ({"GPU": gpus} if gpus else {})
