@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray  # noqa: F401  so that each process below has it
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
 
 from rayfbnn.store.hierarchy import text_chunk
+from rayfbnn.store.payload import joined
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from tests.support.small import make_store, small_spec
-from tests.support.store import forging
+from tests.support.store import forging, hostile
 from tests.support.store.fits import run
-from tests.support.store.forging import VERDICT, chain_again, forge, outcome
+from tests.support.store.forging import VERDICT, chain_again, forge, outcome, sealed
 from tests.support.store.hostile import Attack, corpus
 from tests.support.store.toy import create, step, written_by_zarr
 
@@ -167,3 +172,74 @@ def test_records_that_no_round_of_tuning_makes_are_refused(
     forge(file, lambda content: content["operations"][0][part].update(change))
     problem = Store.open(store).verify().problems[0]
     assert problem.file == "commits/tuning/000000.json" and what in problem.what
+
+
+# Random values of any field of any kind of file.
+
+FILES = {
+    "original": (
+        "zarr.json",
+        "posterior/io/zarr.json",
+        "posterior/input/zarr.json",
+        "commits/batch0000/head.json",
+        hostile.BLOCK,
+        hostile.SEGMENT,
+    ),
+    "original_tuned": (
+        "commits/extension0000.json",
+        "commits/tuning/000000.json",
+        "commits/tuning/000003.json",
+        "commits/verdicts/000000.json",
+    ),
+}
+VALUES = some.one_of(
+    some.none(),
+    some.booleans(),
+    some.integers(),
+    some.sampled_from([-1, 0, 2**31, 2**53, 2**63, 10**6, 10**7, 10**15, 1e308, 1e-308, float("nan")]),
+    some.text(max_size=20),
+    some.sampled_from(["../outside/secret.txt", "/dev/zero", "c.0", "posterior/io/c.0.0.0.0", "0" * 64]),
+    some.recursive(
+        some.integers() | some.text(max_size=5),
+        lambda inner: some.lists(inner, max_size=4) | some.dictionaries(some.text(max_size=5), inner),
+        max_leaves=8,
+    ),
+)
+
+
+def places(value: Any, *before: Any) -> Iterator[tuple[Any, ...]]:
+    """The path of every key and element of a JSON document."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield (*before, key)
+        yield from places(one, *before, key)
+
+
+@pytest.mark.parametrize("n_examples", [4, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", FILES)
+def test_no_value_of_any_field_does_harm(kind: str, n_examples: int, request: pytest.FixtureRequest) -> None:
+    original = request.getfixturevalue(kind)
+
+    @settings(max_examples=n_examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(data=some.data())
+    def check(data: some.DataObject) -> None:
+        name = data.draw(some.sampled_from(FILES[kind]), label="file")
+        file = original / "toy.zarr" / name
+        is_json = name.endswith(".json")
+        document, payload = (json.loads(file.read_bytes()), b"") if is_json else hostile.parts(file)
+        place = data.draw(some.sampled_from(list(places(document))), label="place")
+        value = data.draw(VALUES, label="value")
+
+        def attack(store: Path, outside: Path) -> None:
+            inner = document
+            for key in place[:-1]:
+                inner = inner[key]
+            inner[place[-1]] = value
+            raw = sealed(document)
+            (store / name).write_bytes(raw if is_json else joined(raw, payload))
+            chain_again(store)
+
+        with tempfile.TemporaryDirectory() as folder:
+            assert happens(original, Path(folder) / "attacked", attack) in ("used", "refused")
+
+    check()
