@@ -144,7 +144,7 @@ UNSEEN = {
         "::test_iterations_that_would_do_follow_from_rhat_where_it_asks_for_more",
     ),
     "constant quantity": (
-        "answers/judging/modes.py",
+        "answers/judging/verdicts.py",
         ("np.ptp(values) > 0", "np.ptp(values) >= 0"),
         "tests/answers/test_diagnostics.py::test_a_quantity_that_never_changes_has_a_mean_alone",
     ),
