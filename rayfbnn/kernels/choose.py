@@ -134,8 +134,9 @@ def is_available(name: str) -> bool:
 
 
 def _array_code(device: str, refusal: NotCovered) -> str:
-    """Return the name that a store records when no kernel could be used."""
-    return f"{ARRAY_CODE[device]} ({refusal.reason})"
+    """Return the name that a store records when no kernel could be used: at most 200 characters of ASCII."""
+    reason = "".join(character if " " <= character <= "~" else "?" for character in refusal.reason)
+    return f"{ARRAY_CODE[device]} ({reason if len(reason) < 180 else reason[:177] + '...'})"
 
 
 def _is_array_code(name: str) -> bool:

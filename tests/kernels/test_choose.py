@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from socket import gethostname
@@ -51,6 +52,17 @@ def test_without_compiled_kernels_array_code_runs_and_says_so(monkeypatch: pytes
     advance, name = choose.advance_for(problem())
     assert advance is leapfrog.advance
     assert name == "plain NumPy (no compiled kernels: installed without a C++ compiler)"
+
+
+@pytest.mark.parametrize("reason", ["x" * 500, "/home/jürgen/\x1b/_cpu.so: undefined symbol\n" * 9, "é"])
+def test_the_name_of_array_code_is_one_that_a_store_takes(
+    reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "_cpu", None)
+    monkeypatch.setattr(cpu, "why_none", reason)
+    _, name = choose.advance_for(problem())
+    assert re.fullmatch(r"plain NumPy \([ -~]{1,188}\)", name)
+    assert choose.is_available(name)
 
 
 def test_why_a_compiled_module_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
