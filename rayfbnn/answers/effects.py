@@ -9,7 +9,6 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.draws.fits import linear_approximation
 from rayfbnn.draws.outputs import activation_bytes, networks_at_once, output_blocks, posterior_of
 from rayfbnn.draws.quantities import noise_sigmas
 from rayfbnn.draws.subsets import thinned
@@ -183,7 +182,7 @@ _COPIES = 8  # of the contributions in one network, in float64, held at once
 def check_contributions(runs: Sequence[Draws]) -> None:
     """Raise ConfigError if the outputs of a run's draws are not sums of contributions of layers."""
     for run in runs:
-        approximation = linear_approximation(run)
+        approximation = run.spec.fit if run.is_linear else None
         if approximation is not None:
             raise ConfigError(
                 f"contributions: the predictions of {run.path} are linear about the modes, so its"

@@ -20,20 +20,9 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 
-def linear_approximation(run: Draws) -> Approximation | None:
-    """Return the approximation of a run if the outputs of its draws are linear about modes, else None."""
-    approximation = run.spec.fit if run.kind == "approximate" else None
-    return None if approximation is None or approximation.linear_about is None else approximation
-
-
-def is_linear(run: Draws) -> bool:
-    """Return True if the outputs of a run's draws are linear about the modes of its starts."""
-    return linear_approximation(run) is not None
-
-
 def check_own_networks(run: Draws) -> None:
     """Raise StoreError if outputs are linear, because draws must not be evaluated as networks then."""
-    approximation = linear_approximation(run)
+    approximation = run.spec.fit if run.is_linear else None
     if approximation is not None:
         raise StoreError(
             f"{run.path}: its predictions are linear about the modes, so that its draws are no networks to"
@@ -43,7 +32,7 @@ def check_own_networks(run: Draws) -> None:
 
 def modes(run: Draws) -> Array:
     """Return the modes of all starts, (n_starts, n_parameters), of a run with linear outputs."""
-    approximation = linear_approximation(run)
+    approximation = run.spec.fit if run.is_linear else None
     assert approximation is not None and approximation.linear_about is not None
     return fit_summary(run.store).state[approximation.linear_about]
 

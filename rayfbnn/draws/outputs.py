@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.fits import check_own_networks, is_linear, modes, outputs_about_modes
+from rayfbnn.draws.fits import check_own_networks, modes, outputs_about_modes
 from rayfbnn.draws.subsets import first_draws
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, DataError
@@ -41,7 +41,7 @@ def output_blocks(run: Draws, inputs: Array, *, memory_bytes: float) -> Iterator
     memory_bytes : float           approximate memory to use for a block, and then for its density
     """
     posterior = posterior_of(run)
-    at_modes = modes(run) if is_linear(run) else None
+    at_modes = modes(run) if run.is_linear else None
     n_cases = len(inputs)
     model = posterior.data_model
     inputs = model.cell_inputs(inputs)

@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import names_that_differ, unshuffled
-from rayfbnn.draws.fits import fit_summary, is_linear
+from rayfbnn.draws.fits import fit_summary
 from rayfbnn.draws.view import POSITIONS, PRECISIONS, STARTS, Draws, Source
 from rayfbnn.errors import ConfigError, StoreError, StoreMismatchError, at_most_ten
 from rayfbnn.spec import differences
@@ -267,7 +267,8 @@ def hold(run: Draws, numbers: Array, *, dtype: str | None = None) -> Draws:
     dtype    type for the evaluation of networks; None for that of the run
     """
     some = with_draws(run, numbers)
-    names = (POSITIONS, PRECISIONS, STARTS) if is_linear(run) else (POSITIONS, PRECISIONS)
+    about_modes = (STARTS,) if run.is_linear else ()
+    names = (POSITIONS, PRECISIONS, *about_modes)
     # The last two only limit how many networks are evaluated at once, since nothing is read in parts.
     return replace(
         some,

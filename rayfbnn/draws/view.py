@@ -89,6 +89,12 @@ class Draws:
         return self.kind == "mcmc" and self.spec.ladder is not None and self.early_phase is None
 
     @property
+    def is_linear(self) -> bool:
+        """True if the outputs of the draws are linear about the modes of their starts."""
+        fit = self.spec.fit if self.kind == "approximate" else None
+        return fit is not None and fit.linear_about is not None
+
+    @property
     def parameter_layout(self) -> ParameterLayout:
         """Columns of `positions`."""
         return self.store.parameter_layout

@@ -157,8 +157,10 @@ def _candidates(offered: tuple[Backend, ...], recorded: str | None) -> tuple[Bac
 def _keyword() -> str:
     """Return the keyword set in the environment, or ""; raise ConfigError if no backend here has it."""
     keyword = os.environ.get(VARIABLE, "")
+    if not keyword:
+        return ""
     every_backend = (*backends("gpu"), *backends("cpu"))
     keywords = ["plain", *dict.fromkeys(backend.keyword for backend in every_backend if backend.keyword)]
-    if keyword and keyword not in keywords:  # a worker may have another machine's environment
+    if keyword not in keywords:  # a worker may have another machine's environment
         raise ConfigError(f"{VARIABLE}: must be {' or '.join(keywords)} on {gethostname()}, got {keyword}")
     return keyword

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.draws.fits import is_linear, modes, outputs_about_modes
+from rayfbnn.draws.fits import modes, outputs_about_modes
 from rayfbnn.draws.outputs import activation_bytes, network_outputs, posterior_of
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import StoreError
@@ -122,7 +122,7 @@ class Reader:
         block = DrawBlock(
             np.ascontiguousarray(positions, dtype=dtype).reshape(-1, positions.shape[-1]),
             noise_precisions(precisions.reshape(unit.n_draws, -1), run.precision_layout),
-            run.starts(*at).reshape(-1) if is_linear(run) else None,
+            run.starts(*at).reshape(-1) if run.is_linear else None,
         )
         self._keep(unit, block)
         return block
@@ -150,7 +150,7 @@ class Tile:
         device  "cpu" or "gpu", where compiled sums are computed
         """
         self._run, self._posterior = run, posterior_of(run)
-        self._modes = modes(run) if is_linear(run) else None
+        self._modes = modes(run) if run.is_linear else None
         self.model, self.n_cases = run.spec.data_model, len(inputs)
         self._inputs = self.model.cell_inputs(inputs)
         self._compiled = (
