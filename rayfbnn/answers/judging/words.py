@@ -22,7 +22,6 @@ from rayfbnn.mcmc.operation import (
     with_inner,
 )
 from rayfbnn.mcmc.sghmc import Sghmc
-from rayfbnn.reduce.effective import MIN_DRAWS
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.rounds import word_of_run
 
@@ -250,6 +249,8 @@ def ladder_hint(run: Draws, rhat: float) -> str:
 
     rhat  of the log likelihood
     """
+    from rayfbnn.reduce.effective import MIN_DRAWS  # SciPy is slow to import, and most verbs need no verdict
+
     if run.kind != "mcmc" or run.early_phase is not None:
         return ""
     is_apart = math.isfinite(rhat) and rhat > RHAT_IN_REACH and run.n_draws >= 2 * MIN_DRAWS
