@@ -213,7 +213,7 @@ class NoiseEnergies:
 
 @dataclass(frozen=True, eq=False)
 class PathFromPrior:
-    """What the paths of a posterior have in common."""
+    """The common base of the paths of a posterior."""
 
     posterior: SampledPosterior
     ends: LadderEnds

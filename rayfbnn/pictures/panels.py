@@ -1,4 +1,4 @@
-"""What several panels have in common, each drawn on given axes: bands, cases, survival, and scales."""
+"""Parts that several panels share, each drawn on given axes: bands, cases, survival, and scales."""
 
 from __future__ import annotations
 

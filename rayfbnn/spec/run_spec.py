@@ -62,7 +62,7 @@ from rayfbnn.state import LadderEnds
 
 @dataclass(frozen=True)
 class _Source:
-    """What a configuration is made from.
+    """The keys, folder, and encoding behind a configuration.
 
     keys       the keys that were written, as plain values
     base_dir   the folder that paths in them are relative to

@@ -274,7 +274,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def compared(folder: Path, table: pd.DataFrame, *options: str) -> str:
-    """What `show` says about new cases, in one line."""
+    """The words of `show` about new cases, in one line."""
     table.to_csv(folder / "new cases.csv", index=False)
     arguments = ["show", str(folder / "run.toml"), "--data", str(folder / "new cases.csv"), *options]
     result = CliRunner().invoke(cli.app, arguments)

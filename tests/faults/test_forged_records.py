@@ -220,7 +220,7 @@ STUDY_VERBS: dict[str, Callable[[Path], object]] = {
 
 def harm(path: Path, verbs: Mapping[str, Callable[[Path], object]]) -> str:
     """Use a store or study with verbs in a child process, and return the harm that came to it, or ""."""
-    said = limited(lambda: _used(path, verbs))
+    said = limited(lambda: _used(path, verbs), waiting=600)  # by the clock; other programs may be at work
     return "" if said[-1] == _HARMLESS else ": ".join(said[-2:])
 
 

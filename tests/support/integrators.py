@@ -1,4 +1,4 @@
-"""What an integrator must do: reverse, keep volume, and have an energy error of its order."""
+"""Claims about any integrator: it reverses, keeps volume, and has an energy error of its order."""
 
 from __future__ import annotations
 

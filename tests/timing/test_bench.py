@@ -115,7 +115,7 @@ def test_too_many_chains_for_the_memory_are_not_taken(monkeypatch: pytest.Monkey
 
 
 def run_of(phases: Sequence[tuple[tuple[Operation, ...], int]], chains: int) -> Any:
-    """What an estimate needs of a configuration, whose batches have two chains."""
+    """A configuration with batches of two chains, as an estimate needs it."""
     return SimpleNamespace(
         phase=[SimpleNamespace(operations=operations, iterations=n) for operations, n in phases],
         chains=chains,

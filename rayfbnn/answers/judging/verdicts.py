@@ -125,7 +125,7 @@ def mode_sentences(of_chains: tuple[Mode, ...], word: str = "chain") -> list[str
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of quantities when their values are forgotten.
+    """The facts about quantities that verdicts keep after reading their values.
 
     table       one row for each quantity: mean, sd, rhat, ess_bulk, ess_tail and mcse of the mean
     not_finite  names of the quantities with values that are not finite

@@ -67,7 +67,7 @@ class RayMetrics(Observer):
         self._accepted: dict[int, float] = {}  # by batch, since the last report to Ray
         self._committed: dict[int, float] = {}  # time of each batch's last commit, on the monotonic clock
         lasts = store.commits.lasts(range(store.n_batches))
-        # Of each batch at its last commit, in iterations kept for the posterior.
+        # Divergences of each batch up to its last commit, in iterations kept for the posterior.
         self._diverged = [store.commits.updates_until(last).kept.divergences for last in lasts]
         self._n_failures = failures()  # workers that an earlier round counted
         self._has_ended = threading.Event()

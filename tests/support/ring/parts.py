@@ -51,7 +51,7 @@ def informed(
 
 
 def given(target: SampledPosterior, data: Array, *, posterior: Any = SampledPosterior) -> Any:
-    """The same posterior given other targets, (n_cases, n_targets)."""
+    """Return this posterior given other targets, (n_cases, n_targets)."""
     return posterior.from_spec(target.network, target.model, covariates_of(target), data, dtype=target.dtype)
 
 

@@ -33,7 +33,7 @@ VERDICT = {
 }
 MOST_MEMORY = 2**30  # bytes beyond those that the process had
 MOST_SECONDS = 10  # of the processor's time, for each step; other programs add little to it
-MOST_WAITING = 600  # seconds by the clock; other programs may be at work
+MOST_WAITING = 60  # seconds by the clock
 
 
 def document(file: Path) -> dict[str, Any]:
@@ -104,10 +104,11 @@ def _chained(file: Path, identity: str, last: str, n_blocks: int) -> tuple[str, 
     return str(end), (block if isinstance(block, int) else n_blocks) + 1
 
 
-def limited(work: Callable[[], Iterator[str]]) -> list[str]:
+def limited(work: Callable[[], Iterator[str]], *, waiting: float) -> list[str]:
     """Return what `work` yields in a child process; at the end that it hangs, or dies, if it does.
 
-    Each step has MOST_SECONDS and MOST_WAITING, and all together MOST_MEMORY.
+    Each step has MOST_SECONDS of the processor's time, and `waiting` seconds by the clock. All together have
+    MOST_MEMORY.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -119,10 +120,10 @@ def limited(work: Callable[[], Iterator[str]]) -> list[str]:
             signal.signal(number, signal.SIG_DFL)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY,) * 2)
-        _set_timers()
+        _set_timers(waiting)
         for said in work():
             os.write(writing, said.encode()[:4000] + b"\0")
-            _set_timers()
+            _set_timers(waiting)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
@@ -134,9 +135,9 @@ def limited(work: Callable[[], Iterator[str]]) -> list[str]:
     return said
 
 
-def _set_timers() -> None:
+def _set_timers(waiting: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, MOST_WAITING)
+    signal.setitimer(signal.ITIMER_REAL, waiting)
 
 
 def outcome(store: Path) -> str:
@@ -145,7 +146,7 @@ def outcome(store: Path) -> str:
     It opens the store, reads all of it, resumes it, verifies it and plans its repair, and may open and change
     nothing outside the store.
     """
-    return limited(lambda: _use(store))[-1]
+    return limited(lambda: _use(store), waiting=MOST_WAITING)[-1]
 
 
 # The arguments of an event that are paths, each with that of the descriptor from which it is taken.
