@@ -349,39 +349,24 @@ def _r_hat(values: tuple[float, ...]) -> str:
     return f"{first} at the hottest level, {last} at the last"
 
 
-_LONG_TO_WAIT = 30.0  # seconds before the first draw
 _LARGE_STORE = 100e6  # bytes
 
 
-def describe_forecast(forecast: Forecast) -> str:
-    """Describe the time of a run and the basis of the forecast; after half of a long time a run may end."""
-    lines = [_time_line(forecast, " is kept", is_most=forecast.first_verdict is not None)]
-    if forecast.first_verdict is not None:
-        judged = "predictions and ladders" if forecast.is_of_ladders else "predictions"
-        lines.append(
-            f"  the run ends when its {judged} are ok; the first verdict comes after about"
-            f" {duration(forecast.first_verdict)}"
-        )
-    if forecast.before_draws >= _LONG_TO_WAIT and not forecast.is_of_ladders:
-        lines.append("  until then `rayfbnn predict` answers from the earlier phases, and marks the answers")
-    if forecast.lengths:
-        steps = " and ".join(str(length) for length in forecast.lengths)
-        lines.append(
-            f"  the run finds the lengths of its trajectories itself: this assumes {steps} steps, as usual"
-            f" for such a network; the longest trajectories would take {duration(forecast.longest)};"
-            " sample updates the time left as it runs"
-        )
-    if forecast.levels:
-        lines.append(
-            f"  the ladders find their levels themselves: this assumes {forecast.levels}, as hard posteriors"
-            " need; an easy one needs about 5, with short trajectories, and much less time; sample updates"
-            " the time left as it runs"
-        )
-    if forecast.first_verdict is not None and (minutes := int(forecast.seconds / 120)):
-        limit = f"  --max-time {minutes}m  # whatever the verdict"
-        lines.append("  options for `rayfbnn sample` that save time (the number of draws needed may differ):")
-        lines.append(f"    {'at most ' + duration(60.0 * minutes):>20}{limit}")
-    return "\n".join(lines)
+def describe_forecast(spec: RunSpec, forecast: Forecast) -> str:
+    """Return the time of a run or a fit in one line, as an upper limit if it may end early."""
+    timing = None if spec.fit is None else spec.fit.timing()
+    is_most = forecast.first_verdict is not None if timing is None else timing.is_most
+    verdict = forecast.first_verdict
+    rest = "" if timing is None or timing.n_densities else ", without the evidence"
+    if verdict is not None:
+        rest = f" and {duration(verdict)} before the first verdict, after which it may end"
+    workers = f"{forecast.workers} worker{'s' if forecast.workers > 1 else ''}"
+    start = f", except for {duration(forecast.start)} to start workers" if forecast.start else ""
+    return (
+        f"Time: {'at most ' if is_most else ''}about {duration(forecast.seconds)} with {workers},"
+        f" {duration(forecast.before_draws)} of it before the first draw{rest}"
+        f" (measured on this machine{start})"
+    )
 
 
 def describe_large_store(spec: RunSpec) -> str:
@@ -408,21 +393,3 @@ def _shorter(spec: RunSpec) -> tuple[str, RunSpec]:
         return f"--set phase[{len(spec.phase) - 1}].iterations={n}", spec.with_iterations(n)
     keys = {**spec.written(), "iterations": n}
     return f"--set iterations={n}", RunSpec.from_dict(keys).resolved(spec.encoding)
-
-
-def describe_fit_forecast(spec: RunSpec, forecast: Forecast) -> str:
-    """Describe the time of a fit, as an upper limit if the fit may finish early."""
-    assert spec.fit is not None
-    timing = spec.fit.timing()
-    rest = "" if timing.n_densities else ", without the evidence"
-    return _time_line(forecast, rest, is_most=timing.is_most)
-
-
-def _time_line(forecast: Forecast, rest: str, *, is_most: bool) -> str:
-    workers = f"{forecast.workers} worker{'s' if forecast.workers > 1 else ''}"
-    start = f", except for {duration(forecast.start)} to start workers" if forecast.start else ""
-    return (
-        f"Time: {'at most ' if is_most else ''}about {duration(forecast.seconds)} with {workers},"
-        f" {duration(forecast.before_draws)} of it before the first draw{rest}"
-        f" (measured on this machine{start})"
-    )

@@ -83,20 +83,13 @@ def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | Non
         return None
     n_batches = _n_batches(spec)
     turns = math.ceil(n_batches / max(1, workers))
-    before, whole = turns * of_batch.before_draws, turns * of_batch.seconds
+    before, whole = (turns * seconds for seconds in of_batch)
     if whole < LEAST_SECONDS and (spec.fit is not None or spec.ladder is not None):
         return None  # chains are judged before they are measured
     first_verdict = None
     if spec.fit is None and spec.has_open_length and spec.chains > 1:
         first_verdict = before + (whole - before) * min(1.0, FIRST_ITERATIONS / spec.phase[-1].iterations)
-    return replace(
-        of_batch,
-        workers=min(workers, n_batches),
-        seconds=whole,
-        before_draws=before,
-        longest=turns * of_batch.longest,
-        first_verdict=first_verdict,
-    )
+    return Forecast(min(workers, n_batches), whole, before, first_verdict=first_verdict)
 
 
 def _chains_per_batch(spec: RunSpec) -> int:
@@ -107,7 +100,8 @@ def _n_batches(spec: RunSpec) -> int:
     return math.ceil(spec.chains / _chains_per_batch(spec))
 
 
-# Chains. _of_chains, _of_ladders, and _of_fit give the time that one worker needs for one batch.
+# Chains. _of_chains, _of_ladders, and _of_fit give the time that one worker needs for one batch before the
+# first draw is kept, and for all of it.
 
 _UPDATE_SECONDS = 0.1  # for measuring each kind of update
 # The median of the lengths found for two layers, on nine tables of 250 cases or more (docs/decisions/0017).
@@ -115,37 +109,34 @@ _USUAL_STEPS_OF_LAYERS = 128
 _MOST_VALUES = 2e6  # hidden values of all chains at all cases that are measured together
 
 
-def _of_chains(spec: RunSpec, dataset: Dataset) -> Forecast | None:
-    """Return the time of a batch of chains, or None if a guess says that the run takes a few seconds."""
+def _of_chains(spec: RunSpec, dataset: Dataset) -> tuple[float, float] | None:
+    """Return the times of a batch of chains, or None if a guess says that the run takes a few seconds."""
     posterior = build_posterior(spec, dataset, device="cpu")
-    settings = _settings(spec, longest=False)
+    settings = _usual_settings(spec)
     if _guessed_seconds(spec, posterior, settings) < LEAST_SECONDS:
         return None
     with InProcess():  # one BLAS thread, as workers have
-        run = _MeasuredRun(spec, posterior)
-        before, whole = run.seconds(settings)
-        _, longest = run.seconds(_settings(spec, longest=True))
-    lengths = (settings[operation].steps for operation in settings if operation.steps == AUTO)
-    return Forecast(1, whole, before, lengths=tuple(dict.fromkeys(lengths)), longest=longest)
+        return _MeasuredRun(spec, posterior, seconds=_UPDATE_SECONDS).seconds(settings)
 
 
 class _MeasuredRun:
     """A run with measured updates, for a number of chains that is at most that of a batch."""
 
-    def __init__(self, spec: RunSpec, posterior: SampledPosterior) -> None:
+    def __init__(self, spec: RunSpec, posterior: SampledPosterior, *, seconds: float) -> None:
+        """Prepare to measure each kind of update for `seconds`."""
         self._spec = spec
         units = max([1, *(layer.units for layer in posterior.network.hidden)])
         # A chain of a large table takes no less time in a batch, so a few chains are representative.
-        most = int(_MOST_VALUES / (posterior.n_cases * units))
+        most = int(_MOST_VALUES / (posterior.n_cases * units)) if spec.device == "cpu" else spec.chains
         chains = max(1, min(_chains_per_batch(spec), most))
         self._scale = _chains_per_batch(spec) / chains * (_MESSAGES if spec.n_parts > 1 else 1.0)
-        self._times = UpdateTimes(
-            posterior, chains=chains, sigmas=spec.initial.sigmas, seconds=_UPDATE_SECONDS
+        times = UpdateTimes(posterior, chains=chains, sigmas=spec.initial.sigmas, seconds=seconds)
+        self._times, state = times, times.state
+        self._recording = timed(
+            lambda: to_host(densities_of(state, posterior, times.advance)["energy"]), seconds=_UPDATE_SECONDS
         )
-        state, advance = self._times.state, self._times.advance
-        self._recording = timed(lambda: densities_of(state, posterior, advance), seconds=_UPDATE_SECONDS)
         slopes = partial(mean_squares, posterior, state.position, state.precisions)
-        self._slopes = timed(slopes, seconds=_UPDATE_SECONDS)
+        self._slopes = timed(lambda: to_host(slopes()), seconds=_UPDATE_SECONDS)
 
     def seconds(self, settings: Mapping[Tunable, Settings]) -> tuple[float, float]:
         """Return the time of a batch before the first phase with draws, and that of all its phases."""
@@ -167,20 +158,25 @@ class _MeasuredRun:
 def _guessed_seconds(
     spec: RunSpec, posterior: SampledPosterior, settings: Mapping[Tunable, Settings]
 ) -> float:
-    evaluations = sum(
-        phase.iterations * gradient_evaluations(phase.operations, tuning=Tuning(settings))
-        for phase in spec.phase
-    )
-    operations = spec.chains * evaluations * floating_point_operations(posterior)
+    operations = _evaluations(spec, settings) * floating_point_operations(posterior)
     return operations / _GUESSED_RATE + _n_batches(spec) * spec.total_iterations * _GUESSED_OVERHEAD
 
 
-def _settings(spec: RunSpec, *, longest: bool) -> dict[Tunable, Settings]:
-    """Return the usual settings of automatic operations, or those with the longest trajectories."""
-    operations = [operation for phase in spec.phase for operation in automatic(phase.operations)]
-    if longest:
-        return dict(extreme_tunings(tuple(operations), is_measured=False)[1].settings)
-    settings = {operation: first_settings(operation) for operation in operations}
+def _evaluations(spec: RunSpec, settings: Mapping[Tunable, Settings]) -> int:
+    """Return the gradient evaluations of all chains in all phases."""
+    n = 0
+    for number, phase in enumerate(spec.phase):
+        tuning = Tuning(settings, is_measured=number in spec.tuning_phases)
+        n += phase.iterations * gradient_evaluations(phase.operations, tuning=tuning)
+    return spec.chains * n
+
+
+def _automatic(spec: RunSpec) -> tuple[Operation, ...]:
+    return tuple(operation for phase in spec.phase for operation in automatic(phase.operations))
+
+
+def _usual_settings(spec: RunSpec) -> dict[Tunable, Settings]:
+    settings = {operation: first_settings(operation) for operation in _automatic(spec)}
     if len(spec.network.hidden) < 2:
         return settings
     return {
@@ -196,11 +192,8 @@ def _settings(spec: RunSpec, *, longest: bool) -> dict[Tunable, Settings]:
 _LADDER_SECONDS = 0.5  # for measuring an iteration
 
 
-def _of_ladders(spec: RunSpec, dataset: Dataset) -> Forecast:
-    assert spec.ladder is not None
-    before, whole = _batch_of_ladders(spec, build_posterior(spec, dataset, device="cpu"))
-    levels = usual_settings(spec).n_levels if spec.ladder.levels == "auto" else 0
-    return Forecast(1, whole, before, levels=levels, is_of_ladders=True)
+def _of_ladders(spec: RunSpec, dataset: Dataset) -> tuple[float, float]:
+    return _batch_of_ladders(spec, build_posterior(spec, dataset, device="cpu"))
 
 
 def _batch_of_ladders(spec: RunSpec, posterior: SampledPosterior) -> tuple[float, float]:
@@ -231,8 +224,8 @@ def _with_first_settings(spec: RunSpec) -> list[Operation]:
 _STEP_SECONDS, _DENSITY_SECONDS = 0.5, 0.1  # for measuring steps, and the log likelihood of a draw
 
 
-def _of_fit(spec: RunSpec, dataset: Dataset) -> Forecast:
-    """Return the time of all steps of a batch of starts, and that of its draws.
+def _of_fit(spec: RunSpec, dataset: Dataset) -> tuple[float, float]:
+    """Return the time of all steps of a batch of starts, and that with its draws.
 
     The approximation decides whether the log evidence at the end is counted (`Timing`).
     """
@@ -246,7 +239,7 @@ def _of_fit(spec: RunSpec, dataset: Dataset) -> Forecast:
         per_step = _seconds_per_step(spec, build_fit(timing.measured, posterior), n_measured)
         density = timed(lambda: posterior.log_likelihood(position, precisions), seconds=_DENSITY_SECONDS)
     steps = timing.n_steps * per_step * n_starts / n_measured + timing.n_densities * density
-    return Forecast(1, steps + approximation.draws * density, steps)
+    return steps, steps + approximation.draws * density
 
 
 def _seconds_per_step(spec: RunSpec, fit: Fit, n_starts: int) -> float:
@@ -291,19 +284,9 @@ def estimate_run(spec: RunSpec, posterior: SampledPosterior, *, workers: int) ->
     if spec.ladder is not None:
         of_ladders = cost(_evaluations_of_ladders(spec), _batch_of_ladders(spec, posterior)[1])
         return RunEstimate(workers, of_ladders, of_ladders)
-    times = UpdateTimes(posterior, chains=chains, sigmas=spec.initial.sigmas, seconds=_ESTIMATE_SECONDS)
-    extremes = [
-        extreme_tunings(phase.operations, is_measured=number in spec.tuning_phases)
-        for number, phase in enumerate(spec.phase)
-    ]
-    costs = []
-    for tunings in zip(*extremes, strict=True):
-        evaluations, batch_seconds = 0, 0.0
-        for phase, tuning in zip(spec.phase, tunings, strict=True):
-            operations = tuple(with_numbers(operation, tuning) for operation in unrolled(phase.operations))
-            evaluations += gradient_evaluations(operations) * phase.iterations * spec.chains
-            batch_seconds += phase.iterations * times.iteration(operations)
-        costs.append(cost(evaluations, batch_seconds))
+    run = _MeasuredRun(spec, posterior, seconds=_ESTIMATE_SECONDS)
+    extremes = (one.settings for one in extreme_tunings(_automatic(spec), is_measured=False))
+    costs = [cost(_evaluations(spec, settings), run.seconds(settings)[1]) for settings in extremes]
     return RunEstimate(workers, *costs)
 
 

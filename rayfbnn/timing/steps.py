@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -354,34 +353,20 @@ class Forecast:
     workers         number of processes that share the batches
     seconds         time of the whole run
     before_draws    the part of `seconds` before the first draw is kept
-    lengths         numbers of steps assumed for automatic lengths; empty if all are configured
-    longest         time with the longest trajectories that tuning may choose
     start           the part of all these times for starting workers, which is not measured
     first_verdict   time before the first verdict if the run ends when it is ok; None for a fixed length
-    levels          number of levels assumed for ladders that find it themselves; 0 if it is given
-    is_of_ladders   whether the run has ladders
     """
 
     workers: int
     seconds: float
     before_draws: float
-    lengths: tuple[int, ...] = ()
-    longest: float = math.nan
     start: float = 0.0
     first_verdict: float | None = None
-    levels: int = 0
-    is_of_ladders: bool = False
 
     def after(self, start: float) -> Forecast:
         """Return the forecast if workers take `start` seconds before they begin to sample."""
-        return replace(
-            self,
-            seconds=self.seconds + start,
-            before_draws=self.before_draws + start,
-            longest=self.longest + start,
-            start=start,
-            first_verdict=None if self.first_verdict is None else self.first_verdict + start,
-        )
+        first_verdict = None if self.first_verdict is None else self.first_verdict + start
+        return Forecast(self.workers, self.seconds + start, self.before_draws + start, start, first_verdict)
 
 
 @dataclass(frozen=True)

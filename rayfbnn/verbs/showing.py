@@ -133,7 +133,7 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
 
     workers  number of worker processes; 0 for a run in this process
     """
-    from rayfbnn.describe.schedule import describe_fit_forecast, describe_forecast, describe_large_store
+    from rayfbnn.describe.schedule import describe_forecast, describe_large_store
     from rayfbnn.timing.forecast import START_OF_WORKERS, forecast
 
     try:
@@ -144,6 +144,5 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
     if result is None:
         return ""
     result = result.after(START_OF_WORKERS if workers else 0.0)
-    if spec.fit is not None:
-        return f"\n{describe_fit_forecast(spec, result)}\n"
-    return f"\n{describe_forecast(result)}\n{describe_large_store(spec)}"
+    store = "" if spec.fit is not None else describe_large_store(spec)
+    return f"\n{describe_forecast(spec, result)}\n{store}"

@@ -117,12 +117,14 @@ def test_too_many_chains_for_the_memory_are_not_taken(monkeypatch: pytest.Monkey
 def run_of(phases: Sequence[tuple[tuple[Operation, ...], int]], chains: int) -> Any:
     """A configuration with batches of two chains, as an estimate needs it."""
     return SimpleNamespace(
-        phase=[SimpleNamespace(operations=operations, iterations=n) for operations, n in phases],
+        phase=[SimpleNamespace(operations=one, iterations=n, keep=False) for one, n in phases],
         chains=chains,
         chains_per_batch=2,
         initial=SimpleNamespace(sigmas=0.5),
         tuning_phases=(),
         ladder=None,
+        device="cpu",
+        n_parts=1,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import rayfbnn
 from rayfbnn.data import read_dataset, read_training
-from rayfbnn.describe.schedule import describe_fit_forecast
+from rayfbnn.describe.schedule import describe_forecast
 from rayfbnn.errors import ConfigError
 from rayfbnn.timing import forecast
 from rayfbnn.timing.steps import Forecast
@@ -102,6 +102,6 @@ def test_a_forecast_of_a_fit_in_words(tmp_path: Path) -> None:
     about = "about 5 minutes with 2 workers, 45 seconds of it before the first draw"
     basis = "(measured on this machine, except for 12 seconds to start workers)"
     bbb, laplace, vep = (fit_spec(tmp_path, method) for method in ("bbb", "laplace", "vep"))
-    assert describe_fit_forecast(bbb, forecast) == f"Time: {about} {basis}"
-    assert describe_fit_forecast(laplace, forecast) == f"Time: {about}, without the evidence {basis}"
-    assert describe_fit_forecast(vep, forecast) == f"Time: at most {about}, without the evidence {basis}"
+    assert describe_forecast(bbb, forecast) == f"Time: {about} {basis}"
+    assert describe_forecast(laplace, forecast) == f"Time: {about}, without the evidence {basis}"
+    assert describe_forecast(vep, forecast) == f"Time: at most {about}, without the evidence {basis}"

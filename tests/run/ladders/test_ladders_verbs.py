@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rayfbnn import api
-from rayfbnn.describe.schedule import describe_forecast
 from rayfbnn.describe.verb_results import bench_text, status_text
 from rayfbnn.errors import StoreError
 from rayfbnn.run.estimate import Estimate, usual_settings
@@ -54,13 +53,10 @@ def test_a_forecast_times_levels_and_chains(tmp_path: Path) -> None:
     spec = ladder_spec(tmp_path, iterations=10**6)
     made = make_store(tmp_path / "run.zarr", spec)
     forecast = forecast_of(spec, made.data, workers=2)
-    assert forecast is not None and forecast.workers == 2 and forecast.levels == 0
+    assert forecast is not None and forecast.workers == 2
     assert forecast.before_draws < forecast.seconds / 1000  # 60 iterations against a million
-    assert "find their levels themselves" not in describe_forecast(forecast)
     automatic = ladder_spec(tmp_path, iterations=10**6, settings={"levels": "auto"})
-    forecast = forecast_of(automatic, made.data, workers=2)
-    assert forecast is not None
-    assert "the ladders find their levels themselves: this assumes 24, " in describe_forecast(forecast)
+    assert forecast_of(automatic, made.data, workers=2) is not None
 
 
 def test_the_prior_of_a_configuration_with_ladders_is_drawn_as_usual(tmp_path: Path) -> None:
