@@ -7,7 +7,6 @@ imported when it is first used, so that `import rayfbnn` alone is quick and need
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 
 from rayfbnn.version import __version__ as __version__
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec as RunSpec
     from rayfbnn.study import Study as Study
 
-# The public classes and the modules that have them. The verbs are whatever rayfbnn/api.py imports.
+# The public classes and the modules that have them. The verbs are those that rayfbnn/api.py names.
 _CLASSES = {
     "RayFBNNError": "rayfbnn.errors",
     "RunSpec": "rayfbnn.spec",
@@ -33,18 +32,13 @@ _CLASSES = {
 
 
 def __getattr__(name: str) -> Any:
+    api = import_module("rayfbnn.api")
     if name == "__all__":
         return __dir__()
-    if name in _CLASSES:
-        return getattr(import_module(_CLASSES[name]), name)
-    # `from rayfbnn import cli` asks here before it imports the folder, and must not load the verbs.
-    is_verb = not name.startswith("_") and find_spec(f"rayfbnn.{name}") is None
-    verb = vars(import_module("rayfbnn.api")).get(name) if is_verb else None
-    if verb is None:
+    if name not in _CLASSES and name not in api.__all__:
         raise AttributeError(f"module 'rayfbnn' has no attribute '{name}'")
-    return verb
+    return getattr(import_module(_CLASSES.get(name, "rayfbnn.api")), name)
 
 
 def __dir__() -> list[str]:
-    verbs = (name for name in vars(import_module("rayfbnn.api")) if not name.startswith("_"))
-    return sorted(["__version__", *_CLASSES, *verbs])
+    return sorted(["__version__", *_CLASSES, *import_module("rayfbnn.api").__all__])

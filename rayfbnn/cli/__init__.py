@@ -6,6 +6,7 @@ before Python begins to import them.
 
 from __future__ import annotations
 
+import gc
 import sys
 
 TYPE_CHECKING = False  # as in the package's __init__.py
@@ -19,6 +20,8 @@ __all__ = ["INTERRUPTED", "NOT_CONVERGED", "START_AGAIN", "app", "main"]
 
 def main() -> None:
     """Run the program `rayfbnn` with the arguments of the shell."""
+    gc.set_threshold(100_000)  # imports make many objects, and nearly all of them stay
+
     from rayfbnn.run.signals import code_of_stopped, exit_on_signal
 
     command = sys.argv[2:3] if sys.argv[1:2] == ["study"] else sys.argv[1:2]

@@ -21,7 +21,7 @@ class StrictModel(BaseModel):
     The description of a field says in words which values are right; messages end with it.
     """
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
     def filled(self, **values: Any) -> Self:
         """Return a copy with values that were left out; they do not count as written (`model_fields_set`)."""
@@ -47,6 +47,11 @@ _Scaled = Annotated[
 PriorText = Annotated[str, BeforeValidator(_number_as_text)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, description="a positive number, such as 0.5")]
 _FileName = Annotated[str, Field(min_length=1, max_length=4000, pattern=r"^[^\x00]*$")]
+
+
+def is_pattern(name: str) -> bool:
+    """Return True if a name in a configuration is a pattern for several columns."""
+    return any(character in name for character in "*?[")
 
 
 class DataSpec(StrictModel):

@@ -14,7 +14,7 @@ from rayfbnn.data.cells import MARKS, Cells, marks_key
 from rayfbnn.data.dataset import scaled_inputs
 from rayfbnn.data.dress import LevelPlaces, level_text, order_of_levels, plain_number
 from rayfbnn.data.encoding import Encoding, InputColumn
-from rayfbnn.data.keys import DataSpec, TableSpec
+from rayfbnn.data.keys import DataSpec, TableSpec, is_pattern
 from rayfbnn.data.raw_table import ColumnError, Problems, Table, listed, short, toml_value
 from rayfbnn.data.special_columns import check_none_missing, log_exposures
 from rayfbnn.errors import DataError, at_most_ten
@@ -225,11 +225,6 @@ def select_inputs(table: Table, data: DataSpec) -> Selection:
     for name in data.ordered or ():
         table.column(name)
     return Selection(names, frozenset(named), frozenset(categorical))
-
-
-def is_pattern(name: str) -> bool:
-    """Return True if a name in a configuration is a pattern for several columns."""
-    return any(character in name for character in "*?[")
 
 
 def _all_matching(table: Table, patterns: Sequence[str], *, key: str) -> set[str]:

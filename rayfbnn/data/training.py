@@ -16,8 +16,8 @@ from rayfbnn.data.dataset import Dataset, check_positive, make_dataset, shuffled
 from rayfbnn.data.dress import level_text
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.frames import Source, as_table
-from rayfbnn.data.keys import TableSpec
-from rayfbnn.data.learning import check_known, is_pattern, learn_encoding, level_numbers, places_of
+from rayfbnn.data.keys import TableSpec, is_pattern
+from rayfbnn.data.learning import check_known, learn_encoding, level_numbers, places_of
 from rayfbnn.data.raw_table import Problems, Table, listed, short
 from rayfbnn.data.special_columns import (
     check_events,

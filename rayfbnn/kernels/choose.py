@@ -10,13 +10,6 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels.backend import Backend, Compiled, NotCovered, Reducer
-from rayfbnn.kernels.cpu import advance as cpu
-from rayfbnn.kernels.cpu import compiled_module
-from rayfbnn.kernels.cpu import reducing as cpu_reducing
-from rayfbnn.kernels.cpu.compiled_module import CompiledStreams
-from rayfbnn.kernels.cuda import advance as cuda
-from rayfbnn.kernels.cuda import reducing as cuda_reducing
-from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.kernels.numbers import posterior_behind
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
@@ -42,7 +35,13 @@ def backends(device: str, *, max_shared_bytes: int | None = None) -> tuple[Backe
     device            "cpu" or "gpu"
     max_shared_bytes  shared memory of a block, for a CUDA device other than the current one
     """
-    return cpu.backends() if device == "cpu" else cuda.backends(max_shared_bytes)
+    if device == "cpu":
+        from rayfbnn.kernels.cpu import advance as cpu
+
+        return cpu.backends()
+    from rayfbnn.kernels.cuda import advance as cuda
+
+    return cuda.backends(max_shared_bytes)
 
 
 def advance_for(
@@ -97,16 +96,30 @@ def reducer_for(posterior: Posterior, inputs: Array, *, device: str = "cpu") -> 
     if device == "gpu":
         if _keyword() == "plain":
             return None
-        return cuda_reducing.reducer(posterior, inputs)
-    best = next(iter(_candidates(cpu.backends(), None)), None)
-    return None if best is None else cpu_reducing.reducer(posterior, inputs, best.keyword)
+        from rayfbnn.kernels.cuda import reducing as cuda
+
+        return cuda.reducer(posterior, inputs)
+    best = next(iter(_candidates(backends("cpu"), None)), None)
+    if best is None:
+        return None
+    from rayfbnn.kernels.cpu import reducing as cpu
+
+    return cpu.reducer(posterior, inputs, best.keyword)
 
 
 def streams_class(device: str) -> type[Streams]:
     """Return the fastest class of streams on a device. All classes draw the same bits as uniform numbers."""
     if device != "cpu":
+        from rayfbnn.kernels.cuda.streams import DeviceStreams
+
         return DeviceStreams
-    return CompiledStreams if compiled_module.has_uniforms() and _keyword() != "plain" else Streams
+    from rayfbnn.kernels.cpu import compiled_module
+
+    return (
+        compiled_module.CompiledStreams
+        if compiled_module.has_uniforms() and _keyword() != "plain"
+        else Streams
+    )
 
 
 def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: str) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
 from rayfbnn.reduce.tile import KEPT_BYTES, DrawBlock, Reader, Tile, Unit, units_of
-from rayfbnn.run.on_ray.executor import Tasks
 
 _CASES_OF_A_JOB = {"cpu": 512, "gpu": 8192}  # at least, and at most 16 times as many where draws are few
 _EVALUATIONS = 4_000_000  # of networks that a task has then; Ray takes a millisecond or two for each task
@@ -192,6 +191,8 @@ class OnRay:
 
     def __init__(self, workers: int | None, address: str | None, device: str = "cpu") -> None:
         """Start Ray here with some workers, one for each core if None, or join a cluster."""
+        from rayfbnn.run.on_ray.executor import Tasks
+
         self.device = device
         self._tasks = Tasks(workers, address, needs_gpu=device == "gpu")
         self._shared: list[tuple[Sequence[Draws], str, Any]] = []

@@ -14,7 +14,6 @@ from rayfbnn.mcmc.operation import AUTO, Operation
 from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.output_layer import why_outputs_stay
 from rayfbnn.spec.written import DEFAULT_HIDDEN, PhaseSpec
 
 HIDDEN_OF_MANY = (LayerSpec(units=16, activation="tanh"), LayerSpec(units=16, activation="tanh"))
@@ -202,6 +201,8 @@ def default_phases(
     """
     first: Operation
     later: Operation
+    from rayfbnn.model.output_layer import why_outputs_stay
+
     is_large = size >= 1
     rescalings = [Rescale(along="incoming", stepsize=_RESCALING_STEPSIZE)]
     leaves_outputs = bool(network.hidden) and not is_divided

@@ -20,7 +20,6 @@ from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.model.architecture import NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.output_layer import why_outputs_stay
 from rayfbnn.spec.messages import nearest, short
 from rayfbnn.spec.written import METHODS, LadderSpec, MethodsSpec, PhasesKeys, PhaseSpec, Written
 
@@ -117,6 +116,8 @@ def _check_marginal(
         if not (isinstance(operation, HybridMarginal) and "outputs" in operation.over):
             continue
         is_tempered = temperature != 1 or key.startswith(at_other_temperatures)
+        from rayfbnn.model.output_layer import why_outputs_stay
+
         reason = why_outputs_stay(network, model, is_tempered=is_tempered)
         if reason:
             raise ConfigError(f'{key}.over: the outputs cannot be integrated out, got "outputs"; {reason}')

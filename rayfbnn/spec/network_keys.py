@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rayfbnn.data.frames import read_table
 from rayfbnn.data.keys import DataSpec
 from rayfbnn.data.paths import check_on_disk, read_at_most
 from rayfbnn.errors import ConfigError, DataError, at_most_ten
@@ -66,6 +65,8 @@ def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
 def _read(path: Path, *, key: str) -> dict[str, list[int]]:
     """Read the columns source, destination and weight of a CSV or Parquet file; biases have no source."""
     try:
+        from rayfbnn.data.frames import read_table
+
         table = read_table(path, DataSpec(targets=("weight",)))
         columns = {name: table.column(name).tolist() for name in table.names}
     except DataError as exc:

@@ -15,13 +15,11 @@ from pydantic import PrivateAttr, ValidationError
 from rayfbnn.approximate.approximation import Approximation
 from rayfbnn.data.dataset import INPUTS_TOGETHER
 from rayfbnn.data.encoding import Encoding, log_exposure
-from rayfbnn.data.keys import KEYS_OF_NEW_CASES, MAX_WORD
-from rayfbnn.data.learning import is_pattern
+from rayfbnn.data.keys import KEYS_OF_NEW_CASES, MAX_WORD, is_pattern
 from rayfbnn.data.paths import check_on_disk
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import AUTO
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
-from rayfbnn.model.ladder_path import ends_of
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.spec.defaults import (
@@ -304,6 +302,8 @@ class RunSpec(Written):
     @property
     def ladder_ends(self) -> LadderEnds:
         """The quantity that differs between levels of the run's ladders, and where the ladders end."""
+        from rayfbnn.model.ladder_path import ends_of
+
         return ends_of(self.model, len(self.data.targets))
 
     @property

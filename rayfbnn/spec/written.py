@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -47,7 +48,7 @@ def _operation(value: object) -> Operation:
         raise _wrong_field("missing", "op", value)
     if op not in OPERATION_NAMES:
         raise _wrong_field(PydanticCustomError("operation_name", "unknown"), "op", op)
-    kind, table = _KINDS[op], _TABLES[op]
+    kind, table = _KINDS[op], _table_of(op)
     settings = {key: setting for key, setting in value.items() if key != "op"}
     known = ["op", *table.model_fields]
     for key, setting in settings.items():
@@ -68,7 +69,7 @@ def _wrong_field(kind: str | PydanticCustomError, key: str, value: object) -> Va
 
 def _operation_table(operation: Operation) -> dict[str, Any]:
     """Return the table that `_operation` reads: `op` first, and without the keys that are None."""
-    values = {key: getattr(operation, key) for key in _TABLES[operation.op].model_fields}
+    values = {key: getattr(operation, key) for key in _table_of(operation.op).model_fields}
     return {"op": operation.op} | {
         key: [_plain(item) for item in value] if isinstance(value, tuple) else value
         for key, value in values.items()
@@ -88,7 +89,10 @@ _AnyOperation = Annotated[
 ]
 
 
-def _table_of(kind: type[Operation]) -> type[StrictModel]:
+@cache
+def _table_of(op: str) -> type[StrictModel]:
+    """Return the keys of an operation; making a model takes pydantic a millisecond or two."""
+    kind = _KINDS[op]
     types = get_type_hints(kind, localns={"Operation": _AnyOperation}, include_extras=True)
     keys: dict[str, Any] = {
         field.name: (types[field.name], ... if field.default is dataclasses.MISSING else field.default)
@@ -98,7 +102,6 @@ def _table_of(kind: type[Operation]) -> type[StrictModel]:
 
 
 _KINDS = {kind.op: kind for kind in OPERATIONS}
-_TABLES = {kind.op: _table_of(kind) for kind in OPERATIONS}
 
 
 # The right values of each key of an operation: of the key, and of the elements of a list.

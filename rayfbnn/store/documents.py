@@ -39,7 +39,7 @@ Model = TypeVar("Model", bound="Document")
 class Document(BaseModel):
     """A JSON object with exactly these keys; text and numbers are not converted into each other."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class HeaderDocument(Document):

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfbnn.data import Source, read_training
 from rayfbnn.errors import ConfigError
-from rayfbnn.run.hardware import n_cores, with_batches
 from rayfbnn.store.storage.places import is_address
 from rayfbnn.store.store import Store, word_for_chains
-from rayfbnn.verbs.arguments import Spec, place_given, read_spec
 
 if TYPE_CHECKING:
-    from rayfbnn.data import Dataset
+    from rayfbnn.data import Dataset, Source
     from rayfbnn.run.status import Status
     from rayfbnn.spec import RunSpec
+    from rayfbnn.verbs.arguments import Spec
 
 
 def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> str:
@@ -46,6 +44,7 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
     """
     from rayfbnn.describe.configuration import describe
     from rayfbnn.describe.schedule import describe_rounds, describe_tuning
+    from rayfbnn.verbs.arguments import place_given, read_spec
 
     if isinstance(what, str | Path) and (is_address(what) or os.path.isdir(what)):
         place = place_given(what)
@@ -62,6 +61,9 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
             + _describe_progress(store)
             + ("" if data is None else f"\n\n{_describe_new_cases(store.spec, store.data, data)}")
         )
+    from rayfbnn.data import read_training
+    from rayfbnn.run.hardware import n_cores, with_batches
+
     spec = read_spec(what, set)
     has_file = spec.train_path is not None and os.path.exists(spec.train_path)
     if not has_file and data is None and spec.is_resolved:

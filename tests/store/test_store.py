@@ -20,8 +20,8 @@ from rayfbnn.errors import StoreCorruptError, StoreError, StoreExistsError, Stor
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATS, parameter_dims
-from rayfbnn.store.hierarchy import encoded
-from rayfbnn.store.records import Block
+from rayfbnn.store.hierarchy import array_metadata, encoded
+from rayfbnn.store.records import NO_SEAL, SEAL, Block, seal
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
@@ -166,6 +166,26 @@ def test_chunks_are_the_bytes_that_zarr_writes(
         assert encoded(values, plan) == toy.written_by_zarr(plan, values)
         seen.add(plan.dtype)
     assert {"float64", dtype} <= seen
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_metadata_are_those_that_zarr_writes(tmp_path: Path, dtype: str) -> None:
+    plans = make(tmp_path / "run.zarr", dtype=dtype).hierarchy.plans.values()
+    assert {plan.dtype for plan in plans} == {dtype, "float64", "int64", "string"}
+    for plan in plans:
+        files: dict[str, Any] = {}
+        zarr.create_array(
+            zarr.storage.MemoryStore(files),
+            shape=plan.shape,
+            chunks=plan.chunks,
+            dtype=plan.dtype,
+            fill_value={"int64": 0, "string": ""}.get(plan.dtype, np.nan),
+            compressors=[zarr.codecs.Crc32cCodec()],
+            dimension_names=plan.dims,
+            chunk_key_encoding={"name": "default", "separator": "."},
+            attributes={SEAL: NO_SEAL},
+        )
+        assert seal(json.loads(files["zarr.json"].to_bytes())) == array_metadata(plan)
 
 
 def test_chunks_are_read_as_zarr_reads_them(tmp_path: Path) -> None:

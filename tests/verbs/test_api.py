@@ -72,7 +72,7 @@ def test_every_verb_is_public_and_nothing_else_is() -> None:
     del names["__builtins__"]
     assert sorted(names) == sorted(rayfbnn.__all__) == dir(rayfbnn)
     verbs = {name: value for name, value in names.items() if inspect.isfunction(value)}
-    assert verbs == {name: value for name, value in vars(api).items() if not name.startswith("_")}
+    assert verbs == {name: getattr(api, name) for name in api.__all__}
 
 
 def test_no_folder_of_the_package_has_the_name_of_a_verb() -> None:

@@ -22,7 +22,7 @@ from rayfbnn.study import Rule
 
 OBJECTS = ("function_values", "load", "open", "to_datatree")  # what these give is not for a shell
 NAMES_IN_SHELL = {"sample_or_resume": "run"}  # rayfbnn.run is a folder of the package
-VERB_NAMES = sorted(name for name in vars(api) if not name.startswith("_"))
+VERB_NAMES = sorted(name for name in api.__all__)
 GROUP: Any = typer.main.get_group(cli.app)
 COMMANDS = {name: command for name, command in GROUP.commands.items() if name != "study"}
 STUDY_COMMANDS = GROUP.commands["study"].commands

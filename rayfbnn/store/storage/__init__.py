@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.storage.places import ObjectPath, Place
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.protocol import Storage
@@ -10,4 +9,8 @@ from rayfbnn.store.storage.protocol import Storage
 
 def storage_of(place: Place) -> Storage:
     """Return the storage of a place; ConfigError if a bucket needs obstore and it is not installed."""
-    return ObjectStorage.from_place(place) if isinstance(place, ObjectPath) else FileSystem()
+    if not isinstance(place, ObjectPath):
+        return FileSystem()
+    from rayfbnn.store.storage.objects import ObjectStorage
+
+    return ObjectStorage.from_place(place)
