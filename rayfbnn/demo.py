@@ -71,14 +71,17 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
                     file.write((example() / name).read_bytes())
     store, spec, cases = folder / "run.zarr", folder / "robot_arm.toml", folder / "test.csv"
     if store.exists():
-        api.resume(store, spec=_as_long(spec, store), workers=workers, progress=progress)
+        asked, planned = RunSpec.from_toml(spec), Store.open(store).spec.phase[-1].iterations
+        asked = asked.with_iterations(max(planned, asked.phase[-1].iterations))
+        api.resume(store, spec=asked, workers=workers, progress=progress)
     else:
         api.sample(spec, store, workers=workers, progress=progress)
-    _say("predicting the test cases", show=progress)
+    tell = say if progress else lambda _: None
+    tell("predicting the test cases")
     prediction = api.predict(store, data=cases, out=folder / "predictions.csv")
-    _say("comparing the chains", show=progress)
+    tell("comparing the chains")
     diagnosis = cast("Diagnosis", api.diagnose(store))  # of a run of Markov chains
-    _say("drawing the pictures", show=progress)
+    tell("drawing the pictures")
     return Demo(
         store=store,
         diagnosis=diagnosis,
@@ -105,19 +108,8 @@ def demo_text(demo: Demo) -> str:
     return "\n".join(lines)
 
 
-def _as_long(path: Path, store: Path) -> RunSpec:
-    """Return the configuration in `path`, lengthened to the run in `store` if that run is longer."""
-    spec, planned = RunSpec.from_toml(path), Store.open(store).spec.phase[-1].iterations
-    return spec.with_iterations(max(planned, spec.phase[-1].iterations))
-
-
 def example() -> Path:
     """Return the folder examples/robot_arm of an installed package, or of a checkout."""
     package = Path(__file__).parent
     installed = package / "examples" / "robot_arm"
     return installed if installed.is_dir() else package.parent / "examples" / "robot_arm"
-
-
-def _say(text: str, *, show: bool) -> None:
-    if show:
-        say(text)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import rayfbnn
-from rayfbnn.cli.program import STUDY, app, command, main, utf8
+from rayfbnn.cli.program import app, command, main, utf8
 from rayfbnn.describe import verb_results
 from rayfbnn.errors import (
     CheckFailed,
@@ -224,7 +224,11 @@ def selftest(device: str = "cpu", **given: Any) -> None:
     from rayfbnn.selftest.selftest import selftest as run_selftest
 
     answer(verb_results.finding_header())
-    findings = run_selftest(device=device, **given, report=_print_finding)
+
+    def report(finding: Finding) -> None:
+        answer(verb_results.finding_text(finding))
+
+    findings = run_selftest(device=device, **given, report=report)
     failed = [f"{finding.test} of {finding.subject}" for finding in findings if not finding.ok]
     if failed:
         raise CheckFailed(f"{len(failed)} of {len(findings)} tests failed on {device}: {'; '.join(failed)}")
@@ -232,10 +236,6 @@ def selftest(device: str = "cpu", **given: Any) -> None:
     answer(
         f"ok: all {len(findings)} tests passed on {device}, seed {given['seed']}, in {seconds:.0f} seconds"
     )
-
-
-def _print_finding(finding: Finding) -> None:
-    answer(verb_results.finding_text(finding))
 
 
 @command
@@ -289,7 +289,7 @@ _study_app = typer.Typer(
     help="Run many seeds of a configuration, or of a grid of configurations, as one study with a verdict.",
 )
 app.add_typer(_study_app, name="study")
-study_command = partial(command, group=_study_app, files=STUDY)
+study_command = partial(command, group=_study_app)
 
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="The folder of the study, or its address.")]
 Folders = Annotated[
@@ -354,7 +354,8 @@ def study_status(
         current = Study.open(path).status()
         is_over = current.ok is not None or not watch
         if as_json:
-            is_read = answer(_status_json(current), as_is=True)
+            drivers = {"drivers": current.drivers(), "drivers_perhaps": current.drivers(None)}
+            is_read = answer(json.dumps(asdict(current) | {"ok": current.ok} | drivers), as_is=True)
         elif watch and not is_over:
             is_read = screen.answer(_watched(current))
         else:
@@ -364,11 +365,6 @@ def study_status(
         if is_over or not is_read:
             return
         time.sleep(every)
-
-
-def _status_json(current: StudyStatus) -> str:
-    more = {"ok": current.ok, "drivers": current.drivers(), "drivers_perhaps": current.drivers(None)}
-    return json.dumps(asdict(current) | more)
 
 
 def _watched(current: StudyStatus) -> str:

@@ -105,7 +105,6 @@ def command(
     verb: str = "",
     fields_of: str = "",
     group: typer.Typer = app,
-    files: tuple[str, ...] | None = None,
 ) -> Command:
     """Register a command; its RayFBNNErrors become a message on standard error and an exit code.
 
@@ -116,11 +115,10 @@ def command(
     verb       the name of the verb, if it differs from that of the function
     fields_of  a class whose fields are parameters too
     group      the commands of studies have names that begin with "study_"
-    files      the files that define the verb
     """
     name = function.__name__.removeprefix("study_")
     full_name = name if group is app else f"study {name}"
-    files = files or VERBS
+    files = VERBS if group is app else STUDY
     signature = inspect.signature(function, eval_str=True)
     own = {key: one for key, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD}
     description = described(verb or name, files)

@@ -29,6 +29,7 @@ from rayfbnn.store.storage.places import Place, as_typed, is_address, place_of
 from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
+    from rayfbnn.arrays import Array
     from rayfbnn.draws.view import Draws
     from rayfbnn.reduce.passes import TaskExecutor
     from rayfbnn.run.running import RunOptions
@@ -171,11 +172,14 @@ def check_reducing(workers: int | None, address: str | None, device: str = "cpu"
         check_device(device)
     if workers is not None:
         check_counts(least=0, workers=workers)
-        if workers == 0 and address is not None:
-            raise ConfigError(
-                "workers: 0 computes in this process, without a cluster,"
-                f" got address {address}; leave one out"
-            )
+    _check_address(workers, address, "computes")
+
+
+def _check_address(workers: int | None, address: str | None, what: str) -> None:
+    if workers == 0 and address is not None:
+        raise ConfigError(
+            f"workers: 0 {what} in this process, without a cluster, got address {address}; leave one out"
+        )
 
 
 def reducing(
@@ -200,6 +204,25 @@ def check_decisive(decisive: str, *, also: tuple[str, ...] = ()) -> None:
         raise ConfigError(f'decisive: must be {first} or "{last}", got "{decisive}"')
 
 
+def stores_given(path: str | Path | Sequence[str | Path]) -> list[Store]:
+    """Open the store or the stores that an argument names; ConfigError if there are none."""
+    stores = [Store.open(one) for one in ([path] if isinstance(path, str | Path) else path)]
+    if not stores:
+        raise ConfigError("path: no store given; give one or several")
+    return stores
+
+
+def cases_with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple[Array, Array]:
+    """Return the inputs and targets of cases, as on file; ConfigError if they have no targets."""
+    from rayfbnn.data import read_cases
+
+    inputs, targets = read_cases(data, spec, training)
+    if targets is None:
+        named = data if is_path(data) else "the table"
+        raise ConfigError(f"data: {named} has no targets to compare with predictions; add them")
+    return inputs, targets
+
+
 def place_given(path: str | Path) -> Place:
     """Return the place that an argument names: a key in a bucket, or a path as written."""
     return place_of(path) if is_address(path) else Path(path)
@@ -213,30 +236,19 @@ def output_path(out: str | Path) -> Path:
 
 def check_new_path(path: Place) -> None:
     """Raise an error unless a store can be created at `path`; nothing is ever replaced."""
-    if not isinstance(path, Path):
-        if storage_of(path).is_taken(path):
-            _check_is_no_other_format(path)
-            raise StoreExistsError(f"{path}: already exists; resume it, or give a new address")
-        return
-    if os.path.lexists(path):
-        _check_is_no_other_format(path)
-        raise StoreExistsError(f"{path}: already exists; resume it, or give a new path")
-    check_folder(path)
-    store = store_around(path)
-    if store is not None:
-        raise ConfigError(f"{path}: lies inside the store {store}; give a path outside it")
-
-
-def _check_is_no_other_format(path: Place) -> None:
-    """Raise StoreExistsError if a store of another format is at `path`, because it cannot be resumed."""
-    try:
-        root_document(storage_of(path), path)
-    except StoreFormatError as exc:
-        raise StoreExistsError(
-            f"{exc}, or give a new {'path' if isinstance(path, Path) else 'address'}"
-        ) from exc
-    except StoreError:  # whatever else is there, it is in the way
-        return
+    if os.path.lexists(path) if isinstance(path, Path) else storage_of(path).is_taken(path):
+        problem = f"{path}: already exists; resume it"
+        try:
+            root_document(storage_of(path), path)
+        except StoreFormatError as exc:
+            problem = str(exc)  # it cannot be resumed
+        except StoreError:
+            pass  # whatever else is there, it is in the way
+        raise StoreExistsError(f"{problem}, or give a new {'path' if isinstance(path, Path) else 'address'}")
+    if isinstance(path, Path):
+        check_folder(path)
+        if (store := store_around(path)) is not None:
+            raise ConfigError(f"{path}: lies inside the store {store}; give a path outside it")
 
 
 def check_folder(path: Path) -> None:
@@ -274,17 +286,14 @@ def check_output(path: Path, *, inputs: Sequence[Path]) -> None:
 
 def check_options(spec: RunSpec, options: RunOptions) -> None:
     """Raise ConfigError for contradictory options of a run, or if the run needs a GPU and finds none."""
-    workers, address = options.workers, options.address
+    workers = options.workers
     if workers is not None and (workers % 1 != 0 or workers < 0):
         raise ConfigError(f"workers: must be 0 (this process) or more, got {workers}")
-    if workers == 0 and address is not None:
-        raise ConfigError(
-            f"workers: 0 runs in this process, without a cluster, got address {address}; leave one out"
-        )
+    _check_address(workers, options.address, "runs")
     check_counts(least=0, max_failures=options.max_failures)
     if options.log_format not in ("text", "json"):
         raise ConfigError(f'log_format: must be "text" or "json", got "{options.log_format}"')
-    if address is None:
+    if options.address is None:
         check_device(spec.device)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from rayfbnn.answers.judging.words import heat_warning
 from rayfbnn.arrays import Array
-from rayfbnn.data import Source, read_cases, read_training
+from rayfbnn.data import Source, read_training
 from rayfbnn.draws.fits import fit_summary
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError
@@ -26,6 +26,7 @@ from rayfbnn.spec.written import METHODS
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     Spec,
+    cases_with_targets,
     check_decisive,
     check_folder,
     output_path,
@@ -113,12 +114,18 @@ def compare(
     _check_methods(resolved, dataset, names)
     _check_dispersion(resolved if of_exact is None else of_exact.spec, resolved, names)
     check_annealing(resolved, annealing_runs)
-    inputs, targets = _cases_with_targets(data, resolved, dataset)
+    inputs, targets = cases_with_targets(data, resolved, dataset)
     reference = None if of_exact is None else committed(of_exact)
     if not folder.exists():
         check_ray(workers, None)
     make_folder(folder)
-    runs = {name: _fitted(spec, folder, name, workers=workers, progress=progress) for name in names}
+    runs: dict[str, Draws] = {}
+    for name in names:
+        if progress:
+            show_text(f"{name}:")
+        path = folder / f"{name}.zarr"
+        sample_or_resume(spec, path, method=name, workers=workers, progress=progress)
+        runs[name] = committed(Store.open(path))
     if reference is None:
         reference = runs[_REFERENCE]
     reasons = _doubts(reference, inputs, decisive)
@@ -188,14 +195,11 @@ def _check_dispersion(reference: RunSpec, spec: RunSpec, methods: Sequence[str])
     for method in methods:
         asked = spec.for_method(method)
         if asked.model.dispersion != reference.model.dispersion:
+            own, other = (run.model_keys.dispersion or "none" for run in (asked, reference))
             raise ConfigError(
-                f"model.dispersion: {method} would have {_dispersion(asked)}, and the reference"
-                f' {_dispersion(reference)}; write the same for both, such as "none" for Poisson counts'
+                f'model.dispersion: {method} would have "{own}", and the reference "{other}"; write the'
+                ' same for both, such as "none" for Poisson counts'
             )
-
-
-def _dispersion(spec: RunSpec) -> str:
-    return f'"{spec.model_keys.dispersion or "none"}"'
 
 
 def check_annealing(spec: RunSpec, runs: int) -> None:
@@ -217,22 +221,6 @@ def check_annealing(spec: RunSpec, runs: int) -> None:
             f"annealing_runs: the evidence needs all cases in one place, got data.parts = {spec.n_parts};"
             " leave one of them out"
         )
-
-
-def _cases_with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple[Array, Array]:
-    """Return the test cases as on file, (n_cases, n_inputs) and (n_cases, n_targets)."""
-    inputs, targets = read_cases(data, spec, training)
-    if targets is None:
-        raise ConfigError("data: the test cases have no targets to compare predictions with; add them")
-    return inputs, targets
-
-
-def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, progress: bool) -> Draws:
-    path = folder / f"{method}.zarr"
-    if progress:
-        show_text(f"{method}:")
-    sample_or_resume(spec, path, method=method, workers=workers, progress=progress)
-    return committed(Store.open(path))
 
 
 def _doubts(reference: Draws, inputs: Array, decisive: Decisive) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from rayfbnn.verbs.arguments import (
     draws_weighed,
     output_path,
     reducing,
+    stores_given,
 )
 
 if TYPE_CHECKING:
@@ -122,10 +123,7 @@ def predict(
 
     check_reducing(workers, address, device)
     check_some_draws(draws, max_mcse)
-    paths = [path] if isinstance(path, str | Path) else path
-    stores = [Store.open(path_of_one) for path_of_one in paths]
-    if not stores:
-        raise ConfigError("path: no store given; give one or several")
+    stores = stores_given(path)
     check_given_once([store.path for store in stores])
     if out is not None:
         check_table_path(output_path(out), [path for store in stores for path in input_files(store, data)])
@@ -305,14 +303,13 @@ def loo(
     from rayfbnn.run.progress import show_share
 
     check_reducing(workers, address)
-    paths = [path] if isinstance(path, str | Path) else path
-    stores = [Store.open(path_of_one) for path_of_one in paths]
-    if not stores:
-        raise ConfigError("path: no store given; give one or several")
+    stores = stores_given(path)
     check_distinct(stores)
     if out is not None:
         check_table_path(output_path(out), [file for store in stores for file in input_files(store)])
-    _check_installed()
+    for name in ("arviz_base", "xarray_einstats"):
+        if find_spec(name) is None:
+            raise ConfigError(f'loo: {name} is not installed; pip install "rayfbnn[loo]"')
     runs = {str(store.path): draws_weighed(chosen_draws(store, skip, last, chains)) for store in stores}
     for run in runs.values():
         check_draws(run)
@@ -328,12 +325,6 @@ def loo(
     if out is not None:
         _write_left_out(left_out, Path(out))
     return next(iter(elpds.values())) if isinstance(path, str | Path) else compare_elpds(elpds)
-
-
-def _check_installed() -> None:
-    for name in ("arviz_base", "xarray_einstats"):
-        if find_spec(name) is None:
-            raise ConfigError(f'loo: {name} is not installed; pip install "rayfbnn[loo]"')
 
 
 def _warn_of_large_k(name: str, elpd: ELPDData) -> None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.data import Source, is_path, read_cases
+from rayfbnn.data import Source, is_path
 from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.output.printing import say
 from rayfbnn.output.whole_file import whole_file, whole_files
 from rayfbnn.store.storage.places import Place, near, place_of
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
+    cases_with_targets,
     check_folder,
     check_output,
     check_some_draws,
@@ -33,10 +34,8 @@ if TYPE_CHECKING:
     from rayfbnn.answers.fit_diagnosis import FitDiagnosis
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.arrays import Array
-    from rayfbnn.data import Dataset
     from rayfbnn.draws.view import Draws
     from rayfbnn.reporting.reported_run import ReportedCases
-    from rayfbnn.spec import RunSpec
 
 
 def report(
@@ -127,18 +126,9 @@ def _cases(store: Store, data: Source | None) -> ReportedCases:
             store.data.inputs, store.data.targets, "the training cases", is_held_out=False
         )
     named = str(data) if is_path(data) else "the table"
-    return ReportedCases.chosen_from(*_with_targets(data, store.spec, store.data), named, is_held_out=True)
-
-
-def _with_targets(data: Source, spec: RunSpec, training: Dataset) -> tuple[Array, Array]:
-    """Return the inputs and targets of cases; ConfigError if they have no targets."""
-    inputs, targets = read_cases(data, spec, training)
-    if targets is None:
-        named = data if is_path(data) else "the table"
-        raise ConfigError(
-            f"data: {named} has no targets to compare with predictions; add them, or leave it out"
-        )
-    return inputs, targets
+    return ReportedCases.chosen_from(
+        *cases_with_targets(data, store.spec, store.data), named, is_held_out=True
+    )
 
 
 def _labels(places: Sequence[Place]) -> list[str]:
@@ -203,7 +193,7 @@ def plot(
             ]
     cases = None
     if data is not None:
-        inputs, targets = _with_targets(data, run.spec, run.data)
+        inputs, targets = cases_with_targets(data, run.spec, run.data)
         cases = predict(path, data=data, skip=skip, last=last, chains=chains), inputs, targets
     diagnosis = None
     if run.kind != "approximate":

@@ -25,7 +25,7 @@ from rayfbnn.verbs.arguments import (
     read_spec,
 )
 from rayfbnn.verbs.showing import forecast_text
-from rayfbnn.verbs.until import are_rounds_left, check_can_go_on, read_until, run_until
+from rayfbnn.verbs.until import are_rounds_left, read_until, run_until
 
 if TYPE_CHECKING:
     from rayfbnn.answers.judging.verdicts import Decisive
@@ -265,9 +265,7 @@ def new_store(
     check_options(spec, options)
     spec, dataset = read_run_data(spec, data)
     spec = with_batches(spec, workers, address)
-    _check_can_fit(spec, goal)
-    if goal is not None:
-        check_can_go_on(spec)
+    _check_goal(spec, goal)
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
     check_ray(workers, address)
@@ -300,9 +298,7 @@ def checked_store(
         content = {"exact": "exact draws of `reject`", "prior": "draws of `prior`"}[store.kind]
         raise ConfigError(f"{store.path}: holds {content}, which are complete; there is nothing to resume")
     check_options(store.spec, options)
-    _check_can_fit(store.spec, goal)
-    if goal is not None:
-        check_can_go_on(store.spec)
+    _check_goal(store.spec, goal)
     resuming.check_version(store)
     resuming.compare_kernel(store)
     if spec is not None:
@@ -340,12 +336,15 @@ def new_fit(place: Place, spec: RunSpec, dataset: Dataset) -> Store:
     )
 
 
-def _check_can_fit(spec: RunSpec, goal: Until | None) -> None:
-    if spec.fit is None:
-        return
-    if goal is not None:
+def _check_goal(spec: RunSpec, goal: Until | None) -> None:
+    """Raise ConfigError for a goal that a run can never reach, and for a fit of cases in parts."""
+    if goal is not None and spec.fit is not None:
         raise ConfigError(f"until: only for runs of Markov chains; {spec.method} is an approximation")
-    if spec.n_parts > 1:
+    if goal is not None and spec.phase[-1].keep is not True:
+        raise ConfigError("until: the last phase keeps no draws of the posterior; add one that does")
+    if goal is not None and spec.chains < 2:
+        raise ConfigError(f"until: one chain cannot be judged, got chains = {spec.chains}; give at least 4")
+    if spec.fit is not None and spec.n_parts > 1:
         raise ConfigError(
             f"data.parts: {spec.method} needs all cases in one place, got {spec.n_parts}; it must be 1 (or"
             " left out)"

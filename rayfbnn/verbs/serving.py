@@ -26,7 +26,6 @@ from rayfbnn.verbs.arguments import (
 
 if TYPE_CHECKING:
     import xarray
-    import xarray as xr
 
     from rayfbnn.answers.predictor import Predictor, Thinning
     from rayfbnn.arrays import Array
@@ -257,7 +256,7 @@ def function_values(
     skip: int = 0,
     last: int | None = None,
     chains: Sequence[int] | None = None,
-) -> xr.DataArray:
+) -> xarray.DataArray:
     """Return the function values of each draw's network at some cases, to average or to take quantiles of.
 
     The values are without the noise of targets: the mean for real targets, the probabilities of labels, the

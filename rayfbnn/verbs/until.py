@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis
     from rayfbnn.answers.judging.verdicts import Decisive, Verdict
     from rayfbnn.run.running import RunOptions, RunSummary
-    from rayfbnn.spec import RunSpec
 
 # A round adds half of the length at least, to keep the time of all verdicts small, and at most doubles it.
 # The first rounds of a run of open length take less time than their verdicts, so on advice they grow faster.
@@ -98,14 +97,6 @@ def read_seconds(max_time: str | float) -> float:
             f'max_time: must be a time above 0, such as 90s, 30m, 1h30m or seconds, got "{max_time}"'
         )
     return seconds
-
-
-def check_can_go_on(spec: RunSpec) -> None:
-    """Raise ConfigError for a run that cannot become ok, however many rounds it has."""
-    if spec.phase[-1].keep is not True:
-        raise ConfigError("until: the last phase keeps no draws of the posterior; add one that does")
-    if spec.chains < 2:
-        raise ConfigError(f"until: one chain cannot be judged, got chains = {spec.chains}; give at least 4")
 
 
 def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:

@@ -252,7 +252,7 @@ _BATCH = r"methods\.sghmc\.phase\[0\]\.operations\[0\]\.batch: "
         ({"methods": []}, "methods: needs hmc"),
         ({"out": "train.csv"}, "out: train.csv is a file"),
         ({"out": "nowhere/out"}, "there is no folder"),
-        ({"data": "inputs.csv"}, "data: the test cases have no targets"),
+        ({"data": "inputs.csv"}, "data: inputs.csv has no targets"),
         ({"decisive": "some"}, "decisive: must be"),
     ],
 )
