@@ -52,4 +52,5 @@ else:
     def __getattr__(name):
         if name not in _FILES:
             raise AttributeError(f"module 'rayfbnn.api' has no attribute '{name}'")
-        return getattr(import_module(_FILES[name]), name)
+        verb = globals()[name] = getattr(import_module(_FILES[name]), name)
+        return verb

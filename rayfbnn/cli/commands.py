@@ -120,13 +120,11 @@ def status(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    from rayfbnn.describe.verb_results import status_text
-
     _check_every(every)
     while True:
         current = rayfbnn.status(**given)
         numbers = {"done": current.done, "seconds_left": current.seconds_left}
-        text = json.dumps(asdict(current) | numbers) if as_json else status_text(current)
+        text = json.dumps(asdict(current) | numbers) if as_json else verb_results.status_text(current)
         if not answer(text, as_is=as_json) or not watch or current.complete:
             return
         time.sleep(every)
@@ -303,10 +301,10 @@ OptionalCases = Annotated[str | None, typer.Option(metavar="FILE|LIST", parser=u
 
 @partial(study_command, fields_of="Rule")
 def study_create(path: Annotated[Path, typer.Argument(metavar="STUDY")], seeds: Seeds, **given: Any) -> None:
-    from rayfbnn.study import Rule, Study
+    from rayfbnn.study import Rule
 
     rule = Rule(**{field.name: given.pop(field.name) for field in fields(Rule)})
-    study = Study.create(path, seeds=_seeds(seeds), rule=rule, **given)
+    study = rayfbnn.Study.create(path, seeds=_seeds(seeds), rule=rule, **given)
     n_members = len(study.configurations) * len(study.seeds())
     tell(f"{study.place}: {n_members} members; run them with: rayfbnn study run {study.typed}")
 
@@ -314,20 +312,17 @@ def study_create(path: Annotated[Path, typer.Argument(metavar="STUDY")], seeds: 
 @study_command
 def study_run(path: Folder, as_json: AsJson = False, **given: Any) -> None:
     """The exit code is 0 if all members agree, 3 if they do not and no look is left, 75 for another start."""
-    from rayfbnn.study import Study
     from rayfbnn.study.study_status import study_text
 
     with start_again("study run"):
-        status = Study.open(path).run(**given)
+        status = rayfbnn.Study.open(path).run(**given)
     tell(json.dumps(asdict(status) | {"ok": status.ok}) if as_json else study_text(status), as_is=as_json)
     _exit_unless(status.ok)
 
 
 @study_command
 def study_add(path: Folder, seeds: Seeds) -> None:
-    from rayfbnn.study import Study
-
-    study = Study.open(path)
+    study = rayfbnn.Study.open(path)
     added = ", ".join(at_most_ten(study.add(_seeds(seeds))))
     tell(f"{study.typed}: added the seeds {added}; continue with: rayfbnn study run {study.typed}")
 
@@ -345,13 +340,12 @@ def study_status(
     """With --watch, a terminal shows a table that is redrawn; elsewhere a line is added each time, and the
     table comes at the end.
     """
-    from rayfbnn.study import Study
     from rayfbnn.study.study_status import study_text, watch_text
 
     _check_every(every)
     screen = Redrawn()
     while True:
-        current = Study.open(path).status()
+        current = rayfbnn.Study.open(path).status()
         is_over = current.ok is not None or not watch
         if as_json:
             drivers = {"drivers": current.drivers(), "drivers_perhaps": current.drivers(None)}
@@ -380,10 +374,9 @@ def _watched(current: StudyStatus) -> str:
 @study_command
 def study_diagnose(paths: Folders, configuration: int = 0, as_json: AsJson = False) -> None:
     """The exit code is 3 if the rule does not allow the study to stop."""
-    from rayfbnn.study import Study
     from rayfbnn.study.study_status import look_text
 
-    first, *others = [Study.open(path) for path in paths]
+    first, *others = [rayfbnn.Study.open(path) for path in paths]
     look = first.diagnose(configuration, others=others)
     answer(json.dumps(look.to_document()) if as_json else look_text(look), as_is=as_json)
     _exit_unless(look.ok)
@@ -395,9 +388,7 @@ def study_predict(paths: Folders, data: Cases, as_json: AsJson = False, **given:
     `--data` is then a file for each training file, in their order, such as new_{0..9}.csv or a.csv,b.csv, or
     one for all.
     """
-    from rayfbnn.study import Study
-
-    first, *others = [Study.open(path) for path in paths]
+    first, *others = [rayfbnn.Study.open(path) for path in paths]
     out = given["out"]
     if given["configuration"] is None and first.n_training_files > 1:
         each = first.predict_each(_cases(first, data), others=others, out=out)
@@ -410,10 +401,9 @@ def study_predict(paths: Folders, data: Cases, as_json: AsJson = False, **given:
 
 @study_command
 def study_report(path: Folder, out: Path = Path("study.html"), data: OptionalCases = None) -> None:
-    from rayfbnn.study import Study
     from rayfbnn.study.training_files import ranks_text
 
-    study = Study.open(path)
+    study = rayfbnn.Study.open(path)
     cases = None if data is None else _cases(study, data)
     written = study.report(out, data=cases)
     if cases is not None:

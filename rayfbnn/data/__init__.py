@@ -25,4 +25,5 @@ else:
         """Import a file when a name of it is first used, because `status`, for one, reads no table."""
         if name not in _FILES:
             raise AttributeError(f"module 'rayfbnn.data' has no attribute '{name}'")
-        return getattr(import_module(_FILES[name]), name)
+        found = globals()[name] = getattr(import_module(_FILES[name]), name)
+        return found

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
+from rayfbnn.run.estimate import usual_settings
 from rayfbnn.run.hardware import n_cores, with_batches
+from rayfbnn.run.sampler import build_posterior
+from rayfbnn.timing.forecast import estimate_run
+from rayfbnn.timing.steps import STANDARD_SHAPES, BenchResult, Row, rows_of_operations, rows_of_shapes
 from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_run_data, read_spec
 
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
-    from rayfbnn.timing.steps import BenchResult, Row
 
 
 def bench(
@@ -59,8 +62,6 @@ def bench(
     BenchResult
         A row for each network or kind of trajectory and each kernel; for a configuration an estimate.
     """
-    from rayfbnn.timing.steps import STANDARD_SHAPES, BenchResult, rows_of_shapes
-
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
     if chains is not None:
@@ -90,11 +91,6 @@ def bench(
 
 
 def _bench_run(spec: RunSpec, data: Source | None, *, progress: bool) -> BenchResult:
-    from rayfbnn.run.estimate import usual_settings
-    from rayfbnn.run.sampler import build_posterior
-    from rayfbnn.timing.forecast import estimate_run
-    from rayfbnn.timing.steps import BenchResult, rows_of_operations
-
     check_device(spec.device)
     spec, dataset = read_run_data(spec, data)
     spec = spec if spec.device == "gpu" else with_batches(spec, None, None)

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError, StoreExistsError
-from rayfbnn.run.hardware import n_cores
+from rayfbnn.run import resuming
+from rayfbnn.run.fitter import DRAWS_AT_ONCE, checked_state_shapes
+from rayfbnn.run.hardware import kernel_name, n_cores, with_batches
+from rayfbnn.run.on_ray import cluster
+from rayfbnn.run.progress import show_text
+from rayfbnn.run.running import Loop, RunOptions, unfinished_batches
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.messages import WEIGHTS_REFUSED
 from rayfbnn.store.storage import storage_of
@@ -30,7 +35,7 @@ from rayfbnn.verbs.until import are_rounds_left, read_until, run_until
 if TYPE_CHECKING:
     from rayfbnn.answers.judging.verdicts import Decisive
     from rayfbnn.data import Dataset
-    from rayfbnn.run.running import LogFormat, RunOptions, RunSummary
+    from rayfbnn.run.running import LogFormat, RunSummary
     from rayfbnn.verbs.until import Until
 
 
@@ -111,8 +116,6 @@ def sample(
     KeyboardInterrupt
         After Ctrl-C or SIGTERM, with a message on how to resume.
     """
-    from rayfbnn.run.running import RunOptions
-
     if sample_weight is not None:
         raise ConfigError(f"sample_weight: {WEIGHTS_REFUSED}")
     place = place_given(path)
@@ -166,8 +169,6 @@ def resume(
     RunSummary
         Number of chains and draws, acceptance and divergences of the whole run; in rounds whether it is ok.
     """
-    from rayfbnn.run.running import RunOptions
-
     is_open = iterations is None and are_rounds_left(Store.open(path))
     goal = read_until(until, max_time, decisive, is_open=is_open)
     options = RunOptions(workers, address, max_failures, progress, log_format)
@@ -218,8 +219,6 @@ def sample_or_resume(
     StoreMismatchError
         If the store was made from another configuration or from other data, or by another version of rayfbnn.
     """
-    from rayfbnn.run.running import RunOptions
-
     place = place_given(path)
     asked = read_spec(spec, set).for_method(method)
     is_open, n_chains = asked.has_open_length, asked.chains
@@ -240,11 +239,8 @@ def _advanced(store: Store, goal: Until | None, options: RunOptions, length: int
 
     length  the new length of the last phase, if it changes
     """
-    from rayfbnn.run.resuming import take_up
-    from rayfbnn.run.running import Loop
-
     with store.lock():
-        take_up(store, length)
+        resuming.take_up(store, length)
         verdicts = store.verdicts.all()
         if goal is not None and (goal.is_asked or not verdicts or not verdicts[-1].ok):
             return run_until(store, goal, options)
@@ -256,10 +252,6 @@ def new_store(
     place: Place, spec: RunSpec, data: Source | None, goal: Until | None, options: RunOptions
 ) -> Store:
     """Check everything, create the store of a run, and return it."""
-    from rayfbnn.run.hardware import kernel_name, with_batches
-    from rayfbnn.run.on_ray.cluster import check_ray
-    from rayfbnn.run.progress import show_text
-
     workers, address = options.workers, options.address
     check_new_path(place)
     check_options(spec, options)
@@ -268,7 +260,7 @@ def new_store(
     _check_goal(spec, goal)
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
-    check_ray(workers, address)
+    cluster.check_ray(workers, address)
     if options.progress and address is None:
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
     if spec.fit is None:
@@ -289,10 +281,6 @@ def checked_store(
 
     spec, data  a configuration and training cases that must be those of the store; None is not compared
     """
-    from rayfbnn.run import resuming
-    from rayfbnn.run.on_ray.cluster import check_ray
-    from rayfbnn.run.running import unfinished_batches
-
     store = Store.open(path)
     if store.kind in ("exact", "prior"):
         content = {"exact": "exact draws of `reject`", "prior": "draws of `prior`"}[store.kind]
@@ -313,15 +301,12 @@ def checked_store(
         resuming.check_length(store, iterations)
     resuming.compare_data(store, data)
     if iterations is not None or unfinished_batches(store, store.spec.total_iterations):
-        check_ray(options.workers, options.address)
+        cluster.check_ray(options.workers, options.address)
     return store, iterations
 
 
 def new_fit(place: Place, spec: RunSpec, dataset: Dataset) -> Store:
     """Create the store of a fit, before its first step; ConfigError if the method does not apply."""
-    from rayfbnn.run.fitter import DRAWS_AT_ONCE, checked_state_shapes
-    from rayfbnn.run.hardware import kernel_name
-
     return Store.create(
         place,
         spec=spec,

@@ -15,6 +15,7 @@ from rayfbnn.describe.verb_results import duration
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
 from rayfbnn.run.resuming import set_length
+from rayfbnn.run.running import Loop
 from rayfbnn.spec.defaults import FIRST_ITERATIONS
 from rayfbnn.store.documents import RoundVerdict
 from rayfbnn.store.store import Store, word_for_chains
@@ -110,8 +111,6 @@ def run_until(store: Store, until: Until, options: RunOptions) -> RunSummary:
     Ladders must have converged too. A run ends early if their verdict names an obstacle that more iterations
     cannot remove.
     """
-    from rayfbnn.run.running import Loop
-
     deadline = time.monotonic() + until.seconds
     length = _first_length(store, until)
     with Loop(store, options, deadline=deadline, in_rounds=True, starts_here=until.is_open) as loop:

@@ -13,7 +13,15 @@ import numpy as np
 
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError, SamplingError
+from rayfbnn.kernels import choose
+from rayfbnn.mcmc.rejection import rejection_draws
 from rayfbnn.memory import check_memory
+from rayfbnn.run import evidence as estimates
+from rayfbnn.run.hardware import kernel_name
+from rayfbnn.run.independent_draws import exact_blocks, prior_blocks
+from rayfbnn.run.progress import show_rejection, show_share
+from rayfbnn.run.running import RunSummary
+from rayfbnn.run.sampler import build_posterior
 from rayfbnn.store.storage.places import Place, is_address
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
@@ -29,8 +37,6 @@ from rayfbnn.verbs.arguments import (
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
-    from rayfbnn.run.evidence import Evidence
-    from rayfbnn.run.running import RunSummary
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.catalogue import Kind
     from rayfbnn.store.records import Block
@@ -86,12 +92,6 @@ def reject(
     RunSummary
         Number of draws, and the share of the proposals that was accepted.
     """
-    from rayfbnn.kernels import choose
-    from rayfbnn.mcmc.rejection import rejection_draws
-    from rayfbnn.run.independent_draws import exact_blocks
-    from rayfbnn.run.progress import show_rejection
-    from rayfbnn.run.sampler import build_posterior
-
     place = place_given(path)
     spec = read_spec(spec, set)
     check_new_path(place)
@@ -153,9 +153,6 @@ def prior(
     RunSummary
         Number of draws.
     """
-    from rayfbnn.run.independent_draws import prior_blocks
-    from rayfbnn.run.sampler import build_posterior
-
     place = place_given(path)
     spec = read_spec(spec, set)
     check_new_path(place)
@@ -175,7 +172,7 @@ def evidence(
     temperatures: int = 1000,
     power: float | None = None,
     progress: bool = True,
-) -> Evidence:
+) -> estimates.Evidence:
     """Estimate the log marginal likelihood of the training targets by annealed importance sampling.
 
     Each chain of a configuration is an independent run from a draw of the prior to the posterior. It goes
@@ -210,9 +207,6 @@ def evidence(
     Evidence
         The estimate with its standard error, and the number of equally weighted runs that it is worth.
     """
-    from rayfbnn.run.evidence import evidence as estimate
-    from rayfbnn.run.progress import show_share
-
     check_counts(least=1, temperatures=temperatures)
     if power is not None and not 0 < power <= 100:
         raise ConfigError(f"power: must be above 0 and at most 100, got {power}")
@@ -245,7 +239,7 @@ def evidence(
     spec.check_data(dataset.n_cases)
     check_memory("temperatures", temperatures, _BYTES_OF_TEMPERATURE + _COPIES * 8 * (runs or spec.chains))
     with show_share(show=progress) as on_progress:
-        result = estimate(
+        result = estimates.evidence(
             spec, dataset, runs=runs, temperatures=temperatures, power=power or 4.0, on_progress=on_progress
         )
     warn_of_few_runs(result.runs, result.effective_runs, "use more temperatures or chains")
@@ -254,12 +248,10 @@ def evidence(
 
 def _evidence_of_ladders(
     path: Place, runs: int, temperatures: int, power: float, *, progress: bool
-) -> Evidence:
+) -> estimates.Evidence:
     """Estimate the log marginal likelihood from the store of a run of ladders."""
     from rayfbnn.answers.judging.ladder_verdict import phase_sentences, verdict_on_ladders
     from rayfbnn.draws.view import committed
-    from rayfbnn.run.evidence import FromLadders, evidence_of_ladders
-    from rayfbnn.run.progress import show_share
 
     store = Store.open(path)
     check_device(store.spec.device)
@@ -275,9 +267,9 @@ def _evidence_of_ladders(
         _log.warning("%s: %s: %s", path, words, "; ".join(phases))
     elif not verdict.is_sound:
         _log.warning("%s: the ladders may not give the whole evidence: %s", path, verdict.reasons[0])
-    ladders = FromLadders(found.name_of(found.common), *found.of_heaviest, found.phases[0].ladders)
+    ladders = estimates.FromLadders(found.name_of(found.common), *found.of_heaviest, found.phases[0].ladders)
     with show_share(show=progress) as on_progress:
-        result = evidence_of_ladders(
+        result = estimates.evidence_of_ladders(
             store,
             ladders,
             level=found.common,
@@ -302,9 +294,6 @@ def _stored(
     acceptance: float | None = None,
 ) -> RunSummary:
     """Create a complete store with one chain of draws of the kind "exact" or "prior", or no store at all."""
-    from rayfbnn.run.hardware import kernel_name
-    from rayfbnn.run.running import RunSummary
-
     Store.create(
         path,
         spec=spec,

@@ -62,12 +62,9 @@ def test_a_command_has_the_parameters_of_its_verb(verb: str) -> None:
     assert [name for name in in_shell if name != "as_json"] == in_python
 
 
-def test_help_is_quick_and_names_every_verb() -> None:
-    result = rayfbnn("--help")
-    assert result.exit_code == 0
-    for verb in (*VERBS, "demo"):
-        assert verb in result.stdout
-        assert rayfbnn(verb, "--help").exit_code == 0
+def test_help_names_every_verb() -> None:
+    help_of_all = rayfbnn("--help").stdout
+    assert all(verb in help_of_all for verb in (*VERBS, "demo"))
 
 
 _RARELY = {"ray", "zarr", "xarray", "arviz_stats", "matplotlib", "jinja2", "sklearn", "obstore", "asyncio"}

@@ -65,23 +65,24 @@ def test_predict_does_not_write_over_its_input(
     assert tree(folder) == before
 
 
-@pytest.mark.parametrize("where", ["run.zarr/table.csv", "run.zarr/posterior/table.csv", "link/table.csv"])
-def test_predict_writes_nothing_inside_a_store(folder: Path, tmp_path: Path, where: str) -> None:
-    (tmp_path / "link").symlink_to(folder / "run.zarr" / "posterior")
+@pytest.mark.parametrize(
+    ("verb", "where"),
+    [
+        ("predict", "run.zarr/table.csv"),
+        ("predict", "run.zarr/posterior/table.csv"),
+        ("predict", "link/table.csv"),
+        ("plot", "run.zarr"),
+        ("plot", "run.zarr/plots"),
+        ("plot", "link"),
+    ],
+)
+def test_nothing_is_written_inside_a_store(folder: Path, tmp_path: Path, verb: str, where: str) -> None:
+    (tmp_path / "link").symlink_to(folder / "run.zarr" / "commits")
     out = (tmp_path if where.startswith("link") else folder) / where
     before = tree(folder)
+    data = {"data": folder / "new.csv"} if verb == "predict" else {}
     with pytest.raises(ConfigError, match="out: .* lies inside the store .*run.zarr"):
-        api.predict(folder / "run.zarr", data=folder / "new.csv", out=out)
-    assert tree(folder) == before
-
-
-@pytest.mark.parametrize("where", ["run.zarr", "run.zarr/plots", "link"])
-def test_plot_draws_nothing_inside_a_store(folder: Path, tmp_path: Path, where: str) -> None:
-    (tmp_path / "link").symlink_to(folder / "run.zarr" / "commits")
-    out = (tmp_path if where == "link" else folder) / where
-    before = tree(folder)
-    with pytest.raises(ConfigError, match="out: .* lies inside the store .*run.zarr"):
-        api.plot(folder / "run.zarr", out=out)
+        getattr(api, verb)(folder / "run.zarr", out=out, **data)
     assert tree(folder) == before
 
 
