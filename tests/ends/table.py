@@ -76,7 +76,15 @@ def of_full_output(verb: str, folder: Path) -> Seen | None:
 
 def of_closed_errors(verb: str, folder: Path) -> Seen:
     """See a command without standard error that is stopped by a signal."""
-    return _stopped_with(verb, folder, "2>&-")
+    program, PROGRAM[:] = PROGRAM[:], ["sh", "-c", 'exec "$@" 2>&-', "sh", *PROGRAM]
+    try:
+        command = Command(verb, folder)
+    finally:
+        PROGRAM[:] = program
+    command.wait_for_work()
+    if verb != "predict":
+        command.process.send_signal(signal.SIGTERM)
+    return command.end()
 
 
 def of_gone_reader(verb: str, folder: Path) -> Seen:
@@ -88,18 +96,6 @@ def of_gone_reader(verb: str, folder: Path) -> Seen:
     os.close(reader)
     if verb != "predict":
         time.sleep(1)
-        command.process.send_signal(signal.SIGTERM)
-    return command.end()
-
-
-def _stopped_with(verb: str, folder: Path, redirection: str) -> Seen:
-    program, PROGRAM[:] = PROGRAM[:], ["sh", "-c", f'exec "$@" {redirection}', "sh", *PROGRAM]
-    try:
-        command = Command(verb, folder)
-    finally:
-        PROGRAM[:] = program
-    command.wait_for_work()
-    if verb != "predict":
         command.process.send_signal(signal.SIGTERM)
     return command.end()
 

@@ -112,7 +112,6 @@ def test_draws_are_an_xarray_tree(finished: Path) -> None:
 
 
 def _refused(folder: Path, kind: type[RayFBNNError], **settings: Any) -> str:
-    before = tree(folder)
     spec = settings.pop("spec", None) or small_spec(folder)
     before = tree(folder)
     path = settings.pop("path", folder / "run.zarr")

@@ -64,9 +64,18 @@ def quick_timing(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "steps_within", lambda seconds_per_step, seconds: 2)
 
 
-def test_show_describes_the_file_and_its_store(folder: Path) -> None:
+def test_a_run_is_shown_judged_predicted_from_verified_and_made_longer(folder: Path, tmp_path: Path) -> None:
+    run, data, out = tmp_path / "run.zarr", folder / "train.csv", tmp_path / "predictions.csv"
+    shutil.copytree(folder / "run.zarr", run)
     assert "hybrid-marginal" in succeeded("show", folder / "run.toml")
-    assert "6 draws each" in succeeded("show", folder / "run.zarr")
+    assert "6 draws each" in succeeded("show", run)
+    result = rayfbnn("diagnose", run)
+    assert result.exit_code == cli.NOT_CONVERGED  # six draws are too few
+    assert "sigma_noise" in result.stdout and "not ok:" in result.stdout
+    assert "log_probability" in succeeded("predict", run, "--data", data, "--out", out)
+    assert len(out.read_text().splitlines()) == 1 + 12
+    assert ", 0 problems" in succeeded("verify", run)
+    assert "2 chains of 8 draws" in succeeded("resume", run, "--iterations", 8, *HERE)
 
 
 def test_fourteen_frames_lead_from_sample_to_the_pass_through_the_network(
@@ -89,28 +98,6 @@ def test_fourteen_frames_lead_from_sample_to_the_pass_through_the_network(
     changes = ["chains=2", "iterations=2"]
     rayfbnn_sample(folder / "run.toml", tmp_path / "run.zarr", set=changes, workers=0, progress=False)
     assert max(depths) == 14
-
-
-def test_diagnose_judges_the_run(folder: Path) -> None:
-    result = rayfbnn("diagnose", folder / "run.zarr")
-    assert result.exit_code == cli.NOT_CONVERGED  # six draws are too few
-    assert "sigma_noise" in result.stdout and "not ok:" in result.stdout
-
-
-def test_predict_writes_a_row_for_each_case(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "predictions.csv"
-    text = succeeded("predict", folder / "run.zarr", "--data", folder / "train.csv", "--out", out)
-    assert "log_probability" in text
-    assert len(out.read_text().splitlines()) == 1 + 12
-
-
-def test_resume_makes_the_run_longer(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder / "run.zarr", tmp_path / "run.zarr")
-    assert "2 chains of 8 draws" in succeeded("resume", tmp_path / "run.zarr", "--iterations", 8, *HERE)
-
-
-def test_verify_finds_nothing_wrong(folder: Path) -> None:
-    assert ", 0 problems" in succeeded("verify", folder / "run.zarr")
 
 
 @pytest.mark.usefixtures("quick_timing")
