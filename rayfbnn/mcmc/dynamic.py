@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 from rayfbnn.arrays import array_namespace
-from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
 from rayfbnn.mcmc.leapfrog import Integrator, integrator_of
 from rayfbnn.mcmc.operation import BuildContext, TrajectoryOperation, Tuning, describe_length
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
-from rayfbnn.state import Advance, ChainState, Target, Trajectory, UncorrectedInfo, Update
+from rayfbnn.state import ChainState, Trajectory, UncorrectedInfo
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -42,18 +40,6 @@ class Dynamic(TrajectoryOperation):
             raise ValueError("permuted: needs partitions > 1, since one block has no order, got true")
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
-    def build(self, context: BuildContext) -> Update:
-        return partial(
-            dynamic,
-            target=context.target,
-            steps=self.steps,
-            stepsize=self.stepsize,
-            partitions=self.partitions,
-            permuted=self.permuted,
-            stepsize_jitter=self.stepsize_jitter,
-            advance=integrator_of(self.integrator, context.advance),
-        )
-
     @property
     def is_cyclic(self) -> bool:
         """True if partial gradients are visited block by block, in the fixed order."""
@@ -76,42 +62,32 @@ class Dynamic(TrajectoryOperation):
         """The order of the partial gradients if it is random; empty for block by block."""
         return " in random order" * self.permuted
 
+    def update(
+        self, state: ChainState, streams: Streams, *, context: BuildContext
+    ) -> tuple[ChainState, UncorrectedInfo]:
+        """Follow the dynamics of position and momentum for `steps` steps.
 
-def dynamic(
-    state: ChainState,
-    streams: Streams,
-    *,
-    target: Target,
-    steps: int,
-    stepsize: float,
-    partitions: int = 1,
-    permuted: bool = False,
-    stepsize_jitter: float | None = None,
-    advance: Advance = leapfrog.advance,
-) -> tuple[ChainState, UncorrectedInfo]:
-    """Follow the dynamics of position and momentum for `steps` steps.
-
-    Neal (1996) secs. 3.1.2 and 3.4.2. The distribution is invariant only in the limit of small stepsizes. The
-    momentum is not reversed. With K = partitions, the gradients of E_1, ..., E_K follow one another. With
-    `permuted` they come in a random order, which is drawn once for the trajectory. A chain that blows up
-    stays where it was, because it could not continue from the place it reached.
-
-    The other arguments are those of `hybrid.hybrid`.
-    """
-    xp = array_namespace(state.position)
-    order = None
-    if permuted:
-        order = streams.permutation(partitions, Purpose.PARTITION_ORDER)
-    elif partitions > 1:
-        order = xp.broadcast_to(xp.arange(partitions), (streams.n_chains, partitions))
-    stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
-    start = Trajectory(state.position, state.momentum, state.precisions, stepsizes)
-    _, potential = advance(target, start, n_steps=0, order=order)
-    start_energy = total_energy(potential, state.momentum)
-    require_finite(start_energy, streams)
-    end, potential = advance(target, start, n_steps=steps, order=order)
-    energy = total_energy(potential, end.momentum)
-    diverged = ~xp.isfinite(energy)
-    position = xp.where(diverged[:, None], state.position, end.position)
-    momentum = xp.where(diverged[:, None], state.momentum, end.momentum)
-    return ChainState(position, momentum, state.precisions), UncorrectedInfo(energy - start_energy, diverged)
+        Neal (1996) secs. 3.1.2 and 3.4.2. The distribution is invariant only in the limit of small stepsizes.
+        The momentum is not reversed. With K = partitions, the gradients of E_1, ..., E_K follow one another.
+        With `permuted` they come in a random order, which is drawn once for the trajectory. A chain that
+        blows up stays where it was, because it could not continue from the place it reached.
+        """
+        xp, target, n = array_namespace(state.position), context.target, self.partitions
+        advance = integrator_of(self.integrator, context.advance)
+        order = None
+        if self.permuted:
+            order = streams.permutation(n, Purpose.PARTITION_ORDER)
+        elif n > 1:
+            order = xp.broadcast_to(xp.arange(n), (streams.n_chains, n))
+        stepsizes = scaled_stepsizes(target, state, self.stepsize, self.stepsize_jitter, streams)
+        start = Trajectory(state.position, state.momentum, state.precisions, stepsizes)
+        _, potential = advance(target, start, n_steps=0, order=order)
+        start_energy = total_energy(potential, state.momentum)
+        require_finite(start_energy, streams)
+        end, potential = advance(target, start, n_steps=self.steps, order=order)
+        energy = total_energy(potential, end.momentum)
+        diverged = ~xp.isfinite(energy)
+        position = xp.where(diverged[:, None], state.position, end.position)
+        momentum = xp.where(diverged[:, None], state.momentum, end.momentum)
+        info = UncorrectedInfo(energy - start_energy, diverged)
+        return ChainState(position, momentum, state.precisions), info

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 from rayfbnn.arrays import array_namespace
-from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
 from rayfbnn.mcmc.leapfrog import Integrator, Order, drawn_order, integrator_of
 from rayfbnn.mcmc.operation import BuildContext, TrajectoryOperation, Tuning
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
-from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory, Update
+from rayfbnn.state import ChainState, HMCInfo, Trajectory
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -42,20 +40,6 @@ class HybridMax(TrajectoryOperation):
         self.check_order()
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
-    def build(self, context: BuildContext) -> Update:
-        return partial(
-            hybrid_max,
-            target=context.target,
-            max_steps=self.max_steps,
-            max_ok=self.max_ok,
-            stepsize=self.stepsize,
-            jump=self.jump,
-            partitions=self.partitions,
-            partition_order=self.order,
-            stepsize_jitter=self.stepsize_jitter,
-            advance=integrator_of(self.integrator, context.advance),
-        )
-
     def gradients(self, tuning: Tuning | None = None) -> int:
         """Count the gradients of the longest trajectory."""
         return self.gradients_of(self.max_steps)
@@ -67,64 +51,48 @@ class HybridMax(TrajectoryOperation):
             describe_stepsize(self.stepsize, self.stepsize_jitter),
         )
 
+    def update(
+        self, state: ChainState, streams: Streams, *, context: BuildContext
+    ) -> tuple[ChainState, HMCInfo]:
+        """Follow a trajectory of at most max_steps steps, and accept or reject its last state.
 
-def hybrid_max(
-    state: ChainState,
-    streams: Streams,
-    *,
-    target: Target,
-    max_steps: int,
-    max_ok: int,
-    stepsize: float,
-    jump: int = 1,
-    partitions: int = 1,
-    partition_order: Order | None = None,
-    stepsize_jitter: float | None = None,
-    advance: Advance = leapfrog.advance,
-) -> tuple[ChainState, HMCInfo]:
-    """Follow a trajectory of at most max_steps steps, and accept or reject its last state.
+        A threshold is drawn first: a state is ok if H - H0 < e, with e exponential of mean 1. States are
+        considered after every `jump` steps. The trajectory ends at the max_ok-th ok state, or after max_steps
+        steps. If the last state is ok, it is accepted and its momentum is reversed. Otherwise the chain
+        stays.
 
-    A threshold is drawn first: a state is ok if H - H0 < e, with e exponential of mean 1. States are
-    considered after every `jump` steps. The trajectory ends at the max_ok-th ok state, or after max_steps
-    steps. If the last state is ok, it is accepted and its momentum is reversed. Otherwise the chain stays.
+        Given H0 + e the update is its own inverse. The start is ok, so a trajectory back from an accepted end
+        meets the same number of ok states, and the start is the last of them. FBM's `hybrid
+        max-steps/max-ok`. With max_ok above max_steps / jump this is plain hybrid Monte Carlo. The info is
+        that of `hybrid.hybrid`.
+        """
+        xp, target = array_namespace(state.position), context.target
+        advance = integrator_of(self.integrator, context.advance)
+        order = drawn_order(streams, self.partitions, self.order)
+        stepsizes = scaled_stepsizes(target, state, self.stepsize, self.stepsize_jitter, streams)
+        threshold = -xp.log(streams.uniform(Purpose.ACCEPT))
+        start = Trajectory(state.position, state.momentum, state.precisions, stepsizes)
+        _, potential = advance(target, start, n_steps=0, order=order)
+        start_energy = total_energy(potential, state.momentum)
+        require_finite(start_energy, streams)
 
-    Given H0 + e the update is its own inverse. The start is ok, so a trajectory back from an accepted end
-    meets the same number of ok states, and the start is the last of them. FBM's `hybrid max-steps/max-ok`.
-    With max_ok above max_steps / jump this is plain hybrid Monte Carlo.
-
-    The other arguments and the info are those of `hybrid.hybrid`.
-    """
-    xp = array_namespace(state.position)
-    precisions = state.precisions
-    order = drawn_order(streams, partitions, partition_order)
-    stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
-    threshold = -xp.log(streams.uniform(Purpose.ACCEPT))
-    start = Trajectory(state.position, state.momentum, precisions, stepsizes)
-    _, potential = advance(target, start, n_steps=0, order=order)
-    start_energy = total_energy(potential, state.momentum)
-    require_finite(start_energy, streams)
-
-    current, energy_change = start, xp.zeros(streams.n_chains)
-    n_ok = xp.zeros(streams.n_chains, dtype=xp.int64)
-    moving = n_ok < max_ok
-    for _ in range(max_steps // jump):
-        moved, potential = advance(target, current, n_steps=jump, order=order)
-        change = total_energy(potential, moved.momentum) - start_energy
-        current = current.moved(
-            xp.where(moving[:, None], moved.position, current.position),
-            xp.where(moving[:, None], moved.momentum, current.momentum),
-        )
-        energy_change = xp.where(moving, change, energy_change)
-        n_ok += moving & (energy_change < threshold)
-        moving = n_ok < max_ok
-        if not bool(moving.any()):
-            break
-    accepted = energy_change < threshold
-    return (
-        ChainState(
-            xp.where(accepted[:, None], current.position, state.position),
-            xp.where(accepted[:, None], -current.momentum, state.momentum),
-            precisions,
-        ),
-        HMCInfo(accepted, energy_change, ~xp.isfinite(energy_change)),
-    )
+        current, energy_change = start, xp.zeros(streams.n_chains)
+        n_ok = xp.zeros(streams.n_chains, dtype=xp.int64)
+        moving = n_ok < self.max_ok
+        for _ in range(self.max_steps // self.jump):
+            moved, potential = advance(target, current, n_steps=self.jump, order=order)
+            change = total_energy(potential, moved.momentum) - start_energy
+            current = current.moved(
+                xp.where(moving[:, None], moved.position, current.position),
+                xp.where(moving[:, None], moved.momentum, current.momentum),
+            )
+            energy_change = xp.where(moving, change, energy_change)
+            n_ok += moving & (energy_change < threshold)
+            moving = n_ok < self.max_ok
+            if not bool(moving.any()):
+                break
+        accepted = energy_change < threshold
+        position = xp.where(accepted[:, None], current.position, state.position)
+        momentum = xp.where(accepted[:, None], -current.momentum, state.momentum)
+        info = HMCInfo(accepted, energy_change, ~xp.isfinite(energy_change))
+        return ChainState(position, momentum, state.precisions), info

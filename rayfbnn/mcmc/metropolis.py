@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from rayfbnn.mcmc.energy import (
 )
 from rayfbnn.mcmc.operation import BuildContext, Operation
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, jittered_stepsize, scaled_stepsizes
-from rayfbnn.state import ChainState, HMCInfo, Target, Update
+from rayfbnn.state import ChainState, HMCInfo, Target
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -39,52 +38,36 @@ class Metropolis(Operation):
     def __post_init__(self) -> None:
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
-    def build(self, context: BuildContext) -> Update:
-        return partial(
-            metropolis,
-            target=context.target,
-            stepsize=self.stepsize,
-            stepsize_jitter=self.stepsize_jitter,
-            acceptance=self.acceptance,
-        )
-
     def description(self) -> str:
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
         return f"metropolis: propose all parameters at once, {stepsize}{describe_acceptance(self.acceptance)}"
 
+    def update(
+        self, state: ChainState, streams: Streams, *, context: BuildContext
+    ) -> tuple[ChainState, HMCInfo]:
+        """Propose new values of all parameters at once and accept or reject them; keep the momentum.
 
-def metropolis(
-    state: ChainState,
-    streams: Streams,
-    *,
-    target: Target,
-    stepsize: float,
-    stepsize_jitter: float | None = None,
-    acceptance: Acceptance = "metropolis",
-) -> tuple[ChainState, HMCInfo]:
-    """Propose new values of all parameters at once and accept or reject them; the momentum does not change.
+        q' = q + stepsize * target.stepsizes * n, where n is standard normal, is accepted with probability
+        min(1, exp(U - U')), or 1/(1 + exp(U' - U)) by Barker's rule.
 
-    q' = q + stepsize * target.stepsizes * n, where n is standard normal, is accepted with probability
-    min(1, exp(U - U')), or 1/(1 + exp(U' - U)) by Barker's rule.
-
-    Neal (1996) sec. 1.3.3. `stepsize_jitter` is explained in `stepsizes.jittered_stepsize`. Barker's rule
-    also leaves the distribution invariant, but the asymptotic variance of an estimate is never smaller with
-    it; Peskun (1973), "Optimum Monte-Carlo sampling using Markov chains".
-    """
-    xp = array_namespace(state.position)
-    factor = jittered_stepsize(stepsize, stepsize_jitter, streams)
-    noise = streams.normal(Purpose.PROPOSAL, state.position.shape[1:])
-    with np.errstate(all="ignore"):
-        change = factor[:, None] * target.stepsizes(state.precisions) * noise
-        proposal = state.position + change.astype(state.position.dtype)
-        start_energy = _potential(target, state.position, state.precisions)
-        proposal_energy = _potential(target, proposal, state.precisions)
-    require_finite(start_energy, streams)
-    energy_change = proposal_energy - start_energy
-    accepted = energy_change < acceptance_threshold(streams.uniform(Purpose.ACCEPT), acceptance)
-    position = xp.where(accepted[:, None], proposal, state.position)
-    info = HMCInfo(accepted, energy_change, xp.isinf(proposal_energy))
-    return ChainState(position, state.momentum, state.precisions), info
+        Neal (1996) sec. 1.3.3. `stepsize_jitter` is explained in `stepsizes.jittered_stepsize`. Barker's rule
+        also leaves the distribution invariant, but the asymptotic variance of an estimate is never smaller
+        with it; Peskun (1973), "Optimum Monte-Carlo sampling using Markov chains".
+        """
+        xp, target = array_namespace(state.position), context.target
+        factor = jittered_stepsize(self.stepsize, self.stepsize_jitter, streams)
+        noise = streams.normal(Purpose.PROPOSAL, state.position.shape[1:])
+        with np.errstate(all="ignore"):
+            change = factor[:, None] * target.stepsizes(state.precisions) * noise
+            proposal = state.position + change.astype(state.position.dtype)
+            start_energy = _potential(target, state.position, state.precisions)
+            proposal_energy = _potential(target, proposal, state.precisions)
+        require_finite(start_energy, streams)
+        energy_change = proposal_energy - start_energy
+        accepted = energy_change < acceptance_threshold(streams.uniform(Purpose.ACCEPT), self.acceptance)
+        position = xp.where(accepted[:, None], proposal, state.position)
+        info = HMCInfo(accepted, energy_change, xp.isinf(proposal_energy))
+        return ChainState(position, state.momentum, state.precisions), info
 
 
 def _potential(target: Target, position: Array, precisions: Array) -> Array:
@@ -163,55 +146,38 @@ class Metropolis1(Operation):
     def __post_init__(self) -> None:
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
-    def build(self, context: BuildContext) -> Update:
-        return partial(
-            metropolis_1,
-            target=context.target,
-            stepsize=self.stepsize,
-            stepsize_jitter=self.stepsize_jitter,
-            random=self.random,
-            acceptance=self.acceptance,
-        )
-
     def description(self) -> str:
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
         proposals = f"metropolis-1: propose {describe_turns(self.random)}, {stepsize}"
         return proposals + describe_acceptance(self.acceptance)
 
+    def update(
+        self, state: ChainState, streams: Streams, *, context: BuildContext
+    ) -> tuple[ChainState, HMCInfo]:
+        """Propose and decide on one parameter after another, as `Metropolis` does; keep the momentum.
 
-def metropolis_1(
-    state: ChainState,
-    streams: Streams,
-    *,
-    target: Target,
-    stepsize: float,
-    stepsize_jitter: float | None = None,
-    random: bool = False,
-    acceptance: Acceptance = "metropolis",
-) -> tuple[ChainState, HMCInfo]:
-    """Propose and decide on one parameter after another, as `metropolis` does; the momentum does not change.
-
-    All parameters are updated in order. With `random`, each chain updates a single parameter chosen at
-    random. The info holds the share of accepted proposals, and the energy change of the last proposal.
-    """
-    xp = array_namespace(state.position)
-    parameters = turns(streams, target.n_parameters, random=random)  # (n_turns, n_chains)
-    normal = streams.normal(Purpose.PROPOSAL, (len(parameters),))
-    threshold = acceptance_threshold(streams.uniform(Purpose.ACCEPT, (len(parameters),)), acceptance)
-    stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
-    n_accepted, diverged = xp.zeros(streams.n_chains), xp.zeros(streams.n_chains, dtype=bool)
-    with np.errstate(all="ignore"):
-        position = state.position
-        energy = finite_or_infinite(target.potential(position, state.precisions))
-        require_finite(energy, streams)
-        for turn, parameter in enumerate(parameters):
-            line = Line(target, position, state.precisions, parameter)
-            step = stepsizes[xp.arange(streams.n_chains), parameter] * normal[:, turn]
-            proposal, proposal_energy = line.at(line.value + step)
-            energy_change = proposal_energy - energy
-            accepted = energy_change < threshold[:, turn]
-            position = xp.where(accepted[:, None], proposal, position)
-            energy = xp.where(accepted, proposal_energy, energy)
-            n_accepted += accepted
-            diverged |= xp.isinf(proposal_energy)
-    return replace(state, position=position), HMCInfo(n_accepted / len(parameters), energy_change, diverged)
+        The info holds the share of accepted proposals, and the energy change of the last proposal.
+        """
+        xp, target = array_namespace(state.position), context.target
+        parameters = turns(streams, target.n_parameters, random=self.random)  # (n_turns, n_chains)
+        normal = streams.normal(Purpose.PROPOSAL, (len(parameters),))
+        uniform = streams.uniform(Purpose.ACCEPT, (len(parameters),))
+        threshold = acceptance_threshold(uniform, self.acceptance)
+        stepsizes = scaled_stepsizes(target, state, self.stepsize, self.stepsize_jitter, streams)
+        n_accepted, diverged = xp.zeros(streams.n_chains), xp.zeros(streams.n_chains, dtype=bool)
+        with np.errstate(all="ignore"):
+            position = state.position
+            energy = _potential(target, position, state.precisions)
+            require_finite(energy, streams)
+            for turn, parameter in enumerate(parameters):
+                line = Line(target, position, state.precisions, parameter)
+                step = stepsizes[xp.arange(streams.n_chains), parameter] * normal[:, turn]
+                proposal, proposal_energy = line.at(line.value + step)
+                energy_change = proposal_energy - energy
+                accepted = energy_change < threshold[:, turn]
+                position = xp.where(accepted[:, None], proposal, position)
+                energy = xp.where(accepted, proposal_energy, energy)
+                n_accepted += accepted
+                diverged |= xp.isinf(proposal_energy)
+        share = n_accepted / len(parameters)
+        return replace(state, position=position), HMCInfo(share, energy_change, diverged)

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from rayfbnn.arrays import Array
@@ -49,13 +50,16 @@ class Operation(ABC):
     has_energy_change: ClassVar[bool] = False
     undivided: ClassVar[str] = ""
 
-    @abstractmethod
     def build(self, context: BuildContext) -> Update:
-        """Build the update that runs this operation.
+        """Build the update that runs this operation: `update` in a context, unless overridden."""
+        return partial(self.update, context=context)
 
-        The update returns the state and an info, which is None, one of the info records of state.py, or an
-        ExcursionInfo (schedule.py).
+    def update(self, state: ChainState, streams: Streams, *, context: BuildContext) -> tuple[ChainState, Any]:
+        """Return the state after one update, and an info.
+
+        The info is None, one of the info records of state.py, or an ExcursionInfo (schedule.py).
         """
+        raise NotImplementedError
 
     @abstractmethod
     def description(self) -> str:

@@ -12,12 +12,11 @@ from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.hybrid_max import HybridMax
 from rayfbnn.mcmc.metropolis import Metropolis, Metropolis1
 from rayfbnn.mcmc.model_updates import RandomGrid, Rescale, SampleNoise, SampleSigmas
-from rayfbnn.mcmc.operation import BuildContext, Nesting, Operation, Tuning, gradient_evaluations, unrolled
+from rayfbnn.mcmc.operation import Nesting, Operation, Tuning, gradient_evaluations, unrolled
 from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.mcmc.slice_1 import Slice1
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.mcmc.tempering.tempered_transition import TemperedTransition
-from rayfbnn.state import Update
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,6 @@ class Repeat(Nesting):
 
     def unrolled(self) -> tuple[Operation, ...]:
         return unrolled(self.operations) * self.times
-
-    def build(self, context: BuildContext) -> Update:
-        """Never called: an iteration holds the updates of the repeated operations."""
-        raise AssertionError("repeat is written out by `unrolled`")
 
     def gradients(self, tuning: Tuning | None = None) -> int:
         return self.times * gradient_evaluations(self.operations, tuning=tuning)

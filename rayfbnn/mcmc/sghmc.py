@@ -96,30 +96,17 @@ class Sghmc(Operation):
 
     def build(self, context: BuildContext) -> Update:
         """Bind `sghmc` to the target and its settings; in a tuning phase, bind the tuned `hybrid` instead."""
-        if self.tuned is not None and context.tuning is not None and context.tuning.is_measured:
-            return partial(_exactly, self.tuned.build(context))
-        stepsize, scales = self._stepsize(context.tuning)
-        return partial(
-            sghmc,
-            target=context.target,
-            advance=context.advance,
-            steps=self.steps,
-            stepsize=stepsize,
-            scales=scales,
-            batch=self.batch,
-            friction=self.friction,
-            noise=self.noise,
-            integrator=self.integrator,
-        )
-
-    def _stepsize(self, tuning: Tuning | None) -> tuple[float, tuple[float, ...]]:
-        """Return the configured or tuned stepsize, and the factors on those of the groups."""
-        if self.stepsize != AUTO:
-            return self.stepsize, ()
-        settings = None if tuning is None or self.tuned is None else tuning.settings.get(self.tuned)
-        if settings is None:
-            raise AssertionError("sghmc has not been tuned")
-        return _SHARE * settings.stepsize, settings.scales
+        settings = vars(self) | {"scales": ()}
+        tuned = self.tuned
+        if tuned is not None:
+            if context.tuning is None or tuned not in context.tuning.settings:
+                raise AssertionError("sghmc has not been tuned")
+            if context.tuning.is_measured:
+                return partial(_exactly, tuned.build(context))
+            found = context.tuning.settings[tuned]
+            settings |= {"stepsize": _SHARE * found.stepsize, "scales": found.scales}
+        del settings["scaling"]
+        return partial(sghmc, target=context.target, advance=context.advance, **settings)
 
     def gradients(self, tuning: Tuning | None = None) -> int:
         """Count each step as one gradient, although a batch has only some of the cases."""

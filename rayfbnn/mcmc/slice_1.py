@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
 from rayfbnn.mcmc.metropolis import ONE_AT_A_TIME, Line, describe_turns, turns
 from rayfbnn.mcmc.operation import BuildContext, Operation
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
-from rayfbnn.state import ChainState, Target, Update
+from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 
 # Points are drawn in 64 rounds of 4. Over all of them an interval shrinks by a factor of about exp(-77).
@@ -48,17 +47,6 @@ class Slice1(Operation):
             raise ValueError(f"max_steps: must be at least 1, got {self.max_steps}")
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
-    def build(self, context: BuildContext) -> Update:
-        return partial(
-            slice_1,
-            target=context.target,
-            stepsize=self.stepsize,
-            max_steps=self.max_steps,
-            stepsize_jitter=self.stepsize_jitter,
-            random=self.random,
-            doubling=self.doubling,
-        )
-
     def description(self) -> str:
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
         how, n = (
@@ -71,61 +59,47 @@ class Slice1(Operation):
             f" intervals {how} to at most {n} stepsizes"
         )
 
+    def update(
+        self, state: ChainState, streams: Streams, *, context: BuildContext
+    ) -> tuple[ChainState, None]:
+        """Draw one parameter after another from a slice of its conditional; the momentum does not change.
 
-def slice_1(
-    state: ChainState,
-    streams: Streams,
-    *,
-    target: Target,
-    stepsize: float,
-    max_steps: int = 100,
-    stepsize_jitter: float | None = None,
-    random: bool = False,
-    doubling: bool = False,
-) -> tuple[ChainState, None]:
-    """Draw one parameter after another from a slice of its conditional; the momentum does not change.
+        Let U0 be the current potential. The slice is where U <= U0 + e, with e exponential of mean 1. An
+        interval as wide as the parameter's stepsize is placed at random about its value. It is stepped out,
+        to at most max_steps such widths, until both ends are outside the slice. Points are then drawn
+        uniformly in it. The first one inside the slice is the new value, and each one outside becomes an end
+        of the interval. Neal (2003), "Slice sampling", figs. 3 and 5; figs. 4 and 6 for `doubling`.
+        """
+        xp, target = array_namespace(state.position), context.target
+        parameters = turns(streams, target.n_parameters, random=self.random)  # (n_turns, n_chains)
+        n_turns = (len(parameters),)
+        widths = scaled_stepsizes(target, state, self.stepsize, self.stepsize_jitter, streams)
+        widths = widths.astype(xp.float64)
+        above = -xp.log(streams.uniform(Purpose.SLICE_LEVEL, n_turns))
+        below, share = (streams.uniform(Purpose.SLICE_INTERVAL, n_turns, index=index) for index in (0, 1))
+        sides_shape = (*n_turns, _n_doublings(self.max_steps))
+        sides = streams.uniform(Purpose.SLICE_INTERVAL, sides_shape, index=2) if self.doubling else None
+        rounds: list[Array] = []
 
-    All parameters are updated in order. With `random`, each chain updates a single parameter chosen at
-    random.
-
-    Let U0 be the current potential. The slice is where U <= U0 + e, with e exponential of mean 1. An interval
-    as wide as the parameter's stepsize is placed at random about its value. It is stepped out, to at most
-    max_steps such widths, until both ends are outside the slice. Points are then drawn uniformly in it. The
-    first one inside the slice is the new value, and each one outside becomes an end of the interval. Neal
-    (2003), "Slice sampling", figs. 3 and 5.
-
-    doubling  double the interval instead of stepping it out. The number of widths is then a power of two of
-              at most max_steps; figs. 4 and 6
-    """
-    xp = array_namespace(state.position)
-    parameters = turns(streams, target.n_parameters, random=random)  # (n_turns, n_chains)
-    n_turns = (len(parameters),)
-    widths = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams).astype(xp.float64)
-    above = -xp.log(streams.uniform(Purpose.SLICE_LEVEL, n_turns))
-    below, share = (streams.uniform(Purpose.SLICE_INTERVAL, n_turns, index=index) for index in (0, 1))
-    sides_shape = (*n_turns, _n_doublings(max_steps))
-    sides = streams.uniform(Purpose.SLICE_INTERVAL, sides_shape, index=2) if doubling else None
-    rounds: list[Array] = []
-
-    with np.errstate(all="ignore"):
-        energy = finite_or_infinite(target.potential(state.position, state.precisions))
-        require_finite(energy, streams)
-        position = state.position
-        for turn, parameter in enumerate(parameters):
-            line = Line(target, position, state.precisions, parameter)
-            value, level = line.value.astype(xp.float64), energy + above[:, turn]
-            width = widths[xp.arange(streams.n_chains), parameter]
-            left = value - width * below[:, turn]
-            points = _points(rounds, streams, n_turns, turn)
-            if sides is not None:
-                start, end, accepts = doubled(line, level, left, width, sides[:, turn])
-            else:
-                n_left = xp.floor(max_steps * share[:, turn])
-                start = _stepped_out(line, level, left, -width, n_left)
-                end = _stepped_out(line, level, left + width, width, max_steps - 1 - n_left)
-                accepts = None
-            position, energy = _shrunk(line, level, start, end, points, streams, accepts=accepts)
-    return replace(state, position=position), None
+        with np.errstate(all="ignore"):
+            energy = finite_or_infinite(target.potential(state.position, state.precisions))
+            require_finite(energy, streams)
+            position = state.position
+            for turn, parameter in enumerate(parameters):
+                line = Line(target, position, state.precisions, parameter)
+                value, level = line.value.astype(xp.float64), energy + above[:, turn]
+                width = widths[xp.arange(streams.n_chains), parameter]
+                left = value - width * below[:, turn]
+                points = _points(rounds, streams, n_turns, turn)
+                if sides is not None:
+                    start, end, accepts = doubled(line, level, left, width, sides[:, turn])
+                else:
+                    n_left = xp.floor(self.max_steps * share[:, turn])
+                    start = _stepped_out(line, level, left, -width, n_left)
+                    end = _stepped_out(line, level, left + width, width, self.max_steps - 1 - n_left)
+                    accepts = None
+                position, energy = _shrunk(line, level, start, end, points, streams, accepts=accepts)
+        return replace(state, position=position), None
 
 
 def _n_doublings(max_steps: int) -> int:

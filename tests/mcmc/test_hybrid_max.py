@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 
-from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import hybrid_max, leapfrog
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, HybridMax, Negate
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
+from tests.support.integrators import updating
 from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
 from tests.support.kernels.networks import end_of
 from tests.support.mutants import mutant, schedule_with
 from tests.support.problems import chain_streams
-from tests.support.targets import banana, wall
+from tests.support.targets import banana
 
 BANANA = banana()
 CONFIGURATIONS: dict[str, tuple[ExactTarget, tuple[Operation, ...]]] = {
@@ -57,15 +55,15 @@ MUTANTS = {
         "n_ok += moving & (energy_change < threshold)", "n_ok += current.position[:, 0] > 0", "two ok"
     ),
     "state_dep_step": (
-        "stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)",
+        "stepsizes = scaled_stepsizes(target, state, self.stepsize, self.stepsize_jitter, streams)",
         "stepsizes = (1 + 0.3 * xp.tanh(state.position)) * "
-        "scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)",
+        "scaled_stepsizes(target, state, self.stepsize, self.stepsize_jitter, streams)",
         "two ok",
     ),
     "potential_alone": ("total_energy(potential, moved.momentum)", "potential", "two ok"),
     "fixed_order": (
-        "order = drawn_order(streams, partitions, partition_order)",
-        "order = 0 * drawn_order(streams, partitions, partition_order) + xp.arange(partitions)",
+        "order = drawn_order(streams, self.partitions, self.order)",
+        "order = 0 * drawn_order(streams, self.partitions, self.order) + xp.arange(self.partitions)",
         "jump",
     ),
 }  # fmt: skip
@@ -79,6 +77,9 @@ def test_mutant_is_killed(name: str) -> None:
     assert not stays_exact(exact, operations, name=f"hybrid-max, {configuration}", schedule=changed)
 
 
+update = updating(hybrid_max.HybridMax)
+
+
 def start(n_chains: int) -> tuple[ChainState, Streams]:
     streams = chain_streams(47, n_chains, iteration=1)
     position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
@@ -88,9 +89,7 @@ def start(n_chains: int) -> tuple[ChainState, Streams]:
 def test_with_more_ok_than_states_it_is_plain_hybrid() -> None:
     state, streams = start(400)
     plain, info = hmc.hybrid(state, streams, target=BANANA, steps=5, stepsize=0.4)
-    after, after_info = hybrid_max.hybrid_max(
-        state, streams, target=BANANA, max_steps=5, max_ok=6, stepsize=0.4
-    )
+    after, after_info = update(state, streams, target=BANANA, max_steps=5, max_ok=6, stepsize=0.4)
     assert 50 < info.accepted.sum() < 390
     assert np.array_equal(info.accepted, after_info.accepted)
     assert np.allclose(plain.position, after.position, rtol=0, atol=1e-12)
@@ -100,9 +99,7 @@ def test_with_more_ok_than_states_it_is_plain_hybrid() -> None:
 def test_it_ends_at_the_first_states_that_would_be_accepted() -> None:
     """Compare with a trajectory of each chain alone, state by state."""
     state, streams = start(60)
-    after, info = hybrid_max.hybrid_max(
-        state, streams, target=BANANA, max_steps=8, max_ok=2, stepsize=0.5, jump=2
-    )
+    after, info = update(state, streams, target=BANANA, max_steps=8, max_ok=2, stepsize=0.5, jump=2)
     threshold = -np.log(streams.uniform(Purpose.ACCEPT))
     sizes = np.full((1, 3), 0.5)
     for chain in range(60):
@@ -119,34 +116,3 @@ def test_it_ends_at_the_first_states_that_would_be_accepted() -> None:
         expected = (q[0], -p[0]) if is_ok else (state.position[chain], state.momentum[chain])
         assert np.allclose(after.position[chain], expected[0], rtol=0, atol=1e-12)
         assert np.allclose(after.momentum[chain], expected[1], rtol=0, atol=1e-12)
-
-
-def test_a_blow_up_is_rejected_and_counted() -> None:
-    position = np.array([[0.1, 0.2], [2.9, 0.0]])
-    state = ChainState(position, np.array([[0.5, 0.5], [9.0, 0.0]]), np.ones((2, 1)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        after, info = hybrid_max.hybrid_max(
-            state, Streams(3, np.arange(2, dtype=np.uint64)), target=wall(2), max_steps=5, max_ok=3,
-            stepsize=0.2,
-        )  # fmt: skip
-    assert list(info.diverged) == [False, True]
-    assert not info.accepted[1] and np.array_equal(after.position[1], position[1])
-
-
-def test_an_impossible_starting_energy_stops() -> None:
-    state, streams = start(4)
-    state.position[2, 0] = np.nan
-    with pytest.raises(SamplingError, match="chain 2 is not finite"):
-        hybrid_max.hybrid_max(state, streams, target=BANANA, max_steps=3, max_ok=1, stepsize=0.1)
-
-
-def test_chains_do_not_depend_on_their_batch() -> None:
-    state, streams = start(8)
-    options = {"target": BANANA, "max_steps": 6, "max_ok": 2, "stepsize": 0.5, "partitions": 3}
-    together, _ = hybrid_max.hybrid_max(state, streams, **options)
-    for chain in range(8):
-        one_chain = slice(chain, chain + 1)
-        part = ChainState(state.position[one_chain], state.momentum[one_chain], state.precisions[one_chain])
-        alone, _ = hybrid_max.hybrid_max(part, Streams(47, streams.chains[one_chain], 1), **options)
-        assert np.array_equal(alone.position, together.position[one_chain])

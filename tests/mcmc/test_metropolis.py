@@ -14,21 +14,22 @@ import numpy as np
 import pytest
 import scipy.special
 
-from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import Acceptance
 from rayfbnn.mcmc.heatbath import heatbath
-from rayfbnn.mcmc.metropolis import metropolis
 from rayfbnn.mcmc.operation import Operation
-from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Metropolis, Negate
 from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.integrators import updating
 from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
 from tests.support.mutants import mutant, schedule_with
 from tests.support.problems import chain_streams
 from tests.support.targets import banana, gaussian, wall
+
+metropolis = updating(Metropolis)
 
 
 def start(n_chains: int, n_parameters: int = 3) -> tuple[ChainState, Streams]:
@@ -89,31 +90,6 @@ def test_a_proposal_beyond_the_finite_is_rejected_and_counted(acceptance: Accept
         after, info = metropolis(state, streams, target=wall(2), stepsize=3.0, acceptance=acceptance)
     assert info.diverged.any() and not (info.accepted & info.diverged).any()
     assert (abs(after.position) <= 3).all()
-
-
-def test_an_impossible_starting_energy_stops_and_names_the_chain() -> None:
-    state, streams = start(4)
-    state.position[1, 0] = np.nan
-    with pytest.raises(SamplingError, match="starting energy of chain 1 is not finite"):
-        metropolis(state, streams, target=banana(), stepsize=0.1)
-
-
-def test_float32_states_stay_float32() -> None:
-    state, streams = start(5)
-    state = replace(state, position=state.position.astype(np.float32))
-    after, _ = metropolis(state, streams, target=banana(), stepsize=0.1, stepsize_jitter=4.0)
-    assert after.position.dtype == np.float32
-
-
-def test_chains_do_not_depend_on_their_batch() -> None:
-    state, streams = start(8)
-    options = {"target": banana(), "stepsize": 0.3, "stepsize_jitter": -1.0}
-    together, _ = metropolis(state, streams, **options)
-    for chain in range(8):
-        one_chain = slice(chain, chain + 1)
-        part = ChainState(state.position[one_chain], state.momentum[one_chain], state.precisions[one_chain])
-        alone, _ = metropolis(part, replace(streams, chains=streams.chains[one_chain]), **options)
-        assert np.array_equal(alone.position, together.position[one_chain])
 
 
 LANGEVIN = (Heatbath(), Hybrid(steps=1, stepsize=1.0))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.leapfrog import reversed_order
-from rayfbnn.state import Advance, Trajectory
+from rayfbnn.mcmc.operation import BuildContext, Operation
+from rayfbnn.state import Advance, ChainState, Target, Trajectory
+from rayfbnn.streams import Streams
 from tests.support.targets import BANANA
 
 
@@ -64,3 +68,19 @@ def energy_error_slope(advance: Advance, here: Trajectory, *, n_steps: int) -> f
         moved, potential = advance(BANANA, shorter, n_steps=round(n_steps / size))
         errors.append(np.median(abs(total_energy(potential, moved.momentum) - before)))
     return float(np.polyfit(np.log(sizes), np.log(errors), 1)[0])
+
+
+def updating(kind: type[Operation]) -> Callable[..., tuple[ChainState, Any]]:
+    """Return one update by an operation as a function of state, streams, target, and its settings."""
+
+    def update(
+        state: ChainState,
+        streams: Streams,
+        *,
+        target: Target,
+        advance: Advance = leapfrog.advance,
+        **settings: Any,
+    ) -> tuple[ChainState, Any]:
+        return kind(**settings).build(BuildContext(target, {}, advance, None, 0))(state, streams)
+
+    return update

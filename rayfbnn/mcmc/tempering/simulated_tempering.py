@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from typing import ClassVar, Literal, TypeAlias, cast
 
@@ -12,17 +11,11 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning, gradient_evaluations
 from rayfbnn.mcmc.schedule import ExcursionInfo, build_iteration
-from rayfbnn.mcmc.tempering.inner import (
-    LAST_STAGE,
-    ThroughTemperatures,
-    at_stage,
-    taken,
-)
-from rayfbnn.state import Advance, ChainState, TemperedTarget, Update
+from rayfbnn.mcmc.tempering.inner import LAST_STAGE, ThroughTemperatures, at_stage, taken
+from rayfbnn.state import ChainState, TemperedTarget
 from rayfbnn.streams import Purpose, Streams
 
 Direction: TypeAlias = Literal["random", "persistent"]
@@ -56,22 +49,10 @@ class SimulatedTempering(ThroughTemperatures):
         if not all(math.isfinite(weight) for weight in self.log_weights):
             raise ValueError(f"log_weights: must be finite numbers, got {list(self.log_weights)}")
 
-    def build(self, context: BuildContext) -> Update:
-        return partial(
-            simulated_tempering,
-            target=cast(TemperedTarget, context.target),
-            operations=self.operations,
-            inverse_temperatures=self.inverse_temperatures,
-            log_weights=self.log_weights,
-            is_persistent=self.direction == "persistent",
-            first_operation=context.first_inner,
-            advance=context.advance,
-        )
-
     def gradients(self, tuning: Tuning | None = None) -> int:
         """Count the gradients of a walk of average length, with weights that make all levels equally likely.
 
-        The extended chain of `simulated_tempering` is at level 0 in one of n steps. If the direction
+        The extended chain of `update` is at level 0 in one of n steps. If the direction
         persists, every other visit to level 0 is the single step that turns the direction upwards. No
         excursion contains this step.
         """
@@ -83,70 +64,61 @@ class SimulatedTempering(ThroughTemperatures):
         how = "" if self.direction == "random" else ", in a direction that is kept until a step is rejected"
         return f"{self.describe_ladder()}{how}, at each step:"
 
+    def update(
+        self, state: ChainState, streams: Streams, *, context: BuildContext
+    ) -> tuple[ChainState, ExcursionInfo]:
+        """Walk along a ladder of inverse temperatures b_0 = 1 > b_1 > ..., from level 0 until back there.
 
-def simulated_tempering(
-    state: ChainState,
-    streams: Streams,
-    *,
-    target: TemperedTarget,
-    operations: tuple[Operation, ...],
-    inverse_temperatures: tuple[float, ...],
-    log_weights: tuple[float, ...],
-    first_operation: int,
-    is_persistent: bool = False,
-    advance: Advance = leapfrog.advance,
-) -> tuple[ChainState, ExcursionInfo]:
-    """Walk along a ladder of inverse temperatures b_0 = 1 > b_1 > ..., from level 0 until back at level 0.
+        A step of the walk begins with a Metropolis update of the level k. Level k' = k + d is proposed, and
+        rejected if it is off the ladder. With E = data_energy of the target it is accepted with probability
 
-    A step of the walk begins with a Metropolis update of the level k. Level k' = k + d is proposed, and
-    rejected if it is off the ladder. With E = data_energy of the target it is accepted with probability
+            min(1, exp(c_k' - c_k - (b_k' - b_k) E)).
 
-        min(1, exp(c_k' - c_k - (b_k' - b_k) E)).
+        The direction d is 1 or -1 with equal probability. The inner operations follow at b_k. The density
+        exp(c_k - b_k E) * (the rest of the target) of states and levels is invariant; Marinari and Parisi
+        (1992), "Simulated tempering". A chain that is observed only at level 0 has the conditional
+        distribution given level 0, which is the target itself. If c_k is close to -log of the integral of
+        exp(-b_k E) * (the rest), all levels are visited about equally often.
 
-    The direction d is 1 or -1 with equal probability. The inner operations follow at b_k. The density
-    exp(c_k - b_k E) * (the rest of the target) of states and levels is invariant; Marinari and Parisi (1992),
-    "Simulated tempering". A chain that is observed only at level 0 has the conditional distribution given
-    level 0, which is the target itself. If c_k is close to -log of the integral of exp(-b_k E) * (the rest),
-    all levels are visited about equally often.
-
-    With is_persistent, d begins as 1, is kept when a level is accepted, and is reversed when one is rejected.
-    The pair (k, d) is then part of the chain's state, and the density above times 1/2 for each d is
-    invariant: the proposal of (k + d, -d) from (k, d) is its own inverse, and the density does not depend on
-    d, so reversing d does not change it. Therefore a state at level 0 has the target density p for either
-    direction. The direction alternates there. From d = 1 the walk is rejected at once or comes back from
-    level 1, and has d = -1 in both cases. From d = -1 the proposal is off the ladder, and d becomes 1 in one
-    step. An excursion thus takes the states with d = 1 to the states with d = -1. Both have the density p,
-    and so an excursion leaves p invariant. The idle step from d = -1 to 1 is left out. FBM's `sim-temp
-    neg-dir` is the same walk, with level and direction kept in the state from one iteration to the next.
-
-    first_operation  the number of the level's update in the random streams; the numbers of the inner
-                     operations follow
-    """
-    xp = array_namespace(state.position)
-    b, c = xp.asarray(inverse_temperatures), xp.asarray(log_weights)
-    places = xp.arange(streams.n_chains)  # the chains that have not returned
-    level, direction = xp.zeros(streams.n_chains, dtype=int), xp.ones(streams.n_chains, dtype=int)
-    diverged = xp.zeros(streams.n_chains)
-    current, random = state, streams
-    for stage in count(1):
-        if stage > LAST_STAGE:
-            raise SamplingError(_too_long(random))
-        choosing = at_stage(random, stage, first_operation=first_operation)
-        if not is_persistent:
-            direction = xp.where(choosing.uniform(Purpose.PROPOSAL) < 0.5, -1, 1)
-        level, direction = _next_level(current, choosing, level, direction, target, b, c)
-        tempered = target.tempered(b[level])
-        iteration = build_iteration(operations, target=tempered, updates=tempered.updates, advance=advance)
-        current, info = iteration(current, at_stage(random, stage, first_operation=first_operation + 1))
-        diverged[places] += info.diverged
-        is_back = level == 0
-        if bool(is_back.any()):
-            state = state.with_chains(current.of_chains(is_back), places[is_back])
-            current, random = taken(current, random, ~is_back)
-            places, level, direction = places[~is_back], level[~is_back], direction[~is_back]
-            if len(places) == 0:
-                break
-    return state, ExcursionInfo(diverged)
+        If the direction persists, d begins as 1, is kept when a level is accepted, and is reversed when one
+        is rejected. The pair (k, d) is then part of the chain's state, and the density above times 1/2 for
+        each d is invariant: the proposal of (k + d, -d) from (k, d) is its own inverse, and the density does
+        not depend on d, so reversing d does not change it. Therefore a state at level 0 has the target
+        density p for either direction. The direction alternates there. From d = 1 the walk is rejected at
+        once or comes back from level 1, and has d = -1 in both cases. From d = -1 the proposal is off the
+        ladder, and d becomes 1 in one step. An excursion thus takes the states with d = 1 to the states with
+        d = -1. Both have the density p, and so an excursion leaves p invariant. The idle step from d = -1 to
+        1 is left out. FBM's `sim-temp neg-dir` is the same walk, with level and direction kept in the state
+        from one iteration to the next.
+        """
+        xp, target = array_namespace(state.position), cast(TemperedTarget, context.target)
+        first = context.first_inner  # the number of the level's update; the inner operations follow
+        b, c = xp.asarray(self.inverse_temperatures), xp.asarray(self.log_weights)
+        places = xp.arange(streams.n_chains)  # the chains that have not returned
+        level, direction = xp.zeros(streams.n_chains, dtype=int), xp.ones(streams.n_chains, dtype=int)
+        diverged = xp.zeros(streams.n_chains)
+        current, random = state, streams
+        for stage in count(1):
+            if stage > LAST_STAGE:
+                raise SamplingError(_too_long(random))
+            choosing = at_stage(random, stage, first_operation=first)
+            if self.direction == "random":
+                direction = xp.where(choosing.uniform(Purpose.PROPOSAL) < 0.5, -1, 1)
+            level, direction = _next_level(current, choosing, level, direction, target, b, c)
+            tempered = target.tempered(b[level])
+            iteration = build_iteration(
+                self.operations, target=tempered, updates=tempered.updates, advance=context.advance
+            )
+            current, info = iteration(current, at_stage(random, stage, first_operation=first + 1))
+            diverged[places] += info.diverged
+            is_back = level == 0
+            if bool(is_back.any()):
+                state = state.with_chains(current.of_chains(is_back), places[is_back])
+                current, random = taken(current, random, ~is_back)
+                places, level, direction = places[~is_back], level[~is_back], direction[~is_back]
+                if len(places) == 0:
+                    break
+        return state, ExcursionInfo(diverged)
 
 
 def _next_level(

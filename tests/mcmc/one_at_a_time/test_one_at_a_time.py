@@ -16,6 +16,7 @@ from rayfbnn.mcmc.operations import Heatbath, Metropolis1, Slice1
 from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.integrators import updating
 from tests.support.invariance import (
     LONG,
     ONE,
@@ -136,6 +137,7 @@ def test_mutant_is_killed(name: str) -> None:
         assert name == "slice_stale_energy"
 
 
+metropolis_one, slice_one = updating(Metropolis1), updating(Slice1)
 DOUBLING_MUTANTS = {
     "every point accepted": ("ok &= ~(halving & is_apart & both_outside)", "pass"),
     "one end outside is enough": ("> level) & (line.at(high)", "> level) | (line.at(high)"),
@@ -176,7 +178,7 @@ def test_doubling_finds_a_wide_slice_in_few_evaluations() -> None:
         return potential(*arguments)
 
     object.__setattr__(target, "potential", counted)
-    after, _ = slice_1.slice_1(state, streams, target=target, stepsize=1e-4, max_steps=2**30, doubling=True)
+    after, _ = slice_one(state, streams, target=target, stepsize=1e-4, max_steps=2**30, doubling=True)
     # Stepping out would take some 20,000 for each of the three parameters.
     assert calls < 4_000 and abs(after.position - state.position).mean() > 0.5
 
@@ -210,7 +212,7 @@ def test_the_new_value_lies_in_the_slice_and_anywhere_in_it() -> None:
     """For a normal the slice is |q| < sqrt(2 (U0 + e)); shrinking favours points near the old value."""
     state, streams = start(20_000)
     state = ChainState(np.full((20_000, 1), 2.0), np.zeros((20_000, 1)), state.precisions)
-    after, _ = slice_1.slice_1(state, streams, target=gaussian(1), stepsize=1.0)
+    after, _ = slice_one(state, streams, target=gaussian(1), stepsize=1.0)
     end = np.sqrt(2 * (2.0 - np.log(streams.uniform(Purpose.SLICE_LEVEL, (1,))[:, 0])))
     assert (abs(after.position[:, 0]) <= end).all()
     share = (after.position[:, 0] / end + 1) / 2
@@ -220,12 +222,12 @@ def test_the_new_value_lies_in_the_slice_and_anywhere_in_it() -> None:
 def test_metropolis_proposals_of_single_parameters_are_normal() -> None:
     state, streams = start(5_000)
     still = ChainState(np.zeros((5_000, 3)), state.momentum, state.precisions)
-    after, info = metropolis.metropolis_1(still, streams, target=gaussian(3), stepsize=1e-6)
+    after, info = metropolis_one(still, streams, target=gaussian(3), stepsize=1e-6)
     assert info.accepted.mean() > 0.9999
     assert ks_p_value(scipy.special.ndtr(after.position / 1e-6)) > 1e-5
 
 
-@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice_1.slice_1])
+@pytest.mark.parametrize("update", [metropolis_one, slice_one])
 def test_one_parameter_at_random_changes_one_uniformly(update) -> None:
     state, streams = start(6_000)
     after, _ = update(state, streams, target=BANANA, stepsize=0.5, random=True)
@@ -236,38 +238,17 @@ def test_one_parameter_at_random_changes_one_uniformly(update) -> None:
     assert after.momentum is state.momentum
 
 
-@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice_1.slice_1])
-def test_chains_do_not_depend_on_their_batch(update) -> None:
-    state, streams = start(8)
-    together, _ = update(state, streams, target=BANANA, stepsize=0.6, stepsize_jitter=-1.0)
-    assert (together.position != state.position).any(axis=0).all()
-    for chain in range(8):
-        one_chain = np.arange(chain, chain + 1)
-        part = ChainState(state.position[one_chain], state.momentum[one_chain], state.precisions[one_chain])
-        streams_of_own = Streams(streams.seed, streams.chains[one_chain], streams.iteration)
-        alone, _ = update(part, streams_of_own, target=BANANA, stepsize=0.6, stepsize_jitter=-1.0)
-        assert np.array_equal(alone.position, together.position[one_chain])
-
-
-@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice_1.slice_1])
-def test_an_impossible_starting_energy_stops_and_names_the_chain(update) -> None:
-    state, streams = start(4)
-    state.position[1, 0] = np.nan
-    with pytest.raises(SamplingError, match="starting energy of chain 1 is not finite"):
-        update(state, streams, target=BANANA, stepsize=0.1)
-
-
 def test_slices_are_left_by_shrinking() -> None:
     """Shrinking an interval of 10**12 stepsizes takes some 60 points, not 10**12."""
     state, streams = start(50)
-    after, _ = slice_1.slice_1(state, streams, target=gaussian(3), stepsize=1e12)
+    after, _ = slice_one(state, streams, target=gaussian(3), stepsize=1e12)
     assert (abs(after.position) < 10).all()
 
 
 def test_a_slice_that_is_never_found_is_an_error_with_advice() -> None:
     state, streams = start(3)
     with pytest.raises(SamplingError, match="slice-1 found no point .* smaller stepsize"):
-        slice_1.slice_1(state, streams, target=gaussian(3), stepsize=1e308, stepsize_jitter=-9.0)
+        slice_one(state, streams, target=gaussian(3), stepsize=1e308, stepsize_jitter=-9.0)
 
 
 @pytest.mark.parametrize("operation", [Slice1(stepsize=1.0), Metropolis1(stepsize=1.0)])

@@ -271,7 +271,7 @@ TRANSITION_MUTANTS: dict[str, tuple[str, str]] = {
     ),
     "levels in the same order down": ("2 * n + 1 - stage if is_down else stage", "1 + (stage - 1) % n"),
     "inner updates of the target": ("target.tempered(b[level])", "target.tempered(1.0)"),
-    "not reversed": ("is_reversed=is_down)", "is_reversed=False)"),
+    "not reversed": ("unrolled(self.operations)[::-1] if is_down", "self.operations if is_down"),
 }
 
 
