@@ -345,7 +345,7 @@ def update_dispersion(
         if name == "lower":
             _update_lower(density, group, precisions, streams)
         elif group.units is not None:
-            gibbs.update_common(0, group, None, precisions, streams, level="upper")
+            gibbs.update_level(0, group, None, precisions, streams, is_common=True)
     return precisions
 
 

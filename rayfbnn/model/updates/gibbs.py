@@ -18,7 +18,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import NOISE
-from rayfbnn.model.layout import AdjustmentGroup, PrecisionGroup, PrecisionLayout
+from rayfbnn.model.layout import PrecisionGroup, PrecisionLayout
 from rayfbnn.model.prior import clipped_exp
 from rayfbnn.model.updates import hyperbolic
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
@@ -158,9 +158,10 @@ def update_groups(
     if is_reversed and adjusts:
         update_adjustments(values, precisions, streams, layout=layout, names=groups)
     governed = list(governed_sums(values, precisions, layout, noise=noise, names=groups))
-    updates = [_update_units, update_common]
-    for update in reversed(updates) if is_reversed else updates:
-        draws = [update(*part, precisions, streams, level=level) for part in governed]
+    for is_common in (True, False) if is_reversed else (False, True):
+        draws = [
+            update_level(*part, precisions, streams, is_common=is_common, level=level) for part in governed
+        ]
         _draw_together([draw for draw in draws if draw is not None], precisions, streams)
     if not is_reversed and adjusts:
         update_adjustments(values, precisions, streams, layout=layout, names=groups)
@@ -208,92 +209,52 @@ def _draw_together(draws: Sequence[_GammaDraw], precisions: Array, streams: Stre
         end += draw.use.n
 
 
-def _is_of(level: Level | None, *, is_upper: bool) -> bool:
-    return level is None or (level == "upper") == is_upper
-
-
-def _update_units(
-    number: int,
-    group: PrecisionGroup,
-    sums: Sums,
-    precisions: Array,
-    streams: Streams,
-    *,
-    level: Level | None,
-) -> _GammaDraw | None:
-    """Draw the precisions of the source units (or targets), if they have separate precisions.
-
-    A draw from a Gamma distribution is returned, to be made together with others.
-    """
-    _, alpha, alpha_value = group.prior.alphas
-    if group.units is None or not _is_of(level, is_upper=math.isfinite(alpha_value)):
-        return None
-    mean = precisions[:, group.common, None]
-    use = Use(Purpose.PRECISION_UNIT, number, group.n_units)
-    if group.is_of_targets:
-        use = Use(Purpose.NOISE_TARGET, 0, group.n_units)
-    return _draw_over_values(sums, alpha, mean, alpha_value, group.units, precisions, streams, use=use)
-
-
-def update_common(
+def update_level(
     number: int,
     group: PrecisionGroup,
     sums: Sums | None,
     precisions: Array,
     streams: Streams,
     *,
-    level: Level | None,
+    is_common: bool,
+    level: Level | None = None,
 ) -> _GammaDraw | None:
-    """Draw the common precision, in place, unless it is fixed; a Gamma draw is returned instead.
+    """Draw the common precision, or those of the source units (or targets), in place, unless they are fixed.
 
-    sums  not needed if units have precisions
+    A draw from a Gamma distribution is returned instead, to be made together with others.
+
+    sums  not needed for a common precision above the precisions of units
     """
-    alpha, alpha_unit, alpha_value = group.prior.alphas
-    is_upper = group.units is not None or math.isfinite(alpha_value)
-    has_rectified = group.prior.rectified is not None
-    if not (math.isfinite(alpha) or has_rectified) or not _is_of(level, is_upper=is_upper):
+    alpha_common, alpha_unit, alpha_value = group.prior.alphas
+    alpha, columns = (alpha_common, group.common_column) if is_common else (alpha_unit, group.units)
+    rectified = group.prior.rectified if is_common else None
+    is_above_units = is_common and group.units is not None
+    is_upper = is_above_units or math.isfinite(alpha_value)
+    is_free = math.isfinite(alpha) or rectified is not None
+    if columns is None or not is_free or level == ("lower" if is_upper else "upper"):
         return None
-    mean = array_namespace(precisions).full((len(precisions), 1), group.mean)
-    use = Use(Purpose.PRECISION_COMMON, number, 1)
+    if is_common:
+        mean = array_namespace(precisions).full((len(precisions), 1), group.mean)
+        use = Use(Purpose.PRECISION_COMMON, number, 1)
+    else:
+        mean, use = precisions[:, group.common, None], Use(Purpose.PRECISION_UNIT, number, group.n_units)
     if group.is_of_targets:
-        use = Use(Purpose.NOISE_COMMON, 0, 1)
-    if group.units is not None:
+        use = Use(Purpose.NOISE_COMMON if is_common else Purpose.NOISE_TARGET, 0, use.n)
+    if is_above_units:
         below = precisions[:, group.units].sum(axis=1, keepdims=True)
         drawn = log_precision_over_precisions(below, group.n_units, alpha, mean, alpha_unit, streams, use=use)
-        precisions[:, group.common_column] = clipped_exp(drawn)
+        precisions[:, columns] = clipped_exp(drawn)
         return None
     assert sums is not None
-    sums = sums.together()
-    if group.prior.rectified is not None:
-        drawn = hyperbolic.log_rectified_precision(
-            sums.sum_of_squares(), sums.counts, group.prior.rectified, streams, use=use
-        )
-        precisions[:, group.common_column] = clipped_exp(drawn)
-        return None
-    return _draw_over_values(
-        sums, alpha, mean, alpha_value, group.common_column, precisions, streams, use=use
-    )
-
-
-def _draw_over_values(
-    sums: Sums,
-    alpha: float,
-    mean: Array,
-    alpha_value: float,
-    columns: slice,
-    precisions: Array,
-    streams: Streams,
-    *,
-    use: Use,
-) -> _GammaDraw | None:
-    """Draw the precisions in some columns, which govern t values; for Gaussian values return the draw.
-
-    mean  broadcasts to (n_chains, n_units)
-    """
-    if math.isinf(alpha_value):
+    sums = sums.together() if is_common else sums
+    if rectified is not None:
+        squares = sums.sum_of_squares()
+        drawn = hyperbolic.log_rectified_precision(squares, sums.counts, rectified, streams, use=use)
+    elif math.isinf(alpha_value):
         return _GammaDraw(columns, *given_values(sums.sum_of_squares(), sums.counts, alpha, mean), use)
-    below = sums.sum_of_t_precisions(precisions[:, columns], alpha_value, streams)
-    drawn = log_precision_over_precisions(below, sums.counts, alpha, mean, alpha_value, streams, use=use)
+    else:
+        below = sums.sum_of_t_precisions(precisions[:, columns], alpha_value, streams)
+        drawn = log_precision_over_precisions(below, sums.counts, alpha, mean, alpha_value, streams, use=use)
     precisions[:, columns] = clipped_exp(drawn)
     return None
 
@@ -384,55 +345,41 @@ def update_adjustments(
     layout: PrecisionLayout,
     names: Collection[str] | None = None,
 ) -> None:
-    """Draw every layer's adjustments given parameters and precisions, and write them to `precisions`.
-
-    values  group name -> parameters (n_chains, *shape of the group)
-    names   names of the adjustments to draw (ah0, ao); None draws all
-    """
-    for number, adjustments in enumerate(layout.adjustments, start=1):
-        if names is None or adjustments.name in names:
-            _update(values, adjustments, precisions, streams, layout=layout, number=number)
-
-
-def _update(
-    values: Mapping[str, Array],
-    adjustments: AdjustmentGroup,
-    precisions: Array,
-    streams: Streams,
-    *,
-    layout: PrecisionLayout,
-    number: int,
-) -> None:
-    """Draw one layer's adjustments given the n weights and biases into each of its units.
+    """Draw every layer's adjustments, in `precisions`, given the n weights and biases into each of its units.
 
     tau_a | w  ~  Gamma(shape (alpha + n)/2, rate (alpha + sum of tau_i w**2)/2)
 
     This is eq. 28 of Neal (2022) with mean one. A t weight is a Gaussian weight with its precision
     tau_i tau_a multiplied by a Gamma variable of mean one. This variable is drawn by the same equation and
     then discarded.
+
+    values  group name -> parameters (n_chains, *shape of the group)
+    names   names of the adjustments to draw (ah0, ao); None draws all
     """
     xp = array_namespace(precisions)
-    columns = adjustments.columns
-    sums = xp.zeros((len(precisions), adjustments.n_units))
-    n = 0
-    for place, group in enumerate(layout.groups):
-        if group.name not in layout.adjusted or layout.adjusted[group.name][1] != columns:
+    for number, adjustments in enumerate(layout.adjustments, start=1):
+        if names is not None and adjustments.name not in names:
             continue
-        rows = values[group.name].reshape(len(precisions), group.n_units, -1).astype(xp.float64)
-        squares = rows**2 * precisions[:, group.lowest_columns, None]
-        alpha = group.prior.alphas[2]
-        if math.isfinite(alpha):
-            squares *= draw_value_precisions(
-                precisions[:, None, columns] * squares,
-                1.0,
-                alpha,
-                1.0,
-                streams,
-                index=number * len(layout.groups) + place,
-                purpose=Purpose.PRECISION_PARAMETER,
-            )
-        sums += squares.sum(axis=1)
-        n += rows.shape[1]
-    use = Use(Purpose.PRECISION_UNIT, number * len(layout.groups), adjustments.n_units)
-    drawn = log_precision_over_values(sums, n, adjustments.alpha, 1.0, streams, use=use)
-    precisions[:, columns] = clipped_exp(drawn)
+        columns, first = adjustments.columns, number * len(layout.groups)
+        sums, n = xp.zeros((len(precisions), adjustments.n_units)), 0
+        for place, group in enumerate(layout.groups):
+            if group.name not in layout.adjusted or layout.adjusted[group.name][1] != columns:
+                continue
+            rows = values[group.name].reshape(len(precisions), group.n_units, -1).astype(xp.float64)
+            squares = rows**2 * precisions[:, group.lowest_columns, None]
+            alpha = group.prior.alphas[2]
+            if math.isfinite(alpha):
+                squares *= draw_value_precisions(
+                    precisions[:, None, columns] * squares,
+                    1.0,
+                    alpha,
+                    1.0,
+                    streams,
+                    index=first + place,
+                    purpose=Purpose.PRECISION_PARAMETER,
+                )
+            sums += squares.sum(axis=1)
+            n += rows.shape[1]
+        use = Use(Purpose.PRECISION_UNIT, first, adjustments.n_units)
+        drawn = log_precision_over_values(sums, n, adjustments.alpha, 1.0, streams, use=use)
+        precisions[:, columns] = clipped_exp(drawn)
