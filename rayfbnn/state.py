@@ -146,20 +146,12 @@ class TemperedTarget(Target, Protocol):
 class CaseBatches(Protocol):
     """The batches of all chains, numbered from 0 through all passes.
 
-    For each pass, each chain draws a random permutation of all cases and cuts it into n_batches batches.
+    For each pass, each chain draws a random permutation of all cases and cuts it into batches.
     """
-
-    @property
-    def n_cases(self) -> int:
-        """Number of all cases."""
 
     @property
     def size(self) -> int:
         """The largest number of cases in a batch."""
-
-    @property
-    def n_batches(self) -> int:
-        """Number of batches in one pass over the cases."""
 
     def batch(self, number: int) -> Array:
         """Return the cases of a batch, (n_chains, n)."""
@@ -167,8 +159,8 @@ class CaseBatches(Protocol):
     def place(self) -> tuple[int, int, int, int]:
         """Return the `Streams.place` of the first pass, where compiled code starts to draw the permutations.
 
-        The iteration increases by one for each later pass. Batch k of a pass begins at floor(n_cases
-        k/n_batches).
+        The iteration increases by one for each later pass. With n batches in a pass, batch k of it begins at
+        floor(n_cases k/n).
         """
 
     def sizes(self, first: int, n: int) -> Array:

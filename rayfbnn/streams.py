@@ -103,7 +103,7 @@ class Streams:
         return streams
 
     def of_some(self, rows: Array) -> Streams:
-        """Return the streams of some of the chains, by their places in the batch."""
+        """Return the streams of some of the chains, by a mask or by their places in the batch."""
         return replace(self, chains=self.chains[rows])
 
     def uniform(

@@ -333,7 +333,7 @@ def _found(store: Store) -> list[str]:
     ]
     measured = rounds[-1].of_levels
     if measured is not None:
-        rejection, accepted = measured.mean_rejection, measured.mean_accepted
+        rejection, accepted = measured.means(measured.rejection), measured.means(measured.accepted)
         lines.append(
             f"last round: rejection of exchanges {min(rejection):.2f} to {max(rejection):.2f}, acceptance of"
             f" trajectories {min(accepted):.2f} to {max(accepted):.2f}, R-hat over the ladders"

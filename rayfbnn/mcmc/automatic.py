@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -91,17 +92,8 @@ class Measured:
 
     def __add__(self, other: Measured) -> Measured:
         """Add the sums of two measurements, up to the longest length that both have."""
-        n = min(len(self.lengths), len(other.lengths))
-        return Measured(
-            self.trajectories + other.trajectories,
-            self.lengths[:n],
-            _added(self.acceptance, other.acceptance),
-            tuple(_added(*pair) for pair in zip(self.jumps, other.jumps, strict=False)),
-            _added(self.sums, other.sums),
-            _added(self.squares, other.squares),
-            _added(self.slopes, other.slopes),
-            self.diverged + other.diverged,
-        )
+        sums = {name: added(value, getattr(other, name)) for name, value in vars(self).items()}
+        return Measured(**sums | {"lengths": min(self.lengths, other.lengths, key=len)})
 
     def mean_acceptance(self, length: int) -> float:
         """Return the mean acceptance probability of trajectories of this many steps."""
@@ -113,8 +105,11 @@ class Measured:
         return self.diverged / self.trajectories
 
 
-def _added(ours: Sequence[int], theirs: Sequence[int]) -> tuple[int, ...]:
-    return tuple(a + b for a, b in zip(ours, theirs, strict=False))
+def added(ours: Any, theirs: Any) -> Any:
+    """Add whole numbers, or nested tuples of them place by place, up to the end of the shorter tuple."""
+    if isinstance(ours, int):
+        return ours + theirs
+    return tuple(added(*pair) for pair in zip(ours, theirs, strict=False))
 
 
 def ratio(numerator: int, denominator: int) -> float:

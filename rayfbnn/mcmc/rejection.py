@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,11 +19,8 @@ _CHAINS = 2**32  # number of chains that a stream can tell apart
 _GIVE_UP_LEVEL = 1e-6  # probability, at one check, of giving up although max_proposals would have sufficed
 
 
-class Propose(Protocol):
-    """A function that makes a batch of proposals."""
-
-    def __call__(self, streams: Streams) -> tuple[Array, Array, Array]:
-        """Return positions, precisions, and the log acceptance probability (n_chains,) of each proposal."""
+Propose: TypeAlias = Callable[[Streams], tuple[Array, Array, Array]]
+"""Makes proposals: positions, precisions, and the log acceptance probability (n_chains,) of each."""
 
 
 def rejection_draws(

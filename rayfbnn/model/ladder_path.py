@@ -55,9 +55,6 @@ class PowerEnergies:
         with np.errstate(all="ignore"):
             return array_namespace(x).exp(x) * self.measure
 
-    def taken(self, rows: Array) -> PowerEnergies:
-        return PowerEnergies(self.measure[rows])
-
 
 @dataclass(frozen=True, eq=False)
 class PowerPath(PathFromPrior):

@@ -60,9 +60,6 @@ class Squares:
         """Return the sums over all targets, as of a single one."""
         return Squares(self.sums.sum(axis=1, keepdims=True), self.counts.sum(axis=1, keepdims=True))
 
-    def taken(self, rows: Array) -> Squares:
-        return Squares(self.sums[rows], self.counts if len(self.counts) == 1 else self.counts[rows])
-
     def log_total(self) -> Array:
         with np.errstate(all="ignore"):
             return array_namespace(self.sums).log(self.sums.sum(axis=1))
@@ -155,10 +152,6 @@ class TResiduals:
             values = posterior.residuals(position)
             return TResiduals(values.weights * (values.squares / degrees), _counts(posterior), degrees)
 
-    def taken(self, rows: Array) -> TResiduals:
-        counts = self.counts if len(self.counts) == 1 else self.counts[rows]
-        return replace(self, squares=self.squares[rows], counts=counts)
-
     def energy(self, log_precisions: Array) -> Array:
         """Return -log likelihood at log noise precisions (n_rows, n_targets): (n_rows,) float64.
 
@@ -201,14 +194,6 @@ class NoiseEnergies:
         held = xp.where(xp.isfinite(x), x, 0.0)[:, None] + xp.log(self.multipliers)
         energy = self.residuals.energy(held)
         return energy if self.of_top is None else xp.where(xp.isfinite(x), energy, self.of_top)
-
-    def taken(self, rows: Array) -> NoiseEnergies:
-        return replace(
-            self,
-            residuals=self.residuals.taken(rows),
-            measure=self.measure[rows],
-            of_top=None if self.of_top is None else self.of_top[rows],
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +267,7 @@ class NoisePath(PathFromPrior):
         # All rows are drawn: to choose some, the host would have to wait for a device.
         drawn, columns, precisions = (
             self._drawn(squares, streams),
-            self.group.lowest_columns,
+            group.lowest_columns,
             state.precisions.copy(),
         )
         precisions[:, columns] = xp.where(is_below[:, None], drawn, precisions[:, columns])

@@ -11,7 +11,14 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from rayfbnn.arrays import array_namespace
-from rayfbnn.mcmc.automatic import DIVERGED_COST, TARGET_ACCEPTANCE, fixed_point, fixed_point_sums, ratio
+from rayfbnn.mcmc.automatic import (
+    DIVERGED_COST,
+    TARGET_ACCEPTANCE,
+    added,
+    fixed_point,
+    fixed_point_sums,
+    ratio,
+)
 from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, Path, started
 from rayfbnn.mcmc.operation import Settings
 from rayfbnn.state import LadderEnds
@@ -91,8 +98,8 @@ def adapted(
 ) -> LadderSettings:
     """Return the settings after round `number`, a function of what all ladders measured in it."""
     stepsizes = _stepsizes(settings, measured, number)
-    means = measured.mean_top
-    rejection = np.maximum(measured.mean_rejection, 1e-3)
+    means = measured.means(measured.top)
+    rejection = np.maximum(measured.means(measured.rejection), 1e-3)
     old = _coordinates(settings, ends)
     barrier = np.concatenate([[0.0], np.cumsum(rejection)])
     hot = plan.hot
@@ -145,8 +152,9 @@ def _stepsizes(settings: LadderSettings, measured: MeasuredLadders, number: int)
     A share d of diverged trajectories counts as an acceptance that is lower by 20 d, as for chains.
     """
     gain, stepsizes = _GAIN / math.sqrt(1 + number / 3), []
-    shares = zip(settings.stepsizes, measured.mean_accepted, measured.mean_diverged, strict=True)
-    for stepsize, accepted, diverged in shares:
+    all_accepted = measured.means(measured.accepted)
+    all_diverged = measured.means(measured.diverged) or (0.0,) * len(all_accepted)
+    for stepsize, accepted, diverged in zip(settings.stepsizes, all_accepted, all_diverged, strict=True):
         excess = accepted - min(1.0, DIVERGED_COST * diverged) - TARGET_ACCEPTANCE
         stepsizes.append(min(max(stepsize * math.exp(gain * excess), 1e-3), 32.0))
     return tuple(stepsizes)
@@ -263,54 +271,23 @@ class MeasuredLadders:
 
     def __add__(self, other: MeasuredLadders) -> MeasuredLadders:
         """Add further iterations of the same ladders."""
-        return MeasuredLadders(
-            self.iterations + other.iterations,
-            self.ladders,
-            _added(self.rejection, other.rejection),
-            _added(self.accepted, other.accepted),
-            _added(self.top, other.top),
-            tuple(_added(*pair) for pair in zip(self.measure, other.measure, strict=True)),
-            tuple(_added(*pair) for pair in zip(self.squares, other.squares, strict=True)),
-            _added(self.diverged, other.diverged) if self.diverged and other.diverged else (),
-        )
+        sums = {name: added(value, getattr(other, name)) for name, value in vars(self).items()}
+        return MeasuredLadders(**sums | {"ladders": self.ladders})
 
     @staticmethod
     def joined(batches: Sequence[MeasuredLadders]) -> MeasuredLadders:
         """Join the measurements of one round of all batches, in the order of their ladders."""
-
-        def total(name: str) -> tuple[int, ...]:
-            return reduce(_added, [getattr(batch, name) for batch in batches])
-
-        return MeasuredLadders(
-            batches[0].iterations,
-            sum(batch.ladders for batch in batches),
-            total("rejection"),
-            total("accepted"),
-            total("top"),
-            tuple(row for batch in batches for row in batch.measure),
-            tuple(row for batch in batches for row in batch.squares),
-            total("diverged"),
+        return replace(
+            reduce(MeasuredLadders.__add__, batches),
+            iterations=batches[0].iterations,
+            ladders=sum(batch.ladders for batch in batches),
+            measure=tuple(row for batch in batches for row in batch.measure),
+            squares=tuple(row for batch in batches for row in batch.squares),
         )
 
-    @property
-    def mean_rejection(self) -> tuple[float, ...]:
-        """The mean rejection of each pair of levels, (K-1,)."""
-        return self._means(self.rejection)
-
-    @property
-    def mean_accepted(self) -> tuple[float, ...]:
-        """The share of accepted trajectories of each level, (K,)."""
-        return self._means(self.accepted)
-
-    @property
-    def mean_diverged(self) -> tuple[float, ...]:
-        """The share of trajectories of each level that diverged, (K,)."""
-        return self._means(self.diverged) or (0.0,) * len(self.accepted)
-
-    @property
-    def mean_top(self) -> tuple[float, ...]:
-        """The mean log noise precision of each target at the top, (n_targets,) or ()."""
-        return self._means(self.top)
+    def means(self, sums: tuple[int, ...]) -> tuple[float, ...]:
+        """Return the means over iterations and ladders of sums such as `rejection`."""
+        return tuple(ratio(value, self.iterations * self.ladders) for value in sums)
 
     def r_hat(self) -> tuple[float, ...]:
         """Return R-hat of the measure at each level over the ladders, (K,); 1 if nothing varies.
@@ -332,15 +309,8 @@ class MeasuredLadders:
             )
         return tuple(values)
 
-    def _means(self, sums: tuple[int, ...]) -> tuple[float, ...]:
-        return tuple(ratio(value, self.iterations * self.ladders) for value in sums)
-
 
 def _split(values: Sequence[int], *lengths: int) -> list[tuple[int, ...]]:
     """Return the first values in pieces of these lengths, and the rest as the last piece."""
     ends = [0, *accumulate(lengths), len(values)]
     return [tuple(values[first:last]) for first, last in pairwise(ends)]
-
-
-def _added(ours: Sequence[int], theirs: Sequence[int]) -> tuple[int, ...]:
-    return tuple(a + b for a, b in zip(ours, theirs, strict=True))

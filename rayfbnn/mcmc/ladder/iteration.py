@@ -13,14 +13,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.mcmc.ladder.records import Energies, LadderInfo, LadderSettings, LadderState, Path
-from rayfbnn.mcmc.operation import (
-    BuildContext,
-    Operation,
-    Settings,
-    Tunable,
-    Tuning,
-    unrolled,
-)
+from rayfbnn.mcmc.operation import BuildContext, Operation, Settings, Tunable, Tuning, unrolled
 from rayfbnn.mcmc.tempering.inner import taken
 from rayfbnn.state import Advance, ChainState, HMCInfo
 from rayfbnn.streams import Purpose, Streams
@@ -290,8 +283,15 @@ def _with_top(source: Array, energies: Energies, x: Array, log_uniform: Array, s
     level = first + xp.floor(uniform * (n_levels - 1 - first)).astype(xp.int64)
     other = x.copy()
     other[ladders, level], other[:, -1] = x[:, -1], x[ladders, level]
-    moved = energies.taken(_rows(source))
-    own, there = (finite_or_infinite(moved.at(one.reshape(-1))).reshape(x.shape) for one in (x, other))
+    rows = _rows(source)
+
+    def at(coordinates: Array) -> Array:
+        """Return the energies at these coordinates of the states that come from `source`."""
+        placed = xp.empty(x.size)
+        placed[rows] = coordinates.reshape(-1)
+        return finite_or_infinite(energies.at(placed)[rows]).reshape(x.shape)
+
+    own, there = at(x), at(other)
     with np.errstate(invalid="ignore"):
         log_ratio = (own - there)[ladders, level] + (own - there)[:, -1]
     is_exchanged = log_uniform < xp.where(xp.isnan(log_ratio), -xp.inf, log_ratio)

@@ -127,9 +127,6 @@ class Energies(Protocol):
         If the noise has no closed integral, this is the energy at the top of a state with a precision.
         """
 
-    def taken(self, rows: Array) -> Energies:
-        """Return the energies of the states in these rows, (n,)."""
-
 
 class Path(Protocol):
     """A path of densities prior * exp(-E_x); the coordinate x rises from the hot level to the posterior."""

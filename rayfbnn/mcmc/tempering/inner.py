@@ -75,4 +75,4 @@ class ThroughTemperatures(Nesting):
 
 def taken(state: ChainState, streams: Streams, chosen: Array) -> tuple[ChainState, Streams]:
     """Return the state and streams of the chains that `chosen` selects, by a mask or by indices."""
-    return state.of_chains(chosen), replace(streams, chains=streams.chains[chosen])
+    return state.of_chains(chosen), streams.of_some(chosen)
