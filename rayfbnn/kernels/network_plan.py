@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.model.integrated import OutputMarginal, WithoutOutputs, WithoutPrecisions
@@ -59,8 +60,7 @@ class LinkPlan:
         return self.n_rows > self.n_units
 
 
-@dataclass(frozen=True)
-class PriorSegment:
+class PriorSegment(NamedTuple):
     """Consecutive parameters start .. stop - 1 with one kind of prior.
 
     alpha  infinite for Gaussian parameters, otherwise the degrees of freedom of their t distribution
@@ -71,8 +71,7 @@ class PriorSegment:
     alpha: float
 
 
-@dataclass(frozen=True)
-class IntegratedPlan:
+class IntegratedPlan(NamedTuple):
     """Gaussian parameters start .. stop - 1 with their common precision integrated out.
 
     Minus their log density is shape/2 log(rate + sum a w**2), where factors a replace their precisions.
@@ -84,8 +83,7 @@ class IntegratedPlan:
     rate: float
 
 
-@dataclass(frozen=True)
-class MovedPlan:
+class MovedPlan(NamedTuple):
     """Features first .. stop - 1, with prior precisions multiplied by exp(x) for a coordinate x.
 
     x is distributed as the log of a Gamma variable with shape `half` and mean `mean`.
@@ -157,14 +155,11 @@ def plan_of(target: Target | OutputMarginal) -> NetworkPlan | NotCovered:
     if isinstance(target, Posterior):
         return _plan_of_posterior(target, target.data_model.compiled_name)
     if isinstance(target, WithoutPrecisions):
-        posterior = target.posterior
-        plan = _plan_of_posterior(posterior, posterior.data_model.compiled_name)
+        plan = plan_of(target.posterior)
         integrated = tuple(_integrated(group) for group in target.groups)
         return plan if isinstance(plan, NotCovered) else replace(plan, integrated=integrated)
-    if isinstance(target, WithoutOutputs):
-        return _plan_of_output_marginal(target.marginal)
-    if isinstance(target, OutputMarginal):
-        return _plan_of_output_marginal(target)
+    if isinstance(target, WithoutOutputs | OutputMarginal):
+        return _plan_of_output_marginal(target if isinstance(target, OutputMarginal) else target.marginal)
     return NotCovered("a target that is not a posterior")
 
 
@@ -193,9 +188,9 @@ def _plan_of_posterior(posterior: Posterior, name: str | None) -> NetworkPlan | 
     noise = posterior.model.noise
     return NetworkPlan(
         units=wiring.units,
-        activations=_activations(wiring),
+        activations=tuple(ACTIVATION_CODES[activation] for activation in wiring.activations),
         links=links,
-        offsets=_offsets(wiring),
+        offsets=tuple(-1 if offset is None else offset.start for offset in wiring.offsets),
         model=MODEL_CODES[name],
         alpha=model.compiled_setting if noise is None else noise.alphas[2],
         n_targets=posterior.n_targets,
@@ -206,17 +201,17 @@ def _plan_of_posterior(posterior: Posterior, name: str | None) -> NetworkPlan | 
 
 
 def _plan_of_output_marginal(marginal: OutputMarginal) -> NetworkPlan | NotCovered:
-    layer = marginal.layer
-    links = _links(layer.wiring, marginal.posterior)
+    layer, wiring = marginal.layer, marginal.layer.wiring
+    links = _links(wiring, marginal.posterior)
     if isinstance(links, NotCovered):
         return links
     n_parameters = layer.n_kept + len(marginal.moved)
     kept = _segments(marginal.posterior, layer.n_kept)
     return NetworkPlan(
-        units=layer.wiring.units,
-        activations=_activations(layer.wiring),
+        units=wiring.units,
+        activations=tuple(ACTIVATION_CODES[activation] for activation in wiring.activations),
         links=links,
-        offsets=_offsets(layer.wiring),
+        offsets=tuple(-1 if offset is None else offset.start for offset in wiring.offsets),
         model=_NO_MODEL,
         alpha=math.inf,
         n_targets=layer.n_outputs,
@@ -254,14 +249,6 @@ def _links(wiring: Wiring, posterior: Posterior) -> tuple[LinkPlan, ...] | NotCo
             LinkPlan(link.source, link.destination, link.parameters.start, first, n_rows, link.n_units)
         )
     return tuple(links)
-
-
-def _activations(wiring: Wiring) -> tuple[int, ...]:
-    return tuple(ACTIVATION_CODES[activation] for activation in wiring.activations)
-
-
-def _offsets(wiring: Wiring) -> tuple[int, ...]:
-    return tuple(-1 if offset is None else offset.start for offset in wiring.offsets)
 
 
 def _segments(posterior: Posterior, n_parameters: int) -> tuple[PriorSegment, ...]:

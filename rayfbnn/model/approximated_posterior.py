@@ -21,7 +21,7 @@ from rayfbnn.model.architecture import DISPERSION
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.network import Buffers, activate, multiply_by_slope
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.model.wiring import Link, Wiring
+from rayfbnn.model.wiring import Wiring
 from rayfbnn.streams import Purpose, Streams
 
 _SPREAD = 0.5  # the largest standard deviation of a parameter at a start
@@ -56,15 +56,10 @@ class ApproximatedPosterior(SampledPosterior):
         The likelihood is raised to the inverse temperature.
         """
         with np.errstate(all="ignore"):
-            log_prior_of_chains = partial(
-                prior.log_density_of_parameters,
-                parameters=self.parameter_layout,
-                layout=self.precision_layout,
-            )
-            log_prior = in_pieces(self, log_prior_of_chains, position, precisions)
-            log_likelihood = approximated_precisions.in_pieces(
-                self, self.log_likelihood, position, precisions
-            )
+            layouts = {"parameters": self.parameter_layout, "layout": self.precision_layout}
+            of_prior = partial(prior.log_density_of_parameters, **layouts)
+            log_prior = in_pieces(self, of_prior, position, precisions)
+            log_likelihood = in_pieces(self, self.log_likelihood, position, precisions)
             return log_prior + self.inverse_temperature * log_likelihood
 
     residual_squares = approximated_precisions.residual_squares
@@ -332,17 +327,13 @@ def _through_units(
     by_m_z, by_v_z = array_namespace(mean).zeros_like(m_z), array_namespace(mean).zeros_like(m_z)
     for link in wiring.outgoing[layer]:
         by_m, by_v = (values[:, :, None] for values in summed[link.destination])
-        m_w, v_w = (_of_units(link, values) for values in (mean, variance))
+        m_w, v_w = (link.matrix(values)[:, : link.n_units] for values in (mean, variance))
         by_m_z += (m_w @ by_m)[:, :, 0] + 2 * m_z * (v_w @ by_v)[:, :, 0]
         by_v_z += ((m_w**2 + v_w) @ by_v)[:, :, 0]
     return (
         by_m_z * units.mean_by_m + by_v_z * units.variance_by_m,
         by_m_z * units.mean_by_v + by_v_z * units.variance_by_v,
     )
-
-
-def _of_units(link: Link, values: Array) -> Array:
-    return link.matrix(values)[:, : link.n_units]
 
 
 def _unit_moments(m: Array, v: Array, activation: str) -> UnitMoments:

@@ -7,12 +7,12 @@ import sys
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.network_plan import NetworkPlan
+from rayfbnn.kernels.network_plan import NetworkPlan, RegressionPlan
 from rayfbnn.streams import Purpose, Streams
 
 LARGE_FROM = 2000
@@ -24,17 +24,8 @@ ROWS_FROM = 16 * 2**20
 """Bytes of inputs from which a kernel reads them from the caller's array instead of copying them."""
 
 
-class Kernel(Protocol):
-    """The extension's class Kernel: a network with the inputs of its cases."""
-
-    def advance(self, **arrays: Any) -> None:
-        """Run the trajectories of all chains, and write their ends to the output arrays."""
-
-    def follow(self, **arrays: Any) -> None:
-        """Take steps of dynamics with friction, and write their ends to the output arrays."""
-
-    def variational(self, **arrays: Any) -> None:
-        """Take steps of Bayes by Backprop, changing the arrays of the state in place."""
+Kernel: TypeAlias = Any
+"""The extension's class Kernel: a network with the inputs of its cases."""
 
 
 def load(name: str) -> tuple[Any, str]:
@@ -70,32 +61,29 @@ def kernel_for(
     plan: NetworkPlan,
     inputs: Array,
     *,
-    instruction_set: str,
     batch: int = 0,
-    n_partitions: int,
-    large_from: int,
     blas_from: int,
-    block_bytes: int,
-    rows_from: int,
     starts: tuple[float, ...] = (0.0,),
+    **options: Any,
 ) -> Kernel:
     """Return the kernel for a network and its inputs (n_inputs + 1, n_cases), in the dtype of the inputs.
 
-    From `rows_from` bytes on the kernel refers to the inputs without copying them, so they must not change.
     If `batch` is not 0, the kernel is for batches of that many cases. It then keeps no inputs and takes
     `Posterior.records` with every call. `starts` are the times when the pieces of a hazard start; for several
     pieces the kernel only reduces, and its cases are cells in the order of `reducing.in_groups`.
+
+    options  instruction_set, n_partitions, large_from, block_bytes, and rows_from: from this many bytes on
+             the kernel refers to the inputs without copying them, so they must not change
     """
-    regression = plan.regression
-    kernel = _cpu.Kernel(
-        instruction_set=instruction_set,
+    regression = plan.regression or RegressionPlan((), 0, 0, False, ())
+    return _cpu.Kernel(
         units=list(plan.units),
         activations=[0, *plan.activations, 0],
         offsets=[*plan.offsets, -1],
         links=[
             (link.source, link.destination, link.start, link.n_units, link.has_biases) for link in plan.links
         ],
-        segments=[(segment.start, segment.stop, segment.alpha) for segment in plan.segments],
+        segments=list(plan.segments),
         model=plan.model,
         alpha=plan.alpha,
         n_targets=plan.n_targets,
@@ -103,23 +91,17 @@ def kernel_for(
         n_parameters=plan.n_parameters,
         inputs=inputs,
         batch=batch,
-        n_partitions=n_partitions,
         gemm=_gemm(inputs.dtype, plan, blas_from),
-        large_from=large_from,
         blas_from=blas_from,
-        block_bytes=block_bytes,
-        rows_from=rows_from,
-        integrated=[(group.start, group.stop, group.shape, group.rate) for group in plan.integrated],
-        features=[] if regression is None else list(regression.features),
-        n_systems=0 if regression is None else regression.n_systems,
-        n_each=0 if regression is None else regression.n_each,
-        is_dual=regression is not None and regression.is_dual,
-        moved=[]
-        if regression is None
-        else [(moved.first, moved.stop, moved.half, moved.mean) for moved in regression.moved],
+        integrated=list(plan.integrated),
+        features=list(regression.features),
+        n_systems=regression.n_systems,
+        n_each=regression.n_each,
+        is_dual=regression.is_dual,
+        moved=list(regression.moved),
         starts=list(starts),
+        **options,
     )
-    return cast(Kernel, kernel)
 
 
 def _gemm(dtype: Any, plan: NetworkPlan, blas_from: int) -> Any:

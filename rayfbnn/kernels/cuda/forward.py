@@ -57,23 +57,26 @@ class Forward:
                 outputs[..., some] = self.forward(position, inputs[:, some], slopes=None)[-1]
         return outputs
 
-    def forward(self, position: Array, inputs: Array, *, slopes: dict[int, Array] | None) -> list[Array]:
-        """Return the values of each layer's units, (n_chains, n_units, n).
+    def forward(
+        self, position: Array, inputs: Array, *, slopes: dict[int, Array] | None, last: int | None = None
+    ) -> list[Array]:
+        """Return the values of each layer's units, (n_chains, n_units, n); of the last, its summed inputs.
 
-        The outputs lack their biases. If `slopes` is given, activations are computed with the device's fast
+        These lack their biases. If `slopes` is given, activations are computed with the device's fast
         functions, and slopes of hidden layers that do not follow from the values are stored in `slopes`.
         Otherwise activations are computed with accurate functions.
 
         inputs  (n_inputs + 1, n), or (n_chains, n_inputs + 1, n) if each chain has its own
+        last    the last layer; None for the outputs
         """
-        values = [inputs]
-        for layer in range(1, len(self.network.units)):
-            values.append(self.all_summed(position, layer, values))
-            if layer < len(self.network.units) - 1:
+        values, last = [inputs], len(self.network.units) - 1 if last is None else last
+        for layer in range(1, last + 1):
+            values.append(self._all_summed(position, layer, values))
+            if layer < last:
                 self.kernels.activate(position, layer, values[-1], slopes)
         return values
 
-    def all_summed(self, position: Array, layer: int, values: list[Array]) -> Array:
+    def _all_summed(self, position: Array, layer: int, values: list[Array]) -> Array:
         """Return a layer's summed inputs without biases, (n_chains, n_units, n), in a new array."""
         u: Array = None
         for link in self.network.links:

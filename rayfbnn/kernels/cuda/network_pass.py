@@ -54,7 +54,8 @@ class Pass(Forward):
                 values = self.forward(position, tile.inputs, slopes=slopes)
                 self.kernels.slopes_of_outputs(position, values[-1], factor, self.numbers.noise, tile)
             else:
-                values = self._to_last_hidden(position, tile, slopes)
+                last_hidden = len(self.network.units) - 2
+                values = self.forward(position, tile.inputs, slopes=slopes, last=last_hidden)
                 noise = self.numbers.noise
                 self.kernels.few_outputs.add_gradient(gradient, position, values[-1], factor, noise, tile)
             self.backward(gradient, position, tile, values, slopes)
@@ -78,15 +79,6 @@ class Pass(Forward):
     def prior_energy(self, position: Array) -> Array:
         """Return the prior's energy without terms that depend on precisions alone, (n_chains,) float64."""
         return self.kernels.prior_energy(position, self.numbers.precisions)
-
-    def _to_last_hidden(self, position: Array, tile: CaseTile, slopes: dict[int, Array]) -> list[Array]:
-        """Return the values of `forward` for each layer, but the summed inputs of the last hidden layer."""
-        last, values = len(self.network.units) - 2, [tile.inputs]
-        for layer in range(1, last + 1):
-            values.append(self.all_summed(position, layer, values))
-            if layer < last:
-                self.kernels.activate(position, layer, values[-1], slopes)
-        return values
 
     def backward(
         self,

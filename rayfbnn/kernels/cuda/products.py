@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from rayfbnn.kernels.network_plan import plan_of
 from rayfbnn.kernels.numbers import numbers_of_posterior, posterior_behind
 from rayfbnn.model.integrated import WithoutPrecisions
 from rayfbnn.model.output_layer import Integrated, add_integrated, with_columns
-from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Target, Trajectory
 
 TILE_BYTES = 2 * 2**30
@@ -59,8 +57,8 @@ class Products:
     ) -> tuple[Trajectory, Array]:
         """Run `mcmc.leapfrog.advance` to the rounding of its gradients; the potential is exact."""
         xp, n_chains = array_namespace(trajectory.position), len(trajectory.position)
-        posterior, groups = _posterior_and_groups(target)
-        work = self._pass(target, trajectory)
+        work, groups = self._pass(target, trajectory), _groups(target)
+        posterior = work.target
         n_partitions = 1 if order is None else order.shape[1]
         if n_partitions > posterior.n_cases:
             raise ValueError(
@@ -75,14 +73,18 @@ class Products:
             recording = _recording(self.recordings, work, trajectory.position)
         position = trajectory.position.copy() if recording is None else recording.arguments[0]
         momentum = trajectory.momentum.copy()
-        gradient = partial(
-            _gradient,
-            work=work,
-            order=order,
-            recording=recording,
-            precisions=trajectory.precisions,
-            groups=groups,
-        )
+
+        def gradient(position: Array, number: int) -> Array:
+            """Return the gradient at a sub-step, over all cases or over each chain's current block."""
+            if recording is not None:
+                gradient = recording.launch()
+            else:
+                part = None if order is None else order[:, number % n_partitions]
+                gradient = work.gradient(position, part, n_partitions)
+            if groups:
+                add_integrated(position, trajectory.precisions, groups, gradient=gradient)
+            return gradient
+
         with np.errstate(all="ignore"):
             take_steps(
                 self.kernels,
@@ -94,30 +96,22 @@ class Products:
                 n_partitions=n_partitions,
             )
             potential = work.potential(position)
-            if groups:
-                potential += add_integrated(position, trajectory.precisions, groups)
+            potential += add_integrated(position, trajectory.precisions, groups)
             # The next trajectory overwrites the position of a recording.
             end = position if recording is None else position.copy()
             return trajectory.moved(end, momentum), xp.where(xp.isfinite(potential), potential, xp.inf)
 
     def kick(self, target: Target, trajectory: Trajectory, *, share: float) -> Array:
         """Return the momentum after a kick, as `mcmc.leapfrog.kick` does, to the rounding of its gradient."""
-        work, groups = self._pass(target, trajectory), _posterior_and_groups(target)[1]
+        position, precisions = trajectory.position, trajectory.precisions
         with np.errstate(all="ignore"):
-            gradient = _gradient(
-                trajectory.position,
-                0,
-                work=work,
-                order=None,
-                recording=None,
-                precisions=trajectory.precisions,
-                groups=groups,
-            )
+            gradient = self._pass(target, trajectory).gradient(position, None, 1)
+            add_integrated(position, precisions, _groups(target), gradient=gradient)
             return trajectory.momentum - share * trajectory.stepsizes * gradient
 
     def _pass(self, target: Target, trajectory: Trajectory) -> Pass:
         """Check the arrays; return the pass that computes gradients and energies with these precisions."""
-        posterior, groups = _posterior_and_groups(target)
+        posterior, groups = posterior_behind(target), _groups(target)
         check_trajectory(trajectory, posterior, self.kernels.network.n_parameters)
         check_posterior(posterior, self.kernels.network, len(trajectory.position))
         numbers = numbers_of_posterior(posterior, with_columns(trajectory.precisions, groups, value=0.0))
@@ -129,7 +123,7 @@ def compile_for(target: Target, *, build: Build = build_once, **options: Any) ->
 
     options  fields of `Products`
     """
-    posterior = _posterior_and_groups(target)[0]
+    posterior = posterior_behind(target)
     network = plan_of(posterior)
     if isinstance(network, NotCovered):
         return network
@@ -162,31 +156,9 @@ def take_steps(
         )
 
 
-def _gradient(
-    position: Array,
-    number: int,
-    *,
-    work: Pass,
-    order: Array | None,
-    recording: Recording | None,
-    precisions: Array,
-    groups: tuple[Integrated, ...],
-) -> Array:
-    """Return the gradient at a sub-step, over all cases or over each chain's current block."""
-    if recording is not None:
-        gradient = recording.launch()
-    else:
-        n_partitions = 1 if order is None else order.shape[1]
-        part = None if order is None else order[:, number % n_partitions]
-        gradient = work.gradient(position, part, n_partitions)
-    if groups:
-        add_integrated(position, precisions, groups, gradient=gradient)
-    return gradient
-
-
-def _posterior_and_groups(target: Target) -> tuple[Posterior, tuple[Integrated, ...]]:
-    """Return the posterior, and the groups with common precisions that are integrated out of it."""
-    return posterior_behind(target), target.groups if isinstance(target, WithoutPrecisions) else ()
+def _groups(target: Target) -> tuple[Integrated, ...]:
+    """Return the groups with common precisions that are integrated out."""
+    return target.groups if isinstance(target, WithoutPrecisions) else ()
 
 
 def _recording(recordings: Recordings, work: Pass, position: Array) -> Recording | None:
