@@ -214,16 +214,6 @@ class Approximation(ABC):
         return None
 
 
-@dataclass(frozen=True)
-class StepInfo:
-    """Information on one step.
-
-    objective  (n_starts,) the objective of each start
-    """
-
-    objective: Array
-
-
 class Fit(ABC):
     """The fit of an approximation to one posterior; the chain axis is that of starts.
 
@@ -239,8 +229,8 @@ class Fit(ABC):
         """Return the state before the first step."""
 
     @abstractmethod
-    def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
-        """Take step streams.iteration, counted from 1, of all starts."""
+    def step(self, state: State, streams: Streams) -> tuple[State, Array]:
+        """Take step streams.iteration, counted from 1; return the state and the objectives (n_starts,)."""
 
     def steps(self, state: State, streams: Streams, most: int) -> tuple[State, Array]:
         """Take up to `most` steps from number streams.iteration on: a single one, unless overridden.
@@ -248,8 +238,8 @@ class Fit(ABC):
         Returns the state and the objectives (n_steps, n_starts). The result of a step must not depend on how
         many steps are taken at once.
         """
-        state, info = self.step(state, streams)
-        return state, info.objective[None]
+        state, objective = self.step(state, streams)
+        return state, objective[None]
 
     def is_complete(self, state: State) -> bool:
         """Return True if further steps would change nothing that matters: never, unless overridden."""

@@ -19,7 +19,6 @@ from rayfbnn.approximate.approximation import (
     Fit,
     Limits,
     State,
-    StepInfo,
     Timing,
     key,
 )
@@ -141,7 +140,7 @@ class DescentFit(Fit):
             "gradients": xp.full(len(position), float(self.settings.optimizer == "leapfrog")),
         }
 
-    def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
+    def step(self, state: State, streams: Streams) -> tuple[State, Array]:
         """Take step streams.iteration, counted from 1, of all starts.
 
         The objective is the log density of the parameters given the precisions, without held-out cases.
@@ -166,7 +165,7 @@ class DescentFit(Fit):
             energy = self._follow(changed, streams)
         if is_due or number == settings.steps or not settings.validation:
             self._keep_best(changed, streams)
-        return changed, StepInfo(-energy)
+        return changed, -energy
 
     def is_complete(self, state: State) -> bool:
         """Return True if the precisions have settled after a round of "lbfgs"."""
@@ -199,7 +198,7 @@ class DescentFit(Fit):
         changed["position"] = changed["position"] - rate * direction
         return energy
 
-    def _round(self, state: State) -> tuple[State, StepInfo]:
+    def _round(self, state: State) -> tuple[State, Array]:
         """Minimise the potential from every start by L-BFGS, and update the precisions."""
         # Every process of a run imports this file, and scipy.optimize takes 40 MB.
         from scipy.optimize import minimize
@@ -227,7 +226,7 @@ class DescentFit(Fit):
         else:
             changed["change"] = xp.zeros_like(state["change"])
         changed |= {"best": changed["position"], "best_precisions": precisions}
-        return changed, StepInfo(-xp.asarray(energies))
+        return changed, -xp.asarray(energies)
 
     def _keep_best(self, changed: dict[str, Array], streams: Streams) -> None:
         """Keep networks that are better than all earlier ones, in place; without held-out cases, the last."""

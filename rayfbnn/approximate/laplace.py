@@ -15,7 +15,6 @@ from rayfbnn.approximate.approximation import (
     Dtype,
     Fit,
     State,
-    StepInfo,
     Timing,
     WithMembers,
     key,
@@ -155,7 +154,7 @@ class LaplaceFit(Fit):
             "curvatures": xp.zeros(len(position)),
         }
 
-    def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
+    def step(self, state: State, streams: Streams) -> tuple[State, Array]:
         """Take some Gauss-Newton steps and update the precisions; step streams.iteration, counted from 1.
 
         The first step takes more Gauss-Newton steps than others, and so does the last step of each start,
@@ -183,7 +182,7 @@ class LaplaceFit(Fit):
             stays = is_settled.reshape(-1, *(1,) * (before.ndim - 1))
             changed[name] = xp.where(stays, before, changed[name])
         energy = self.target.potential(changed["position"], changed["precisions"])
-        return changed, StepInfo(energy)
+        return changed, energy
 
     def is_complete(self, state: State) -> bool:
         return bool((state["change"] < _SETTLED).all())

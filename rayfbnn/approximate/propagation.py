@@ -15,7 +15,6 @@ from rayfbnn.approximate.approximation import (
     Fit,
     Limits,
     State,
-    StepInfo,
     Timing,
     WithMembers,
     key,
@@ -132,7 +131,7 @@ class PropagationFit(Fit):
             "change": xp.full(len(prior), xp.inf),
         }
 
-    def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
+    def step(self, state: State, streams: Streams) -> tuple[State, Array]:
         """Take sweep streams.iteration, counted from 1, over all cases in a random order of each start.
 
         Dividing by a case's site leaves the cavity. The factor of the case changes its moments m and v, and
@@ -167,7 +166,7 @@ class PropagationFit(Fit):
             changed |= self._updated_precisions(changed)
         mean = changed["shift"] / changed["precision"]
         changed["change"] = xp.abs(mean - before).max(axis=1)
-        return changed, StepInfo(objective)
+        return changed, objective
 
     def is_complete(self, state: State) -> bool:
         """Return True if no mean of any start moved by more than the tolerance in the last sweep."""

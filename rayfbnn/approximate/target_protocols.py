@@ -57,12 +57,7 @@ class FitTarget(MinibatchTarget, Protocol):
     def reestimated(
         self, position: Array, precisions: Array, traces: Array, determined: Array, *, is_integrated: bool
     ) -> Reestimated:
-        """Return the precisions after one step towards the largest evidence.
-
-        traces         (n_chains, n_parameters): the diagonal of the inverse of the curvature A
-        determined     (n_chains, n_parts): tr(A^-1 G_j) of each part of the likelihood's curvature
-        is_integrated  whether all parameters count as determined, as they do if precisions are integrated out
-        """
+        """Return the precisions after one step towards the largest evidence (approximated_precisions.py)."""
 
     @property
     def why_not_propagated(self) -> str | None:

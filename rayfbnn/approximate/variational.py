@@ -15,7 +15,6 @@ from rayfbnn.approximate.approximation import (
     Fit,
     Limits,
     State,
-    StepInfo,
     Timing,
     WithMembers,
     key,
@@ -159,13 +158,13 @@ class VariationalFit(Fit):
             "residuals": xp.zeros((len(mean), 0)) if squares is None else xp.full(squares.shape, xp.nan),
         }
 
-    def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
+    def step(self, state: State, streams: Streams) -> tuple[State, Array]:
         """Take step streams.iteration, counted from 1, of all starts.
 
         The objective is an estimate of the bound from the draws of the step; batches make it noisier.
         """
         state, objectives = self.steps(state, streams, 1)
-        return state, StepInfo(objectives[0])
+        return state, objectives[0]
 
     def steps(self, state: State, streams: Streams, most: int) -> tuple[State, Array]:
         """Take up to `most` steps from number streams.iteration on; see `Fit.steps`.

@@ -56,8 +56,11 @@ class ApproximatedPosterior(SampledPosterior):
         The likelihood is raised to the inverse temperature.
         """
         with np.errstate(all="ignore"):
-            layouts = {"parameters": self.parameter_layout, "layout": self.precision_layout}
-            of_prior = partial(prior.log_density_of_parameters, **layouts)
+            of_prior = partial(
+                prior.log_density_of_parameters,
+                parameters=self.parameter_layout,
+                layout=self.precision_layout,
+            )
             log_prior = in_pieces(self, of_prior, position, precisions)
             log_likelihood = in_pieces(self, self.log_likelihood, position, precisions)
             return log_prior + self.inverse_temperature * log_likelihood

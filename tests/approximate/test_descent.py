@@ -27,9 +27,9 @@ def fit(
     random = streams("descent", n_starts)
     states, objectives = [method.initial(random.at(iteration=0))], []
     for number in range(1, method.settings.n_steps + 1):
-        state, info = method.step(states[-1], random.at(iteration=number))
+        state, objective = method.step(states[-1], random.at(iteration=number))
         states.append(state)
-        objectives.append(info.objective)
+        objectives.append(objective)
         if method.is_complete(state):
             break
     return method, states, objectives

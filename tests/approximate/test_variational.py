@@ -98,7 +98,7 @@ def error_of_gradient(source: Any = module, *, antithetic: bool = True) -> float
             for sign in (1e-5, -1e-5):
                 there = {**state, name: state[name].copy()}
                 there[name][0, index] += sign
-                moved.append(-VariationalFit.step(method, there, random)[1].objective[0])
+                moved.append(-VariationalFit.step(method, there, random)[1][0])
             difference = (moved[0] - moved[1]) / 2e-5
             worst = max(worst, abs((state[name][0, index] - after[name][0, index]) / difference - 1))
     return worst

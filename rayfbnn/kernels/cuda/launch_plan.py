@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -27,7 +26,7 @@ _MOST_OF_A_WARP = 128  # parameters, or entries of a matrix: up to four for each
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A kernel and the division of its work.
+    """A kernel, as in `generate._FILES`, and the division of its work.
 
     threads       in a block
     tile          cases that a block holds at a time; 1 in the kernel with one warp per chain, and draws in
@@ -36,7 +35,7 @@ class LaunchPlan:
     min_blocks    number of blocks that must fit in the registers of a multiprocessor at the same time
     """
 
-    kernel: Literal["warp", "block", "marginal", "marginal dual", "wide", "few outputs", "reduce"]
+    kernel: str
     threads: int
     tile: int
     shared_bytes: int
@@ -119,9 +118,7 @@ def launch_plan_of_regression(
         else:
             shared_bytes = marginal_bytes(network, tile, threads, bytes_of_real, is_uniform=is_uniform)
         if shared_bytes <= max_shared_bytes:
-            kernel: Literal["marginal", "marginal dual"] = (
-                "marginal dual" if regression.is_dual else "marginal"
-            )
+            kernel = "marginal dual" if regression.is_dual else "marginal"
             return LaunchPlan(kernel, threads, tile, shared_bytes)
     what = f"{network.n_parameters} parameters and a regression on {n_features} features"
     return _does_not_fit(what, shared_bytes, max_shared_bytes)

@@ -80,8 +80,8 @@ class LadderIteration:
         is_below = xp.ones(shape, dtype=bool)
         is_below[:, -1] = False
         chain, energies = path.offered(chain, last, is_below=is_below.reshape(-1))
-        after, differences, exchanged = exchange(state.with_chain(chain), energies, self.x, last)
-        after = after.with_chain(path.placed(after.chain, self.levels.x))
+        after, differences, exchanged = exchange(replace(state, chain=chain), energies, self.x, last)
+        after = replace(after, chain=path.placed(after.chain, self.levels.x))
         info = LadderInfo(
             accepted=moved.accepted.reshape(shape),
             diverged=moved.diverged.reshape(shape),

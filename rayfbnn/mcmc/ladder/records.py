@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -63,10 +63,6 @@ class LadderState:
     def n_levels(self) -> int:
         """K, the number of levels."""
         return int(self.replica.shape[1])
-
-    def with_chain(self, chain: ChainState) -> LadderState:
-        """Return the ladders with other chains."""
-        return replace(self, chain=chain)
 
 
 @dataclass(frozen=True)

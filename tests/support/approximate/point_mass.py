@@ -12,12 +12,11 @@ from rayfbnn.approximate.approximation import (
     Fit,
     Limits,
     State,
-    StepInfo,
     key,
 )
 from rayfbnn.approximate.distributions import Points
 from rayfbnn.approximate.target_protocols import FitTarget
-from rayfbnn.arrays import array_namespace
+from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.state import Advance
 from rayfbnn.streams import Streams
 
@@ -76,10 +75,10 @@ class PointMassFit(Fit):
         places = self.settings.place * 0.5 ** streams.chains.astype(xp.float64)
         return {"position": xp.ones(position.shape) * places[:, None], "precisions": precisions}
 
-    def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
+    def step(self, state: State, streams: Streams) -> tuple[State, Array]:
         """Evaluate the density at the places."""
         position = state["position"].astype(self.target.dtype)
-        return state, StepInfo(self.target.log_joint(position, state["precisions"]))
+        return state, self.target.log_joint(position, state["precisions"])
 
     def distribution(self, state: State) -> Points:
         """Return the places."""
