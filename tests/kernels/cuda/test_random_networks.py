@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cuda import products as wide
+from rayfbnn.kernels.cuda import products_marginal as wide_marginal
 from rayfbnn.kernels.cuda.chip import ChipKernels
 from rayfbnn.kernels.cuda.launch_plan import TILES, LaunchPlan, block_bytes
 from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.kernels.network_plan import NetworkPlan, plan_of
 from rayfbnn.mcmc import leapfrog
+from rayfbnn.model.integrated import WithoutOutputs
 from rayfbnn.model.likelihood.binary import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import Advance
@@ -62,82 +64,76 @@ def plans(kernel: str, network: NetworkPlan, dtype: str) -> st.SearchStrategy[La
     return st.builds(of_block, st.sampled_from(TILES), st.sampled_from([64, 128, 256]))
 
 
-def on_chip(made: RandomTrajectory, kernel: str, data: st.DataObject) -> Advance:
-    network = plan_of(made.made_for)
-    assert isinstance(network, NetworkPlan)
-    plan = data.draw(plans(kernel, network, made.made_for.dtype))
-    return ChipKernels(network, plan, BUILD).advance
+AdvanceOf = Callable[[RandomTrajectory, st.DataObject], Advance]
 
 
-def in_products(made: RandomTrajectory, data: st.DataObject) -> Advance:
-    tile_bytes = data.draw(st.sampled_from([1, 4_000, 1_000_000]))
-    advance = wide.compile_for(made.made_for, build=BUILD, tile_bytes=tile_bytes)
-    assert not isinstance(advance, NotCovered), advance
-    return advance
+def on_chip(kernel: str) -> AdvanceOf:
+    """Return a function that gives the kernel of a posterior, with any division of its work."""
+
+    def advance_of(made: RandomTrajectory, data: st.DataObject) -> Advance:
+        network = plan_of(made.made_for)
+        assert isinstance(network, NetworkPlan)
+        plan = data.draw(plans(kernel, network, made.made_for.dtype))
+        return ChipKernels(network, plan, BUILD).advance
+
+    return advance_of
 
 
-def check(made: RandomTrajectory, advance: Advance) -> None:
-    """Check that a trajectory agrees with array code, and that a start at its end gives its energy again."""
-    start = made.start
-    ended = start.run(advance, made.target, n_steps=made.n_steps)
-    assert_close(ended, start.run(leapfrog.advance, made.target, n_steps=made.n_steps), made.made_for.dtype)
-    assert_end_is_a_start(advance, made.target, ended, start.precisions, start.stepsizes, order=start.order)
-
-
-@pytest.mark.parametrize("n", N_EXAMPLES)
-@pytest.mark.parametrize("kernel", ["warp", "block"])
-def test_trajectories_on_the_chip(kernel: str, n: int) -> None:
-    @examples(n)
-    @given(trajectories(most_units=WARP_UNITS if kernel == "warp" else 13), st.data())
-    def agree(made: RandomTrajectory, data: st.DataObject) -> None:
-        check(made, on_chip(made, kernel, data))
-
-    agree()
-
-
-@pytest.mark.parametrize("n", N_EXAMPLES)
-def test_products_over_all_chains(n: int) -> None:
-    @examples(n)
-    @given(trajectories(leaving_out=("ti",)), st.data())
-    def agree(made: RandomTrajectory, data: st.DataObject) -> None:
-        check(made, in_products(made, data))
-
-    agree()
-
-
-def check_marginal(made: RandomTrajectory, data: st.DataObject) -> None:
-    """Check a trajectory as `check` does, where outputs or common precisions are integrated out."""
+def marginal_on_chip(made: RandomTrajectory, data: st.DataObject) -> Advance:
     limits = [data.draw(st.sampled_from(SHARED_BYTES)), H100_SHARED_BYTES]
     kernels = [OnChip(BUILD, limit) for limit in limits]
     advance = next((kernel for kernel in kernels if kernel.covers(made.target)), None)
     assume(advance is not None)  # float64 and many features
     assert advance is not None
-    start = made.start
-    ended = start.run(advance, made.target, n_steps=made.n_steps)
-    expected = start.run(leapfrog.advance, made.target, n_steps=made.n_steps)
-    for a, b in zip(ended, expected, strict=True):
-        assert a.dtype == b.dtype and a.shape == b.shape
-        assert largest_error(a, b) < TOLERANCES[made.made_for.dtype]
-    assert_end_is_a_start(advance, made.target, ended, start.precisions, start.stepsizes, order=start.order)
+    return advance
+
+
+def in_products(made: RandomTrajectory, data: st.DataObject) -> Advance:
+    """Return the products, whose tiles hold a single chain, a few or all."""
+    target, tile_bytes = made.target, data.draw(st.sampled_from([1, 4_000, 1_000_000]))
+    assume(not isinstance(target, WithoutOutputs) or target.n_parameters > 0)
+    if isinstance(target, WithoutOutputs):
+        advance = wide_marginal.compile_for(target.marginal, build=BUILD, tile_bytes=tile_bytes)
+    else:
+        advance = wide.compile_for(target, build=BUILD, tile_bytes=tile_bytes)
+    assert not isinstance(advance, NotCovered), advance
+    return advance
+
+
+NO_TI: Any = {"leaving_out": ("ti",)}
+RANDOM: dict[str, tuple[st.SearchStrategy[RandomTrajectory], AdvanceOf]] = {
+    "warp": (trajectories(most_units=WARP_UNITS), on_chip("warp")),
+    "block": (trajectories(most_units=13), on_chip("block")),
+    "products": (trajectories(**NO_TI), in_products),
+    "without precisions": (without_precisions(), marginal_on_chip),
+    "without outputs": (without_outputs(form="primal", most_cases=150), marginal_on_chip),
+    "without outputs, dual": (without_outputs(form="dual", most_cases=64), marginal_on_chip),
+    "products without precisions": (without_precisions(**NO_TI), in_products),
+    "products without outputs": (without_outputs(form="primal", most_cases=100, **NO_TI), in_products),
+    "products without outputs, dual": (without_outputs(form="dual", most_cases=100, **NO_TI), in_products),
+}
 
 
 @pytest.mark.parametrize("n", N_EXAMPLES)
-def test_common_precisions_integrated_out(n: int) -> None:
+@pytest.mark.parametrize("name", RANDOM)
+def test_a_trajectory_is_that_of_the_array_code(name: str, n: int) -> None:
+    """A start at its end gives its energy again."""
+    random, advance_of = RANDOM[name]
+
     @examples(n)
-    @given(without_precisions(), st.data())
+    @given(random, st.data())
     def agree(made: RandomTrajectory, data: st.DataObject) -> None:
-        check_marginal(made, data)
-
-    agree()
-
-
-@pytest.mark.parametrize("n", N_EXAMPLES)
-@pytest.mark.parametrize("form", ["primal", "dual"])
-def test_outputs_integrated_out(form: Any, n: int) -> None:
-    @examples(n)
-    @given(without_outputs(form=form, most_cases=150 if form == "primal" else 64), st.data())
-    def agree(made: RandomTrajectory, data: st.DataObject) -> None:
-        check_marginal(made, data)
+        advance, start = advance_of(made, data), made.start
+        ended = start.run(advance, made.target, n_steps=made.n_steps)
+        expected = start.run(leapfrog.advance, made.target, n_steps=made.n_steps)
+        if name in ("warp", "block", "products"):
+            assert_close(ended, expected, made.made_for.dtype)
+        for a, b in zip(ended, expected, strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape
+            assert largest_error(a, b) < TOLERANCES[made.made_for.dtype]
+        assert_end_is_a_start(
+            advance, made.target, ended, start.precisions, start.stepsizes, order=start.order
+        )
 
     agree()
 
