@@ -12,15 +12,6 @@ from rayfbnn.arrays import Array, array_namespace, special_functions, to_host
 from rayfbnn.streams import Purpose, Streams
 
 
-def _draw_diagonal(mean: Array, sd: Array, streams: Streams, n: int, *, purpose: Purpose) -> Array:
-    """Draw (n_chains, n, n_parameters) from independent Gaussians.
-
-    mean, sd  (n_chains, n_parameters)
-    """
-    normal = streams.normal(purpose, (n, mean.shape[1]))
-    return mean[:, None] + sd[:, None] * normal.astype(mean.dtype)
-
-
 def log_density_diagonal(draws: Array, mean: Array, sd: Array) -> Array:
     """Return the log density (n_chains, n) of draws (n_chains, n, n_parameters).
 
@@ -98,7 +89,8 @@ class Factorised:
     rate: Array
 
     def draws(self, streams: Streams, n: int) -> tuple[Array, Array, Array]:
-        positions = _draw_diagonal(self.mean, self.sd, streams, n, purpose=Purpose.APPROXIMATE_DRAW)
+        normal = streams.normal(Purpose.APPROXIMATE_DRAW, (n, self.mean.shape[1]))
+        positions = self.mean[:, None] + self.sd[:, None] * normal.astype(self.mean.dtype)
         precisions = _draw_gamma(self.precisions, self.shape, self.rate, streams, n)
         log_q = to_host(log_density_diagonal(positions, self.mean, self.sd))
         log_q = log_q + _log_density_gamma(to_host(precisions), to_host(self.shape), to_host(self.rate))

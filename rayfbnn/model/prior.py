@@ -116,7 +116,8 @@ def log_density_of_precisions(precisions: Array, layout: PrecisionLayout) -> Arr
         if math.isfinite(alpha_common):
             total += log_gamma_density(common, alpha_common, group.mean)
         if group.prior.rectified is not None:
-            total += _log_rectified_density(common, group.prior.rectified)
+            v0 = group.prior.rectified  # of |z|, z ~ Normal(0, v0); Olobatuyi, eq. 18, location 0
+            total += 0.5 * math.log(2 / (math.pi * v0)) - common**2 / (2 * v0)
         if group.units is not None:
             units = precisions[:, group.units]
             total += log_gamma_density(units, alpha_unit, common[:, None]).sum(axis=1)
@@ -132,11 +133,6 @@ def log_gamma_density(precision: Array, alpha: float, mean: Array | float) -> Ar
     a = alpha / 2
     ratio = precision / mean
     return a * math.log(a) - math.lgamma(a) + a * xp.log(ratio) - a * ratio - xp.log(precision)
-
-
-def _log_rectified_density(precision: Array, v0: float) -> Array:
-    """Return the log density of |z|, z ~ Normal(0, v0), at `precision`; Olobatuyi, eq. 18, location 0."""
-    return 0.5 * math.log(2 / (math.pi * v0)) - precision**2 / (2 * v0)
 
 
 def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: Array | float = 0) -> Array:
@@ -204,7 +200,10 @@ def draw_parameters(
         alpha = group.prior.alphas[2]
         log_precision = log_precisions[:, part]
         if math.isfinite(alpha):
-            log_precision = log_precision + _log_t_mixing(streams, alpha, (group.size,), index=2 * number + 1)
+            # The log of a Gamma variable of shape alpha/2 and mean 1 turns normal variables into t.
+            purpose, index = Purpose.INITIAL_PARAMETER, 2 * number + 1
+            log_gamma = streams.log_gamma(alpha / 2, purpose, (group.size,), index=index)
+            log_precision = log_precision + (log_gamma - math.log(alpha / 2))
         if group.prior.mixture is not None:
             share, width = group.prior.mixture
             uniform = streams.uniform(Purpose.INITIAL_PARAMETER, (group.size,), index=2 * number + 1)
@@ -213,9 +212,3 @@ def draw_parameters(
         z = streams.normal(Purpose.INITIAL_PARAMETER, (group.size,), index=2 * number)
         position[:, part] = z * xp.exp(-0.5 * log_precision)
     return position
-
-
-def _log_t_mixing(streams: Streams, alpha: float, shape: tuple[int, ...], *, index: int) -> Array:
-    """Draw the log of a Gamma variable of shape alpha/2 and mean 1, which turns normal variables into t."""
-    log_gamma = streams.log_gamma(alpha / 2, Purpose.INITIAL_PARAMETER, shape, index=index)
-    return log_gamma - math.log(alpha / 2)
