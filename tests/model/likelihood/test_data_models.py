@@ -120,43 +120,6 @@ def test_times_given_to_the_network_are_those_of_fbm() -> None:
     assert np.exp(logs) == pytest.approx([0.4, math.sqrt(0.4), math.sqrt(2.5), 2.5])
 
 
-def test_probabilities_of_counts_sum_to_one() -> None:
-    model, counts = count.CountTargets(), np.arange(200.0)
-    for v in (-3.0, 0.0, 3.5):
-        rows = model.target_rows(counts[:, None])
-        terms, _ = model.terms_and_gradient(np.full((1, 1, 200), v), rows, NO_NOISE)
-        assert abs(np.exp(terms).sum() - 1) < 1e-12
-
-
-@pytest.mark.parametrize("name", SURVIVAL)
-def test_the_density_of_times_integrates_to_the_share_that_dies(name: str) -> None:
-    model = data_model_from_spec(MODELS[name])
-    log_hazard = np.linspace(0.5, -1.0, model.n_cells)[None, None]
-
-    def log_density(time: float) -> float:
-        rows = model.target_rows(np.array([[time]]))
-        return float(model.terms_and_gradient(log_hazard, rows, NO_NOISE)[0].sum())
-
-    edges = [0.0, 0.4, 1.0, 2.5, 4.0]
-    died = sum(
-        scipy.integrate.quad(lambda t: math.exp(log_density(t)), a + 1e-12, b)[0]
-        for a, b in zip(edges[:-1], edges[1:], strict=True)
-    )
-    assert died == pytest.approx(1 - math.exp(log_density(-4.0)), rel=1e-9)
-
-
-@pytest.mark.parametrize("v, s, floor", [(0.3, -1.0, 0.0), (0.3, 2.0, 0.5)])
-def test_the_heteroscedastic_density_integrates_to_one(v: float, s: float, floor: float) -> None:
-    model = heteroscedastic.HeteroscedasticTargets(floor)
-
-    def density(y: float) -> float:
-        outputs = np.array([[[v], [s]]])
-        terms, _ = model.terms_and_gradient(outputs, np.array([[y]]), NO_NOISE)
-        return math.exp(terms[0, 0, 0])
-
-    assert scipy.integrate.quad(density, -20, 20, points=[v])[0] == pytest.approx(1, rel=1e-9)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_targets_are_drawn_from_their_density(name: str) -> None:
     target, n = problem(name), 3000
