@@ -53,23 +53,18 @@ class RadialHeatbath(Operation):
 
     op: ClassVar[str] = "radial-heatbath"
 
-    def build(self, context: BuildContext) -> Update:
-        return radial_heatbath
-
     def description(self) -> str:
         return "radial-heatbath: draw a new length of the momentum"
 
-
-def radial_heatbath(state: ChainState, streams: Streams) -> tuple[ChainState, None]:
-    """Draw a new length for the momentum and keep its direction.
-
-    |p|**2 has a chi-squared distribution with n_parameters degrees of freedom.
-    """
-    xp = array_namespace(state.momentum)
-    squares = xp.square(state.momentum.astype(xp.float64)).sum(axis=1)
-    new_squares = 2 * xp.exp(streams.log_gamma(state.momentum.shape[1] / 2, Purpose.MOMENTUM))
-    factor = xp.sqrt(new_squares / xp.where(squares > 0, squares, 1.0))  # (n_chains,)
-    return replace(state, momentum=(factor[:, None] * state.momentum).astype(state.momentum.dtype)), None
+    def update(
+        self, state: ChainState, streams: Streams, *, context: BuildContext
+    ) -> tuple[ChainState, None]:
+        """Draw |p|**2 from the chi-squared distribution with n_parameters degrees of freedom."""
+        xp = array_namespace(state.momentum)
+        squares = xp.square(state.momentum.astype(xp.float64)).sum(axis=1)
+        new_squares = 2 * xp.exp(streams.log_gamma(state.momentum.shape[1] / 2, Purpose.MOMENTUM))
+        factor = xp.sqrt(new_squares / xp.where(squares > 0, squares, 1.0))  # (n_chains,)
+        return replace(state, momentum=(factor[:, None] * state.momentum).astype(state.momentum.dtype)), None
 
 
 @dataclass(frozen=True)
@@ -79,17 +74,11 @@ class Negate(Operation):
     op: ClassVar[str] = "negate"
     is_reversible: ClassVar[bool] = True
 
-    def build(self, context: BuildContext) -> Update:
-        return negate
-
     def description(self) -> str:
         return "negate: reverse the momentum"
 
-
-def negate(state: ChainState, streams: Streams) -> tuple[ChainState, None]:
-    """Reverse the momentum.
-
-    `hybrid` reverses the momentum on acceptance. Reversing it again lets the trajectory continue in its
-    direction.
-    """
-    return ChainState(state.position, -state.momentum, state.precisions), None
+    def update(
+        self, state: ChainState, streams: Streams, *, context: BuildContext
+    ) -> tuple[ChainState, None]:
+        """Reverse the momentum, which `hybrid` reverses on acceptance: the trajectory then continues."""
+        return ChainState(state.position, -state.momentum, state.precisions), None

@@ -18,7 +18,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.dynamic import Dynamic
-from rayfbnn.mcmc.heatbath import heatbath, negate
+from rayfbnn.mcmc.heatbath import Negate, heatbath
 from rayfbnn.mcmc.hybrid_max import HybridMax
 from rayfbnn.mcmc.leapfrog import reversed_order
 from rayfbnn.selftest.pivots import chi2_p_value, ks_p_value
@@ -78,7 +78,7 @@ def test_heatbath_adds_noise_of_variance_one_less_decay_squared(decay: float) ->
 
 def test_negate_reverses_momentum_and_nothing_else() -> None:
     state, streams = start(5)
-    after, _ = negate(state, streams)
+    after, _ = updating(Negate)(state, streams, target=BANANA)
     assert np.array_equal(after.momentum, -state.momentum)
     assert np.array_equal(after.position, state.position)
 
@@ -321,7 +321,7 @@ def distance_travelled(*, with_negate: bool) -> float:
         state, info = hmc.hybrid(state, at, target=target, steps=1, stepsize=1.0)
         assert info.accepted.all()
         if with_negate:
-            state, _ = negate(state, at)
+            state, _ = updating(Negate)(state, at, target=BANANA)
     return float(abs(state.position - first.position).mean())
 
 

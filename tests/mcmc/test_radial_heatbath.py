@@ -11,10 +11,13 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, RadialHeatbath
 from rayfbnn.selftest.pivots import ks_p_value
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.integrators import updating
 from tests.support.invariance import ONE, THREE, stays_exact
 from tests.support.mutants import mutant, schedule_with
 from tests.support.problems import chain_streams
+from tests.support.targets import gaussian
 
+update = updating(RadialHeatbath)
 IN_ONE = (RadialHeatbath(), Hybrid(steps=3, stepsize=0.8))
 IN_THREE = (RadialHeatbath(), Hybrid(steps=3, stepsize=0.4), Heatbath(decay=0.5))
 
@@ -29,7 +32,7 @@ def heated(n_chains: int, n_parameters: int) -> tuple[np.ndarray, np.ndarray]:
     streams = chain_streams(41, n_chains)
     before = streams.normal(Purpose.PROPOSAL, (n_parameters,))
     state = ChainState(np.zeros_like(before), before, np.ones((n_chains, 1)))
-    after, _ = heatbath.radial_heatbath(state, streams.at(iteration=1))
+    after, _ = update(state, streams.at(iteration=1), target=gaussian(3))
     return before, after.momentum
 
 
@@ -62,5 +65,5 @@ def test_mutant_is_killed(name: str) -> None:
 
 def test_a_zero_momentum_stays_and_float32_stays_float32() -> None:
     state = ChainState(*(np.zeros((3, 4), dtype=np.float32) for _ in range(2)), np.ones((3, 1)))
-    after, _ = heatbath.radial_heatbath(state, Streams(1, np.arange(3, dtype=np.uint64)))
+    after, _ = update(state, Streams(1, np.arange(3, dtype=np.uint64)), target=gaussian(3))
     assert (after.momentum == 0).all() and after.momentum.dtype == np.float32
