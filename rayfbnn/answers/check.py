@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.special
 
-from rayfbnn.answers.judging.words import known, listed
+from rayfbnn.answers.judging.words import as_json, beyond, listed
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities
 from rayfbnn.draws.subsets import check_same_posterior
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import StoreMismatchError
-from rayfbnn.numerals import compared
 from rayfbnn.output import tables
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
 
@@ -62,19 +61,14 @@ class CheckResult:
 
     def to_json(self) -> str:
         """Return one JSON object; unknown values are null."""
-        rows = {
-            name: {key: known(value) for key, value in row.items()}
-            for name, row in self.table.to_dict("index").items()
+        document = {
+            "quantities": self.table.to_dict("index"),
+            "threshold": self.threshold,
+            "false_alarm_rate": self.false_alarm_rate,
+            "ok": self.ok,
+            "reasons": self.reasons,
         }
-        return json.dumps(
-            {
-                "quantities": rows,
-                "threshold": self.threshold,
-                "false_alarm_rate": self.false_alarm_rate,
-                "ok": self.ok,
-                "reasons": list(self.reasons),
-            }
-        )
+        return json.dumps(as_json(document))
 
 
 def check_draws(mcmc: Draws, exact: Draws, *, false_alarm_rate: float = 1e-3, cases: int = 10) -> CheckResult:
@@ -155,13 +149,11 @@ def _reasons(table: pd.DataFrame, threshold: float) -> list[str]:
         reasons.append(f"too few draws, or values that are not finite: {listed(list(unknown))}")
     few = table["ess"][table["ess"] < _MIN_ESS].sort_values()
     if len(few):
-        texts, least = compared(list(few), _MIN_ESS, ".0f")
-        named = listed([f"{name} {text}" for name, text in zip(few.index, texts, strict=True)])
+        named, least = beyond(few, _MIN_ESS, ".0f")
         reasons.append(f"effective draws below {least}: {named}: resume with more iterations")
     for column, what in (("p_mean", "means differ"), ("p_ks", "distributions differ")):
         low = table[column][table[column] < threshold].sort_values()
         if len(low):
-            texts, least = compared(list(low), threshold, ".1g", ".1g")
-            named = listed([f"{name} p = {text}" for name, text in zip(low.index, texts, strict=True)])
+            named, least = beyond(low.add_suffix(" p ="), threshold, ".1g", ".1g")
             reasons.append(f"{what}: {named} (threshold {least})")
     return reasons

@@ -23,7 +23,7 @@ from rayfbnn.answers.distances import (
     reliability,
     scores,
 )
-from rayfbnn.answers.judging.words import known
+from rayfbnn.answers.judging.words import as_json
 from rayfbnn.answers.measures import root_mean_square
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import sigmas
@@ -293,14 +293,9 @@ class Comparison:
 
     def to_json(self) -> str:
         """Return one JSON object; unknown values are null, and values that do not apply are absent."""
-        rows = [
-            {"method": name}
-            | {key: known(value) for key, value in row.values.items()}
-            | {"log_sigma": {sigma: known(value) for sigma, value in row.log_sigma.items()}}
-            for name, row in self.rows.items()
-        ]
+        rows = [{"method": name, **row.values, "log_sigma": row.log_sigma} for name, row in self.rows.items()]
         document = {"reference": self.reference, "ok": self.ok, "reasons": list(self.reasons), "rows": rows}
-        return json.dumps(document)
+        return json.dumps(as_json(document))
 
     def to_text(self) -> str:
         """Return the table in blocks of lines of at most about 100 characters."""

@@ -21,7 +21,7 @@ from rayfbnn.answers.judging.verdicts import (
     modes,
     summarize,
 )
-from rayfbnn.answers.judging.words import iterations_that_would_do, known, ladder_hint, word_of_chains
+from rayfbnn.answers.judging.words import as_json, iterations_that_would_do, ladder_hint, word_of_chains
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities, is_of_predictions
 from rayfbnn.draws.view import Draws
@@ -118,20 +118,15 @@ class Diagnosis:
 
     def to_json(self) -> str:
         """Return one JSON object; unknown values are null."""
-        rows = {
-            name: {key: known(value) for key, value in row.items()}
-            for name, row in self.quantities.to_dict("index").items()
-        }
-        groups = [{"chains": mode.chains, "log_likelihood": mode.log_likelihood} for mode in self.modes]
         document: dict[str, Any] = {
-            "quantities": rows,
+            "quantities": self.quantities.to_dict("index"),
             "acceptance": self.acceptance,
             "warmup_acceptance": self.warmup_acceptance,
             "divergences": self.divergences,
             "warmup_divergences": self.warmup_divergences,
             "predictions": self.predictions.to_dict(),
             "hyperparameters": self.hyperparameters.to_dict(),
-            "modes": groups,
+            "modes": self.modes,
             "decisive": self.decisive,
             "ok": self.ok,
             "reasons": list(self.reasons),
@@ -141,7 +136,7 @@ class Diagnosis:
             document["fit"] = self.fit.to_dict()
         if self.ladders is not None:
             document["ladders"] = self.ladders.to_dict()
-        return json.dumps(document)
+        return json.dumps(as_json(document))
 
 
 def diagnose_draws(

@@ -6,14 +6,15 @@ import json
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -85,11 +86,16 @@ def export(
     arrays: dict[str, Array | Rows] = {
         "description": np.array(json.dumps(_description(run, wiring), ensure_ascii=False))
     }
-    for layer in range(1, len(wiring.units)):
-        arrays |= _into(layer, wiring)
+    for layer, links in list(enumerate(wiring.incoming))[1:]:
+        of, n_units = partial(_summed, wiring=wiring, layer=layer), wiring.units[layer]
+        arrays[f"bias_{layer}"] = Rows((n_units,), partial(of, links=links, cases=slice(-1, None)))
+        for source in dict.fromkeys(link.source for link in links if link.n_units):
+            some_links = [link for link in links if link.n_units and link.source == source]
+            weights = partial(of, links=some_links, cases=slice(-1))
+            arrays[f"weights_{source}_{layer}"] = Rows((wiring.units[source], n_units), weights)
     for layer, offset in enumerate(wiring.offsets):
         if offset is not None:
-            arrays[f"offset_{layer}"] = Rows((wiring.units[layer],), partial(_of_columns, columns=offset))
+            arrays[f"offset_{layer}"] = Rows((wiring.units[layer],), itemgetter(np.s_[:, offset]))
     if len(run.precision_layout.noise_columns):
         arrays[f"sigma_{run.spec.data_model.governed_by}"] = np.moveaxis(noise_sigmas(some), 0, -1).reshape(
             some.total, -1
@@ -119,42 +125,18 @@ def _written(entry: IO[bytes], array: Array | Rows, positions: Array) -> Iterato
         yield min(1.0, (first + at_once) / len(positions))
 
 
-def _into(layer: int, wiring: Wiring) -> dict[str, Rows]:
-    n_units, links = wiring.units[layer], wiring.incoming[layer]
-    arrays = {f"bias_{layer}": Rows((n_units,), partial(_biases, links=links, wiring=wiring, layer=layer))}
-    for source in dict.fromkeys(link.source for link in links if link.n_units):
-        of_source = tuple(link for link in links if link.n_units and link.source == source)
-        weights = partial(_weights, links=of_source, wiring=wiring, layer=layer)
-        arrays[f"weights_{source}_{layer}"] = Rows((wiring.units[source], n_units), weights)
-    return arrays
+def _summed(positions: Array, *, links: Sequence[Link], wiring: Wiring, layer: int, cases: slice) -> Array:
+    """Return the sums over links of inputs from unit vectors: of units, then the bias.
 
-
-def _biases(positions: Array, *, links: tuple[Link, ...], wiring: Wiring, layer: int) -> Array:
-    """Return the summed inputs of the units from the bias alone, (n_draws, n_units)."""
-    total = np.zeros((len(positions), wiring.units[layer], 1), dtype=positions.dtype)
+    The shape is (n_draws, n_cases, n_units), with some of these vectors as the cases.
+    """
+    total: Array = 0.0
     for link in links:
-        total += _summed(positions, link, wiring, layer, slice(-1, None))
-    return total[:, :, 0]
-
-
-def _weights(positions: Array, *, links: tuple[Link, ...], wiring: Wiring, layer: int) -> Array:
-    """Return the summed inputs from each source unit alone, (n_draws, units of the source, n_units)."""
-    total = _summed(positions, links[0], wiring, layer, slice(-1))
-    for link in links[1:]:
-        total += _summed(positions, link, wiring, layer, slice(-1))
+        units = np.eye(wiring.units[link.source] + 1, dtype=positions.dtype)[:, cases]
+        out = np.empty((len(positions), wiring.units[layer], units.shape[1]), dtype=positions.dtype)
+        summed_inputs(positions, [units] * (link.source + 1), (link,), out=out)
+        total = total + out
     return total.swapaxes(1, 2)
-
-
-def _summed(positions: Array, link: Link, wiring: Wiring, layer: int, cases: slice) -> Array:
-    """Return the summed inputs (n_draws, n_units, n_cases) from unit vectors: units, then the bias."""
-    units = np.eye(wiring.units[link.source] + 1, dtype=positions.dtype)[:, cases]
-    out = np.empty((len(positions), wiring.units[layer], units.shape[1]), dtype=positions.dtype)
-    summed_inputs(positions, [units] * (link.source + 1), (link,), out=out)
-    return out
-
-
-def _of_columns(positions: Array, *, columns: slice) -> Array:
-    return positions[:, columns]
 
 
 def _check_size(some: Draws, wiring: Wiring) -> None:
@@ -212,7 +194,6 @@ _BLOCK_BYTES = 32e6
 _LEADING = ("chain", "draw")
 
 Variables: TypeAlias = "dict[str, xr.DataArray]"
-_Write: TypeAlias = Callable[[dict[str, Array]], None]
 
 
 def variables_of(tree: xr.DataTree, patterns: Sequence[str] = ()) -> Variables:
@@ -250,15 +231,24 @@ def write_draw_table(
 
     on_progress  called with the share of the rows that is written
     """
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     check_width(variables)
     first = next(iter(variables.values()))
     n_chains, n_draws = first.sizes["chain"], first.sizes["draw"]
     n_values = sum(map(_n_columns, variables.values()))
-    done = 0
-    with whole_file(path) as file, (_csv if path.suffix == ".csv" else _parquet)(file) as write:
+    done, writer = 0, None
+    with whole_file(path) as file, ExitStack() as stack:
         for chains, draws in _pieces(n_chains, n_draws, n_values):
             columns = _columns(variables, chains, draws)
-            write(columns)
+            if path.suffix == ".csv":
+                pd.DataFrame(columns).to_csv(file, index=False, header=done == 0)
+            else:
+                rows = pa.table(columns)
+                writer = writer or stack.enter_context(pq.ParquetWriter(file, rows.schema))
+                writer.write_table(rows)
             done += len(columns["chain"])
             on_progress(done / (n_chains * n_draws))
 
@@ -310,31 +300,6 @@ def _columns(variables: Variables, chains: slice, draws: slice) -> dict[str, Arr
     return result
 
 
-@contextmanager
-def _csv(file: BinaryIO) -> Iterator[_Write]:
-    import pandas as pd
-
-    yield lambda columns: pd.DataFrame(columns).to_csv(file, index=False, header=file.tell() == 0)
-
-
-@contextmanager
-def _parquet(file: BinaryIO) -> Iterator[_Write]:
-    """Yield a function that adds a piece as a row group; the end of the file is written after the last."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with ExitStack() as stack:
-        writer: list[Any] = []
-
-        def write(columns: dict[str, Array]) -> None:
-            table = pa.table(columns)
-            if not writer:
-                writer.append(stack.enter_context(pq.ParquetWriter(file, table.schema)))
-            writer[0].write_table(table)
-
-        yield write
-
-
 _PIECE_BYTES = 32e6
 
 
@@ -356,7 +321,7 @@ def write_netcdf(
     import h5netcdf
 
     groups = {name: node.to_dataset() for name, node in tree.children.items()}
-    total = sum(_size(variable) for group in groups.values() for variable in group.variables.values())
+    total = sum(max(1, variable.size) for group in groups.values() for variable in group.variables.values())
     done = 0
     with whole_file(path) as file, h5netcdf.File(file, "w") as whole:
         for name, group in groups.items():
@@ -365,12 +330,8 @@ def write_netcdf(
             _set_attributes(place, group.attrs)
             for key, variable in group.variables.items():
                 _write(place, str(key), variable)
-                done += _size(variable)
+                done += max(1, variable.size)
                 on_progress(done / total)
-
-
-def _size(variable: xr.Variable) -> int:
-    return max(1, variable.size)
 
 
 def _write(place: Any, name: str, variable: xr.Variable) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfbnn.answers.judging.fit import FitVerdict
 from rayfbnn.answers.judging.verdicts import Decisive
-from rayfbnn.answers.judging.words import known
+from rayfbnn.answers.judging.words import as_json
 from rayfbnn.arrays import Array
 from rayfbnn.draws.fits import FitSummary, fit_summary
 from rayfbnn.draws.view import Draws
@@ -74,16 +74,15 @@ class FitDiagnosis:
 
     def to_json(self) -> str:
         """Return one JSON object; unknown values are null."""
-        rows = [{key: known(value) for key, value in row.items()} for row in self.starts.to_dict("records")]
         document: dict[str, Any] = {
-            "starts": rows,
+            "starts": self.starts.to_dict("records"),
             "ok": self.ok,
             "reasons": list(self.reasons),
             "thresholds": self.thresholds,
         }
         if self.fit is not None:
             document["fit"] = self.fit.to_dict()
-        return json.dumps(document)
+        return json.dumps(as_json(document))
 
 
 def diagnose_fit(run: Draws, fit: FitVerdict | None = None, *, decisive: Decisive = "all") -> FitDiagnosis:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfbnn.answers.judging.words import known
+from rayfbnn.answers.judging.words import as_json
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import order_of_cases
 from rayfbnn.draws.view import Draws
@@ -197,9 +197,9 @@ def elpd_dict(elpd: ELPDData) -> dict[str, Any]:
     return {
         "cases": elpd.n_data_points,
         "draws": elpd.n_samples,
-        "elpd": known(elpd.elpd),
-        "elpd_se": known(elpd.se),
-        "p": known(elpd.p),
+        "elpd": as_json(elpd.elpd),
+        "elpd_se": as_json(elpd.se),
+        "p": as_json(elpd.p),
         "good_k": elpd.good_k,
         "cases_above_good_k": n_unreliable(elpd),
     }

@@ -96,13 +96,29 @@ def places(
     executor      runs the tasks; this process unless given
     memory_bytes  approximate memory of a task
     """
-    data, model = runs[0].data, runs[0].spec.data_model
-    passes = Passes(runs, data.standardized(inputs), executor or TasksInProcess(), memory_bytes=memory_bytes)
-    y = data.target_units.to_network(targets)
-    guesses = np.arange(len(inputs)), values_at(model, y)[None]
-    (sums,) = passes.sums(distribution_sums, [guesses], shape=(3,))
-    cdf, mass, _ = sums[:, 0] / passes.n_draws
-    return Places(*ends_of_places(model, cdf, mass, y))
+    data, executor = runs[0].data, executor or TasksInProcess()
+    rows = data.target_units.to_network(targets)[None]
+    low, high = ends_at(runs, data.standardized(inputs), rows, executor, memory_bytes)
+    return Places(low[0], high[0])
+
+
+def ends_at(
+    runs: Sequence[Draws],
+    inputs: Array,
+    rows: Array,
+    executor: TaskExecutor,
+    memory_bytes: float = _MEMORY_BYTES,
+) -> tuple[Array, Array]:
+    """Return the ends of places in the mixture of all draws, (n_rows, n_cases, n_targets) each.
+
+    inputs  (n_cases, n_inputs), standardised
+    rows    (n_rows, n_cases, n_targets) targets on the network's scale
+    """
+    model = runs[0].spec.data_model
+    passes = Passes(runs, inputs, executor, memory_bytes=memory_bytes)
+    (sums,) = passes.sums(distribution_sums, [(np.arange(len(inputs)), values_at(model, rows))], shape=(3,))
+    cdf, mass, _ = sums / passes.n_draws
+    return ends_of_places(model, cdf, mass, rows)
 
 
 def share_limits(n_cases: int, share: float) -> tuple[float, float]:

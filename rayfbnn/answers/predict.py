@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from rayfbnn.answers.effects import check_contributions, contribution_columns
 from rayfbnn.answers.judging.chain_average import average_error
 from rayfbnn.answers.judging.verdicts import Verdict, VerdictEvidence, judge_predictions, modes, summarize
-from rayfbnn.answers.judging.words import known, word_of_chains
+from rayfbnn.answers.judging.words import as_json, word_of_chains
 from rayfbnn.answers.measures import means_over_cases, measures_of_targets
 from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import is_of_predictions, quantities
@@ -110,18 +110,17 @@ class Prediction:
 
     def to_json(self) -> str:
         """Return the summary and the verdicts as one JSON object; unknown values are null."""
-        document: dict[str, Any] = {name: known(value) for name, value in self.summary.items()}
+        document: dict[str, Any] = dict(self.summary)
         if self.verdict is not None:
             verdict = self.verdict.to_dict()
             document["verdict"] = {name: verdict[name] for name in ("grade", "ok", "error")}
         if self.fit is not None:
             document["fit"] = self.fit.to_dict()
         if self.equal_weights is not None:
-            of_equal = self.equal_weights.summary.items()
-            document["equal_weights"] = {name: known(value) for name, value in of_equal}
+            document["equal_weights"] = self.equal_weights.summary
         if self.stores:
-            document["stores"] = [asdict(store) for store in self.stores]
-        return json.dumps(document)
+            document["stores"] = self.stores
+        return json.dumps(as_json(document))
 
 
 @np.errstate(over="ignore", invalid="ignore")  # the table is searched for infinities

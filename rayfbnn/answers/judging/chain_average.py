@@ -57,7 +57,8 @@ def is_on_its_way(parts: Array, scale: Array, max_error: float) -> bool:
         if _error_at_rate(late, early) > max_error:
             return True
     first, second = quarters.reshape(2, 2, *parts.shape[1:]).mean(axis=1)
-    if move_apart(_scaled(first, scale), _scaled(second, scale), _FALSE_ALARMS):
+    sd = np.sqrt(scale)
+    if move_apart(_over(first, sd), _over(second, sd), _FALSE_ALARMS):
         return True
     return _trend(parts, scale) > _MOST_TREND
 
@@ -85,9 +86,9 @@ def move_apart(first: Array, second: Array, rate: float) -> bool:
     return bool(t > quantile_of_t(1 - rate, n_chains - 2))
 
 
-def _scaled(values: Array, scale: Array) -> Array:
-    """Return values in units of standard deviations; 0 for a value that never varies."""
-    return np.asarray(np.divide(values, np.sqrt(scale), out=np.zeros_like(values), where=scale > 0))
+def _over(values: Array, scale: Array) -> Array:
+    """Return values / scale; 0 where the scale is zero, for a value that never varies."""
+    return np.asarray(np.divide(values, scale, out=np.zeros_like(values), where=scale > 0))
 
 
 def _error_at_rate(late: float, early: float) -> float:
@@ -113,10 +114,8 @@ def _trend(parts: Array, scale: Array) -> float:
     places = (np.arange(PARTS) + 0.5) / PARTS
     cosines = np.cos(np.pi * np.arange(1, _FREQUENCIES + 1)[:, None] * places)
     powers = np.tensordot(cosines, parts, axes=1) ** 2  # (n_frequencies, n_chains, n_values)
-    by_chain = np.divide(powers, scale, out=np.zeros_like(powers), where=scale > 0).sum(axis=2)
-    whole = by_chain.sum(axis=0)
-    shares: Array = np.divide(by_chain[0], whole, out=np.zeros_like(whole), where=whole > 0)
-    return float(shares.mean())
+    by_chain = _over(powers, scale).sum(axis=2)
+    return float(_over(by_chain[0], by_chain.sum(axis=0)).mean())
 
 
 def squared_error(values: Array) -> Array:
@@ -126,7 +125,7 @@ def squared_error(values: Array) -> Array:
 
 def root_mean_square(squares: Array, scale: Array) -> float:
     """Return the root of the mean of squares / scale; a value that never varies counts as 0."""
-    return float(np.sqrt(np.divide(squares, scale, out=np.zeros_like(scale), where=scale > 0).mean()))
+    return float(np.sqrt(_over(squares, scale).mean()))
 
 
 @cache

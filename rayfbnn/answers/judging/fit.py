@@ -22,7 +22,7 @@ from rayfbnn.answers.judging.fit_tests import (
 )
 from rayfbnn.answers.judging.fit_words import coverage_sentence, feature_of, mean_remedy, misfit, sentences
 from rayfbnn.answers.judging.verdicts import Verdict
-from rayfbnn.answers.judging.words import known
+from rayfbnn.answers.judging.words import as_json
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
 from rayfbnn.model.likelihood.data_model import DataModel
@@ -64,7 +64,7 @@ class FitVerdict(Verdict):
         fields = super().to_dict()
         del fields["iterations"]
         return fields | {
-            "p_value": known(self.p_value),
+            "p_value": as_json(self.p_value),
             "coverage": self.coverage or {},
             "cases": self.cases or {},
         }
@@ -91,13 +91,13 @@ class _Tested:
 
     def failed(self) -> list[Test]:
         """Return the tests that fall short alone, those with the strongest evidence first."""
-        tests = [test for test in self.tests if test.weighted[0] <= self.level]
-        return sorted(tests, key=_weighted)
+        tests = [test for test in self.tests if test.strength() <= self.level]
+        return sorted(tests, key=Test.strength)
 
     @property
     def strongest(self) -> Test:
         """The test with the strongest evidence against the model."""
-        return min(self.tests, key=_weighted)
+        return min(self.tests, key=Test.strength)
 
     def faults(self) -> tuple[list[Test], list[Test], JudgedTarget]:
         """Return tests of the mean, other tests that fall short, and the target without faults of the mean.
@@ -121,16 +121,12 @@ class _Tested:
         weak = [test for test in rest.tests if test.kind == MEAN and test.p[0] <= _WEAK]
         rest = self._without([*named, *weak])
         others = [test for test in rest.failed() if test.kind != MEAN]
-        return named, [test for test in others if test.weighted[0] <= _BESIDE * self.level], rest.target
+        return named, [test for test in others if test.strength() <= _BESIDE * self.level], rest.target
 
     def _without(self, tests: list[Test]) -> _Tested:
         assert isinstance(cases := self.target.cases, NumberCases)
         without = cases.without(test.of for test in tests)
         return replace(self, target=replace(self.target, cases=without))
-
-
-def _weighted(test: Test) -> float:
-    return float(test.weighted[0])
 
 
 def judge_fit(
@@ -186,7 +182,7 @@ def _of_chains_in_doubt(verdict: FitVerdict, predictions: Verdict) -> FitVerdict
 def _with_reasons(
     verdict: FitVerdict, every: list[_Tested], model: DataModel, is_positive: dict[str, bool]
 ) -> FitVerdict:
-    ordered = sorted(every, key=lambda tested: _weighted(tested.strongest))
+    ordered = sorted(every, key=lambda tested: tested.strongest.strength())
     failing = [tested for tested in ordered if tested.failed()] or ordered[:1]
     reasons, advice = [], []
     for tested in failing:
@@ -216,8 +212,8 @@ def _faults_in_words(
         words.append((sentences(target, [test], is_left_out=tested.is_left_out), [remedy]))
     if others:
         remedies = model.remedies(misfit(rest, others), target.name, is_positive=is_positive)
-        is_first = others[0].kind != VARIATION and _weighted(others[0]) < min(
-            map(_weighted, means), default=0
+        is_first = others[0].kind != VARIATION and others[0].strength() < min(
+            map(Test.strength, means), default=0
         )
         of_others = sentences(target, others, is_left_out=tested.is_left_out), remedies
         words.insert(0 if is_first else len(words), of_others)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from rayfbnn.answers.judging.fit_tests import (
     has_order,
     labels_have_order,
 )
-from rayfbnn.answers.measures import Places
+from rayfbnn.answers.measures import Places, ends_at
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import Dataset
 from rayfbnn.draws.subsets import evenly_spaced, hold, thinned, with_chains
 from rayfbnn.draws.view import Draws
-from rayfbnn.reduce.importance import Placed, ends_of_places, is_unreliable, place, values_at
-from rayfbnn.reduce.passes import Passes, TaskExecutor, TasksInProcess, distribution_sums
+from rayfbnn.reduce.importance import Placed, is_unreliable, place
+from rayfbnn.reduce.passes import TaskExecutor, TasksInProcess
 from rayfbnn.reduce.tile import KEPT_BYTES, DrawBlock, Reader, Tile, Unit, bytes_of
 from rayfbnn.streams import SHARED, Purpose, Streams
 
@@ -32,7 +32,6 @@ _REPLICATED, _LEAST_CASES = 10_000, 200  # targets of all cases together, and ca
 _MOST_LABELS = 20
 _LABEL_REPLICATES = 999
 _LEAST_SPREAD = 0.02  # of the predicted values, in predictive standard deviations
-_MEMORY_BYTES = 64e6
 _LARGE_K = 0.7
 PREDICTED_SPREAD = "the predicted spread"
 _ITERATION = 2  # of the random numbers; samples of predictive distributions have 1
@@ -98,23 +97,8 @@ def evidence_left_out(runs: Sequence[Draws], *, executor: TaskExecutor | None = 
 
     At most MOST_CASES cases are used, which the seed chooses, and about 2,000 draws.
     """
-    data, spec = runs[0].data, runs[0].spec
-    chosen, runs = _chosen_cases(data.n_cases, spec.seed), _few_draws(runs, _DRAWS)
-    inputs, targets = data.inputs[chosen], data.standardized_targets[chosen]
-    every = place(
-        runs, data.standardized(inputs), targets, leaves_out=True, executor=executor or TasksInProcess()
-    )
-    placed, inputs, rows = (
-        every.some(every.is_finite),
-        inputs[every.is_finite],
-        targets[every.is_finite][None],
-    )
-    if spec.data_model.has_labels:
-        judged = list(_labels(runs[0], placed, inputs, rows))
-    else:
-        judged = list(_numbers(runs[0], placed, inputs, (placed.low[None], placed.high[None]), rows[0]))
-    evidence = _evidence(runs[0], every, data.n_cases, judged, rows[0])
-    return replace(evidence, is_left_out=True, n_large_k=int(is_unreliable(placed.pareto_k, _LARGE_K).sum()))
+    data = runs[0].data
+    return _evidence(runs, data.inputs, data.standardized_targets, executor, is_left_out=True)
 
 
 def evidence_at(
@@ -127,45 +111,45 @@ def evidence_at(
 
     inputs, targets  (n_cases, ...) as in the data file; at most MOST_CASES are used, which the seed chooses
     """
-    executor, data, spec = executor or TasksInProcess(), runs[0].data, runs[0].spec
-    chosen = _chosen_cases(len(inputs), spec.seed, at_most=_REPLICATED // data.n_targets)
-    n_all, inputs = len(inputs), inputs[chosen]
-    values = data.target_units.to_network(targets[chosen])
-    few = _few_draws(runs, _DRAWS)
-    every = place(few, data.standardized(inputs), values, leaves_out=False, executor=executor)
-    at = every.is_finite
-    placed, inputs, values = every.some(at), inputs[at], values[at]
-    standardized = data.standardized(inputs)
-    rows = np.concatenate([values[None], _replicates(few, standardized, values)])
-    if spec.data_model.has_labels:
-        judged = list(_labels(runs[0], placed, inputs, rows))
-    else:
-        ends = _ends(_few_draws(runs, _MIXED), standardized, rows, executor)
-        judged = list(_numbers(runs[0], placed, inputs, ends, values))
-    return _evidence(runs[0], every, n_all, judged, values)
+    values = runs[0].data.target_units.to_network(targets)
+    return _evidence(runs, inputs, values, executor, is_left_out=False)
 
 
 def _evidence(
-    run: Draws, every: Placed, n_all: int, judged: list[JudgedTarget], targets: Array
+    runs: Sequence[Draws], inputs: Array, targets: Array, executor: TaskExecutor | None, *, is_left_out: bool
 ) -> FitEvidence:
-    """Return the evidence on other cases than the training cases.
-
-    every    all chosen cases
-    targets  (n_cases, n_targets) of those where networks are finite
-    """
+    """Return the evidence of cases; `inputs` are as in the data file, and targets on the network's scale."""
+    run, data, few, executor = runs[0], runs[0].data, _few_draws(runs, _DRAWS), executor or TasksInProcess()
+    at_most = MOST_CASES if is_left_out else _REPLICATED // data.n_targets
+    chosen = _chosen_cases(len(inputs), run.spec.seed, at_most)
+    every = place(
+        few, data.standardized(inputs[chosen]), targets[chosen], leaves_out=is_left_out, executor=executor
+    )
+    placed, at = every.some(every.is_finite), chosen[every.is_finite]
+    n_all, inputs, rows = len(inputs), inputs[at], targets[at][None]
+    standardized = data.standardized(inputs)
+    if not is_left_out:
+        rows = np.concatenate([rows, _replicates(few, standardized, rows[0])])
+    if run.spec.data_model.has_labels:
+        judged = _labels(run, placed, inputs, rows)
+    elif is_left_out:
+        judged = _numbers(run, placed, inputs, (placed.low[None], placed.high[None]), rows[0])
+    else:
+        ends = ends_at(_few_draws(runs, _MIXED), standardized, rows, executor)
+        judged = _numbers(run, placed, inputs, ends, rows[0])
     return FitEvidence(
-        is_left_out=False,
+        is_left_out=is_left_out,
         n_all=n_all,
-        n_used=len(targets),
-        n_large_k=0,
-        n_infinite=len(every.is_finite) - len(targets),
+        n_used=len(at),
+        n_large_k=int(is_unreliable(placed.pareto_k, _LARGE_K).sum()) if is_left_out else 0,
+        n_infinite=len(chosen) - len(at),
         targets=tuple(judged),
-        n_censored=int((targets < 0).sum()) if run.spec.data_model.are_times else 0,
+        n_censored=int((rows[0] < 0).sum()) if run.spec.data_model.are_times else 0,
         n_labels=every.probability.shape[1],
     )
 
 
-def _chosen_cases(n_cases: int, seed: int, at_most: int = MOST_CASES) -> Array:
+def _chosen_cases(n_cases: int, seed: int, at_most: int) -> Array:
     """Return increasing numbers of some cases, at most MOST_CASES, which depend on the seed alone."""
     at_most = min(max(at_most, _LEAST_CASES), MOST_CASES)
     if n_cases <= at_most:
@@ -212,16 +196,6 @@ def _replicates(runs: Sequence[Draws], inputs: Array, targets: Array) -> Array:
             streams = Streams(run.spec.seed, numbers).at(iteration=_ITERATION)
             drawn.append(model.draw(rows, part.noise, streams).swapaxes(1, 2))
     return np.where(np.isnan(targets), np.nan, np.concatenate(drawn))
-
-
-def _ends(runs: Sequence[Draws], inputs: Array, rows: Array, executor: TaskExecutor) -> tuple[Array, Array]:
-    """Return the ends of the places of targets (n_rows, n_cases, n_targets) in the mixture of all draws."""
-    model = runs[0].spec.data_model
-    passes = Passes(runs, inputs, executor, memory_bytes=_MEMORY_BYTES)
-    guesses = np.arange(len(inputs)), values_at(model, rows)
-    (sums,) = passes.sums(distribution_sums, [guesses], shape=(3,))
-    cdf, mass, _ = sums / passes.n_draws
-    return ends_of_places(model, cdf, mass, rows)
 
 
 def _numbers(

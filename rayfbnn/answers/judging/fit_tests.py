@@ -161,6 +161,10 @@ class Test:
         """The p-values divided by the share, (n_rows,)."""
         return self.p / self.share
 
+    def strength(self) -> float:
+        """Return the weighted p-value of the targets; the smaller, the stronger the evidence."""
+        return float(self.weighted[0])
+
 
 def calibrated(test: Test) -> Test:
     """Return a test with p-values that allow for anything that a replicate shares, such as the network.

@@ -238,26 +238,16 @@ def lasting_obstacle(levels: LadderDraws) -> str:
     Levels do not change any more once draws are kept. If neighbours hardly exchange, or if ladders disagree
     at the hot end where each of them is steady, that will stay so.
     """
-    if levels.measure.shape[1] < _LEAST_DRAWS:
-        return ""
-    return _without_exchange(levels) or _without_agreement(levels)
-
-
-def _without_exchange(levels: LadderDraws) -> str:
-    """Name the neighbours that are expected to exchange less than once in all draws."""
     n_draws = levels.measure.shape[1]
-    exchanges = n_draws * (1 - levels.rejection)
-    ladder, pair = np.unravel_index(np.argmin(exchanges), exchanges.shape)
-    if not exchanges[ladder, pair] < 1:
+    if n_draws < _LEAST_DRAWS:
         return ""
-    return (
-        f"{levels.name_of(int(pair))} and {levels.name_of(int(pair) + 1)} exchange less than once in"
-        f" {n_draws} iterations of ladder {levels.ladders[ladder]}"
-    )
-
-
-def _without_agreement(levels: LadderDraws) -> str:
-    """Say that ladders disagree at all hotter levels, if each is steady where they disagree least."""
+    exchanges = n_draws * (1 - levels.rejection)
+    ladder, pair = map(int, np.unravel_index(np.argmin(exchanges), exchanges.shape))
+    if exchanges[ladder, pair] < 1:
+        return (
+            f"{levels.name_of(pair)} and {levels.name_of(pair + 1)} exchange less than once in"
+            f" {n_draws} iterations of ladder {levels.ladders[ladder]}"
+        )
     hot_half = levels.measure[..., : levels.n_levels // 2].astype(float)
     of_levels = [float(rhat(hot_half[..., level])) for level in range(hot_half.shape[2])]
     least = int(np.argmin(of_levels))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from rayfbnn.answers.judging.ladder_evidence import (
     phases_of,
 )
 from rayfbnn.answers.judging.verdicts import Grade, Verdict, modes
-from rayfbnn.answers.judging.words import MOST_NUMBERED, known, numbered, resume_advice, rounded_up
+from rayfbnn.answers.judging.words import MOST_NUMBERED, as_json, numbered, resume_advice, rounded_up
 from rayfbnn.draws.ladders import ladder_draws
 from rayfbnn.draws.subsets import stacked, weighed
 from rayfbnn.draws.view import Draws
@@ -68,21 +68,12 @@ class LadderVerdict(Verdict):
         if self.evidence is not None:
             document["is_sound"] = self.is_sound
             document["obstacle"] = self.obstacle
-            document["evidence"] = _plain(self.evidence) | {
-                "within": known(self.evidence.within),
-                "between": known(self.evidence.between),
+            document["evidence"] = as_json(self.evidence) | {
+                "within": as_json(self.evidence.within),
+                "between": as_json(self.evidence.between),
                 "weights": list(self.evidence.weights),
             }
         return document
-
-
-def _plain(record: Any) -> Any:
-    """Return a record as dictionaries, lists and numbers, with None for numbers that are not finite."""
-    if isinstance(record, tuple):
-        return [_plain(one) for one in record]
-    if hasattr(record, "__dataclass_fields__"):
-        return {one.name: _plain(getattr(record, one.name)) for one in fields(record)}
-    return known(record) if isinstance(record, float) else record
 
 
 def verdict_on_ladders(run: Draws, *, max_rhat: float = 1.01) -> LadderVerdict:
@@ -428,23 +419,22 @@ def weighed_by_evidence(run: Draws, verdict: LadderVerdict) -> tuple[Draws, str]
     The run itself and "" are returned if all ladders count alike: no phases remain, or log Z of different
     ladders cannot be compared.
     """
-    evidence = verdict.evidence
-    if evidence is None or len(evidence.phases) < 2 or not evidence.is_known:
+    if not (phases := _weighty_phases(verdict)) or verdict.evidence is None:
         return run, ""
-    sentence = f"phases remain, so its ladders count by exp(log Z): {'; '.join(phase_sentences(evidence))}"
-    return weighed(run, np.array(evidence.weights)), sentence
+    sentence = f"phases remain, so its ladders count by exp(log Z): {phases}"
+    return weighed(run, np.array(verdict.evidence.weights)), sentence
 
 
 def note_on_equal_weights(run: Draws) -> str:
     """Say that an answer counts all ladders alike, although `predict` weighs them; "" if it does not."""
-    verdict = verdict_on_ladders(run)
-    weighed, _ = weighed_by_evidence(run, verdict)
-    if weighed is run or verdict.evidence is None:
-        return ""
-    return (
-        "phases remain, and all ladders count alike here, while `predict` weighs them by exp(log Z):"
-        f" {'; '.join(phase_sentences(verdict.evidence))}"
-    )
+    phases = _weighty_phases(verdict_on_ladders(run))
+    note = "phases remain, and all ladders count alike here, while `predict` weighs them by exp(log Z)"
+    return f"{note}: {phases}" if phases else ""
+
+
+def _weighty_phases(verdict: LadderVerdict) -> str:
+    evidence = verdict.evidence
+    return "; ".join(phase_sentences(evidence)) if evidence is not None and evidence.is_known else ""
 
 
 def pooled_by_evidence(runs: Sequence[Draws]) -> tuple[list[Draws], str]:

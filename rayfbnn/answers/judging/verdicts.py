@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,8 +14,9 @@ import scipy.special
 from rayfbnn.answers.judging.chain_average import MAX_ERROR, MIN_CHAINS, AverageError
 from rayfbnn.answers.judging.words import (
     RHAT_IN_REACH,
+    as_json,
+    beyond,
     chains_advice,
-    known,
     listed,
     mode_advice,
     numbered,
@@ -150,29 +151,20 @@ def summarize(judged: Iterable[tuple[str, Array]]) -> Summary:
     import pandas as pd
 
     rows, not_finite, stuck = {}, [], {}
+    unknown = Convergence(math.nan, math.nan, math.nan, math.nan)
     for name, values in judged:
         is_finite = bool(np.isfinite(values).all())
-        rows[name] = _statistics(values, is_finite=is_finite)
         if not is_finite:
             not_finite.append(name)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # values may be infinite
+            sd = float(values.std(ddof=1)) if values.size > 1 else math.nan
+            row = {"mean": float(values.mean()), "sd": sd}
             constant = np.flatnonzero(np.ptp(values, axis=1) == 0)
         if len(constant):
             stuck[name] = constant.tolist()
+        is_usable = is_finite and values.shape[1] >= MIN_DRAWS and np.ptp(values) > 0
+        rows[name] = row | (convergence(values) if is_usable else unknown)._asdict()
     return Summary(pd.DataFrame.from_dict(rows, orient="index"), tuple(not_finite), stuck)
-
-
-def _statistics(values: Array, *, is_finite: bool) -> dict[str, float]:
-    with np.errstate(invalid="ignore"):  # values may be infinite
-        sd = float(values.std(ddof=1)) if values.size > 1 else math.nan
-        row = {"mean": float(values.mean()), "sd": sd}
-    is_usable = is_finite and values.shape[1] >= MIN_DRAWS and np.ptp(values) > 0
-    unknown = Convergence(math.nan, math.nan, math.nan, math.nan)
-    return row | (convergence(values) if is_usable else unknown)._asdict()
-
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 Grade = Literal["converged", "usable", "not usable", "not converged", "no misfit", "misfit", "cannot tell"]
@@ -255,20 +247,9 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON, with None for unknown numbers."""
-        fields_of_verdict: dict[str, Any] = {
-            "grade": self.grade,
-            "ok": self.ok,
-            "reasons": list(self.reasons),
-            "remarks": list(self.remarks),
-            "advice": list(self.advice),
-            "iterations": self.iterations,
-        }
-        if self.error is not None:
-            values = {field.name: getattr(self.error, field.name) for field in fields(self.error)}
-            fields_of_verdict["error"] = {
-                name: known(value) if isinstance(value, float) else value for name, value in values.items()
-            }
-        return fields_of_verdict
+        names = ("grade", "ok", "reasons", "remarks", "advice", "iterations")
+        document = {name: as_json(getattr(self, name)) for name in names}
+        return document if self.error is None else document | {"error": as_json(self.error)}
 
 
 @dataclass(frozen=True)
@@ -456,15 +437,11 @@ def short_of(table: pd.DataFrame, max_rhat: float, min_ess: float) -> list[str]:
     reasons = []
     high = table["rhat"][table["rhat"] > max_rhat].sort_values(ascending=False)
     if len(high):
-        texts, most = compared(list(high), max_rhat, ".3f")
-        reasons.append(f"R-hat above {most}: {_named(high, texts)}")
+        named, most = beyond(high, max_rhat, ".3f")
+        reasons.append(f"R-hat above {most}: {named}")
     for column, what in (("ess_bulk", "bulk"), ("ess_tail", "tail")):
         low = table[column][table[column] < min_ess].sort_values()
         if len(low):
-            texts, least = compared(list(low), min_ess, ".0f")
-            reasons.append(f"{what} ESS below {least}: {_named(low, texts)}")
+            named, least = beyond(low, min_ess, ".0f")
+            reasons.append(f"{what} ESS below {least}: {named}")
     return reasons
-
-
-def _named(values: pd.Series, texts: list[str]) -> str:
-    return listed([f"{name} {text}" for name, text in zip(values.index, texts, strict=True)])

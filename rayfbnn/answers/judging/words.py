@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from rayfbnn.mcmc.operation import (
     with_inner,
 )
 from rayfbnn.mcmc.sghmc import Sghmc
+from rayfbnn.numerals import compared
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.rounds import word_of_run
 
@@ -83,16 +85,46 @@ def stepsize_advice(spec: RunSpec) -> str:
 
     Smaller stepsizes are advised only if they are not automatic.
     """
-    ways = [*_stepsize_ways(spec), *_float64(spec), *_less_vague(spec)]
-    return f"sample again with {_either(ways)}"
+    last = len(spec.phase) - 1
+    ways = [
+        f"a smaller stepsize of {operation.op} (phase[{last}], currently {stepsize:g})"
+        for operation, stepsize in _fixed(spec, "stepsize")
+    ]
+    if automatic(spec.phase[last].operations):
+        if spec.ladder is not None:
+            ways.append(f"a longer ladder.adaptation (currently {spec.ladder.adaptation})")
+        else:
+            tuning = max(one for one in spec.tuning_phases if automatic(spec.phase[one].operations))
+            ways.append(
+                "a longer tuning phase for the automatic settings"
+                f" (phase[{tuning}].iterations, currently {spec.phase[tuning].iterations})"
+            )
+    if spec.dtype == "float32":
+        ways.append('dtype = "float64"')
+    return f"sample again with {_either([*ways, *_less_vague(spec)])}"
 
 
 def mode_advice(spec: RunSpec) -> str:
-    """Say what may help the chains to move between modes."""
-    ways = [*_more_units(spec), *_longer_trajectories(spec), *_less_vague(spec)]
+    """Say what may help the chains to move between modes.
+
+    Wider layers are advised because their chains agree more often (docs/decisions/0017). The lengths of a
+    ladder's trajectories are not configured.
+    """
+    ways, units, last = [], [layer.units for layer in spec.network.hidden], len(spec.phase) - 1
+    if units and max(units) < _WIDE:
+        now, then = (" and ".join(map(str, numbers)) for numbers in (units, [2 * n for n in units]))
+        ways.append(
+            f"more hidden units ({then} instead of {now}; the same number of iterations takes about twice as"
+            " long)"
+        )
+    if spec.ladder is None:
+        ways += [
+            f"longer trajectories (steps of {operation.op} in phase[{last}], currently {steps})"
+            for operation, steps in _fixed(spec, "steps")
+        ]
     return (
         f"no number of iterations can be promised while {word_of_run(spec)} stay in different modes; to help"
-        f" them move between modes, sample again with {_either(ways)}"
+        f" them move between modes, sample again with {_either([*ways, *_less_vague(spec)])}"
     )
 
 
@@ -111,58 +143,17 @@ def chains_advice(spec: RunSpec, n_chains: int, n_needed: int | None) -> str:
     )
 
 
-def _stepsize_ways(spec: RunSpec) -> Iterator[str]:
-    last = len(spec.phase) - 1
-    for operation in _with_stepsizes(spec):
-        stepsize = getattr(operation, "stepsize", AUTO)
-        if stepsize != AUTO:
-            yield f"a smaller stepsize of {operation.op} (phase[{last}], currently {stepsize:g})"
-    if automatic(spec.phase[last].operations):
-        if spec.ladder is not None:
-            yield f"a longer ladder.adaptation (currently {spec.ladder.adaptation})"
-            return
-        tuning = max(number for number in spec.tuning_phases if automatic(spec.phase[number].operations))
-        yield (
-            "a longer tuning phase for the automatic settings"
-            f" (phase[{tuning}].iterations, currently {spec.phase[tuning].iterations})"
-        )
+def _fixed(spec: RunSpec, setting: str) -> Iterator[tuple[Operation, Any]]:
+    """Yield the different operations of the last phase that propose parameters and have a fixed setting."""
+    for operation in dict.fromkeys(with_inner(spec.phase[-1].operations)):
+        value = getattr(operation, setting, AUTO)
+        if hasattr(operation, "stepsize") and operation.op != "rescale" and value != AUTO:
+            yield operation, value
 
 
-def _with_stepsizes(spec: RunSpec) -> list[Operation]:
-    """Return the different operations of the last phase that have a stepsize and propose parameters."""
-    operations = dict.fromkeys(with_inner(spec.phase[-1].operations))
-    return [one for one in operations if hasattr(one, "stepsize") and one.op != "rescale"]
-
-
-def _longer_trajectories(spec: RunSpec) -> Iterator[str]:
-    """Name the trajectories of fixed length; those of ladders are not configured."""
-    last = len(spec.phase) - 1
-    for operation in _with_stepsizes(spec) if spec.ladder is None else ():
-        steps = getattr(operation, "steps", AUTO)
-        if steps != AUTO:
-            yield f"longer trajectories (steps of {operation.op} in phase[{last}], currently {steps})"
-
-
-def _more_units(spec: RunSpec) -> Iterator[str]:
-    """Name wider hidden layers, because their chains agree more often (docs/decisions/0017)."""
-    units = [layer.units for layer in spec.network.hidden]
-    if units and max(units) < _WIDE:
-        now, then = (" and ".join(map(str, numbers)) for numbers in (units, [2 * n for n in units]))
-        yield (
-            f"more hidden units ({then} instead of {now}; the same number of iterations takes about twice as"
-            " long)"
-        )
-
-
-def _float64(spec: RunSpec) -> Iterator[str]:
-    if spec.dtype == "float32":
-        yield 'dtype = "float64"'
-
-
-def _less_vague(spec: RunSpec) -> Iterator[str]:
+def _less_vague(spec: RunSpec) -> list[str]:
     vague = [group.name for group in spec.network.groups() if min(group.prior.alphas) < _VAGUE]
-    if vague:
-        yield f"less vague priors (alphas of 1 or more for {', '.join(vague)})"
+    return [f"less vague priors (alphas of 1 or more for {', '.join(vague)})"] if vague else []
 
 
 def _either(ways: list[str]) -> str:
@@ -229,9 +220,21 @@ def numbered(chains: Sequence[int], word: str = "chain") -> str:
     return f"{word}{'s' if len(words) > 1 else ''} {series(words)}"
 
 
-def known(value: float) -> float | None:
-    """Return the number unchanged, or None (null) if it is not finite."""
-    return value if math.isfinite(value) else None
+def beyond(values: pd.Series, limit: float, form: str, limit_form: str = "g") -> tuple[str, str]:
+    """Return the names of some quantities with their values, the first few, and the limit, as text."""
+    texts, shown = compared(list(values), limit, form, limit_form)
+    return listed([f"{name} {text}" for name, text in zip(values.index, texts, strict=True)]), shown
+
+
+def as_json(value: Any) -> Any:
+    """Return records as dictionaries and tuples as lists, with None for numbers that are not finite."""
+    if is_dataclass(value):
+        return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 _STEADY = 0.5  # standard deviations of a chain that its mean may change by, from half to half
@@ -254,9 +257,21 @@ def ladder_hint(run: Draws, rhat: float) -> str:
     if run.kind != "mcmc" or run.early_phase is not None:
         return ""
     is_apart = math.isfinite(rhat) and rhat > RHAT_IN_REACH and run.n_draws >= 2 * MIN_DRAWS
-    if not is_apart or not are_steady(run.stat("log_likelihood")) or not _is_possible(run.spec):
+    if not is_apart or not are_steady(run.stat("log_likelihood")):
         return ""
-    factor = max(1.0, float(f"{_cost(run):.1g}"))
+    left_out = ("phase", "method", "methods", "chains_per_batch", "iterations")
+    keys = {key: value for key, value in run.spec.written().items() if key not in left_out}
+    try:
+        of_ladders = RunSpec.from_dict({**keys, "chains": _LADDERS, "ladder": {}}).resolved(run.spec.encoding)
+    except ConfigError:  # ladders cannot sample this model
+        return ""
+    exchanged = sum(phase.iterations for phase in of_ladders.phase[-2:])
+    tuning = Tuning(run.store.tuning.latest()[1])
+    of_run = sum(
+        one.iterations * gradient_evaluations(one.operations, tuning=tuning) for one in run.spec.phase
+    )
+    cost = _LADDERS * exchanged * _GRADIENTS / (run.spec.chains * max(1, of_run))
+    factor = max(1.0, float(f"{cost:.1g}"))
     return (
         f"the chains are steady but disagree in log likelihood (R-hat {rhat:.2f}), so that more iterations"
         " will not join them; ladders show which of them count, and take about"
@@ -275,27 +290,3 @@ def are_steady(log_likelihood: Array) -> bool:
     change = np.abs(second.mean(axis=1) - first.mean(axis=1))
     within = log_likelihood.std(axis=1, ddof=1)
     return bool((within > 0).all() and np.median(change / within) < _STEADY)
-
-
-def _is_possible(spec: RunSpec) -> bool:
-    try:
-        _with_ladders(spec)
-    except ConfigError:
-        return False
-    return True
-
-
-def _with_ladders(spec: RunSpec) -> RunSpec:
-    left_out = ("phase", "method", "methods", "chains_per_batch", "iterations")
-    keys = {key: value for key, value in spec.written().items() if key not in left_out}
-    return RunSpec.from_dict({**keys, "chains": _LADDERS, "ladder": {}}).resolved(spec.encoding)
-
-
-def _cost(run: Draws) -> float:
-    spec, settings = run.spec, run.store.tuning.latest()[1]
-    of_run = sum(
-        phase.iterations * gradient_evaluations(phase.operations, tuning=Tuning(settings))
-        for phase in spec.phase
-    )
-    exchanged = sum(phase.iterations for phase in _with_ladders(spec).phase[-2:])
-    return _LADDERS * exchanged * _GRADIENTS / (spec.chains * max(1, of_run))
